@@ -1,20 +1,41 @@
-"""Lengths of time as options of the command line."""
+"""Durations as kubectl prints and reads them. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-import click
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_DAY: Final = 86_400
+_YEAR: Final = 365 * _DAY
+_UNITS: Final = {"s": 1, "m": _MINUTE, "h": _HOUR, "d": _DAY}
+_STEPS: Final = (
+    (2 * _MINUTE, (1, "s"), None),
+    (10 * _MINUTE, (_MINUTE, "m"), (1, "s")),
+    (_HOUR, (_MINUTE, "m"), None),
+    (8 * _HOUR, (_HOUR, "h"), (_MINUTE, "m")),
+    (2 * _DAY, (_HOUR, "h"), None),
+    (8 * _DAY, (_DAY, "d"), (_HOUR, "h")),
+    (2 * _YEAR, (_DAY, "d"), None),
+    (8 * _YEAR, (_YEAR, "y"), (_DAY, "d")),
+)
+"""Below which duration which units are printed: as `HumanDuration` of k8s.io/apimachinery, but hours from the first."""
 
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+def duration(seconds: float) -> str:
+    """Return a duration as kubectl prints ages: `24s`, `5m10s`, `2h13m`; 0s for a negative one."""
+    left = max(int(seconds), 0)
+    for limit, (size, unit), then in _STEPS:
+        if left < limit:
+            rest = left % size // then[0] if then is not None else 0
+            return f"{left // size}{unit}" + (f"{rest}{then[1]}" if then is not None and rest else "")
+    return f"{left // _YEAR}y"
 
 
-def seconds(_ctx: click.Context, _option: click.Parameter, given: str | None) -> float | None:
-    """Return the seconds of a time as kubectl writes it, 90s, 5m, 1h30m, or in days. Raises BadParameter for anything else."""
-    if given is None:
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a duration as Go writes it (90s, 5m, 1h30m), or in days; None for anything else."""
+    parts = re.findall(r"(\d+)([smhd])", text, re.ASCII)
+    if not parts or "".join(map("".join, parts)) != text:
         return None
-    parts = re.findall(r"(\d+)([smhd])", given, re.ASCII)
-    if not parts or "".join(map("".join, parts)) != given:
-        raise click.BadParameter(f"{given!r} is not like 90s, 5m or 1h30m")
     return float(sum(int(count) * _UNITS[unit] for count, unit in parts))

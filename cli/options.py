@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tfjob_operator.cli.durations import seconds_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,3 +46,11 @@ def target_options(command: F) -> F:
         return command(target=Target(**{key: given.pop(key) for key in _KEYS}), **given)
 
     return with_target  # type: ignore[return-value]
+
+
+def seconds(_ctx: click.Context, _option: click.Parameter, given: str | None) -> float | None:
+    """Return the seconds of a duration such as 90s, 5m or 7d. Raises BadParameter for anything else."""
+    length = None if given is None else seconds_of(given)
+    if given is not None and length is None:
+        raise click.BadParameter(f"{given!r} is not a duration such as 90s, 5m or 1h30m")
+    return length

@@ -10,9 +10,8 @@ import click
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.durations import seconds
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.options import seconds, target_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

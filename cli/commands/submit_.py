@@ -12,10 +12,9 @@ from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.commands.validate_ import judge
-from tfjob_operator.cli.durations import seconds
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.manifests import Manifest
-from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.options import seconds, target_options
 from tfjob_operator.cli.submission import Mount, Submission, job_of
 
 if TYPE_CHECKING:

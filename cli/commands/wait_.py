@@ -9,8 +9,7 @@ import click
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.durations import seconds
-from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.options import seconds, target_options
 from tfjob_operator.cli.versions import end_of, versions
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from tfjob_operator.api.v1alpha1.constants import EventReason as AlphaReason
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest, natural
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import amount, named, some, span
+from tfjob_operator.cli.diagnosis.words import amount, named, some
+from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -360,5 +361,5 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
                     QUOTA, who, (proof,), {"quota": value(quota.metadata.name), "short": short}, quota.metadata.name
                 )
                 return
-    proof = f"job: {len(facts.missing)} of {len(facts.wanted)} replicas have no pod, {span(age_s)} after its start"
+    proof = f"job: {len(facts.missing)} of {len(facts.wanted)} replicas have no pod, {duration(age_s)} after its start"
     yield Finding(NO_PODS, who, (proof,))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.diagnosis.words import named, said, span
+from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,8 +69,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         elif name in missing and job.status.start_time is None and not job.status.conditions:
             age_s = facts.age_s(job.metadata.creation_timestamp)
             if age_s is not None and age_s > _LATE_S:
-                seen = f"job {named(name)}: created {span(age_s)} ago, and it has no status"
-                yield Finding(UNSEEN, name, (seen,), {"age": span(age_s)})
+                seen = f"job {named(name)}: created {duration(age_s)} ago, and it has no status"
+                yield Finding(UNSEEN, name, (seen,), {"age": duration(age_s)})
 
 
 def _told(facts: Facts) -> tuple[str, ...]:

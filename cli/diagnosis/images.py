@@ -9,7 +9,8 @@ from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import named, said, span
+from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -245,4 +246,4 @@ def _around(facts: Facts, pod: Pod, *, pulls: bool) -> Iterator[Finding]:
     if pulls and started and started[-1].reason == "Pulling":
         age_s = facts.age_s(started[-1].at)
         if age_s is not None and age_s > _LONG_S:
-            yield Finding(SLOW, name, (facts.line(started[-1]),), {"age": span(age_s), "pod": name})
+            yield Finding(SLOW, name, (facts.line(started[-1]),), {"age": duration(age_s), "pod": name})

@@ -10,7 +10,8 @@ from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.diagnosis.words import ago, named, said, span
+from tfjob_operator.cli.diagnosis.words import ago, named, said
+from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,7 +188,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """Yield what is wrong, or soon will be, with a job that has started."""
     failed = facts.condition(ConditionType.FAILED)
     if failed is not None and failed.reason == ConditionReason.LIMIT and "deadline" in failed.message:
-        limit = span(facts.spec.active_deadline_s) if facts.spec.active_deadline_s is not None else "its spec"
+        limit = duration(facts.spec.active_deadline_s) if facts.spec.active_deadline_s is not None else "its spec"
         yield Finding(
             DEADLINE,
             facts.name,
@@ -260,8 +261,10 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
             held = (
                 f", finalizers {', '.join(map(named, pod.metadata.finalizers[:3]))}" if pod.metadata.finalizers else ""
             )
-            seen = f"pod {named(name)}: to be gone {span(over_s)} ago{held}"
-            yield Finding(STUCK, name, (seen,), {"age": span(over_s), "node": value(pod.spec.node_name), "pod": name})
+            seen = f"pod {named(name)}: to be gone {duration(over_s)} ago{held}"
+            yield Finding(
+                STUCK, name, (seen,), {"age": duration(over_s), "node": value(pod.spec.node_name), "pod": name}
+            )
 
 
 def _services(facts: Facts) -> Iterator[Finding]:
@@ -301,8 +304,8 @@ def _limits(facts: Facts) -> Iterator[Finding]:
     if limit_s is not None and age_s is not None and not facts.suspended:
         left_s = limit_s - age_s
         if left_s < max(min(_NEAR_S, limit_s / 2), limit_s / 10):
-            seen = f"job: started {span(age_s)} ago, activeDeadlineSeconds is {limit_s}"
-            yield Finding(DEADLINE_NEAR, facts.name, (seen,), {"left": span(left_s), "limit": span(limit_s)})
+            seen = f"job: started {duration(age_s)} ago, activeDeadlineSeconds is {limit_s}"
+            yield Finding(DEADLINE_NEAR, facts.name, (seen,), {"left": duration(left_s), "limit": duration(limit_s)})
     if isinstance(spec, TFJobSpec) and spec.backoff_limit:
         times = sum(record.total for record in status.restarts)
         if times >= spec.backoff_limit:

@@ -8,7 +8,8 @@ from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
-from tfjob_operator.cli.diagnosis.words import ago, named, span
+from tfjob_operator.cli.diagnosis.words import ago, named
+from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,7 +169,10 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
         elif age_s is not None and age_s > LATE_S:
             trouble = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING
             yield Finding(
-                trouble, facts.name, (f"job: created {span(age_s)} ago, and it has no status",), {"age": span(age_s)}
+                trouble,
+                facts.name,
+                (f"job: created {duration(age_s)} ago, and it has no status",),
+                {"age": duration(age_s)},
             )
     elif 0 < status.observed_generation < facts.job.metadata.generation:
         values = {"generation": str(facts.job.metadata.generation), "seen": str(status.observed_generation)}

@@ -11,7 +11,8 @@ from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.room import Obstacle
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import named, said, span
+from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -304,8 +305,10 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
         age_s = facts.age_s(pod.metadata.creation_timestamp)
         if age_s is not None and age_s > _LATE_S:
             scheduler = value(pod.spec.scheduler_name) or "default-scheduler"
-            seen = f"pod {named(name)}: created {span(age_s)} ago, without a condition or event of a scheduler"
-            yield Finding(NO_SCHEDULER, name, (seen,), values | {"scheduler": scheduler, "age": span(age_s)}, scheduler)
+            seen = f"pod {named(name)}: created {duration(age_s)} ago, without a condition or event of a scheduler"
+            yield Finding(
+                NO_SCHEDULER, name, (seen,), values | {"scheduler": scheduler, "age": duration(age_s)}, scheduler
+            )
 
 
 def _by_message(facts: Facts, pod: Pod, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:

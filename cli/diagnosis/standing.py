@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1alpha1.constants import State
 from tfjob_operator.cli.diagnosis.pods import is_up
-from tfjob_operator.cli.diagnosis.words import ago, named, span
+from tfjob_operator.cli.diagnosis.words import ago, named
+from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.diagnosis.facts import Facts
@@ -20,12 +21,12 @@ def standing(facts: Facts) -> str:
     state = status.conditions[-1].type if status.conditions else status.phase or "new"
     if facts.finished:
         lasted = facts.age_s(status.start_time), facts.age_s(status.completion_time)
-        took = f" after {span(lasted[0] - lasted[1])}" if lasted[0] is not None and lasted[1] is not None else ""
+        took = f" after {duration(lasted[0] - lasted[1])}" if lasted[0] is not None and lasted[1] is not None else ""
         when = ago(facts.now, status.completion_time)
         verb = "has succeeded" if _has_succeeded(facts) else "has failed"
         return f"{name} {verb}{when and ', '}{when}{took}"
     age_s = facts.age_s(status.start_time)
-    since = f" for {span(age_s)}" if age_s is not None and not facts.suspended else ""
+    since = f" for {duration(age_s)}" if age_s is not None and not facts.suspended else ""
     return f"{name} is {named(state)}{since}{_replicas(facts)}"
 
 

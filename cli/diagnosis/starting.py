@@ -10,7 +10,8 @@ from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import named, said, span
+from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -258,16 +259,16 @@ def _slow(facts: Facts, pod: Pod) -> Iterator[Finding]:
                 INIT_RUNS,
                 pod.metadata.name,
                 (seen,),
-                _values(pod) | {"container": value(status.name), "age": span(age_s)},
+                _values(pod) | {"container": value(status.name), "age": duration(age_s)},
             )
             return
     # Slow pulls and mounts are reported elsewhere.
     told = {"Pulling", "FailedMount", "FailedAttachVolume"} & {each.reason for each in facts.pod_events(pod)}
     waits = {each.state.waiting.reason for each in statuses(pod) if each.state is not None and each.state.waiting}
     if not told and not waits & (IMAGE_REASONS | _REASONS | {"CrashLoopBackOff"}):
-        where = f"on node {named(pod.spec.node_name)} for {span(age_s)}"
+        where = f"on node {named(pod.spec.node_name)} for {duration(age_s)}"
         seen = f"pod {named(pod.metadata.name)}: {where}, phase {named(pod.status.phase)}"
-        yield Finding(STARTS_SLOWLY, pod.metadata.name, (seen,), _values(pod) | {"age": span(age_s)})
+        yield Finding(STARTS_SLOWLY, pod.metadata.name, (seen,), _values(pod) | {"age": duration(age_s)})
 
 
 def _values(pod: Pod) -> dict[str, str]:

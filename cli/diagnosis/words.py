@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,31 +16,12 @@ if TYPE_CHECKING:
 
 MOST_WORDS: Final = 400
 """How many bytes of a message one line of evidence quotes: three lines of a terminal."""
-_UNITS: Final = (
-    (2 * 365 * 86400, 365 * 86400, "y", 0, ""),
-    (8 * 86400, 86400, "d", 0, ""),
-    (2 * 86400, 86400, "d", 3600, "h"),
-    (8 * 3600, 3600, "h", 0, ""),
-    (3600, 3600, "h", 60, "m"),
-    (600, 60, "m", 0, ""),
-    (120, 60, "m", 1, "s"),
-    (0, 1, "s", 0, ""),
-)
-"""From how many seconds on a duration has which units: as HumanDuration of k8s.io/apimachinery, and hours from the first."""
 _BINARY: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
-
-
-def span(seconds: float) -> str:
-    """Return a duration as kubectl prints ages: `24s`, `5m`, `2m10s`, `3h13m`."""
-    left = int(max(seconds, 0))
-    _, size, unit, smaller, smaller_unit = next(each for each in _UNITS if left >= each[0])
-    rest = left % size // smaller if smaller else 0
-    return f"{left // size}{unit}" + (f"{rest}{smaller_unit}" if rest else "")
 
 
 def ago(now: datetime, then: datetime | None) -> str:
     """Return how long ago something was; "" if that is not known."""
-    return "" if then is None else f"{span(seconds_between(then, now))} ago"
+    return "" if then is None else f"{duration(seconds_between(then, now))} ago"
 
 
 def seconds_between(then: datetime, now: datetime) -> float:

@@ -6,7 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tfjob_operator.api.text import clean, quoted
-from tfjob_operator.cli.diagnosis.words import ago, span
+from tfjob_operator.cli.diagnosis.words import ago
+from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +57,7 @@ def render(standing: JobStanding, now: datetime, paint: Paint, width: int = 80, 
 def _head(job: JobStanding, now: datetime, paint: Paint, width: int) -> Iterator[str]:
     name, state = quoted(job.name), quoted(job.state)
     created = f", created {ago(now, job.created)}" if job.created is not None else ""
-    over = f", after {span((job.ended - job.started).total_seconds())}" if job.ended and job.started else ""
+    over = f", after {duration((job.ended - job.started).total_seconds())}" if job.ended and job.started else ""
     plain = textwrap.shorten(f"{name} in {quoted(job.namespace)}: {state}{over}{created}", 4 * width)
     first, *rest = textwrap.wrap(plain, width, subsequent_indent="  ") or [""]
     yield first.replace(f": {state}", f": {paint(state, tone_of(job.state))}", 1)
@@ -99,7 +100,7 @@ def _summary(kind: TypeStanding, paint: Paint, width: int) -> str:
 
 
 def _cells(each: ReplicaStanding, now: datetime) -> Sequence[str]:
-    age = span((now - each.created).total_seconds()) if each.created is not None else ""
+    age = duration((now - each.created).total_seconds()) if each.created is not None else ""
     reason = (
         f" ({quoted(each.reason)})" if each.reason and each.reason not in {"Error", "Completed", each.state} else ""
     )

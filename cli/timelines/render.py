@@ -7,7 +7,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tfjob_operator.api.text import clean, quoted
-from tfjob_operator.cli.diagnosis.words import span
+from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.timelines.values import State
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _head(timeline: Timeline, name: str, start: float, end: float, frame: Frame)
     over = (
         f" to {_clock(timeline.end.timestamp(), frame, end - start)}" if timeline.end is not None else ", and goes on"
     )
-    return f"{quoted(name)}: {first}{over} ({span(end - start)}, {frame.zone.tzname(frame.now) or 'UTC'})"[
+    return f"{quoted(name)}: {first}{over} ({duration(end - start)}, {frame.zone.tzname(frame.now) or 'UTC'})"[
         : frame.width
     ]
 

@@ -113,14 +113,14 @@ MAY_IMPORT |= {
 JOB_VALUES = tuple(f"controller.jobs.{name}" for name in ("children", "pod_end", "problems"))
 API_VALUES = tuple(f"api.{name}" for name in ("core", "decoding", "meta", "resources", "text", "v1"))
 VALUES = (*API_VALUES, *JOB_VALUES)
-MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.coordination", "api.v1alpha1", "cli.diagnosis")
+MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.coordination", "api.v1alpha1", "cli.diagnosis", "cli.durations")
 MAY_IMPORT["cli.training"] = ("cli.training",)
 # What the page shows, made of what it has: the rest of cli/page reads and serves.
 PAGE_VIEWS = tuple(
     f"cli.page.{name}" for name in ("keys", "log_lines", "objects", "pods_view", "timeline_view", "views")
 )
 MAY_IMPORT |= dict.fromkeys(PAGE_VIEWS, (*API_VALUES, "api.v1alpha1", "cli.diagnosis", "cli.timelines", *PAGE_VIEWS))
-SEEN = tuple(f"cli.diagnosis.{name}" for name in ("objects", "pods", "words"))
+SEEN = ("cli.durations", *(f"cli.diagnosis.{name}" for name in ("objects", "pods", "words")))
 MAY_IMPORT["cli.timelines"] = ("api.meta", "api.text", "api.v1", *SEEN, "cli.timelines")
 MAY_IMPORT["cli.status"] = ("api.meta", "api.text", "api.v1", *SEEN, "cli.timelines", "cli.status")
 MAY_IMPORT |= dict.fromkeys(JOB_VALUES, VALUES)

@@ -104,7 +104,7 @@ def test_a_job_for_a_queue_waits_until_kueue_admits_it() -> None:
         ("--memory=-1Gi", "is no quantity"),
         ("--workers=-1", "is not in the range"),
         ("--restart-policy=Sometimes", "is not one of"),
-        ("--ttl=7", "is not like 90s"),
+        ("--ttl=7", "is not a duration such as 90s"),
     ],
 )
 def test_a_flag_that_makes_no_sense_is_a_wrong_command_line(flag: str, says: str) -> None:

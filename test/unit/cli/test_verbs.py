@@ -349,7 +349,29 @@ def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(
 @pytest.mark.parametrize(("given", "seconds"), [("90s", 90.0), ("1h30m", 5400.0), ("7d", 604_800.0)])
 def test_times_are_written_as_for_kubectl(given: str, seconds: float) -> None:
     """A unit is needed."""
-    assert durations.seconds(None, None, given) == seconds  # type: ignore[arg-type]
+    assert durations.seconds_of(given) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "printed"),
+    [
+        (-5, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (310, "5m10s"),
+        (3600, "1h"),
+        (3 * 3600 + 780, "3h13m"),
+        (8 * 3600, "8h"),
+        (47 * 3600, "47h"),
+        (49 * 3600, "2d1h"),
+        (9 * 86_400, "9d"),
+        (3 * 365 * 86_400, "3y"),
+        (9 * 365 * 86_400 + 86_400, "9y"),
+    ],
+)
+def test_ages_are_printed_as_by_kubectl(seconds: float, printed: str) -> None:
+    """But `1h30m` where kubectl has `90m`."""
+    assert durations.duration(seconds) == printed
 
 
 @pytest.mark.parametrize("given", ["90", "", "1.5h", "5m ", "-1s"])

@@ -10,7 +10,6 @@ import pytest
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.render import NARROWEST, render
 from tfjob_operator.cli.diagnosis.table import markdown
-from tfjob_operator.cli.diagnosis.words import span
 from unit.cli.diagnosis.cases import CASES
 from unit.cli.diagnosis.world import World
 
@@ -66,13 +65,3 @@ def test_the_docs_have_the_table_of_all_troubles() -> None:
     table = re.search(r"<!-- troubles -->\n\n(.*?)\n*<!-- end of troubles -->", text, re.DOTALL)
     assert table is not None
     assert table[1].strip() == markdown().strip()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(-3, "0s"), (24.9, "24s"), (119, "119s"), (120, "2m"), (130, "2m10s"), (600, "10m"), (7_980, "2h13m"),
-     (11_580, "3h13m"), (28_800, "8h"), (172_800, "2d"), (180_000, "2d2h"), (700_000, "8d"), (2**26, "2y")],
-)  # fmt: skip
-def test_durations_are_those_of_kubectl(seconds: float, text: str) -> None:
-    """As `kubectl get` prints ages; an hour is 1h, not 60m."""
-    assert span(seconds) == text
