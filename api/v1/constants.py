@@ -120,7 +120,7 @@ class ConditionType(StrEnum):
 
 
 class ConditionReason(StrEnum):
-    """Why a condition is as it is; events about it have the same reason."""
+    """Reasons of conditions. Events that report a condition have the same reason, except those of limits (`LIMITS`)."""
 
     CREATED = "TFJobCreated"
     RUNNING = "TFJobRunning"
@@ -132,7 +132,7 @@ class ConditionReason(StrEnum):
     TOO_LARGE = "TFJobTooLarge"
     MENDED = "TFJobSpecMended"
     LIMIT = "JobFailed"
-    """The job reached a limit of its own (deadline, back-off limit): then nothing goes on, whatever the clean-up policy."""
+    """The job reached one of `LIMITS`: its running pods are deleted, whatever the clean-up policy."""
     SUSPENDED = "TFJobSuspended"
     RESUMED = "TFJobResumed"
 
@@ -148,23 +148,25 @@ class EventReason(StrEnum):
     FAILED_CREATE_SERVICE = "FailedCreateService"
     DELETED_SERVICE = "SuccessfulDeleteService"
     FAILED_DELETE_SERVICE = "FailedDeleteService"
-    NETWORK_STAYS = "NetworkStays"
-    PODS_STAY = "PodsStay"
-    POD_GROUP_STAYS = "PodGroupStays"
+    NETWORK_NOT_UPDATED = "NetworkNotUpdated"
+    POD_TEMPLATE_NOT_APPLIED = "PodTemplateNotApplied"
+    POD_GROUP_NOT_UPDATED = "PodGroupNotUpdated"
     FAILED_ADOPT_POD = "FailedAdoptPod"
     FAILED_ADOPT_SERVICE = "FailedAdoptService"
-    RELABELLED_POD = "RelabelledPod"
-    FAILED_RELABEL_POD = "FailedRelabelPod"
-    RELABELLED_SERVICE = "RelabelledService"
-    FAILED_RELABEL_SERVICE = "FailedRelabelService"
-    RESELECTED_SERVICE = "ReselectedService"
-    FAILED_RESELECT_SERVICE = "FailedReselectService"
-    TOOK_OVER = "TookOverChildren"
+    RESTORED_POD_LABELS = "RestoredPodLabels"
+    FAILED_RESTORE_POD_LABELS = "FailedRestorePodLabels"
+    RESTORED_SERVICE_LABELS = "RestoredServiceLabels"
+    FAILED_RESTORE_SERVICE_LABELS = "FailedRestoreServiceLabels"
+    RESTORED_SERVICE_SELECTOR = "RestoredServiceSelector"
+    FAILED_RESTORE_SERVICE_SELECTOR = "FailedRestoreServiceSelector"
+    ADOPTED = "SuccessfulAdopt"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     EXITED_WITH_CODE = "ExitedWithCode"
     RESTART_POLICY_OVERWRITTEN = "SettedPodTemplateRestartPolicy"
     DELETED_JOB = "SuccessfulDeleteJob"
     FAILED_DELETE_JOB = "FailedDeleteJob"
-    STATUS_NOT_KEPT = "StatusNotKept"
+    STATUS_FIELDS_PRUNED = "StatusFieldsPruned"
     POLICY_CONFLICT = "ConflictingRunPolicy"
     NO_WORKERS = "NoWorkersToScale"
     UNKNOWN_FIELD = "UnknownField"
@@ -185,3 +187,18 @@ class EventReason(StrEnum):
     FAILED_TENSOR_BOARD = "FailedTensorBoard"
     INVALID_TENSOR_BOARD = "InvalidTensorBoard"
     TENSOR_BOARD_UNAVAILABLE = "TensorBoardUnavailable"
+
+
+LIMITS: Final = {
+    EventReason.BACKOFF_LIMIT_EXCEEDED: "has failed because it has reached the specified backoff limit",
+    EventReason.DEADLINE_EXCEEDED: "has failed because it was active longer than specified deadline",
+}
+"""The limits of a job: the reason of the event, and the Go operators' words in the message of the condition Failed, whose
+reason is `JobFailed` for each."""
+
+
+def limit_of(reason: str, message: str) -> EventReason | None:
+    """Return the limit that a Failed condition with this reason and message reports, None for any other failure."""
+    if reason != ConditionReason.LIMIT:
+        return None
+    return next((limit for limit, words in LIMITS.items() if words in message), None)

@@ -99,4 +99,4 @@ class EventReason(StrEnum):
     FAILED_CREATE = "FailedCreate"
     DELETED = "SuccessfulDelete"
     FAILED_DELETE = "FailedDelete"
-    OTHER_RUNTIME_ID = "RuntimeIdTaken"
+    RUNTIME_ID_CONFLICT = "RuntimeIdConflict"

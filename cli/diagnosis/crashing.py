@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, limit_of
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
@@ -226,11 +226,12 @@ def find(facts: Facts) -> Iterator[Finding]:
     failed = facts.condition(ConditionType.FAILED)
     told = _TOLD.search(failed.message) if failed is not None else None
     if failed is not None:
-        if failed.reason == ConditionReason.LIMIT and "backoff limit" in failed.message:
+        limit = limit_of(failed.reason, failed.message)
+        if limit is EventReason.BACKOFF_LIMIT_EXCEEDED:
             yield Finding(
                 BACKOFF_LIMIT, facts.name, (f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}",)
             )
-        if failed.reason in {ConditionReason.FAILED, ConditionReason.LIMIT}:
+        if failed.reason == ConditionReason.FAILED or limit is not None:
             yield from _of_failed_job(facts, told, failed.message)
         return
     if facts.finished:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.v1.constants import SELECTING_LABELS, ConditionReason, ConditionType, EventReason, Network
+from tfjob_operator.api.v1.constants import SELECTING_LABELS, ConditionType, EventReason, Network, limit_of
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
@@ -187,7 +187,7 @@ _LONG_S: Final = 600.0
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield what is wrong, or soon will be, with a job that has started."""
     failed = facts.condition(ConditionType.FAILED)
-    if failed is not None and failed.reason == ConditionReason.LIMIT and "deadline" in failed.message:
+    if failed is not None and limit_of(failed.reason, failed.message) is EventReason.DEADLINE_EXCEEDED:
         limit = duration(facts.spec.active_deadline_s) if facts.spec.active_deadline_s is not None else "its spec"
         yield Finding(
             DEADLINE,
@@ -327,12 +327,12 @@ def _events(facts: Facts) -> Iterator[Finding]:
         (
             RELABELLED,
             (
-                EventReason.RELABELLED_POD,
-                EventReason.RELABELLED_SERVICE,
-                EventReason.RESELECTED_SERVICE,
-                EventReason.FAILED_RELABEL_POD,
-                EventReason.FAILED_RELABEL_SERVICE,
-                EventReason.FAILED_RESELECT_SERVICE,
+                EventReason.RESTORED_POD_LABELS,
+                EventReason.RESTORED_SERVICE_LABELS,
+                EventReason.RESTORED_SERVICE_SELECTOR,
+                EventReason.FAILED_RESTORE_POD_LABELS,
+                EventReason.FAILED_RESTORE_SERVICE_LABELS,
+                EventReason.FAILED_RESTORE_SERVICE_SELECTOR,
             ),
         ),
     )

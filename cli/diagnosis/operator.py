@@ -182,7 +182,7 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
 
 
 def _crd(facts: Facts) -> Iterator[Finding]:
-    events = latest(facts.job_events(EventReason.STATUS_NOT_KEPT))
+    events = latest(facts.job_events(EventReason.STATUS_FIELDS_PRUNED))
     proofs = [facts.line(event) for event in events]
     crd = facts.evidence.crd
     for version in (crd.spec.versions or ()) if crd is not None else ():

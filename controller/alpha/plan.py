@@ -202,7 +202,7 @@ def _runtime_id(draft: StatusDraft, spec: AlphaSpec, taken: Collection[str]) -> 
         return chosen
     other = following(uid, chosen)
     text = f"RuntimeId {chosen} is another job's: {min(names.intersection(taken))} is there already; {other} is used"
-    draft.emit(EventType.NORMAL, EventReason.OTHER_RUNTIME_ID, text)
+    draft.emit(EventType.NORMAL, EventReason.RUNTIME_ID_CONFLICT, text)
     return other
 
 
@@ -230,7 +230,7 @@ def _announce(draft: StatusDraft, spec: AlphaSpec) -> None:
             draft.emit(EventType.WARNING, reason, message)
         if spec.runtime_id and spec.runtime_id != draft.runtime_id:
             text = "spec.RuntimeId is another one than that of the Jobs that are there, which is kept"
-            draft.emit(EventType.WARNING, EventReason.OTHER_RUNTIME_ID, text)
+            draft.emit(EventType.WARNING, EventReason.RUNTIME_ID_CONFLICT, text)
     if conditions.is_true(draft, ConditionType.HELD):
         text = f"TFJob {draft.job.metadata.name} goes on: its spec is mended."
         draft.set_held(conditions.FALSE, ConditionReason.MENDED, text)

@@ -76,8 +76,8 @@ class AlphaTakeover:
         hidden = [pod for pod in pods if not is_ours(pod)]
         await self._take(job, spec, hidden)
         if hidden:
-            message = f"Goes on with what another operator made for this job: {len(hidden)} pod(s)"
-            self._record(meta, EventType.NORMAL, EventReason.TOOK_OVER, message)
+            message = f"Adopted {len(hidden)} pod{'s' if len(hidden) > 1 else ''} created by another operator"
+            self._record(meta, EventType.NORMAL, EventReason.ADOPTED, message)
         seen = {pod.metadata.uid for found in children_of(job).bare.values() for pod in found}
         return None if all(pod.uid in seen for pod in pods) else LOOK_AGAIN_S
 
@@ -95,8 +95,8 @@ class AlphaTakeover:
             except NotFoundError:
                 pass
             except ApiError as error:
-                text = f"Error taking over pod {pod.name}: {error}"
-                self._record(job.metadata, EventType.WARNING, EventReason.FAILED_RELABEL_POD, text)
+                text = f"Error adopting pod {pod.name}: {error}"
+                self._record(job.metadata, EventType.WARNING, EventReason.FAILED_ADOPT_POD, text)
                 failures.append(error)
             else:
                 log.info("child_taken_over", kind="pod", name=pod.name)

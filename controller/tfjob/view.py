@@ -178,12 +178,12 @@ class UnkeptStatus:
         fields = _json_names(lost)
         if not self._logged:
             self._logged = True
-            log.error("status_not_kept", fields=fields, to_do=TO_DO)
+            log.error("status_fields_pruned", fields=fields, to_do=TO_DO)
         if uid not in self._sent:
             message = (
                 f"The API server drops {', '.join(fields)} of the status: its CRD is another operator's, or an old one"
             )
-            self._recorder.event(reference_to(job), EventType.WARNING, EventReason.STATUS_NOT_KEPT, message)
+            self._recorder.event(reference_to(job), EventType.WARNING, EventReason.STATUS_FIELDS_PRUNED, message)
         self._sent[uid] = lost
 
     def as_sent(self, job: TFJob) -> TFJob:

@@ -195,7 +195,7 @@ OF_WALKS: Final[Mapping[str, Callable[[], None]]] = {
 OF_UPGRADES: Final[dict[str, Bug]] = {
     "children-have-other-names": Bug(_children_have_other_names, "plain", "was created"),
     "a-tensorboard-is-hashed-otherwise": Bug(_a_tensorboard_is_hashed_otherwise, "alpha", "patch deployments"),
-    "pods-are-hashed-otherwise": Bug(_pods_are_hashed_otherwise, "held", "PodsStay", knows=True),
+    "pods-are-hashed-otherwise": Bug(_pods_are_hashed_otherwise, "held", "PodTemplateNotApplied", knows=True),
 }
 """Those that an operator shows after another release."""
 OF_CLUSTERS: Final[Mapping[str, Callable[[], None]]] = {

@@ -114,7 +114,9 @@ class View:
                     children[key] = Child(each.metadata.uid, _made_as(each, name))
         told: Counter[tuple[str, str]] = Counter()
         for event in self._events.indexer.by_index(NAMESPACE_INDEX, namespace):
-            if event.involved_object.uid == uid and (event.type == "Warning" or event.reason == EventReason.PODS_STAY):
+            if event.involved_object.uid == uid and (
+                event.type == "Warning" or event.reason == EventReason.POD_TEMPLATE_NOT_APPLIED
+            ):
                 told[event.reason, event.message] += event.count
         conditions = job.status.get("conditions") or ()
         true = {each["type"]: each.get("reason", "") for each in conditions if each["status"] == "True"}

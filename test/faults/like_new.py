@@ -95,7 +95,9 @@ class Comparison:
 
     def _is_told_to_stay(self, child: str) -> bool:
         kind = child.rpartition("-")[0].rpartition("-")[2]
-        return any(reason == EventReason.PODS_STAY and kind in words.lower() for reason, words in self._news)
+        return any(
+            reason == EventReason.POD_TEMPLATE_NOT_APPLIED and kind in words.lower() for reason, words in self._news
+        )
 
     def _wrong_unseen(self) -> Iterator[str]:
         policy = self.spec.get("runPolicy")
@@ -111,7 +113,7 @@ class Comparison:
         job, held = self.job, self.job.true.get(ConditionType.HELD)
         if job.end.endswith(ConditionReason.LIMIT):
             return  # its deadline applies while it is held
-        if not (held or any(reason == EventReason.PODS_STAY for reason, _ in job.told)):
+        if not (held or any(reason == EventReason.POD_TEMPLATE_NOT_APPLIED for reason, _ in job.told)):
             yield f"a new job fails, and nobody says why this one does not: {dict(job.true)}"
         if ConditionType.SUSPENDED in job.true:
             if job.children:
@@ -166,7 +168,7 @@ class Comparison:
     def _wrong_status(self) -> Iterator[str]:
         job, new = self.job, self.new
         if network_of(self.spec) != self.network and not any(
-            reason == EventReason.NETWORK_STAYS for reason, _ in self._news
+            reason == EventReason.NETWORK_NOT_UPDATED for reason, _ in self._news
         ):
             yield "its network stays, and nobody says so"
         if ConditionType.HELD in job.true:

@@ -50,9 +50,9 @@ CHANGES: Final = 3
 """Up, down, and up again."""
 BUGGY_LIMIT_S: Final = 100.0
 """Where a bug is planted, what a user waits for may never come."""
-UNTOLD: Final = frozenset({f"Normal {EventReason.PODS_STAY}"})
+UNTOLD: Final = frozenset({f"Normal {EventReason.POD_TEMPLATE_NOT_APPLIED}"})
 """Events that may be missing: what the release before did not write down cannot be told of."""
-NOT_KEPT: Final = frozenset({f"Warning {EventReason.STATUS_NOT_KEPT}"})
+NOT_KEPT: Final = frozenset({f"Warning {EventReason.STATUS_FIELDS_PRUNED}"})
 """What is true under a CRD that drops fields."""
 STOPPED_S: Final = 120.0
 SETTLE_S: Final = 120.0

@@ -120,7 +120,9 @@ def test_what_is_edited_of_children_is_set_back_and_they_go_with_their_job(clust
         eventually(lambda: cluster.items("services")[0]["spec"]["selector"] == selected, "the selector is back")
         assert {kind: uids(cluster, kind) for kind in ("pods", "services")} == before
         eventually(
-            lambda: {"RelabelledPod", "RelabelledService", "ReselectedService"} <= reasons(cluster, "keeps"),
+            lambda: (
+                {"RestoredPodLabels", "RestoredServiceLabels", "RestoredServiceSelector"} <= reasons(cluster, "keeps")
+            ),
             "it is told",
         )
         cluster.kubectl("delete", "tfjob", "keeps")

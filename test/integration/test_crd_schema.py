@@ -246,8 +246,8 @@ def test_a_crd_that_lacks_our_fields_costs_a_warning_and_no_writes(plane: Contro
     lines = [
         json.loads(line) for file in tmp_path.glob("*.log") for line in file.read_text().splitlines() if line[:1] == "{"
     ]
-    told = [line for line in lines if line.get("event") in {"status_not_kept", "crd_lacks_fields"}]
-    assert sorted(line["event"] for line in told) == ["crd_lacks_fields", "status_not_kept"]
+    told = [line for line in lines if line.get("event") in {"status_fields_pruned", "crd_lacks_fields"}]
+    assert sorted(line["event"] for line in told) == ["crd_lacks_fields", "status_fields_pruned"]
     assert all("finishedIndices" in str(line["fields"]) for line in told if line["event"] == "crd_lacks_fields")
 
 
@@ -259,4 +259,4 @@ def _openapi(plane: ControlPlane) -> bytes:
 
 
 def _warnings(cluster: Cluster, name: str) -> list[str]:
-    return [message for _, reason, message in cluster.events(name) if reason == "StatusNotKept"]
+    return [message for _, reason, message in cluster.events(name) if reason == "StatusFieldsPruned"]

@@ -97,7 +97,7 @@ def test_what_the_api_server_refuses_after_an_edit_holds_the_job(cluster: Cluste
         eventually(lambda: held(cluster, "edited") == ("True", ConditionReason.REFUSED), "it is held")
         assert cluster.state("edited") == ConditionType.RUNNING
         assert before.items() <= uids(cluster).items()
-        told = {ConditionReason.REFUSED.value, EventReason.PODS_STAY.value}
+        told = {ConditionReason.REFUSED.value, EventReason.POD_TEMPLATE_NOT_APPLIED.value}
         eventually(lambda: set(reasons(cluster, "edited")) == told, "two warnings")
         patch(cluster, "edited", [{"op": "remove", "path": f"{CONTAINER}/volumeMounts"}])
         eventually(lambda: cluster.job("edited")["status"]["replicaStatuses"]["Worker"]["active"] == 2, "two run")
@@ -114,7 +114,7 @@ def test_kubectl_scales_workers_whatever_the_case_of_their_key(cluster: Cluster)
         cluster.kubectl("scale", "tfjob", "scaled", "--replicas=1")
         eventually(lambda: cluster.names("pods") == ["scaled-worker-0"], "one worker")
         assert cluster.state("scaled") == ConditionType.RUNNING
-        assert set(reasons(cluster, "scaled")) <= {EventReason.PODS_STAY.value}
+        assert set(reasons(cluster, "scaled")) <= {EventReason.POD_TEMPLATE_NOT_APPLIED.value}
 
 
 def test_kubectl_can_not_scale_a_job_without_workers_and_does_it_no_harm(cluster: Cluster) -> None:

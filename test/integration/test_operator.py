@@ -78,7 +78,7 @@ def test_a_job_with_a_shared_network_has_one_service_until_its_last_pod_is_gone(
         assert cluster.job("mnist")["status"]["begun"]["network"] == "shared"
         edit = '{"spec":{"runPolicy":{"network":"perReplica"}}}'
         cluster.kubectl("patch", "tfjob", "mnist", "--type=merge", f"--patch={edit}")
-        eventually(lambda: "NetworkStays" in [reason for _, reason, _ in cluster.events("mnist")], "it is told")
+        eventually(lambda: "NetworkNotUpdated" in [reason for _, reason, _ in cluster.events("mnist")], "it is told")
         cluster.kubectl("delete", "service", "mnist")
         eventually(lambda: cluster.names("services") == ["mnist"], "the service is made again")
         cluster.wait_for("mnist", ConditionType.SUCCEEDED)
@@ -129,8 +129,8 @@ def test_a_replica_that_keeps_failing_runs_into_the_backoff_limit(cluster: Clust
             assert message.startswith("Job thrice has failed because it has reached the specified backoff limit")
             assert "Pod thrice-worker-0 was restarted most, 3 times; last, container tensorflow exited" in message
             eventually(
-                lambda: ("Normal", "TFJobFailed") in [event[:2] for event in cluster.events("thrice")],
-                "the end is told",
+                lambda: ("Warning", "BackoffLimitExceeded") in [event[:2] for event in cluster.events("thrice")],
+                "the limit is reported",
             )
             assert [reason for _, reason, _ in cluster.events("thrice")].count("SuccessfulCreatePod") == 3
 
@@ -142,6 +142,10 @@ def test_deadline_and_ttl_end_a_job_and_remove_it(cluster: Cluster) -> None:
         cluster.create("late", with_policy(specs(Worker=replica(run="forever")), **policy))
         status = cluster.wait_for("late", ConditionType.FAILED)
         assert status["conditions"][-1]["message"].endswith("it was active longer than specified deadline")
+        eventually(
+            lambda: ("Warning", "DeadlineExceeded") in [event[:2] for event in cluster.events("late")],
+            "the limit is reported",
+        )
         eventually(lambda: not cluster.names("pods"), "the running pod is gone")
         eventually(lambda: not cluster.names("tfjobs"), "the job is gone")
 

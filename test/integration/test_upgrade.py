@@ -185,7 +185,7 @@ def test_jobs_that_another_operator_began_go_on_under_this_one(
         assert {kind: uids(cluster, kind, "over") for kind in ("pods", "services")} == before["over"]
         created = [text for _, reason, text in cluster.events("runs") if reason.startswith("SuccessfulCreate")]
         assert created == []
-        took_over = [text for _, reason, text in cluster.events("runs") if reason == "TookOverChildren"]
+        took_over = [text for _, reason, text in cluster.events("runs") if reason == "SuccessfulAdopt"]
         assert bool(took_over) is not predecessor.watched
         assert not [event for event in cluster.events("runs") if event[0] == "Warning"]
 

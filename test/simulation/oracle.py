@@ -10,6 +10,7 @@ from simulation.meddlers import FORGED, SECOND, WATCHED, is_marked
 from simulation.records import is_final
 from simulation.slots import labels_of, selector_of, slot_of
 from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
+from tfjob_operator.api.v1.constants import limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +117,7 @@ class _Case:
         wish, ending = self._wish, self._ending
         assert ending is not None
         policy = "Running" if ending["reason"] == "InvalidTFJobSpec" else wish.clean_pod_policy
-        if ending["reason"] == "JobFailed" and policy == "None":
+        if limit_of(ending["reason"], ending["message"]) is not None and policy == "None":
             policy = "Running"  # a limit leaves nothing running (B47)
         for slot, pod in self._pods.items():
             phase = pod["status"]["phase"]

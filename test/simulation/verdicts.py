@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from simulation.records import is_final, moment
 from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
+from tfjob_operator.api.v1.constants import EventReason, limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
     """What is wrong with the end that was just written into a job's status."""
     wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
     assert ending is not None
-    reason, message = ending["reason"], ending["message"]
+    reason = ending["reason"]
     never_good = reason == "InvalidTFJobSpec"
     if wish.suspend and not never_good:
         yield "a suspended job does not end"
@@ -40,7 +41,7 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
         wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in records.all_fates(uid) if fate.slot in wish.slots)
         if not any(is_final(fate, policy) for fate, policy in wanted):
             yield f"no replica has failed for good: {records.all_fates(uid)}"
-    elif "backoff" in message:
+    elif limit_of(reason, ending["message"]) is EventReason.BACKOFF_LIMIT_EXCEEDED:
         restarts = sum(records.most_restarts(uid, slot) for slot in records.pods[uid])
         if wish.backoff_limit is None or restarts <= wish.backoff_limit:
             yield f"there were {restarts} restarts of {wish.backoff_limit} allowed"
@@ -55,7 +56,7 @@ def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
     wish, ending = wish_of(job), ending_of(job)
     assert ending is not None
     if ending["reason"] != "InvalidTFJobSpec":
-        if ending["reason"] != "JobFailed" or "backoff" in ending["message"]:
+        if limit_of(ending["reason"], ending["message"]) is not EventReason.DEADLINE_EXCEEDED:
             yield f"the job is held, and its end is {ending}"
     elif not wish.invalid:
         yield "the end is InvalidTFJobSpec, and the specification is right"

@@ -20,7 +20,7 @@ from simulation.slots import slot_of
 from simulation.verdicts import TICK_S, justify, status_mistakes
 from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
 from tfjob_operator.api.core import EVENTS, PODS, SERVICES
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, TFJOBS
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, TFJOBS, EventReason, limit_of
 
 if TYPE_CHECKING:
     from simulation.kubelet import Kubelet
@@ -164,7 +164,7 @@ class Watchman:
         assert ending is not None
         if ending["type"] == "Succeeded":
             return self.records.done_at(uid, wish)
-        if "deadline" in ending["message"]:
+        if limit_of(ending["reason"], ending["message"]) is EventReason.DEADLINE_EXCEEDED:
             return _seconds(job["status"]["startTime"]) + (wish.deadline_s or 0)
         return self.records.lost_at(uid, wish) if ending["reason"] == "TFJobFailed" else self._world.time
 
@@ -348,7 +348,7 @@ class Watchman:
                 return  # the operator may not have heard of the mistake
         elif fate.slot not in wish.slots:
             return
-        by_limit = ending is not None and ending["reason"] == "JobFailed"
+        by_limit = ending is not None and limit_of(ending["reason"], ending["message"]) is not None
         if wish.clean_pod_policy == "None" and not by_limit:
             self._accuse(write, "the clean-up policy is None")
         if wish.clean_pod_policy != "All" and fate.over:

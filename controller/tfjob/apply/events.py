@@ -58,8 +58,8 @@ POD: Final = ChildKind(
     EventReason.FAILED_CREATE_POD,
     EventReason.DELETED_POD,
     EventReason.FAILED_DELETE_POD,
-    EventReason.RELABELLED_POD,
-    EventReason.FAILED_RELABEL_POD,
+    EventReason.RESTORED_POD_LABELS,
+    EventReason.FAILED_RESTORE_POD_LABELS,
 )
 SERVICE: Final = ChildKind(
     "service",
@@ -68,8 +68,8 @@ SERVICE: Final = ChildKind(
     EventReason.FAILED_CREATE_SERVICE,
     EventReason.DELETED_SERVICE,
     EventReason.FAILED_DELETE_SERVICE,
-    EventReason.RELABELLED_SERVICE,
-    EventReason.FAILED_RELABEL_SERVICE,
+    EventReason.RESTORED_SERVICE_LABELS,
+    EventReason.FAILED_RESTORE_SERVICE_LABELS,
 )
 CONFIG_MAP: Final = ChildKind(
     "ConfigMap",

@@ -177,8 +177,8 @@ class Takeover:
                 told.append(f"{taken} {kind.name}{'s' if taken > 1 else ''}")
         if not told:
             return None
-        message = f"Goes on with what another operator made for this TFJob: {', '.join(told)}"
-        self._events.record(job, EventType.NORMAL, EventReason.TOOK_OVER, message)
+        message = f"Adopted {' and '.join(told)} created by another operator"
+        self._events.record(job, EventType.NORMAL, EventReason.ADOPTED, message)
         return self._expectations.expires_in_s(owner) or FIRST_DELAY_S
 
     async def _take_all(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, keys: Sequence[ReplicaKey]) -> int:
@@ -221,8 +221,8 @@ class Takeover:
             if isinstance(error, NotFoundError):
                 return False
             if isinstance(error, ApiError):
-                text = f"Error taking over {kind.name} {key.name}: {error}"
-                self._events.record(job, EventType.WARNING, kind.failed_relabel, text)
+                text = f"Error adopting {kind.name} {key.name}: {error}"
+                self._events.record(job, EventType.WARNING, _FAILED[kind.name], text)
             raise
         self._expectations.creation_answered(meta, kind.name, key.name, version_written(written))
         log.info("child_taken_over", kind=kind.name, name=key.name)
@@ -318,6 +318,6 @@ def _patches(job: TFJob, spec: TFJobSpec, plan: Plan) -> Iterator[_Patch]:
             JSON_PATCH,
             operations,
             "Restored the selector",
-            EventReason.RESELECTED_SERVICE,
-            EventReason.FAILED_RESELECT_SERVICE,
+            EventReason.RESTORED_SERVICE_SELECTOR,
+            EventReason.FAILED_RESTORE_SERVICE_SELECTOR,
         )

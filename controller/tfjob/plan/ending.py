@@ -16,7 +16,16 @@ from tfjob_operator.api.core import EventType, PodRestartPolicy
 from tfjob_operator.api.text import last_words, quoted
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType, RestartPolicy, SuccessPolicy
+from tfjob_operator.api.v1.constants import (
+    LIMITS,
+    CleanPodPolicy,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    RestartPolicy,
+    SuccessPolicy,
+    limit_of,
+)
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.pod_end import DEADLINE_EXCEEDED, DISRUPTION_TARGET
@@ -250,7 +259,7 @@ def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
 def policy_after(ended: Conditions, policy: str) -> str:
     """Return the clean-up policy after such an end: a job that was stopped by a limit leaves nothing running (B47)."""
     failed = conditions.find(ended, ConditionType.FAILED)
-    stopped = failed is not None and failed.reason == ConditionReason.LIMIT
+    stopped = failed is not None and limit_of(failed.reason, failed.message) is not None
     return CleanPodPolicy.RUNNING if stopped and policy == CleanPodPolicy.NONE else policy
 
 
@@ -297,14 +306,29 @@ def _without(replicas: Iterable[Replica], leaving: Sequence[Replica]) -> list[Re
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ends: the condition that says so."""
+    """How a job ends: its last condition, and the event that reports it."""
 
     condition: ConditionType
     reason: ConditionReason
     message: str
+    event_reason: ConditionReason | EventReason
+    event_type: EventType = EventType.NORMAL
 
+    @classmethod
+    def succeeded(cls, message: str) -> Ending:
+        """Return a success."""
+        return cls(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, message, ConditionReason.SUCCEEDED)
 
-_EVENT_OF: Final = {ConditionType.SUCCEEDED: ConditionReason.SUCCEEDED, ConditionType.FAILED: ConditionReason.FAILED}
+    @classmethod
+    def failed(cls, message: str) -> Ending:
+        """Return the failure of a replica. Its event is Normal, as the Go operators' was."""
+        return cls(ConditionType.FAILED, ConditionReason.FAILED, message, ConditionReason.FAILED)
+
+    @classmethod
+    def by_limit(cls, job: str, limit: EventReason, detail: str = "") -> Ending:
+        """Return the failure of a job that has reached one of `LIMITS`."""
+        message = f"Job {job} {LIMITS[limit]}{detail}"
+        return cls(ConditionType.FAILED, ConditionReason.LIMIT, message, limit, EventType.WARNING)
 
 
 def until_deadline(draft: StatusDraft, deadline_s: int | None) -> float | None:
@@ -319,8 +343,7 @@ def past_deadline(draft: StatusDraft, deadline_s: int | None) -> Ending | None:
     left = until_deadline(draft, deadline_s)
     if left is None or left > 0:
         return None
-    message = f"Job {draft.job.metadata.name} has failed because it was active longer than specified deadline"
-    return Ending(ConditionType.FAILED, ConditionReason.LIMIT, message)
+    return Ending.by_limit(draft.job.metadata.name, EventReason.DEADLINE_EXCEEDED)
 
 
 def conclude(draft: StatusDraft, ending: Ending, clean_pod_policy: str, replicas: Sequence[Replica]) -> Plan:
@@ -328,5 +351,5 @@ def conclude(draft: StatusDraft, ending: Ending, clean_pod_policy: str, replicas
     draft.end(ending.condition, ending.reason, ending.message)
     leaving = to_clean_up(policy_after(draft.conditions, clean_pod_policy), replicas)
     draft.replica_statuses = without_active(draft.replica_statuses, replicas, leaving)
-    draft.emit(EventType.NORMAL, _EVENT_OF[ending.condition], ending.message)
+    draft.emit(ending.event_type, ending.event_reason, ending.message)
     return Plan(status=draft.freeze(), events=tuple(draft.events))

@@ -144,7 +144,7 @@ def _told_to_stay(job: TFJob, spec: TFJobSpec, gang: Gang) -> tuple[JobEvent, ..
         return ()
     fields = ", ".join(f"spec.runPolicy.schedulingPolicy.{name}" for name in others)
     text = f"The PodGroup stays as it was made: {fields} will count when it is made anew, after the job was suspended"
-    return (JobEvent(EventType.WARNING, EventReason.POD_GROUP_STAYS, text),)
+    return (JobEvent(EventType.WARNING, EventReason.POD_GROUP_NOT_UPDATED, text),)
 
 
 def _is_going(group: PodGroup) -> bool:

@@ -192,21 +192,19 @@ def _say_what_stays(
     if words := stay(draft.job, spec, going_on):
         # Who scales an elastic job means it so.
         kind = EventType.NORMAL if spec.dynamic_workers else EventType.WARNING
-        draft.emit(kind, EventReason.PODS_STAY, words)
+        draft.emit(kind, EventReason.POD_TEMPLATE_NOT_APPLIED, words)
 
 
 def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Sequence[Replica]) -> Ending | None:
     """Whether and how the job ends now: its replicas decide, and where they do not its limits may."""
     meta = draft.job.metadata
     if verdict.succeeded:
-        message = f"TFJob {meta.namespace}/{meta.name} successfully completed."
-        return Ending(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, message)
+        return Ending.succeeded(f"TFJob {meta.namespace}/{meta.name} successfully completed.")
     if verdict.failed:
-        return Ending(ConditionType.FAILED, ConditionReason.FAILED, verdict.failed)
+        return Ending.failed(verdict.failed)
     if spec.backoff_limit is not None and sum(record.total for record in draft.restarts) > spec.backoff_limit:
-        reached = f"Job {meta.name} has failed because it has reached the specified backoff limit"
-        told = f"{reached}. {most_restarts(meta.name, draft.restarts, replicas)}"
-        return Ending(ConditionType.FAILED, ConditionReason.LIMIT, told)
+        detail = f". {most_restarts(meta.name, draft.restarts, replicas)}"
+        return Ending.by_limit(meta.name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail)
     return past_deadline(draft, spec.active_deadline_s)
 
 

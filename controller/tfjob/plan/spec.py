@@ -59,7 +59,7 @@ def with_network_of(job: TFJob, spec: TFJobSpec) -> TFJobSpec:
     if spec.network is network:
         return spec
     text = f"spec.runPolicy.network stays {network}, with which the job began; another network takes a new job"
-    return replace(spec, network=network, warnings=(*spec.warnings, SpecWarning(EventReason.NETWORK_STAYS, text)))
+    return replace(spec, network=network, warnings=(*spec.warnings, SpecWarning(EventReason.NETWORK_NOT_UPDATED, text)))
 
 
 def refused(spec: TFJobSpec | InvalidSpec, words: str) -> InvalidSpec:

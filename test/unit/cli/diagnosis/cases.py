@@ -936,7 +936,7 @@ def _(world: World) -> None:
 for _id, _reason in {
     "not-adopted": "FailedAdoptPod",
     "delete-failed": "FailedDeletePod",
-    "children-edited": "RelabelledPod",
+    "children-edited": "RestoredPodLabels",
 }.items():
     case(_id)(
         _with(

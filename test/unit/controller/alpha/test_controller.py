@@ -158,7 +158,7 @@ async def test_a_runtime_id_that_another_job_has_is_replaced_before_anything_run
     ]
     assert world.status["runtimeId"] == other
     assert [reason for kind, reason, _ in world.recorder.events if kind == "Warning"] == []
-    assert "RuntimeIdTaken" in world.recorder.reasons
+    assert "RuntimeIdConflict" in world.recorder.reasons
 
 
 async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_keeps_no_other_replica_waiting() -> (

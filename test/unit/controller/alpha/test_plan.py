@@ -381,7 +381,7 @@ def test_the_names_of_a_job_that_has_begun_stay_and_so_do_those_that_the_author_
     decided = planned(edited, there, taken={"master-76no-0"})
     assert not decided.acts
     assert status_of(decided).runtime_id == "76no"
-    assert [event.reason for event in decided.events] == ["RuntimeIdTaken"]
+    assert [event.reason for event in decided.events] == ["RuntimeIdConflict"]
     found = job(THREE)
     assert status_of(planned(found, taken=set(ALL))).runtime_id == "76no"
 

@@ -70,9 +70,7 @@ async def test_pods_that_run_are_labelled_and_go_on_and_no_job_is_made_beside_th
     patch = world.client.bodies["patch", "pods", NAMES[0]]["metadata"]
     assert patch["uid"] == f"uid-{NAMES[0]}"
     assert patch["labels"][LABEL_OPERATOR_NAME] == OPERATOR_NAME
-    assert world.recorder.events == [
-        ("Normal", "TookOverChildren", "Goes on with what another operator made for this job: 3 pod(s)")
-    ]
+    assert world.recorder.events == [("Normal", "SuccessfulAdopt", "Adopted 3 pods created by another operator")]
     world.show()
     assert await world.sync() == [LIST, STATUS, *SERVICES]
     assert (world.status["phase"], world.status["runtimeId"]) == ("Running", "76no")
@@ -99,7 +97,7 @@ async def test_a_pod_that_can_not_be_labelled_keeps_its_job_waiting_and_is_told(
     world.client.fail["patch", "pods", NAMES[1]] = status_error(ForbiddenError, 403)
     with pytest.raises(ForbiddenError):
         await world.sync()
-    assert world.recorder.events[0][:2] == ("Warning", "FailedRelabelPod")
+    assert world.recorder.events[0][:2] == ("Warning", "FailedAdoptPod")
     assert STATUS not in world.client.actions
 
 

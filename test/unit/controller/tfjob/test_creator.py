@@ -274,7 +274,7 @@ async def test_a_child_of_ours_that_our_watch_can_not_see_gets_its_label_back() 
             "metadata": {"uid": "x", "labels": {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}}
         }
         ((warning, reason, message),) = [event for event in world.recorder.events if event[0] == "Warning"]
-        assert (warning, reason) == ("Warning", f"Relabelled{kind}")
+        assert (warning, reason) == ("Warning", f"Restored{kind}Labels")
         assert f"{kind.lower()} mnist-worker-0" in message
 
 
@@ -286,7 +286,7 @@ async def test_a_label_that_can_not_be_given_back_is_reported() -> None:
     world.client.objects["pods", "mnist-worker-0"] = existing(labels={}, **owned_by(JOB_UID))
     await world.create(SLOTS[:1])
     assert world.blocked.next_due_in_s(JOB.metadata) is not None
-    assert "FailedRelabelPod" in world.recorder.reasons
+    assert "FailedRestorePodLabels" in world.recorder.reasons
     assert "no patches today" in world.recorder.events[-1][-1]
 
 

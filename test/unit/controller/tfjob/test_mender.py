@@ -150,7 +150,7 @@ async def test_an_edited_label_is_restored_once_and_told() -> None:
         "metadata": {"uid": "uid-mnist-worker-0", "labels": labels_of(JOB.metadata, good_spec(JOB), WORKER_0)}
     }
     ((kind, reason, message),) = world.recorder.events
-    assert (kind, reason) == ("Warning", "RelabelledPod")
+    assert (kind, reason) == ("Warning", "RestoredPodLabels")
     assert "pod mnist-worker-0" in message
 
 
@@ -165,11 +165,13 @@ async def test_an_edited_selector_is_restored_once_and_told() -> None:
         {"op": "add", "path": "/spec/selector", "value": RIGHT},
     ]
     ((kind, reason, message),) = world.recorder.events
-    assert (kind, reason) == ("Warning", "ReselectedService")
+    assert (kind, reason) == ("Warning", "RestoredServiceSelector")
     assert "service mnist-worker-0" in message
 
 
-@pytest.mark.parametrize(("error", "told"), [((ForbiddenError, 403), ["FailedRelabelPod"]), ((ConflictError, 409), [])])
+@pytest.mark.parametrize(
+    ("error", "told"), [((ForbiddenError, 403), ["FailedRestorePodLabels"]), ((ConflictError, 409), [])]
+)
 async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(error: Any, told: list[str]) -> None:
     """U9, D14: the job goes on; a first conflict is not reported.
 

@@ -124,8 +124,8 @@ async def test_what_another_operator_made_is_labelled_and_goes_on(predecessor: P
     assert world.recorder.events == [
         (
             "Normal",
-            "TookOverChildren",
-            "Goes on with what another operator made for this TFJob: 3 pods, 3 services",
+            "SuccessfulAdopt",
+            "Adopted 3 pods and 3 services created by another operator",
         )
     ]
     world.observe_status()
@@ -235,7 +235,7 @@ async def test_a_pod_that_is_replaced_meanwhile_is_told_and_tried_again() -> Non
     world.client.fail["patch", "pods", NAMES[0]] = status_error(ConflictError, 409)
     with pytest.raises(ConflictError):
         await world.sync()
-    assert world.recorder.events[0][:2] == ("Warning", "FailedRelabelPod")
+    assert world.recorder.events[0][:2] == ("Warning", "FailedAdoptPod")
 
 
 async def test_replicas_that_were_scaled_away_while_nobody_worked_are_found_and_go() -> None:

@@ -70,10 +70,10 @@ def test_the_log_and_each_job_say_so_once() -> None:
         for each in (JOB, other, JOB, other):
             world.unkept.compare(each, SENT, KEPT)
     (line,) = logs
-    assert (line["event"], line["log_level"]) == ("status_not_kept", "error")
+    assert (line["event"], line["log_level"]) == ("status_fields_pruned", "error")
     assert line["fields"] == ["finishedIndices", "workerSelector", "observedGeneration"]
     assert "manifests/base/crd.yaml" in line["to_do"]
-    assert world.recorder.reasons == ["StatusNotKept", "StatusNotKept"]
+    assert world.recorder.reasons == ["StatusFieldsPruned", "StatusFieldsPruned"]
 
 
 def test_a_crd_that_was_mended_is_noticed_with_the_next_write() -> None:
@@ -110,4 +110,4 @@ async def test_a_job_under_a_crd_that_lacks_our_fields_comes_to_rest() -> None:
             written += writes
             await asyncio.sleep(COUNTER_WINDOW_S)
         assert written == 1, phase
-    assert world.recorder.reasons.count("StatusNotKept") == 1
+    assert world.recorder.reasons.count("StatusFieldsPruned") == 1

@@ -156,7 +156,7 @@ def test_an_edit_of_the_policy_that_leaves_the_group_as_it_is_is_told_once(
     """U18: nobody writes a group again, since its queue belongs to whoever moves it (B66)."""
     seen = msgspec.structs.replace(group(), spec=PodGroupSpec(min_member=2, **made))
     told = decide(edited(policy(TWO, **asked)), Gang(VOLCANO, seen)).events
-    assert [event.reason for event in told] == ["PodGroupStays"]
+    assert [event.reason for event in told] == ["PodGroupNotUpdated"]
     assert f"spec.runPolicy.schedulingPolicy.{field} will count" in told[0].message
     as_before = edited(policy(TWO, **asked), generations=0)
     assert decide(as_before, Gang(VOLCANO, seen)).events == ()

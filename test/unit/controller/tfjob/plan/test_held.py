@@ -239,7 +239,7 @@ def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> Non
     assert told(synced(held, *failed)) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.RUNNING]
     again = decide(edited(held, {"tfReplicaSpecs": {"Worker": replica(3)}}), *RUNNING)
     assert names(again)["create pods"] == ["mnist-worker-2"]
-    assert [event.reason for event in again.events] == ["TFJobSpecMended", "PodsStay"]
+    assert [event.reason for event in again.events] == ["TFJobSpecMended", "PodTemplateNotApplied"]
 
 
 def test_what_is_refused_without_ever_having_been_edited_fails_the_job() -> None:

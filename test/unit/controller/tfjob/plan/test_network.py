@@ -123,7 +123,7 @@ def test_a_job_that_has_begun_keeps_its_network(before: dict[str, Any], after: d
     assert good_spec(changed).network is stays
     events = [(event.reason, event.message) for event in decide(changed, *running_pods()).events]
     assert (
-        "NetworkStays",
+        "NetworkNotUpdated",
         f"spec.runPolicy.network stays {stays}, with which the job began; another network takes a new job",
     ) in events
 

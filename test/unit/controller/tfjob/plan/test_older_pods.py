@@ -46,7 +46,7 @@ def edited(tfjob: TFJob, spec: dict[str, Any]) -> TFJob:
 
 def told(decided: Plan) -> list[str]:
     """The types of which it is said that their pods stay."""
-    said = [event.message for event in decided.events if event.reason == "PodsStay"]
+    said = [event.message for event in decided.events if event.reason == "PodTemplateNotApplied"]
     return [kind for message in said for kind in message.partition(":")[0].split(", ")]
 
 
@@ -100,7 +100,7 @@ def test_the_chief_of_an_elastic_job_that_is_scaled_stays_and_that_is_no_warning
     begun = after(job(led), decide(job(led)))
     decided = decide(edited(after(begun, decide(begun, chief, *PODS)), larger), chief, *PODS)
     assert told(decided) == ["Chief"]
-    assert [event.type for event in decided.events if event.reason == "PodsStay"] == ["Normal"]
+    assert [event.type for event in decided.events if event.reason == "PodTemplateNotApplied"] == ["Normal"]
 
 
 def test_of_pods_that_do_not_run_on_nothing_is_said() -> None:

@@ -85,6 +85,8 @@ def test_a_replica_is_made_again_as_often_as_the_limit_says_and_no_more() -> Non
     assert made == 3
     assert life.true == [ConditionType.CREATED, ConditionType.FAILED]
     assert life.message.startswith("Job mnist has failed because it has reached the specified backoff limit")
+    assert life.status.conditions[-1].reason == "JobFailed"
+    assert decided.events == (JobEvent("Warning", "BackoffLimitExceeded", life.message),)
     assert life.status.completion_time == EPOCH
 
 
@@ -221,9 +223,11 @@ def test_a_job_that_is_active_too_long_fails_on_time() -> None:
     assert life.sync([pod("Worker", 0)], 0).requeue_after_s == pytest.approx(60)
     assert life.sync([pod("Worker", 0)], 45).requeue_after_s == pytest.approx(15)
     assert ConditionType.FAILED not in life.true
-    life.sync([pod("Worker", 0)], 60)
+    ended = life.sync([pod("Worker", 0)], 60)
     assert life.true == [ConditionType.CREATED, ConditionType.FAILED]
     assert life.message == "Job mnist has failed because it was active longer than specified deadline"
+    assert life.status.conditions[-1].reason == "JobFailed"
+    assert ended.events == (JobEvent("Warning", "DeadlineExceeded", life.message),)
 
 
 def test_an_edited_deadline_counts_from_the_same_start() -> None:
