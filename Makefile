@@ -22,6 +22,10 @@ demo: ## Show the operator at work on a real API server: the example jobs from c
 	@hack/bootstrap.sh --and-control-plane
 	@$(PYTHON) -m hack.demo
 
+.PHONY: picture
+picture: venv ## Draw the README's picture of a terminal, from a real session on a control plane of its own; writes docs/images/terminal.svg
+	@$(PYTHON) -m hack.picture
+
 demo-page: venv ## Show a live page of the example jobs, until Ctrl-C
 	@$(PYTHON) -m hack.demo --page
 

@@ -1,7 +1,8 @@
-"""Layers to one OCI archive, which `ctr images import`, `podman load` and `skopeo` read.
+"""Layers to one OCI archive, which `ctr images import`, `docker load`, `podman load` and `skopeo` read.
 
 In: layers in their order, the image's name and configuration. Out: one tar file in the layout of the OCI image
-specification 1.0: `oci-layout`, `index.json`, and blobs named by their SHA-256.
+specification 1.0: `oci-layout`, `index.json`, and blobs named by their SHA-256. As in an archive of `docker save` (since
+Docker 25) there is a `manifest.json` too, which is all that `docker load` and minikube's Docker look for.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str,
             "config": dict(config),
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.digest}" for layer in layers]},
         }
+        settings = _blob(archive, f"{MEDIA}.config.v1+json", image)
         manifest = {
             "schemaVersion": 2,
             "mediaType": f"{MEDIA}.manifest.v1+json",
-            "config": _blob(archive, f"{MEDIA}.config.v1+json", image),
+            "config": settings,
             "layers": [
                 {"mediaType": f"{MEDIA}.layer.v1.tar", "digest": f"sha256:{layer.digest}", "size": layer.size}
                 for layer in layers
@@ -54,6 +56,12 @@ def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str,
             "org.opencontainers.image.ref.name": name.rpartition(":")[2],
         }
         _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [described]}).encode())
+        docker = {
+            "Config": f"blobs/{settings['digest'].replace(':', '/')}",
+            "RepoTags": [name],
+            "Layers": [f"blobs/sha256/{layer.digest}" for layer in layers],
+        }
+        _add(archive, "manifest.json", json.dumps([docker]).encode())
     draft.rename(target)
     return str(described["digest"])
 

@@ -21,6 +21,7 @@ class Containers:
     """containerd as an administrator sees it."""
 
     def __init__(self, programs: Path, socket: Path) -> None:
+        self.address = str(socket)
         self._ctr = (str(programs / "ctr"), f"--address={socket}", "--namespace=k8s.io")
 
     def answers(self) -> bool:
@@ -38,6 +39,10 @@ class Containers:
     def tag(self, name: str, other: str) -> None:
         """Give an image a second name. Raises ControlPlaneError."""
         output_of(*self._ctr, "images", "tag", name, other, limit_s=30.0)
+
+    def remove_image(self, name: str) -> None:
+        """Remove an image, which need not be there; containers that use it run on. Raises ControlPlaneError."""
+        output_of(*self._ctr, "images", "remove", name, limit_s=60.0)
 
     def kill(self, container: str) -> None:
         """Kill all processes of a container by its ID. Raises ControlPlaneError."""

@@ -37,6 +37,8 @@ HELMS_LABELS: Final = {
     "app.kubernetes.io/version",
     "helm.sh/chart",
 }
+IMAGE: Final = "image.repository=tfjob-operator"
+"""The one value that has no default; with it the chart's objects are those of the kustomizations."""
 KEEP: Final = {"helm.sh/resource-policy": "keep"}
 
 Objects = dict[tuple[str, str, str], dict[str, Any]]
@@ -72,7 +74,7 @@ class Renderer:
         self, *settings: str, namespace: str = "kubeflow", flags: tuple[str, ...] = (), crd: bool = False
     ) -> Objects:
         """The chart's objects with these settings; without the CRD, which is slow, unless `crd` is true."""
-        sets = [f"--set={setting}" for setting in (*settings, *([] if crd else ["crds.install=false"]))]
+        sets = [f"--set={setting}" for setting in (IMAGE, *settings, *([] if crd else ["crds.install=false"]))]
         options = (f"--namespace={namespace}", *sets, *flags)
         if options not in self._made:
             self._made[options] = objects_of(self.helm("template", "tf-job", str(CHART), *options))
@@ -388,6 +390,7 @@ def test_every_value_has_a_test_of_its_effect() -> None:
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
+        ("image.repository=", "image.repository is required, for example --set image.repository=.*--reuse-values"),
         ("replicas=-1", "replicas"),
         ("replicas=two", "replicas"),
         ("cloud=moon", "cloud"),
@@ -421,7 +424,7 @@ def test_a_packed_chart_has_the_files_themselves_and_not_links(rendered: Rendere
     (packed,) = tmp_path.glob("*.tgz")
     assert packed.name == f"tf-job-operator-chart-{read_document(CHART / 'Chart.yaml')['version']}.tgz"
     settings = ("grafanaDashboard.enabled=true", "flowControl.enabled=true", "gangScheduling.enabled=true")
-    sets = [f"--set={setting}" for setting in (*settings, "crds.install=false")]
+    sets = [f"--set={setting}" for setting in (IMAGE, *settings, "crds.install=false")]
     assert objects_of(rendered.helm("template", "tf-job", str(packed), "--namespace=kubeflow", *sets)) == rendered(
         *settings
     )

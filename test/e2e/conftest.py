@@ -18,8 +18,11 @@ from hack.real_node.node import RealNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from hack.control_plane import ControlPlane
+
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
+STANDALONE = str(PROJECT / "manifests" / "overlays" / "standalone")
 IMAGE = PROJECT / "build" / "tfjob-operator.tar"
 EVERY_API = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1"
 FIGURES = pytest.StashKey[list[str]]()
@@ -61,13 +64,22 @@ def node() -> Iterator[RealNode]:
         yield node
 
 
+def install(plane: ControlPlane) -> None:
+    """Install the operator by `kubectl apply -k`."""
+    plane.run_kubectl("apply", "--server-side", "--force-conflicts", "-k", STANDALONE)
+    plane.wait_for_crd("tfjobs.kubeflow.org")
+    plane.restart_controller_manager()  # its garbage collector knows TFJobs now
+
+
+def uninstall(plane: ControlPlane) -> None:
+    """Remove the operator, its namespace, and with the CRD all jobs."""
+    plane.run_kubectl("delete", "--ignore-not-found", "-k", STANDALONE, limit_s=180.0)
+
+
 @pytest.fixture(scope="session")
 def cluster(node: RealNode) -> NodeCluster:
     """The node with the operator, from `kubectl apply -k`."""
-    plane = node.plane
-    plane.run_kubectl("apply", "--server-side", "-k", str(PROJECT / "manifests" / "overlays" / "standalone"))
-    plane.wait_for_crd("tfjobs.kubeflow.org")
-    plane.restart_controller_manager()  # its garbage collector knows TFJobs now
+    install(node.plane)
     cluster = NodeCluster(node)
     cluster.wait_for_operator()
     return cluster

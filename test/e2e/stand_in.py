@@ -22,6 +22,7 @@ PROGRAMS: Final = Path(__file__).with_name("image")
 FOLDER: Final = "opt/programs"
 NAMES: Final = (
     "docker.io/tensorflow/tensorflow:1.3.0",  # standard parameter servers, and TensorBoard
+    "docker.io/library/busybox:1.36",
     "registry.example.com/flower-classifier:cpu",
     "registry.example.com/matrix-sample:1",
     "registry.example.com/matrix-sample-gpu:1",

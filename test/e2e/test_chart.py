@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 RELEASE: Final = ("tf-job", "--namespace=kubeflow")
 WAIT: Final = ("--wait", "--timeout=140s")
 VALUES: Final = (
+    "--set=image.repository=tfjob-operator",
     "--set=cloud=azure",
     "--set=apis={kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1}",
 )

@@ -34,12 +34,14 @@ RELEASE: Final = "tf-job"
 NAMESPACE: Final = "kubeflow"
 JOBS: Final = "team-a"
 CRD: Final = "tfjobs.kubeflow.org"
+TF_JOB: Final = "tfjobs.tensorflow.org"
 SECRET_LIMIT: Final = 1_048_576
 """The bytes that the data of a Secret may have, by the API server's MaxSecretSize."""
 RUNNING: Final = "--set-string=podAnnotations." + RUN.replace(".", r"\.") + "=forever"
 """The pods of the Deployment run on; without it a hollow node ends each after two seconds."""
 DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 WAIT: Final = ("--wait", "--timeout=120s")
+IMAGE: Final = "--set=image.repository=tfjob-operator"
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +66,11 @@ class Installation:
 
     def install(self, chart: Path, *arguments: str, namespace: str = NAMESPACE) -> str:
         """Install a chart, and wait until its pods are ready."""
-        return self("install", str(chart), RUNNING, *WAIT, *arguments, namespace=namespace)
+        return self("install", str(chart), IMAGE, RUNNING, *WAIT, *arguments, namespace=namespace)
 
     def upgrade(self, chart: Path) -> str:
         """Upgrade to a chart, and wait."""
-        return self("upgrade", str(chart), RUNNING, *WAIT)
+        return self("upgrade", str(chart), IMAGE, RUNNING, *WAIT)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as the administrator."""
@@ -95,7 +97,7 @@ class Installation:
         """Take away releases, the CRD with all jobs, and what was applied without helm."""
         for each in json.loads(self.helm("list", "--all-namespaces", "--output=json")):
             self.helm("uninstall", each["name"], f"--namespace={each['namespace']}")
-        self._plane.run_kubectl("delete", "crd", CRD, "--ignore-not-found")
+        self._plane.run_kubectl("delete", "crd", CRD, TF_JOB, "--ignore-not-found")
         for kind in ("servicemonitors", "prometheusrules"):
             self._plane.run_kubectl("delete", "crd", f"{kind}.monitoring.coreos.com", "--ignore-not-found")
         self.kubectl("delete", "pods,services", "--all", f"--namespace={JOBS}", "--grace-period=0", "--force")
@@ -187,10 +189,13 @@ def test_the_crd_of_the_release_before_is_upgraded_and_rolled_back(release: Inst
     assert statuses(release.get("crd", CRD)) == old
 
 
-def test_the_command_of_old_documents_installs_into_the_namespace_at_hand(release: Installation) -> None:
-    """With the release's name where Helm 3 wants it; the output says that it is deployed, and what to look at next."""
+def test_the_command_of_old_documents_installs_into_the_namespace_at_hand(
+    release: Installation, plane: ControlPlane
+) -> None:
+    """With the release's name where Helm 3 wants it. The output says how to check that it runs, and how to serve TfJobs."""
     said = release.install(CHART, "--replace", "--set=cloud=azure", namespace="default")
     assert "STATUS: deployed" in said
+    assert "It runs when this command succeeds:" in said
     assert "kubectl -n default rollout status deployment/tf-job-operator" in said
     assert release.get("deployment", "tf-job-operator", "default")["status"]["readyReplicas"] == 2
     assert release.get("clusterrolebinding", "tf-job-operator")["subjects"][0]["namespace"] == "default"
@@ -198,12 +203,21 @@ def test_the_command_of_old_documents_installs_into_the_namespace_at_hand(releas
         "libcuda"
         in release.get("configmap", "tf-job-operator-config", "default")["data"]["controller_config_file.yaml"]
     )
+    apis = "apis={kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1}"
+    assert f"--reuse-values \\\n      --set '{apis}'" in said
+    assert release.get("crd", TF_JOB) is None
+    said = release("upgrade", str(CHART), *WAIT, "--reuse-values", f"--set={apis}", namespace="default")
+    assert "--reuse-values" not in said
+    plane.wait_for_crd(TF_JOB)
+    release.kubectl(
+        "create", "-f", str(ROOT / "manifests" / "examples" / "migration" / "v1alpha1" / "tensorflow-org.yaml")
+    )
 
 
 def test_a_second_release_leaves_the_crd_alone_or_is_refused(release: Installation) -> None:
     """It is refused before it creates anything; with the CRD switched off it serves another namespace beside the first."""
     release.install(CHART)
-    second = ("install", "second", str(CHART), f"--namespace={JOBS}", "--set=namespaced=true", RUNNING)
+    second = ("install", "second", str(CHART), f"--namespace={JOBS}", "--set=namespaced=true", IMAGE, RUNNING)
     with pytest.raises(ControlPlaneError, match="invalid ownership metadata"):
         release.helm(*second)
     assert release.get("serviceaccount", "tf-job-operator", JOBS) is None

@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 
 LIMIT_S: Final = 120
 STORY: Final = (
-    "README.md",
     "docs/tfjob.md",
     "docs/training.md",
     "docs/write-a-controller.md",
     "docs/operations.md",
     "docs/install.md",
 )
-"""The pages whose commands run here, one after the other, on one cluster: the last commands of the last page remove all."""
+"""The pages whose commands run here, one after the other, on one cluster: the last commands of the last page remove all.
+
+The block with the operator, which is in the last page, comes before all others.
+"""
 PLUGIN_PAGE: Final = "docs/kubectl-tfjob.md"
 """Its commands run here, too, each on the job that it is about."""
 SERVER: Final = "tfjob-operator --kubeconfig"
@@ -56,15 +58,16 @@ class Elsewhere(NamedTuple):
 
 NO_PROGRAMS = "the programs of pods run on a real node only"
 ELSEWHERE: Final = (
-    Elsewhere("README.md", "make demo", ".ci/run runs it"),
-    Elsewhere("README.md", "make test", ".ci/run runs it"),
-    Elsewhere("README.md", "pip install", "test_wheel.py installs the same into an environment of its own"),
+    Elsewhere("README.md", "", "e2e/test_readme.py types them on a real node, and says which it cannot"),
     Elsewhere("docs/install.md", "docker", "it needs Docker and a registry; `make image` builds the same"),
-    Elsewhere("docs/install.md", "kubectl -n kubeflow rollout", "the operator's pods need a node: e2e/cluster.py waits so"),
+    Elsewhere("docs/install.md", "kubectl -n kubeflow rollout", "the operator's pods need a node: e2e/test_readme.py"),
+    Elsewhere("docs/install.md", "python3 -m venv", "e2e/test_readme.py"),
+    Elsewhere("docs/install.md", "~/.tfjob/bin/pip", "e2e/test_readme.py"),
     Elsewhere("docs/install.md", "helm install", "test/chart and e2e/test_chart.py do it, with each Helm"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow port-forward", f"{NO_PROGRAMS}: test_cluster_page.py runs the page"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow create token", "since kubectl 1.24; by the API: test_cluster_page.py"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
+    Elsewhere("docs/operations.md", "helm upgrade", "test_chart.py does it, with each Helm"),
     Elsewhere("docs/operations.md", "kubectl -n kubeflow rollout", "no Deployments are run here: test_rolling_back.py does it"),
     Elsewhere("docs/runbooks.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
     Elsewhere("docs/tfjob.md", "kubectl logs", NO_PROGRAMS),
@@ -119,7 +122,7 @@ class Reader:
         self._clone = home / "clone"
         self._environment = self._at_home(plane)
         self._servers = ExitStack()
-        self.minor = plane.version.minor
+        self.plane = plane
 
     def _at_home(self, plane: ControlPlane) -> dict[str, str]:
         """A clone, a kubeconfig where kubectl looks for it, and the programs in the PATH."""
@@ -197,9 +200,9 @@ class Reader:
         return text
 
 
-def kustomization(minor: int) -> str:
-    """What docs/install.md has people write, who have a kubectl of this minor version."""
-    page = (ROOT / "docs" / "install.md").read_text().partition("Name your image in a `kustomization.yaml`")[2]
+def yaml_after(words: str, minor: int = KNOWS_A_CRD) -> str:
+    """The file that docs/install.md has people write after these words, who have a kubectl of this minor version."""
+    page = (ROOT / "docs" / "install.md").read_text().partition(words)[2]
     text = page.split("```yaml\n")[1].split("```")[0].replace("PATH/TO/", "")
     return text if minor >= KNOWS_A_CRD else text.partition("images:\n")[0]
 
@@ -212,11 +215,16 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 def test_the_commands_of_the_pages_work_as_written(reader: Reader) -> None:
-    """From the first lines of the README to the removal of everything."""
-    reader.has("kustomization.yaml", kustomization(reader.minor))
-    for page in STORY:
-        for block in blocks(page):
-            reader.runs(block)
+    """From the start of the operator to the removal of everything."""
+    minor = reader.plane.version.minor
+    reader.has("kustomization.yaml", yaml_after("Write a `kustomization.yaml` of your own", minor))
+    reader.has("token.yaml", yaml_after("from this `token.yaml`"))
+    story = [block for page in STORY for block in blocks(page)]
+    start = next(block for block in story if block[-1].text.startswith(SERVER))
+    reader.runs(start)
+    reader.plane.wait_for_crd("tfjobs.kubeflow.org")  # a reader types more slowly than this test
+    for block in (each for each in story if each is not start):
+        reader.runs(block)
     reader.is_done()
 
 

@@ -9,6 +9,12 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* The operator's image. There is no public one, so no default could be right: a name without a registry is Docker Hub's. */}}
+{{- define "tf-job-operator.image" -}}
+{{- $repository := required "image.repository is required, for example --set image.repository=registry.example.com/team/tfjob-operator (docs/install.md says how to build the image). helm upgrade forgets the values of the release unless it gets --reuse-values" .Values.image.repository }}
+{{- printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) }}
+{{- end }}
+
 {{/* The text of a file of the kustomizations. Arguments: the root, the path below files/. */}}
 {{- define "tf-job-operator.file" -}}
 {{- $text := (index . 0).Files.Get (printf "files/%s" (index . 1)) }}

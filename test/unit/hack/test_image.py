@@ -67,3 +67,7 @@ def test_every_blob_of_an_archive_is_named_by_its_digest(tmp_path: Path, mocker:
         assert [f"sha256:{hashlib.sha256(blob(x)).hexdigest()}" for x in manifest["layers"]] == config["rootfs"][
             "diff_ids"
         ]
+        (docker,) = json.loads(read("manifest.json"))
+        assert docker["RepoTags"] == ["example/tool:7"]
+        assert json.loads(read(docker["Config"])) == config
+        assert [read(path) for path in docker["Layers"]] == [blob(x) for x in manifest["layers"]]

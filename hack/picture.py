@@ -1,0 +1,117 @@
+"""`python -m hack.picture [FILE]`: the README's picture of a terminal, from a real session of `kubectl tfjob`.
+
+In: a control plane of its own, with the operator and a hollow node. Out: an SVG. The jobs' pods are scripted: one job trains,
+one has finished, others are in trouble. The commands run in a pseudo-terminal, so they print in colors, as for a user.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from hack.control_plane import ControlPlane, ControlPlaneError
+from hack.hollow_node.script import RUN
+from hack.matrix.cluster import ROOT, at_work
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PICTURE: Final = ROOT / "docs" / "images" / "terminal.svg"
+COLUMNS: Final = 110
+COMMANDS: Final = ("kubectl tfjob list", "kubectl tfjob explain bert")
+JOBS: Final[Mapping[str, Mapping[str, tuple[int, str]]]] = {
+    "resnet": {"Chief": (1, "forever"), "PS": (2, "forever"), "Worker": (4, "forever")},
+    "bert": {"Worker": (2, "image-pull-back-off")},
+    "recommender": {"Chief": (1, "forever"), "Worker": (3, "3s:oom-killed")},
+    "hello": {"Worker": (2, "2s:0")},
+}
+"""The replicas of each job: how many, and what the hollow node does with their containers."""
+STAGED_S: Final = 45.0
+"""Long enough for restarts and back-off to show."""
+
+
+def main() -> int:
+    """Make the picture; return the exit code."""
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
+    try:
+        target.write_text(drawn(session()))
+    except ControlPlaneError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(target)
+    return 0
+
+
+def session() -> str:
+    """Run the commands; return what the terminal showed. Raises ControlPlaneError."""
+    with ControlPlane.start("picture") as plane:
+        plane.run_kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / "overlays" / "standalone"))
+        plane.wait_for_crd("tfjobs.kubeflow.org")
+        with at_work(plane):
+            for name, replicas in JOBS.items():
+                plane.run_kubectl("create", "-f", "-", input=json.dumps(_job(name, replicas)))
+            time.sleep(STAGED_S)
+            path = f"{plane.kubectl.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+            environment = {"HOME": str(plane.directory), "PATH": path, "KUBECONFIG": str(plane.kubeconfig)}
+            environment |= {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
+            return "\n".join(f"$ {command}\n{_shown(command, environment)}" for command in COMMANDS)
+
+
+def _job(name: str, replicas: Mapping[str, tuple[int, str]]) -> dict[str, object]:
+    container = {"name": "tensorflow", "image": f"registry.example.com/team/{name}:7"}
+    specs = {
+        type_: {
+            "replicas": count,
+            "restartPolicy": "OnFailure",
+            "template": {"metadata": {"annotations": {RUN: run}}, "spec": {"containers": [container]}},
+        }
+        for type_, (count, run) in replicas.items()
+    }
+    meta = {"name": name, "namespace": "default"}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": {"tfReplicaSpecs": specs}}
+
+
+def _shown(command: str, environment: Mapping[str, str]) -> str:
+    """Run a command in a terminal of its own; return what it writes, with the escape sequences of its colors."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+    with subprocess.Popen(command.split(), env=environment, stdin=its, stdout=its, stderr=its):
+        os.close(its)
+        written = b""
+        while chunk := _read(ours):
+            written += chunk
+    os.close(ours)
+    return written.decode().replace("\r\n", "\n")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux' way to say that the other side has been closed
+        return b""
+
+
+def drawn(text: str) -> str:
+    """Return an SVG of a terminal with this text. It loads no fonts from elsewhere: code forges refuse such pictures."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(Text.from_ansi(text))
+    svg = console.export_svg(title="kubectl tfjob", unique_id="terminal")
+    return re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
