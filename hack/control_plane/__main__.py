@@ -57,7 +57,7 @@ def up(name: str, *, foreground: bool) -> int:
     handle.release()
     option = "" if name == "default" else f" --name {name}"
     print(f"export KUBECONFIG={shlex.quote(str(folder / 'kubeconfig'))}")
-    _say(f'or, with kubectl on the path:  eval "$(python -m hack.control_plane env{option})"')
+    _say(f'or, with a kubectl if you have none:  eval "$(python -m hack.control_plane env{option})"')
     _say(f"to end it:  python -m hack.control_plane down{option}")
     return 0
 
@@ -123,7 +123,8 @@ def env(name: str) -> int:
         raise ControlPlaneError(f"control plane {name!r} is not up: python -m hack.control_plane up")
     State.read(folder)
     print(f"export KUBECONFIG={shlex.quote(str(folder / 'kubeconfig'))}")
-    print(f'export PATH={shlex.quote(str(folder / "bin"))}:"$PATH"')
+    # After the user's own kubectl: Debian's 1.20.2 panics in `kubectl config set-context` and its like.
+    print(f'export PATH="$PATH":{shlex.quote(str(folder / "bin"))}')
     return 0
 
 

@@ -353,8 +353,8 @@ def test_stopping_twice_is_fine(second_plane: ControlPlane) -> None:
         second_plane.run_kubectl("get", "pods")
 
 
-def test_the_command_line_starts_shows_and_ends_an_instance() -> None:
-    """`up` returns and leaves it running, `env` makes a shell use it, `down` leaves nothing."""
+def test_the_command_line_starts_shows_and_ends_an_instance(tmp_path: Path) -> None:
+    """`up` returns and leaves it running, `env` makes a shell use it, with the user's own kubectl; `down` leaves nothing."""
     name = f"cli-{os.getpid()}"
 
     def run(verb: str) -> subprocess.CompletedProcess[str]:
@@ -367,9 +367,19 @@ def test_the_command_line_starts_shows_and_ends_an_instance() -> None:
         assert run("up").returncode == 0
         assert "kube-apiserver runs" in run("status").stdout
         script = f'{run("env").stdout}\nkubectl get --raw /readyz; printf " %s" "$KUBECONFIG"'
-        used = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
-        answer, _, kubeconfig = used.partition(" ")
+
+        def used() -> list[str]:
+            shell = ["/bin/bash", "-c", script]
+            return subprocess.run(
+                shell, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
+            ).stdout.split()
+
+        answer, kubeconfig = used()
         assert answer == "ok"
+        own = tmp_path / "kubectl"
+        own.write_text("#!/bin/sh\necho mine\n")
+        own.chmod(0o755)
+        assert used()[0] == "mine"
     finally:
         assert run("down").returncode == 0
     assert not Path(kubeconfig).parent.exists()
