@@ -1,7 +1,7 @@
 """Reads what a diagnosis needs to know about one job, with the user's rights: what they may not read is left out, and named.
 
-What is expensive in a large cluster is read only where it can help: all nodes and all their pods if a pod of the job waits
-for a node, the last lines of logs only of containers that have failed.
+What is expensive is read only where it can help: nodes only of the job's pods, the last lines of logs only of containers that
+have failed, and a single line of those that have run for long.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.diagnosis.evidence import Absent, AlphaEvidence, Evidence
-from tfjob_operator.cli.diagnosis.pods import exits_of
+from tfjob_operator.cli.diagnosis.evidence import Absent, AlphaEvidence, Evidence, LastLine
+from tfjob_operator.cli.diagnosis.pods import exits_of, running_since, trains
+from tfjob_operator.cli.diagnosis.words import seconds_between
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.replicas import selector_of
 
@@ -36,6 +37,10 @@ LEASE: Final = "tf-operator"
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 MOST_LOGS: Final = 3
 """How many containers' logs are read at most: those of the others mostly say the same."""
+MOST_LAST_LINES: Final = 10
+"""Of how many running replicas the last log line is read at most, with one request each."""
+SILENT_AFTER_S: Final = 600.0
+"""A running replica that has written no log line for so long may hang."""
 MOST_NODES: Final = 20
 """How many nodes of running pods are read at most, with one request each."""
 _LINES: Final = 40
@@ -53,8 +58,11 @@ class _Page(msgspec.Struct):
     metadata: dict[str, Any] = {}
 
 
-def collect(session: Session, name: str, now: datetime) -> Evidence:
-    """Read all that can be read about the job of this name. Raises CliError if the job cannot be read."""
+def collect(session: Session, name: str, now: datetime, silent_after_s: float = SILENT_AFTER_S) -> Evidence:
+    """Read all that can be read about the job of this name. Raises CliError if the job cannot be read.
+
+    The last log line of running replicas is read if they have run for `silent_after_s`; 0 means never.
+    """
     raw = jobs.read(session, name)
     whole = msgspec.json.decode(raw)
     reader = _Reader(session)
@@ -65,7 +73,6 @@ def collect(session: Session, name: str, now: datetime) -> Evidence:
     selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={name}" if alpha is None else selector_of(whole)
     owners = {job.metadata.uid} if alpha is None else _owners(alpha)
     pods = [pod for pod in reader.selected(PODS, objects.Pod, selector) or () if _is_of(pod, owners)]
-    waits = any(not pod.spec.node_name and pod.status.phase in {"", "Pending"} for pod in pods)
     claims = {
         volume.persistent_volume_claim.claim_name
         for pod in pods
@@ -80,10 +87,7 @@ def collect(session: Session, name: str, now: datetime) -> Evidence:
         pods=pods,
         services=reader.selected(SERVICES, objects.Service, selector),
         events=[each for each in reader.events() if _concerns(each, name, claims, _runtime_id(alpha))],
-        nodes=reader.all(objects.NODES, objects.Node, "nodes") if waits else reader.nodes_of(pods),
-        node_pods=reader.all(PODS, objects.Pod, "pods of other namespaces", fieldSelector="spec.nodeName!=")
-        if waits
-        else None,
+        nodes=reader.nodes_of(pods),
         quotas=reader.here(objects.RESOURCE_QUOTAS, objects.ResourceQuota, "quotas"),
         limit_ranges=reader.here(objects.LIMIT_RANGES, objects.LimitRange, "limit ranges"),
         claims=reader.claims(sorted(claims)),
@@ -93,6 +97,8 @@ def collect(session: Session, name: str, now: datetime) -> Evidence:
         workload=reader.workload(job) if QUEUE_LABEL in (job.metadata.labels or {}) else None,
         pod_group=reader.pod_group(name),
         logs=reader.logs(pods),
+        last_lines=reader.last_lines(pods, now, silent_after_s) if silent_after_s else {},
+        silent_after_s=silent_after_s,
         forbidden=sorted(reader.forbidden),
         suspended_by=_manager_of_suspend(meta),
         absent=reader.absent,
@@ -200,6 +206,22 @@ class _Reader:
                 raw = self._read(path, "logs", query | ({} if each.now else {"previous": "true"}), may_fail=True)
                 found[pod, each.container] = (raw or b"").decode(errors="replace")
         return found
+
+    def last_lines(self, pods: Sequence[objects.Pod], now: datetime, silent_after_s: float) -> dict[str, LastLine]:
+        """Return the last log line of the first replicas that have trained for so long, by pod."""
+        found: dict[str, LastLine] = {}
+        for pod in pods:
+            since, name = running_since(pod), pod.metadata.name
+            if since is None or seconds_between(since, now) < silent_after_s or not trains(pod):
+                continue
+            if len(found) == MOST_LAST_LINES or "logs" in self.forbidden:
+                break
+            query = {"container": c.CONTAINER_NAME, "tailLines": 1, "limitBytes": _LOG_BYTES, "timestamps": "true"}
+            with suppress(_NothingThereError):
+                raw = self._read(PODS.path(self._session.namespace, name, "log"), "logs", query, may_fail=True)
+                at, _, text = (raw or b"").decode(errors="replace").partition(" ")
+                found[name] = LastLine(_time(at), text)
+        return found if "logs" not in self.forbidden else {}
 
     def _list(
         self, path: str, kind: type[T], words: str, query: Mapping[str, Any], most: int | None = None

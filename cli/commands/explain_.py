@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -11,11 +13,13 @@ import click
 import msgspec
 
 from tfjob_operator.cli.collecting import collect
+from tfjob_operator.cli.diagnosis.advice import aimed
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.render import render
-from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.options import seconds, target_options
 
 if TYPE_CHECKING:
+    from tfjob_operator.cli.diagnosis.causes import Diagnosis
     from tfjob_operator.cli.options import Target
 
 _WIDTH: Final = 100
@@ -25,18 +29,38 @@ _WIDTH: Final = 100
 @click.command("explain")
 @click.argument("name", metavar="NAME")
 @click.option("-o", "--output", type=click.Choice(["json"]), help="Print the causes for a program.")
+@click.option(
+    "--silent-after",
+    default="10m",
+    metavar="DURATION",
+    show_default=True,
+    callback=seconds,
+    help="Report running replicas without a log line for so long; 0 disables it.",
+)
 @target_options
-def command(target: Target, name: str, output: str | None) -> None:
-    """Say why a job does not run, ends as it does, or waits: the likeliest cause first, what it was told by, what to do.
+def command(target: Target, name: str, output: str | None, silent_after: float) -> None:
+    """Explain why a job is not running, or how it ended: causes with evidence and advice, the likeliest first.
 
-    It reads the job, its pods and their events, and as far as you may nodes, quotas, claims, queues and logs.
-    What you may not read is named at the end. Nothing is changed.
+    Reads the job, its pods and events, and, as far as you have permission, nodes, quotas, claims, queues and logs.
+    What could not be read is named at the end. Nothing is changed.
     """
     with target.session() as session:
-        diagnosis = diagnose(collect(session, name, datetime.now(UTC)))
+        diagnosis = _aimed(diagnose(collect(session, name, datetime.now(UTC), silent_after)), target)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(diagnosis)))
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     for line in render(diagnosis, width):
         click.echo(line)
+
+
+def _aimed(diagnosis: Diagnosis, target: Target) -> Diagnosis:
+    """Return the diagnosis with commands for the cluster that was asked, which may not be that of the current context."""
+    given = (("kubeconfig", target.kubeconfig), ("context", target.context))
+    flags = [shlex.quote(f"--{name}={value}") for name, value in given if value]
+    return replace(
+        diagnosis,
+        causes=tuple(
+            replace(each, to_do=tuple(aimed(line, flags) for line in each.to_do)) for each in diagnosis.causes
+        ),
+    )

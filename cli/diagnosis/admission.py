@@ -1,4 +1,4 @@
-"""Replicas that have no pod, since the API server refuses it: quotas, limits, policies, missing accounts, taken names. Pure."""
+"""Replicas without a pod because the API server rejects it: quotas, limits, policies, missing accounts, names in use. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import is_named
 from tfjob_operator.api.v1alpha1.constants import EventReason as AlphaReason
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import (
+    CREATE_RENAMED,
+    DELETE_RENAMED,
+    DESCRIBE_JOB,
+    OPERATOR_LOGS,
+    RETRIED,
+    SAVE,
+)
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest, natural
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import amount, named, some
@@ -19,177 +27,185 @@ from tfjob_operator.cli.durations import duration
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from tfjob_operator.cli.diagnosis.causes import Step
     from tfjob_operator.cli.diagnosis.facts import Facts
     from tfjob_operator.cli.diagnosis.objects import Event
 
 
-def _refused(id_: str, rank: int, title: str, to_do: tuple[str, ...], meaning: str) -> Trouble:
+def _refused(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
     return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
 
 
-_RESOURCES: Final = "Change resources in the template: kubectl -n {namespace} edit tfjob {job}"
+_RESOURCES: Final = Change("correct resources in the template")
 _RANGES: Final = "kubectl -n {namespace} describe limitranges"
+_MESSAGE: Final = Change("change the template as the message asks")
 QUOTA: Final = _refused(
     "quota-exceeded",
     400,
-    "The quota {quota} has no room for {who}: {short}",
+    'ResourceQuota "{quota}" exceeded ({who} not created): {short}',
     (
         "kubectl -n {namespace} describe quota {quota}",
-        "Delete what is not needed, use fewer or smaller replicas, or ask for a larger quota",
+        Change("use fewer replicas, or request less in resources"),
+        "Or ask your cluster administrator for a larger quota; pods are created when there is room",
     ),
     "A ResourceQuota of the namespace is used up",
 )
 QUOTA_WANTS: Final = _refused(
     "quota-wants-requests",
     401,
-    "The quota {quota} wants every container of {who} to say its {wanted}",
-    (_RESOURCES, "or have a LimitRange with defaults in the namespace"),
-    "A ResourceQuota counts a resource that a container does not ask for",
+    'ResourceQuota "{quota}" requires {wanted} on every container ({who} not created)',
+    (Change("set what the quota requires in resources of every container"),),
+    "A ResourceQuota counts a resource for which a container has no request or limit",
 )
 QUOTA_UNKNOWN: Final = _refused(
     "quota-status-unknown",
     402,
-    "The quota {quota} has not been counted yet, so {who} cannot be created",
-    ("It passes within seconds, if kube-controller-manager runs: kubectl -n {namespace} describe quota {quota}",),
+    'ResourceQuota "{quota}" has no status yet ({who} not created)',
+    (
+        "kubectl -n {namespace} describe quota {quota}",
+        "If it lasts, ask your cluster administrator whether kube-controller-manager is running",
+    ),
     "A ResourceQuota has no status yet",
 )
 RANGE_MAX: Final = _refused(
     "limit-range-maximum",
     403,
-    "{who} asks for more {resource} than a LimitRange allows: at most {limit} per {kind}",
+    "LimitRange exceeded ({who} not created): at most {limit} {resource} per {kind}",
     (_RANGES, _RESOURCES),
     "A request or limit is above the maximum of a LimitRange",
 )
 RANGE_MIN: Final = _refused(
     "limit-range-minimum",
     404,
-    "{who} asks for less {resource} than a LimitRange wants: at least {limit} per {kind}",
+    "LimitRange not met ({who} not created): at least {limit} {resource} per {kind}",
     (_RANGES, _RESOURCES),
     "A request or limit is below the minimum of a LimitRange",
 )
 RANGE_RATIO: Final = _refused(
     "limit-range-ratio",
     405,
-    "{who}: a LimitRange wants request and limit of {resource} closer together: at most {limit} to 1",
+    "LimitRange exceeded ({who} not created): the {resource} limit may be at most {limit} times the request",
     (_RANGES, _RESOURCES),
-    "Limit and request are further apart than a LimitRange allows",
+    "The ratio of limit to request is above that of a LimitRange",
 )
 POD_SECURITY: Final = _refused(
     "pod-security",
     406,
-    "Pod Security refuses {who}: the namespace allows no more than {level}",
+    'Pod Security "{level}" of the namespace is violated ({who} not created)',
     (
-        "kubectl get namespace {namespace} --show-labels   # pod-security.kubernetes.io/enforce",
-        "Set what the message names in the template's securityContext",
+        "kubectl get namespace {namespace} --show-labels",
+        Change("set what the message names in securityContext of the template and its containers"),
     ),
     "The pod violates the Pod Security Standard of the namespace",
 )
 POD_POLICY: Final = _refused(
     "pod-security-policy",
     407,
-    "No PodSecurityPolicy or SecurityContextConstraint allows {who}",
-    ("Set the template's securityContext, or give its service account the right to use a policy that allows it",),
-    "PodSecurityPolicy (before Kubernetes 1.25) or OpenShift's SecurityContextConstraints",
+    "No PodSecurityPolicy or SecurityContextConstraints allow the pod ({who} not created)",
+    (
+        Change("set what the message names in securityContext of the template and its containers"),
+        "Or ask your cluster administrator to allow the ServiceAccount of the pod the use of a policy",
+    ),
+    "PodSecurityPolicy (before Kubernetes 1.25) or SecurityContextConstraints of OpenShift",
 )
 WEBHOOK_DENIED: Final = _refused(
     "webhook-denied",
     408,
-    "The admission webhook {webhook} denies {who}: {words}",
-    ("Change the template as the message says: kubectl -n {namespace} edit tfjob {job}",),
+    'Admission webhook "{webhook}" denied the request ({who} not created): {words}',
+    (_MESSAGE,),
     "An admission webhook (Gatekeeper, Kyverno, ...) denies the pod",
 )
 WEBHOOK_DOWN: Final = _refused(
     "webhook-unreachable",
     409,
-    "The admission webhook {webhook} does not answer, so {who} cannot be created",
+    'Admission webhook "{webhook}" cannot be called ({who} not created)',
     (
         "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations",
-        "Mend its service, or ask who runs the cluster to",
+        "Fix the Service of the webhook, or ask your cluster administrator",
     ),
     "An admission webhook cannot be called, and its failurePolicy is Fail",
 )
 POLICY_DENIED: Final = _refused(
     "admission-policy-denied",
     410,
-    "The ValidatingAdmissionPolicy {policy} denies {who}: {words}",
-    (
-        "kubectl describe validatingadmissionpolicy {policy}",
-        "Change the template as the message says: kubectl -n {namespace} edit tfjob {job}",
-    ),
+    'ValidatingAdmissionPolicy "{policy}" denied the request ({who} not created): {words}',
+    ("kubectl describe validatingadmissionpolicy {policy}", _MESSAGE),
     "A ValidatingAdmissionPolicy denies the pod",
 )
 NO_ACCOUNT: Final = _refused(
     "service-account-missing",
     411,
-    "The service account {account} of {who} does not exist",
+    'ServiceAccount "{account}" not found ({who} not created)',
     (
         "kubectl -n {namespace} create serviceaccount {account}",
-        "or name another one in the template's serviceAccountName",
+        "Or name another one in serviceAccountName of the template: kubectl -n {namespace} edit tfjob {job}",
     ),
     "The template names a ServiceAccount that does not exist",
 )
 NO_PRIORITY: Final = _refused(
     "priority-class-missing",
     412,
-    "The priority class {name} of {who} does not exist",
-    ("kubectl get priorityclasses   # and name one of them in the template",),
+    'PriorityClass "{name}" not found ({who} not created)',
+    ("kubectl get priorityclasses", Change("set priorityClassName of the template to an existing class, or remove it")),
     "The template names a PriorityClass that does not exist",
 )
 NO_RUNTIME: Final = _refused(
     "runtime-class-missing",
     413,
-    "The runtime class {name} of {who} does not exist",
-    ("kubectl get runtimeclasses   # and name one of them in the template",),
+    'RuntimeClass "{name}" not found ({who} not created)',
+    ("kubectl get runtimeclasses", Change("set runtimeClassName of the template to an existing class, or remove it")),
     "The template names a RuntimeClass that does not exist",
 )
 NAME_TAKEN: Final = _refused(
     "name-taken",
     414,
-    "The name of {who} is taken: a {kind} of that name belongs to {holder}",
-    ("kubectl -n {namespace} get {kind} {object} -o yaml", "Delete it, or create the job under another name"),
-    "Another object has the name of a replica's pod or service",
+    "The name of {who} is in use: a {kind} of that name belongs to {holder}",
+    (
+        "kubectl -n {namespace} get {kind} {object} -o yaml",
+        f"To give the job another name, save the manifest, then change metadata.name in the file: {SAVE}",
+        CREATE_RENAMED,
+        DELETE_RENAMED,
+    ),
+    "Another object has the name of a replica's pod or Service",
 )
 ENDED_IN_THE_WAY: Final = _refused(
     "ended-pod-in-the-way",
     415,
-    "A pod that has ended and belongs to nobody has the name of {who}",
-    ("kubectl -n {namespace} delete pod {object}",),
-    "An orphan of an earlier job has ended; it is not adopted, and keeps its name",
+    "The name of {who} is in use by a finished pod without an owner",
+    ("Delete it with its logs: kubectl -n {namespace} delete pod {object}",),
+    "A finished pod without an owner has the replica's name; it is not adopted",
 )
 NO_RIGHTS: Final = _refused(
     "operator-no-rights",
     416,
-    "The operator may not {verb} {resource}",
+    "The operator has no permission to {verb} {resource}",
     (
-        "Apply the operator's manifests again, of the version that runs: kubectl apply --server-side -k ...",
-        "kubectl auth can-i {verb} {resource} -n {namespace} --as={user}",
+        "Ask your cluster administrator to apply the RBAC manifests of the operator's version",
+        "To check: kubectl auth can-i {verb} {resource} -n {namespace} --as={user}",
     ),
-    "The operator's account lacks a right, after an upgrade perhaps",
+    "The operator's ServiceAccount lacks a permission, for example after an upgrade",
 )
 OVERLOADED: Final = _refused(
     "api-server-errors",
     417,
-    "The API server did not manage to create {who}: {words}",
-    ("It is tried again by itself; if it stays so, ask who runs the cluster",),
-    "Time-outs, 429 and 5xx of the API server while children are created",
+    "API server errors ({who} not created): {words}",
+    (RETRIED, "Ask your cluster administrator if it lasts"),
+    "Timeouts, 429 and 5xx of the API server while pods and Services are created",
 )
 REFUSED: Final = _refused(
     "create-refused",
     418,
-    "The API server refuses {who}: {words}",
-    ("Do what the message says; it is tried again by itself",),
-    "Any other refusal of a pod, a service or a ConfigMap",
+    "Rejected by the API server ({who} not created): {words}",
+    (_MESSAGE, RETRIED),
+    "Any other rejection of a pod, a Service or a ConfigMap",
 )
 NO_PODS: Final = Trouble(
     "pods-missing",
     430,
     Severity.ERROR,
-    "{who} has no pod, and nobody says why",
-    (
-        "kubectl -n kubeflow logs --selector=name=tf-job-operator | grep {job}",
-        "kubectl -n {namespace} get events --field-selector involvedObject.name={job}",
-    ),
-    "Replicas have no pod for a minute, and no event tells why",
+    "{who} not created, for an unknown reason",
+    (DESCRIBE_JOB, OPERATOR_LOGS),
+    "Replicas have had no pod for a minute, and no event gives a reason",
 )
 TROUBLES: Final = (
     QUOTA,
@@ -331,16 +347,16 @@ def _finding(facts: Facts, child: str, event: Event) -> Finding:
 def _ranges(facts: Facts, trouble: Trouble) -> Iterator[str]:
     if trouble in {RANGE_MAX, RANGE_MIN, RANGE_RATIO} and facts.evidence.limit_ranges:
         names = sorted(each.metadata.name for each in facts.evidence.limit_ranges)
-        yield f"limit ranges of the namespace: {some(names)}"
+        yield f"LimitRanges of the namespace: {some(names)}"
 
 
 def _shortage(values: dict[str, str]) -> str:
-    """Return what is asked for, used and allowed, for each resource: `requests.cpu asks for 5, 3 of 4 used`."""
+    """Return what is asked for, used and allowed, for each resource: `requests.cpu: requested 5, used 3 of 4`."""
     asked, used, hard = (
         dict(part.partition("=")[::2] for part in values.get(name, "").split(",")) for name in ("asked", "used", "hard")
     )
     return "; ".join(
-        f"{name} asks for {number}, {used.get(name, '?')} of {hard.get(name, '?')} used"
+        f"{name}: requested {number}, used {used.get(name, '?')} of {hard.get(name, '?')}"
         for name, number in asked.items()
     )
 
@@ -355,7 +371,7 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
         for resource in ("pods", "count/pods", "services"):
             hard, used = (parse_quantity((part or {}).get(resource)) for part in (quota.status.hard, quota.status.used))
             if hard is not None and used is not None and used + Decimal(1) > hard:
-                short = f"{resource}: {amount(resource, used)} of {amount(resource, hard)} used"
+                short = f"{resource}: used {amount(resource, used)} of {amount(resource, hard)}"
                 proof = f"quota {named(quota.metadata.name)}: {short}"
                 yield Finding(
                     QUOTA, who, (proof,), {"quota": value(quota.metadata.name), "short": short}, quota.metadata.name

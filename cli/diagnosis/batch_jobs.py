@@ -1,10 +1,11 @@
-"""Replicas of the alpha dialect whose Job makes no pod: it is suspended, was given up, or nobody looks after it. Pure."""
+"""Replicas of the alpha dialect whose Job creates no pod: it is suspended, has failed, or is not reconciled. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import AGAIN
+from tfjob_operator.cli.diagnosis.causes import Finding, Running, Severity, Trouble
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.words import named, said
@@ -19,34 +20,32 @@ FAILED: Final = Trouble(
     "batch-job-failed",
     420,
     Severity.ERROR,
-    "The Job of {who} was given up, {reason}: nothing starts this replica again",
+    "Job of {who} failed: {reason}; nothing restarts the replica",
     (
         "kubectl -n {namespace} describe job {who}",
-        "If the TFJob goes on, delete the Job, and it is made anew: kubectl -n {namespace} delete job {who}",
+        Running("Delete the Job, which is recreated: kubectl -n {namespace} delete job {who}"),
+        AGAIN,
     ),
-    "A Job of the alpha dialect has failed, by a limit that somebody has set on it: the operator sets none",
+    "A Job of the alpha dialect has failed, by a limit that was set on it: the operator sets none",
 )
 SUSPENDED: Final = Trouble(
     "batch-job-suspended",
     421,
     Severity.ERROR,
-    "The Job of {who} is suspended: its spec.suspend is true",
-    (
-        "Who has set it? kubectl -n {namespace} get job {who} -o yaml --show-managed-fields",
-        'kubectl -n {namespace} patch job {who} --type=merge --patch=\'{{"spec":{{"suspend":false}}}}\'',
-    ),
-    "A Job of the alpha dialect is suspended, by a queue or a person: the operator suspends none",
+    "Job of {who} is suspended (spec.suspend)",
+    ('kubectl -n {namespace} patch job {who} --type=merge --patch=\'{{"spec":{{"suspend":false}}}}\'',),
+    "A Job of the alpha dialect was suspended by a queue or a user: the operator suspends none",
 )
 UNSEEN: Final = Trouble(
     "job-controller-silent",
     422,
     Severity.ERROR,
-    "The Job of {who} has no pod: in {age} no Job controller has looked at it",
+    "Job of {who} has no pod: not reconciled by the Job controller for {age}",
     (
-        "Does kube-controller-manager run, with the controller `job`? Ask who runs the cluster",
         "kubectl -n {namespace} describe job {who}",
+        "Ask your cluster administrator whether kube-controller-manager is running with the Job controller",
     ),
-    "A Job of the alpha dialect has no status a minute after it was created",
+    "A Job of the alpha dialect has no status a minute after its creation",
 )
 TROUBLES: Final = (FAILED, SUSPENDED, UNSEEN)
 
@@ -69,7 +68,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         elif name in missing and job.status.start_time is None and not job.status.conditions:
             age_s = facts.age_s(job.metadata.creation_timestamp)
             if age_s is not None and age_s > _LATE_S:
-                seen = f"job {named(name)}: created {duration(age_s)} ago, and it has no status"
+                seen = f"job {named(name)}: created {duration(age_s)} ago, no status"
                 yield Finding(UNSEEN, name, (seen,), {"age": duration(age_s)})
 
 

@@ -6,18 +6,38 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from string import Formatter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 class Severity(StrEnum):
-    """How bad a trouble is: the job does not go on without help, it may come to that, or it is good to know."""
+    """How bad a trouble is: the job does not run without help, it may come to that, or it is good to know."""
 
     ERROR = "error"
     WARNING = "warning"
-    NOTE = "note"
+    INFO = "info"
+
+
+class Change(NamedTuple):
+    """A change of the job's manifest: `what` is in the imperative, such as "correct the image".
+
+    A job that has not ended is edited, and the affected pods are recreated unless `recreate` is False. One that has ended
+    is saved to a file and replaced.
+    """
+
+    what: str
+    recreate: bool = True
+
+
+class Running(NamedTuple):
+    """A step that only helps a job that has not ended."""
+
+    text: str
+
+
+Step = str | Change | Running
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +45,14 @@ class Trouble:
     """A kind of trouble: a row of the table in docs/design/diagnosis.md.
 
     `rank` orders causes of one severity, the smallest first: a trouble that hides others ranks before them. `title` and
-    `to_do` name values of a finding in braces; {who} is the replica or the job.
+    `to_do` name values of a finding in braces; {who} is the replica, or how many there are.
     """
 
     id: str
     rank: int
     severity: Severity
     title: str
-    to_do: tuple[str, ...]
+    to_do: tuple[Step, ...]
     meaning: str
 
     def __post_init__(self) -> None:
@@ -43,9 +63,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One place where a trouble shows: `who` is a pod or the job, `proofs` say what was seen and where.
+    """One place where a trouble shows: `who` is a pod or the job, `proofs` are lines of evidence with their sources.
 
-    `values` fill title and advice; findings of one trouble with the same `key` become one cause.
+    `values` fill title and advice, which is followed by that of `also`; findings of one trouble with the same `key` become one
+    cause.
     """
 
     trouble: Trouble
@@ -53,11 +74,12 @@ class Finding:
     proofs: tuple[str, ...]
     values: Mapping[str, str] = field(default_factory=dict)
     key: str = ""
+    also: tuple[Trouble, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a job does not run, or will not, as people are told. `whom` are the pods that it concerns, or the job."""
+    """Why a job does not run, or will not, as it is printed. `whom` are the affected pods, or the job."""
 
     id: str
     severity: Severity
@@ -69,7 +91,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The causes, the root cause first, and in one line how the job stands. `unseen` says what could not be looked at."""
+    """The causes, the root cause first, the state of the job in one line, and what could not be read (`unseen`)."""
 
     causes: tuple[Cause, ...]
     standing: str

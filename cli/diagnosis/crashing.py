@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, limit_of
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
 from tfjob_operator.cli.diagnosis.pods import exits_of, keeps_down
@@ -19,147 +20,134 @@ from tfjob_operator.cli.diagnosis.words import ago, named, said
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tfjob_operator.cli.diagnosis.causes import Step
     from tfjob_operator.cli.diagnosis.facts import Facts
     from tfjob_operator.cli.diagnosis.objects import Pod
     from tfjob_operator.cli.diagnosis.pods import Exit
 
 
-def _crash(id_: str, rank: int, title: str, to_do: tuple[str, ...], meaning: str) -> Trouble:
+def _crash(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
     return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
 
 
-_LOGS: Final = "kubectl -n {namespace} logs {pod} --container={container} --tail=50"
-_PREVIOUS: Final = "kubectl -n {namespace} logs {pod} --container={container} --previous --tail=50"
-_BOTH: Final = "kubectl -n {namespace} logs {pod} --container={container} --tail=50   # --previous after a restart"
+_ARGUMENTS: Final = Change("correct command and args in the template")
 OUT_OF_MEMORY: Final = _crash(
     "out-of-memory",
     700,
-    "{who} ran out of memory: its container {container} used more than its limit {limit}",
-    (
-        "Raise resources.limits.memory in the template, or use smaller batches",
-        "kubectl -n {namespace} top pod {pod} --containers",
-    ),
+    "OOMKilled: container {container} of {who} exceeded its memory limit {limit}",
+    (Change("raise resources.limits.memory in the template, or use smaller batches"),),
     "The container was killed at its memory limit (OOMKilled)",
 )
 EPHEMERAL: Final = _crash(
     "disk-limit",
     701,
-    "{who} was evicted: it wrote more to its node's disk than it may",
-    ("Write checkpoints and caches to a volume, or raise resources.limits.ephemeral-storage",),
+    "Evicted ({who}): limit of ephemeral storage exceeded",
+    (Change("write checkpoints and caches to a volume, or raise resources.limits.ephemeral-storage"),),
     "The pod exceeded its limit of ephemeral storage, or that of an emptyDir",
 )
 EVICTED: Final = _crash(
     "evicted",
     702,
-    "{who} was evicted: its node ran short of {resource}",
-    (
-        "Request in the template what the job uses, so that it gets a node with room",
-        "kubectl describe nodes   # Conditions",
-    ),
-    "The kubelet evicted the pod, since its node was low on memory or disk",
+    "Evicted ({who}): the node was low on {resource}",
+    (DESCRIBE_NODES, Change("set resources.requests to what the job uses, so that it gets a node with enough")),
+    "The kubelet evicted the pod because its node was low on memory or disk",
 )
 POD_DEADLINE: Final = _crash(
     "pod-deadline",
     703,
-    "{who} took longer than activeDeadlineSeconds of its own template",
-    ("Raise or remove activeDeadlineSeconds in the pod template; runPolicy.activeDeadlineSeconds is the job's",),
+    "DeadlineExceeded ({who}): activeDeadlineSeconds of the pod template",
+    (Change("raise or remove activeDeadlineSeconds in the pod template (that of runPolicy is the job's)"),),
     "The pod's own deadline",
 )
 LIVENESS: Final = _crash(
     "liveness-probe",
     704,
-    "{who} is killed by its liveness probe",
-    ("Remove the livenessProbe from the template, or give it more time: a training is silent for long", _PREVIOUS),
-    "The kubelet restarts the container, since its liveness probe fails",
+    "Liveness probe failed ({who}): the kubelet restarts the container",
+    (LOGS, Change("remove livenessProbe from the template, or raise its initialDelaySeconds and failureThreshold")),
+    "The kubelet restarts the container because its liveness probe fails",
 )
 ILLEGAL: Final = _crash(
     "illegal-instruction",
     720,
-    "{who}: its program uses instructions that the node's processor does not have (SIGILL)",
-    ("Use a build of TensorFlow for older processors, or nodes with AVX",),
-    "Exit code 132: TensorFlow was built for AVX, mostly",
+    "Exit code 132 (SIGILL, {who}): the program uses instructions that the CPU of the node lacks",
+    (Change("use an image with TensorFlow built for older CPUs, or a nodeSelector for nodes with AVX"),),
+    "Exit code 132: usually TensorFlow was built for AVX",
 )
 SEGFAULT: Final = _crash(
     "segmentation-fault",
     721,
-    "{who} crashed in native code (SIGSEGV, exit code 139)",
-    (_BOTH, "Do the versions of TensorFlow, CUDA and driver fit each other?"),
+    "Exit code 139 (SIGSEGV, {who}): crash in native code",
+    (LOGS, Change("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible")),
     "Exit code 139",
 )
 ABORTED: Final = _crash(
     "aborted",
     722,
-    "{who} aborted itself (SIGABRT, exit code 134)",
-    (_BOTH,),
+    "Exit code 134 (SIGABRT, {who}): the program aborted",
+    (LOGS, AGAIN),
     "Exit code 134: a failed check in native code",
 )
 COMMAND: Final = _crash(
     "command-not-found",
     723,
-    "{who}: its shell finds no such command (exit code 127)",
-    ("Is the program in the image, and on its PATH?", _BOTH),
+    "Exit code 127 ({who}): the shell did not find a command",
+    (LOGS, _ARGUMENTS),
     "Exit code 127",
 )
 NOT_EXECUTABLE: Final = _crash(
     "command-not-executable",
     724,
-    "{who}: its shell may not execute the command (exit code 126)",
-    ("chmod +x it in the image, or start it by its interpreter", _BOTH),
+    "Exit code 126 ({who}): the shell may not execute a command",
+    (LOGS, Change('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image')),
     "Exit code 126",
 )
 USAGE: Final = _crash(
     "usage-error",
     725,
-    "{who} does not understand its arguments (exit code 2)",
-    ("Compare args in the template with what the program takes", _BOTH),
-    "Exit code 2, with which programs refuse their arguments",
+    "Exit code 2 ({who}): usually wrong arguments",
+    (LOGS, _ARGUMENTS),
+    "Exit code 2, with which programs reject their arguments",
 )
 KILLED: Final = _crash(
     "killed",
     726,
-    "{who} was killed (SIGKILL, exit code 137), and not at its memory limit",
-    (
-        "Was it killed with its node, by a person, or by its own parent? kubectl -n {namespace} describe pod {pod}",
-        _BOTH,
-    ),
-    "Exit code 137 without OOMKilled",
+    "Exit code 137 (SIGKILL, {who}), not at the memory limit",
+    (DESCRIBE_POD, LOGS, AGAIN),
+    "Exit code 137 without OOMKilled: killed with its node, by a user, or by its parent process",
 )
 TERMINATED: Final = _crash(
     "terminated",
     727,
-    "{who} was asked to end (SIGTERM, exit code 143)",
-    ("Who deleted it, or drained its node? kubectl -n {namespace} get events --sort-by=.lastTimestamp",),
+    "Exit code 143 (SIGTERM, {who}): asked to terminate",
+    ("The events show who deleted the pod or drained its node: kubectl -n {namespace} get events", AGAIN),
     "Exit code 143 without a reason in the pod",
 )
 BACKOFF_LIMIT: Final = _crash(
     "backoff-limit",
     745,
-    "The job failed: its replicas were restarted more often than backoffLimit allows",
-    (
-        "Look why they failed, then create the job again, with a larger runPolicy.backoffLimit perhaps",
-        "kubectl -n {namespace} describe tfjob {job}",
-    ),
+    "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows",
+    (DESCRIBE_JOB, Change("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed")),
     "The job reached runPolicy.backoffLimit",
 )
 FAILED: Final = _crash(
     "exit-code",
     760,
-    "{who} failed: its container {container} exited with code {code}{words}",
-    (_BOTH,),
-    "Any other exit code, which the job does not survive",
+    "Failed ({who}): container {container} exited with code {code}{words}",
+    (LOGS, AGAIN),
+    "Any other exit code that fails the job",
 )
 CRASH_LOOP: Final = _crash(
     "crash-loop",
     761,
-    "{who} fails again and again: its container {container} exited with code {code}, {times} restarts",
-    (_PREVIOUS,),
-    "CrashLoopBackOff, for a reason that only the log knows",
+    "CrashLoopBackOff ({who}): container {container} exited with code {code}, {times} restarts",
+    (LOGS, Change("correct the template, or the image, according to the log")),
+    "A container fails repeatedly, for a reason that only its log has",
 )
 INIT_FAILED: Final = _crash(
     "init-container-failed",
     728,
-    "{who}: its init container {container} failed with code {code}",
-    (_LOGS,),
+    "Init container {container} failed with exit code {code} ({who})",
+    (LOGS, Change("correct the init container in the template according to the log")),
     "An init container fails, so the training never starts",
 )
 TROUBLES: Final = (
@@ -208,7 +196,7 @@ _TOLD: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How a container ended, as a pod or the job's condition says."""
+    """How a container ended, from its pod or the job's condition. `before` is true if it was restarted since."""
 
     pod: str
     container: str
@@ -217,6 +205,7 @@ class _End:
     words: str
     proofs: tuple[str, ...]
     init: bool = False
+    before: bool = False
     loops: int = 0
     limit: str = ""
 
@@ -308,6 +297,7 @@ def _end_of(facts: Facts, each: Exit) -> _End:
         f"{ended.message}\n{log}",
         tuple(proofs),
         init=each.container in {one.name for one in pod.status.init_container_statuses or ()},
+        before=not each.now,
         loops=0 if pod.status.phase == "Failed" else each.restarts,
         limit="" if memory is None else f"of {value(str(memory))}",
     )
@@ -320,6 +310,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "container": value(end.container),
         "code": str(end.code),
         "times": str(end.loops),
+        "previous": str(end.before).lower(),
         "limit": end.limit or " ",
     }
     told = first_match(LOG_RULES, end.words[-8000:]) if end.words.strip() else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.text import clean
-from tfjob_operator.api.v1.constants import LABEL_JOB_NAME, LABEL_PREFIX, MANAGED_BY_US
-from tfjob_operator.cli.diagnosis import operator
+from tfjob_operator.api.v1.constants import MANAGED_BY_US
+from tfjob_operator.cli.diagnosis import operator, suspension
+from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Facts, natural
 from tfjob_operator.cli.diagnosis.rules import value
@@ -16,7 +18,7 @@ from tfjob_operator.cli.diagnosis.table import FINDERS, LEFT_OUT
 from tfjob_operator.cli.diagnosis.words import named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tfjob_operator.cli.diagnosis.evidence import Evidence
 
@@ -24,11 +26,11 @@ MOST_CAUSES: Final = 20
 """More than a person follows up; a job of ten thousand replicas could have as many."""
 MOST_PROOFS: Final = 4
 """Lines of evidence of one cause."""
-V1_LABEL: Final = LABEL_PREFIX + LABEL_JOB_NAME
-"""The label of pods with the name of their job, as the troubles write it."""
 MAX_PROOF: Final = 800
 """Bytes of a line of evidence: an event's words, and where it was seen."""
 _ORDER: Final = {severity: number for number, severity in enumerate(Severity)}
+_PASSING: Final = re.compile(r", \w+ ago\b|, \d+ times\b|\b\d+ restarts?\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b")
+"""What differs between two pods with the same trouble: times, counts and UIDs."""
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -57,7 +59,7 @@ def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
     trouble = group[0].trouble
     who = min(natural(finding.who) for finding in group)
     return (
-        _ORDER[trouble.severity],
+        _ORDER[Severity.ERROR if trouble is suspension.BY_USER else trouble.severity],  # it explains why nothing runs
         trouble.rank,
         -len({finding.who for finding in group}),
         who,
@@ -67,51 +69,43 @@ def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
 
 
 def _cause(facts: Facts, group: Sequence[Finding]) -> Cause:
-    """Return the cause that findings of one kind become: its title is about the first replica, `whom` names all."""
+    """Return the cause that findings of one kind become; `whom` names all replicas, and the values are those of the first."""
     ordered = sorted(group, key=lambda finding: natural(finding.who))
     first, whom = ordered[0], tuple(dict.fromkeys(finding.who for finding in ordered))
     given = {"job": facts.name, "namespace": facts.namespace, "resource": facts.shape.resource} | dict(first.values)
     values = {name: value(text) or " " for name, text in given.items()}
-    who = named(whom[0]) + (f" and {len(whom) - 1} more" if len(whom) > 1 else "")
+    who = named(whom[0]) if len(whom) == 1 else f"{len(whom)} pods"
     title = " ".join(fill(first.trouble.title, values | {"who": who}).split())
-    proofs = dict.fromkeys(proof for finding in ordered for proof in finding.proofs)
+    to_do = [step for trouble in (first.trouble, *first.also) for step in trouble.to_do]
     return Cause(
         id=first.trouble.id,
         severity=first.trouble.severity,
         title=title,
-        evidence=tuple(clean(" ".join(proof.split()), MAX_PROOF) for proof in tuple(proofs)[:MOST_PROOFS]),
-        to_do=(
-            *(_in_dialect(facts, line, values | {"who": whom[0]}) for line in first.trouble.to_do),
-            *_made_anew(facts, first),
-        ),
+        evidence=tuple(clean(proof, MAX_PROOF) for proof in _once(ordered)[:MOST_PROOFS]),
+        to_do=steps(facts, to_do, values | {"who": whom[0]}, whom),
         whom=whom,
     )
 
 
-def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:
-    """Return what to do, with the resource and the label that a job of this dialect has."""
-    for v1, here in ((" tfjob {job}", f" {facts.shape.resource} {{job}}"), (f"{V1_LABEL}=", f"{facts.shape.label}=")):
-        line = line.replace(v1, here)
-    return fill(line, values, command=True)
-
-
-def _made_anew(facts: Facts, finding: Finding) -> Iterator[str]:
-    """Yield how an edited template comes into force where a Job was made of the old one."""
-    alpha, who = facts.evidence.alpha, finding.who
-    replica = next((facts.shape.replica_of(pod) for pod in facts.pods if pod.metadata.name == who), who)
-    jobs = {job.metadata.name for job in (alpha.batch_jobs or ())} if alpha is not None else set()
-    if replica in jobs and any(" edit tfjob {job}" in line for line in finding.trouble.to_do):
-        values = {"namespace": facts.namespace, "who": replica}
-        yield fill(
-            "then delete its Job, which is made anew: kubectl -n {namespace} delete job {who}", values, command=True
-        )
+def _once(findings: Sequence[Finding]) -> list[str]:
+    """Return the lines of evidence, one for those of several pods that differ only in the pod and the time: `(2 pods)`."""
+    alike: dict[str, dict[str, str]] = defaultdict(dict)
+    for finding in findings:
+        for proof in finding.proofs:
+            line = " ".join(proof.split())
+            alike[_PASSING.sub("*", line.replace(finding.who, "*"))].setdefault(finding.who, line)
+    return [
+        line if len(lines) == 1 else line.replace(": ", f" ({len(lines)} pods): ", 1)
+        for lines in alike.values()
+        for line in [next(iter(lines.values()))]
+    ]
 
 
 def _unseen(evidence: Evidence) -> str:
-    """Return what could not be read, so that people know what the diagnosis leaves out."""
+    """Return what could not be read, and therefore was not checked."""
     kinds: Iterable[str] = sorted(set(evidence.forbidden))
     return (
-        f"Not looked at, since you may not read them: {', '.join(named(kind) for kind in kinds)}"
+        f"Not checked, because you have no permission to read: {', '.join(named(kind) for kind in kinds)}"
         if evidence.forbidden
         else ""
     )

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     )
 
 
+class LastLine(NamedTuple):
+    """The last line of a container's log and its time, None if the log is empty."""
+
+    at: datetime | None
+    text: str = ""
+
+
 class Absent(NamedTuple):
     """An object that was asked for by name and does not exist, such as ("Lease", "tf-operator")."""
 
@@ -50,13 +57,13 @@ class AlphaEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that could be read about a job at the time `now`; None stands for what was not asked for, or may not be read.
+    """All that could be read about a job at the time `now`; None for what was not requested or may not be read.
 
     The job's creationTimestamp (`created_at`) and finalizers stand beside it, since the operator's slice of a job leaves them
     out; `suspended_by` is who set `suspend` (the manager of that field), if that is known. `events` are those of its namespace.
-    `node_pods` are all pods of all nodes, None where they may not be read; then only the scheduler's message counts. `logs` are
-    the last lines of containers, by (pod, container). `forbidden` names what the user has no right to read, in words
-    ("nodes", "pods of other namespaces"), and `absent` what was asked for and does not exist. `alpha` is None for a job of v1.
+    `logs` are the last lines of failed containers, by (pod, container), and `last_lines` the last one of running replicas, by
+    pod: silence of `silent_after_s` is reported. `forbidden` names what the user may not read ("nodes"), and `absent` what was
+    asked for and does not exist. `alpha` is None for a job of v1.
     """
 
     job: TFJob
@@ -67,7 +74,6 @@ class Evidence:
     services: Sequence[Service] | None = None
     events: Sequence[Event] = ()
     nodes: Sequence[Node] | None = None
-    node_pods: Sequence[Pod] | None = None
     quotas: Sequence[ResourceQuota] = ()
     limit_ranges: Sequence[LimitRange] = ()
     claims: Sequence[Claim] = ()
@@ -77,6 +83,8 @@ class Evidence:
     workload: Workload | None = None
     pod_group: PodGroup | None = None
     logs: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    last_lines: Mapping[str, LastLine] = field(default_factory=dict)
+    silent_after_s: float = 600.0
     forbidden: Sequence[str] = ()
     suspended_by: str = ""
     absent: Sequence[Absent] = ()

@@ -15,7 +15,6 @@ from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import parse_indices
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.cli.diagnosis.pods import has_started
-from tfjob_operator.cli.diagnosis.room import Room
 from tfjob_operator.cli.diagnosis.shape import shape_of
 from tfjob_operator.cli.diagnosis.words import event_line, seconds_between
 
@@ -158,11 +157,6 @@ class Facts:
     @cached_property
     def _starting(self) -> frozenset[int]:
         return frozenset(map(id, self.starting))
-
-    @cached_property
-    def room(self) -> Room:
-        """The nodes, and what they have left for pods that wait."""
-        return Room(self.evidence)
 
     @cached_property
     def _absent(self) -> frozenset[tuple[str, str]]:

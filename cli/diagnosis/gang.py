@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.core import POD_GROUP_PENDING
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
@@ -23,40 +24,40 @@ UNAVAILABLE: Final = Trouble(
     "pod-groups-unavailable",
     440,
     Severity.ERROR,
-    "The operator cannot read PodGroups, and creates no pod before it can",
+    "Waiting for PodGroups: the operator cannot read them, and creates no pod before",
     (
-        "kubectl get crds | grep podgroups   # it comes with the gang scheduler",
-        "Apply the addon gang-scheduling of the operator's manifests",
+        "Check for the CRD of the gang scheduler: kubectl get crds",
+        "Ask your cluster administrator to install the gang scheduler and the addon gang-scheduling of the manifests",
     ),
-    "Gang scheduling is on, but the CRD of PodGroups is missing or may not be listed",
+    "Gang scheduling is enabled, but the CRD of PodGroups is missing or may not be listed",
 )
 GROUP_REFUSED: Final = Trouble(
     "pod-group-refused",
     441,
     Severity.ERROR,
-    "The API server refuses the job's PodGroup, without which no pod is created: {words}",
-    ("Do what the message says; it is tried again by itself",),
-    "The PodGroup cannot be created: a queue that does not exist, a webhook, a right",
+    "PodGroup rejected by the API server, and no pod is created before it: {words}",
+    (Change("correct spec.runPolicy.schedulingPolicy as the message asks", recreate=False), RETRIED),
+    "The PodGroup cannot be created: its queue does not exist, a webhook denies it, a permission is missing",
 )
 TOO_FEW: Final = Trouble(
     "gang-too-few-pods",
     442,
     Severity.ERROR,
-    "The gang waits for more pods than there are: {present} of {wanted}",
-    (
-        "Why are pods missing? kubectl -n {namespace} describe tfjob {job}",
-        "Is runPolicy.schedulingPolicy.minAvailable too large?",
-    ),
+    "Gang waits for more pods: {present} of {wanted} exist",
+    (DESCRIBE_JOB, Change("lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False)),
     "The gang scheduler waits until minMember pods exist",
 )
 NO_ROOM: Final = Trouble(
     "gang-no-room",
     443,
     Severity.ERROR,
-    "There is no room for all {members} pods of the gang at once",
+    "Insufficient resources for all {members} pods of the gang at once",
     (
         _GROUP,
-        "Wait until others end, use fewer or smaller replicas, or a smaller runPolicy.schedulingPolicy.minAvailable",
+        Change(
+            "request less, use fewer replicas, or lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False
+        ),
+        "Or wait until other jobs have finished",
     ),
     "The gang scheduler finds no place for minMember pods together",
 )
@@ -64,28 +65,28 @@ QUEUED: Final = Trouble(
     "gang-queued",
     444,
     Severity.ERROR,
-    "The job waits in the gang scheduler's queue {queue}: nothing is created meanwhile",
+    'Waiting in queue "{queue}" of the gang scheduler; no pod is created before',
     (_GROUP, "kubectl describe queue.scheduling.volcano.sh {queue}"),
-    "volcano has not let the PodGroup out of its queue yet",
+    "Volcano has not admitted the PodGroup from its queue yet",
 )
 NOT_SEEN: Final = Trouble(
     "gang-scheduler-missing",
     445,
     Severity.ERROR,
-    "No gang scheduler has looked at the job's PodGroup",
+    "PodGroup not reconciled: the gang scheduler is not running",
     (
-        "kubectl get pods --all-namespaces | grep -e volcano -e scheduler",
-        "Is it the scheduler of the operator's flag --gang-scheduler-name?",
+        "kubectl get pods --all-namespaces",
+        "Ask your cluster administrator whether the scheduler of the operator's flag --gang-scheduler-name is running",
     ),
-    "The PodGroup has no phase: the gang scheduler does not run",
+    "The PodGroup has no phase: the gang scheduler is not running",
 )
 OTHER_SCHEDULER: Final = Trouble(
     "gang-other-scheduler",
     910,
     Severity.WARNING,
-    "A template names another scheduler than the gang scheduler: its pods do not wait for the others",
-    ("Remove schedulerName from the template: kubectl -n {namespace} edit tfjob {job}",),
-    "A template's schedulerName is not the gang scheduler's",
+    "schedulerName of a template is not the gang scheduler; its pods are not scheduled as a gang",
+    (Change("remove schedulerName from the template", recreate=False),),
+    "A template's schedulerName is not the gang scheduler",
 )
 TROUBLES: Final = (UNAVAILABLE, GROUP_REFUSED, TOO_FEW, NO_ROOM, QUEUED, NOT_SEEN, OTHER_SCHEDULER)
 
@@ -132,9 +133,6 @@ def _waiting(facts: Facts, group: PodGroup | None) -> Iterator[Finding]:
     found = first_match(_RULES, "\n".join(words))
     members = str(group.spec.min_member) if group is not None else str(len(facts.wanted))
     if found is not None:
-        if found[0] is NO_ROOM:
-            full = [place for pod in facts.unscheduled[:1] for place in facts.room.places(pod) if place.words]
-            proofs += [f"node {named(place.node)} {place.words}" for place in full[:2]]
         yield Finding(found[0], facts.name, tuple(proofs) or (said(words[-1]),), {"members": members} | found[1])
     elif group is not None and facts.missing and group.status.phase in {"", POD_GROUP_PENDING}:
         trouble = NOT_SEEN if not group.status.phase else QUEUED

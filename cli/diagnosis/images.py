@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
@@ -15,126 +16,126 @@ from tfjob_operator.cli.durations import duration
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tfjob_operator.cli.diagnosis.causes import Step
     from tfjob_operator.cli.diagnosis.facts import Facts
     from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
 
 
-def _image(id_: str, rank: int, title: str, to_do: tuple[str, ...], meaning: str) -> Trouble:
+def _image(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
     return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
 
 
-_CORRECT: Final = (
-    "kubectl -n {namespace} edit tfjob {job}   # correct the image, then delete the pods that wait: "
-    "they are created again"
-)
+_CORRECT: Final = Change("correct image in the template")
+_OTHER: Final = Change("use another image in the template")
 _CREDENTIALS: Final = (
-    "kubectl -n {namespace} create secret docker-registry NAME --docker-server=... "
-    "--docker-username=...   # and name it in the template's imagePullSecrets"
+    "If the image is private, store the credentials of its registry in a Secret; SECRET is its name: "
+    "kubectl -n {namespace} create secret docker-registry SECRET --docker-server=SERVER --docker-username=USER "
+    "--docker-password=PASSWORD"
 )
+_PULL_SECRET: Final = Change("correct image in the template, or add the Secret to imagePullSecrets")
 INVALID_NAME: Final = _image(
     "image-name-invalid",
     600,
-    "{who}: the image's name is invalid: {image}",
-    ("A name is registry/repository:tag, in lower-case letters", _CORRECT),
-    "The image's name cannot be parsed",
+    'Invalid image name "{image}" ({who})',
+    (Change("correct image in the template: REGISTRY/REPOSITORY:TAG in lower-case letters"),),
+    "The image name cannot be parsed",
 )
 NEVER_PULL: Final = _image(
     "image-never-pulled",
     601,
-    "{who}: the image {image} is not on the node, and may not be pulled",
-    ("Set imagePullPolicy to IfNotPresent, or load the image onto the nodes", _CORRECT),
+    'Image "{image}" is not present on the node, and imagePullPolicy is Never ({who})',
+    (Change("set imagePullPolicy to IfNotPresent"), "Or load the image onto the nodes"),
     "imagePullPolicy is Never, and the node does not have the image",
 )
 RATE_LIMIT: Final = _image(
     "image-rate-limit",
     602,
-    "{who}: the registry lets nobody pull {image} for now: its rate limit is reached",
-    ("It is tried again by itself, for hours perhaps", _CREDENTIALS, "or use a mirror of the image"),
-    "The registry's limit of pulls (429, toomanyrequests)",
+    'Rate limit of the registry reached for image "{image}" ({who})',
+    ("The pull is retried; the limit may last for hours", _CREDENTIALS, Change("add the Secret to imagePullSecrets")),
+    "The registry's rate limit (429, toomanyrequests)",
 )
 MISSING_OR_PRIVATE: Final = _image(
     "image-missing-or-private",
     603,
-    "{who}: the registry has no image {image}, or it is private",
-    ("Check the name and the tag first: registries give the same answer for both", _CORRECT, _CREDENTIALS),
-    "The registry does not tell a missing image from a private one, as Docker Hub",
+    'Image "{image}" does not exist or is private ({who})',
+    ("Check the name and the tag first: the registry gives the same answer for both", _CREDENTIALS, _PULL_SECRET),
+    "The registry does not distinguish a missing image from a private one (Docker Hub)",
 )
 NO_RIGHT: Final = _image(
     "image-no-right",
     603,
-    "{who}: the registry does not let the cluster pull {image}",
-    (_CREDENTIALS,),
-    "The registry asks for credentials, or refuses those it was given",
+    'Registry denied the pull of image "{image}" ({who})',
+    (_CREDENTIALS, Change("add the Secret to imagePullSecrets")),
+    "The registry requires credentials, or rejects those it was given (401, 403)",
 )
 NOT_FOUND: Final = _image(
     "image-not-found",
     604,
-    "{who}: the image {image} does not exist",
+    'Image "{image}" not found ({who})',
     (_CORRECT,),
-    "The registry does not know the repository or the tag",
+    "The registry does not have the repository or the tag",
 )
 WRONG_PLATFORM: Final = _image(
     "image-wrong-platform",
     605,
-    "{who}: the image {image} is not made for the node's processor",
-    (
-        "Build it for the node's platform (docker buildx build --platform=...), or choose nodes with kubernetes.io/arch",
-        _CORRECT,
-    ),
+    'Image "{image}" has no variant for the platform of the node ({who})',
+    (Change("use an image built for the node's platform, or set nodeSelector kubernetes.io/arch"),),
     "The image has no manifest for the node's platform",
 )
 CERTIFICATE: Final = _image(
     "image-registry-untrusted",
     606,
-    "{who}: the node does not trust the registry of {image}",
-    ("Have the registry's certificate authority added to the nodes' container runtime", _CORRECT),
+    'TLS error of the registry of image "{image}" ({who})',
+    ("Ask your cluster administrator to add the registry's CA to the container runtime of the nodes", _OTHER),
     "TLS with the registry fails: x509, or HTTP where HTTPS was expected",
 )
 NO_SPACE: Final = _image(
     "image-no-space",
     607,
-    "{who}: the node has no space for the image {image}",
-    (
-        "kubectl describe node {node}   # DiskPressure, ephemeral-storage",
-        "Use a smaller image, or nodes with larger disks",
-    ),
-    "The node's disk is full while it pulls",
+    'No disk space on the node for image "{image}" ({who})',
+    (DESCRIBE_NODE, Change("use a smaller image, or nodes with larger disks")),
+    "The node's disk is full while the image is pulled",
 )
 UNREACHABLE: Final = _image(
     "image-registry-unreachable",
     608,
-    "{who}: the node cannot reach the registry of {image}",
-    ("Is the registry's name right, is it up, and may the nodes connect to it (proxy, firewall)?", _CORRECT),
+    'Registry of image "{image}" is unreachable ({who})',
+    ("Check that the registry is up and that the nodes can connect to it (proxy, firewall)", _CORRECT),
     "The registry's name does not resolve, or it cannot be connected to",
 )
 SIGNATURE: Final = _image(
     "image-signature",
     609,
-    "{who}: the signature of the image {image} is not accepted",
-    ("Sign the image, or use one that the nodes' policy accepts", _CORRECT),
-    "The container runtime's signature policy refuses the image",
+    'Signature of image "{image}" rejected ({who})',
+    (Change("use an image that is signed as the policy of the nodes requires"),),
+    "The container runtime's signature policy rejects the image",
 )
 PULL_FAILED: Final = _image(
     "image-pull-failed",
     610,
-    "{who}: the image {image} cannot be pulled",
-    ("kubectl -n {namespace} describe pod {pod}", _CORRECT),
+    'Pulling image "{image}" failed ({who})',
+    (DESCRIBE_POD, _CORRECT),
     "Any other failure of a pull",
 )
 SECRET_MISSING: Final = Trouble(
     "image-pull-secret-missing",
     611,
     Severity.WARNING,
-    "{who}: the pull secret {secret} does not exist",
-    (_CREDENTIALS,),
-    "A name in imagePullSecrets does not exist",
+    'Image pull Secret "{secret}" not found ({who})',
+    (
+        (
+            "Create it with the credentials of the registry: kubectl -n {namespace} create secret docker-registry {secret} "
+            "--docker-server=SERVER --docker-username=USER --docker-password=PASSWORD"
+        ),
+    ),
+    "A Secret of imagePullSecrets does not exist",
 )
 SLOW: Final = Trouble(
     "image-slow",
     612,
     Severity.WARNING,
-    "{who} is still pulling its image, for {age}",
-    ("Wait; large images take minutes. kubectl -n {namespace} describe pod {pod}",),
+    "Pulling the image for {age} ({who})",
+    ("Large images take minutes", DESCRIBE_POD),
     "An image has been pulled for more than five minutes",
 )
 TROUBLES: Final = (
@@ -231,7 +232,7 @@ def _of(facts: Facts, pod: Pod, status: ContainerStatus) -> Finding:
     trouble, _ = first_match(_RULES, text.replace(f'"{image}"', "")) or (PULL_FAILED, {})
     proofs = (
         *(facts.line(event) for event in events),
-        f"pod {named(pod.metadata.name)}: container {named(status.name)} waits: {named(reason)}: {said(message)}",
+        f"pod {named(pod.metadata.name)}: container {named(status.name)} waiting: {named(reason)}: {said(message)}",
     )
     values = {"image": value(image), "pod": pod.metadata.name, "node": value(pod.spec.node_name)}
     return Finding(trouble, pod.metadata.name, proofs, values, image)

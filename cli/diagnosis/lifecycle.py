@@ -1,14 +1,22 @@
-"""Deadlines and backoff limits, lost nodes, disrupted and restarted replicas, pods that cannot be deleted, services. Pure."""
+"""Deadlines, backoff limits, lost nodes, disrupted, restarted and silent replicas, stuck pods, Services. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.v1.constants import SELECTING_LABELS, ConditionType, EventReason, Network, limit_of
+from tfjob_operator.api.v1.constants import (
+    CONTAINER_NAME,
+    SELECTING_LABELS,
+    ConditionType,
+    EventReason,
+    Network,
+    limit_of,
+)
 from tfjob_operator.api.v1.types import TFJobSpec
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RETRIED
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
-from tfjob_operator.cli.diagnosis.pods import condition_of
+from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.words import ago, named, said
 from tfjob_operator.cli.durations import duration
@@ -18,81 +26,91 @@ if TYPE_CHECKING:
 
     from tfjob_operator.cli.diagnosis.facts import Facts
 
+_FORCE: Final = (
+    "Only if the node is shut down for good, so that no process of the pod can still be running: "
+    "kubectl -n {namespace} delete pod {pod} --force --grace-period=0"
+)
 DEADLINE: Final = Trouble(
     "deadline-exceeded",
     220,
     Severity.ERROR,
-    "The job failed: it ran longer than its activeDeadlineSeconds of {limit}",
-    ("Create it again with a larger runPolicy.activeDeadlineSeconds; waiting for a place counts too",),
+    "DeadlineExceeded: the job was active longer than activeDeadlineSeconds of {limit}",
+    (Change("raise spec.runPolicy.activeDeadlineSeconds; the time until pods are scheduled counts too"),),
     "The job was active longer than runPolicy.activeDeadlineSeconds",
 )
 NODE_AWAY: Final = Trouble(
     "node-not-ready",
     560,
     Severity.ERROR,
-    "The node {node} of {who} is not ready",
+    "Node {node} of {who} is not ready",
     (
-        "kubectl describe node {node}",
-        (
-            "After five minutes its pods are deleted and created elsewhere; sooner: kubectl -n {namespace} delete pod "
-            "{pod} --force"
-        ),
+        DESCRIBE_NODE,
+        "Pods of an unreachable node are deleted after five minutes, and recreated when the node is back or deleted",
+        _FORCE,
     ),
-    "A pod's node is not ready, or cannot be reached",
+    "A pod's node is not ready or unreachable",
 )
 STUCK: Final = Trouble(
     "stuck-terminating",
     561,
     Severity.ERROR,
-    "{who} is being deleted, and does not go: {age} beyond its grace period",
+    "Still terminating {age} after the grace period ({who})",
     (
-        "Does its node live? kubectl get node {node}",
-        "Has it finalizers? kubectl -n {namespace} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'",
-        "kubectl -n {namespace} delete pod {pod} --force --grace-period=0   # only if its process cannot run any more",
+        "Check whether the node is Ready: kubectl get node {node}",
+        (
+            "Ask the owners of metadata.finalizers to remove them: "
+            "kubectl -n {namespace} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'"
+        ),
+        _FORCE,
     ),
-    "A pod is not gone long after its grace period, and its replica waits",
+    "A pod exists long after its grace period, and its replica waits",
 )
 NO_SERVICE: Final = Trouble(
     "service-missing",
     562,
     Severity.ERROR,
-    "{who} has no service: the other replicas cannot find it",
-    ("The operator creates it again within seconds; if not: kubectl -n {namespace} describe tfjob {job}",),
-    "The service of a replica does not exist, so its name does not resolve",
+    "Service not found ({who}): other replicas cannot resolve its name",
+    ("The operator recreates the Service within seconds", DESCRIBE_JOB),
+    "The Service of a replica does not exist, so its name does not resolve",
 )
 WRONG_SELECTOR: Final = Trouble(
     "service-selector-edited",
     563,
     Severity.ERROR,
-    "The service of {who} selects other pods",
-    ("kubectl -n {namespace} get service {service} -o yaml   # the operator restores the selector; who edits it?",),
-    "A service's selector was edited",
+    "The selector of Service {service} does not match pod {who}",
+    (
+        (
+            "The operator restores the selector; to see who edits it: "
+            "kubectl -n {namespace} get service {service} -o yaml --show-managed-fields"
+        ),
+    ),
+    "A Service's selector was edited",
 )
 DISRUPTED: Final = Trouble(
     "disrupted",
     820,
     Severity.WARNING,
-    "{who} was taken away by the cluster: {reason}",
-    ("It is created again under every restart policy but Never, and does not count against backoffLimit",),
+    "Disrupted by the cluster ({who}): {reason}",
+    ("The pod is recreated under every restartPolicy but Never; backoffLimit does not count it",),
     "Eviction API, preemption, taint, shutdown: the condition DisruptionTarget",
 )
 RESTARTING: Final = Trouble(
     "replicas-restarting",
     821,
     Severity.WARNING,
-    "Failed replicas are being created again",
-    ("kubectl -n {namespace} describe tfjob {job}   # events ExitedWithCode say how they ended",),
+    "Restarting: failed replicas are being recreated",
+    (DESCRIBE_JOB,),
     "The job's condition Restarting",
 )
 DEADLINE_NEAR: Final = Trouble(
     "deadline-near",
     830,
     Severity.WARNING,
-    "The job's deadline is near: {left} are left of {limit}",
+    "Deadline in {left}: activeDeadlineSeconds is {limit}",
     (
         (
-            "kubectl -n {namespace} patch tfjob {job} --type=merge "
-            '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":SECONDS}}}}}}\''
+            "Double it, counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
+            '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{twice}}}}}}}\''
         ),
     ),
     "Less than a tenth of activeDeadlineSeconds is left, or less than ten minutes",
@@ -101,62 +119,75 @@ BACKOFF_NEAR: Final = Trouble(
     "backoff-limit-near",
     831,
     Severity.WARNING,
-    "One more restart of a replica fails the job: {times} of {limit} are used",
-    ("Look why replicas restart: kubectl -n {namespace} describe tfjob {job}",),
+    "One more restart fails the job: {times} of backoffLimit {limit} used",
+    (DESCRIBE_JOB, Change("raise spec.runPolicy.backoffLimit", recreate=False)),
     "The restarts have reached backoffLimit",
 )
 NOT_ADOPTED: Final = Trouble(
     "not-adopted",
     840,
     Severity.WARNING,
-    "A pod or service of the job's labels cannot be adopted",
-    (
-        (
-            "Delete it, if it is of no use: kubectl -n {namespace} get pods,services "
-            "--selector=training.kubeflow.org/job-name={job}"
-        ),
-    ),
+    "A pod or Service with the job's labels cannot be adopted",
+    ("kubectl -n {namespace} get pods,services --selector=training.kubeflow.org/job-name={job}", RETRIED),
     "FailedAdoptPod, FailedAdoptService",
 )
 NOT_DELETED: Final = Trouble(
     "delete-failed",
     841,
     Severity.WARNING,
-    "The operator cannot delete something of the job's",
-    ("Do what the message says; it is tried again by itself",),
-    "FailedDeletePod and the like: a webhook, or a right that is missing",
+    "The operator cannot delete a pod or another object of the job",
+    (RETRIED, "Ask your cluster administrator to fix what the message names"),
+    "FailedDeletePod and the like: a webhook, or a missing permission",
 )
 RELABELLED: Final = Trouble(
     "children-edited",
     842,
     Severity.WARNING,
-    "Somebody edits the labels of the job's pods or services",
+    "Labels of the job's pods or Services are edited, and restored by the operator",
     (
         (
-            "Who does? kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job} -o yaml "
+            "To see who edits them: kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job} -o yaml "
             "--show-managed-fields"
         ),
     ),
     "Labels or selectors were restored, or cannot be",
 )
+SILENT: Final = Trouble(
+    "no-log-output",
+    843,
+    Severity.WARNING,
+    "Running, but no log line for {age} ({who})",
+    (
+        "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
+        "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
+    ),
+    "All replicas that train are running, and none of them has written a log line for --silent-after",
+)
+QUIET: Final = Trouble(
+    "replica-without-log-output",
+    955,
+    Severity.INFO,
+    "No log line for {age} ({who}); other replicas write",
+    (LOGS,),
+    "A replica has written log lines and stopped, while others write",
+)
 JOB_FAILED: Final = Trouble(
     "job-failed",
     229,
     Severity.ERROR,
-    "The job failed: {words}",
-    (
-        "kubectl -n {namespace} describe tfjob {job}   # its events show what came before",
-        "When the cause is fixed: kubectl -n {namespace} replace --force -f FILE",
-    ),
+    "Failed: {words}",
+    (DESCRIBE_JOB, AGAIN),
     "The job has failed, for a reason that is none of the others",
 )
 KEPT: Final = Trouble(
     "finished-and-kept",
     970,
-    Severity.NOTE,
-    "The job has ended, and is kept with {pods}",
-    ("kubectl -n {namespace} delete tfjob {job}   # or set runPolicy.ttlSecondsAfterFinished",),
-    "A job that ended over a day ago has no TTL, and still has pods",
+    Severity.INFO,
+    "Finished, and kept with {pods}",
+    (
+        "Delete the job with its pods and their logs once you no longer need them: kubectl -n {namespace} delete tfjob {job}",
+    ),
+    "A job that finished over a day ago has no TTL, and still has pods",
 )
 TROUBLES: Final = (
     DEADLINE,
@@ -171,6 +202,8 @@ TROUBLES: Final = (
     NOT_ADOPTED,
     NOT_DELETED,
     RELABELLED,
+    SILENT,
+    QUIET,
     JOB_FAILED,
     KEPT,
 )
@@ -179,7 +212,7 @@ _NEAR_S: Final = 600.0
 _LATE_S: Final = 60.0
 """How long after its grace period a pod that is being deleted is stuck, and at which age a pod must have its service."""
 _DAY_S: Final = 86_400.0
-"""How long the pods of a job that has ended are left without a word: their logs are read meanwhile."""
+"""For so long the pods of a finished job are not mentioned: users read their logs meanwhile."""
 _LONG_S: Final = 600.0
 """An event about a repair that is older than this says nothing about the present."""
 
@@ -197,7 +230,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         )
     if failed is not None:
         seen = f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}"
-        words = value(failed.message)[:160] or value(failed.reason) or "its condition says no more"
+        words = value(failed.message)[:160] or value(failed.reason) or "no reason given"
         yield Finding(JOB_FAILED, facts.name, (seen,), {"words": words})
     if facts.finished:
         yield from _kept(facts)
@@ -206,6 +239,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _services(facts)
         yield from _limits(facts)
         yield from _events(facts)
+        yield from _silent(facts)
     yield from _stuck(facts)
 
 
@@ -217,7 +251,10 @@ def _kept(facts: Facts) -> Iterator[Finding]:
         count = f"{len(facts.pods)} pod{'s' if len(facts.pods) > 1 else ''}"
         ended = ago(facts.now, facts.job.status.completion_time)
         yield Finding(
-            KEPT, facts.name, (f"job: ended {ended or 'some time ago'}, without a TTL; {count}",), {"pods": count}
+            KEPT,
+            facts.name,
+            (f"job: finished {ended or 'some time ago'}, no ttlSecondsAfterFinished, {count}",),
+            {"pods": count},
         )
 
 
@@ -252,6 +289,22 @@ def _pods(facts: Facts) -> Iterator[Finding]:
             yield Finding(DISRUPTED, name, (seen,), {"reason": value(target.reason)}, target.reason)
 
 
+def _silent(facts: Facts) -> Iterator[Finding]:
+    """Yield replicas whose last log line is old: a warning if no replica that was read writes, else a note."""
+    limit_s, lines = facts.evidence.silent_after_s, facts.evidence.last_lines
+    pods = [pod for pod in facts.live_pods if pod.metadata.name in lines]
+    since = {pod.metadata.name: facts.age_s(lines[pod.metadata.name].at or running_since(pod)) or 0.0 for pod in pods}
+    trouble = SILENT if all(age_s >= limit_s for age_s in since.values()) else QUIET
+    for name, age_s in since.items():
+        line, age = lines[name], duration(age_s)
+        seen = f"log of {named(name)}: last line {age} ago: {said(line.text)}"
+        if line.at is None:
+            seen = f"log of {named(name)}: no line since the container started {age} ago"
+        if age_s >= limit_s and (line.at is not None or trouble is SILENT):
+            values = {"age": age, "pod": name, "container": CONTAINER_NAME, "previous": "false"}
+            yield Finding(trouble, name, (seen,), values)
+
+
 def _stuck(facts: Facts) -> Iterator[Finding]:
     for pod in facts.pods:
         # deletionTimestamp is when the grace period ends.
@@ -261,7 +314,7 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
             held = (
                 f", finalizers {', '.join(map(named, pod.metadata.finalizers[:3]))}" if pod.metadata.finalizers else ""
             )
-            seen = f"pod {named(name)}: to be gone {duration(over_s)} ago{held}"
+            seen = f"pod {named(name)}: grace period ended {duration(over_s)} ago{held}"
             yield Finding(
                 STUCK, name, (seen,), {"age": duration(over_s), "node": value(pod.spec.node_name), "pod": name}
             )
@@ -282,12 +335,12 @@ def _services(facts: Facts) -> Iterator[Finding]:
         if name not in facts.wanted or age_s is None or age_s < _LATE_S:
             continue
         if service is None:
-            yield Finding(NO_SERVICE, name, (f"service {named(of)}: it does not exist",))
+            yield Finding(NO_SERVICE, name, (f"service {named(of)}: not found",))
         elif not _selects(service.spec.selector or {}, pod.metadata.labels or {}):
             yield Finding(
                 WRONG_SELECTOR,
                 name,
-                (f"service {named(of)}: its selector does not fit the pod's labels",),
+                (f"service {named(of)}: selector does not match the labels of pod {named(pod.metadata.name)}",),
                 {"service": of},
             )
 
@@ -305,7 +358,12 @@ def _limits(facts: Facts) -> Iterator[Finding]:
         left_s = limit_s - age_s
         if left_s < max(min(_NEAR_S, limit_s / 2), limit_s / 10):
             seen = f"job: started {duration(age_s)} ago, activeDeadlineSeconds is {limit_s}"
-            yield Finding(DEADLINE_NEAR, facts.name, (seen,), {"left": duration(left_s), "limit": duration(limit_s)})
+            yield Finding(
+                DEADLINE_NEAR,
+                facts.name,
+                (seen,),
+                {"left": duration(left_s), "limit": duration(limit_s), "twice": str(2 * limit_s)},
+            )
     if isinstance(spec, TFJobSpec) and spec.backoff_limit:
         times = sum(record.total for record in status.restarts)
         if times >= spec.backoff_limit:

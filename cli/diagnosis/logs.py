@@ -1,136 +1,126 @@
-"""What the last log lines of a training tell: errors of Python, TensorFlow and CUDA with one usual cause. Pure."""
+"""Last log lines of a training: errors of Python, TensorFlow and CUDA with one usual cause. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.cli.diagnosis.causes import Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
+from tfjob_operator.cli.diagnosis.causes import Change, Severity, Trouble
 from tfjob_operator.cli.diagnosis.rules import rule
 
 if TYPE_CHECKING:
+    from tfjob_operator.cli.diagnosis.causes import Step
     from tfjob_operator.cli.diagnosis.rules import Rule
 
-_LOGS: Final = "kubectl -n {namespace} logs {pod} --container={container} --tail=50   # --previous after a restart"
+
+def _log(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
+    return Trouble(id_, rank, Severity.ERROR, title, (LOGS, *to_do), meaning)
 
 
-def _log(id_: str, rank: int, title: str, to_do: tuple[str, ...], meaning: str) -> Trouble:
-    return Trouble(id_, rank, Severity.ERROR, title, (*to_do, _LOGS), meaning)
-
-
+_PODS: Final = "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}"
 PEER_UNKNOWN: Final = _log(
     "peer-name-unresolved",
     705,
-    "{who} cannot resolve the name of another replica",
+    "Name of another replica does not resolve ({who})",
     (
         (
-            "Do the services exist, and does the cluster's DNS answer? kubectl -n {namespace} get services "
-            "--selector=training.kubeflow.org/job-name={job}"
+            "Check that the Services exist: "
+            "kubectl -n {namespace} get services --selector=training.kubeflow.org/job-name={job}"
         ),
-        "Does the operator's CUSTOM_CLUSTER_DOMAIN fit the cluster?",
+        "Ask your cluster administrator to check cluster DNS, and CUSTOM_CLUSTER_DOMAIN of the operator",
+        AGAIN,
     ),
-    "The log says that a host name does not resolve: a service is missing, or cluster DNS",
+    "A host name in the log does not resolve: a Service is missing, or cluster DNS fails",
 )
 GPU_MEMORY: Final = _log(
     "gpu-out-of-memory",
     706,
-    "{who} ran out of GPU memory",
-    ("Use smaller batches or a GPU with more memory; does another process use the same GPU?",),
+    "Out of GPU memory ({who})",
+    (Change("use smaller batches in args, or a nodeSelector for GPUs with more memory"),),
     "CUDA or TensorFlow could not allocate memory on the GPU",
 )
 NO_GPU: Final = _log(
     "gpu-not-visible",
     707,
-    "{who} sees no GPU, or its driver does not fit",
-    (
-        "Does the container tensorflow ask for nvidia.com/gpu in its limits? Do CUDA in the image and the node's driver fit?",
-    ),
-    "CUDA finds no device, or the driver is older than the CUDA of the image",
+    "No usable GPU ({who})",
+    (Change("set nvidia.com/gpu in resources.limits of container tensorflow, and use an image for the driver's CUDA"),),
+    "CUDA finds no device, or the driver is older than the CUDA version of the image",
 )
 NO_MODULE: Final = _log(
     "python-module-missing",
     708,
-    "{who}: the image has no Python module {name}",
-    ("Install it in the image (pip install), or correct PYTHONPATH",),
+    "Python module {name} not found in the image ({who})",
+    (Change("use an image with the module installed (pip install), or correct PYTHONPATH in env"),),
     "ModuleNotFoundError or ImportError",
 )
 DISK_FULL: Final = _log(
     "disk-full",
     709,
-    "{who} has no space left where it writes",
-    ("Write to a larger volume, or delete old checkpoints",),
+    "No space left on device ({who})",
+    (Change("mount a larger volume for what the program writes, or delete old checkpoints"),),
     "No space left on device",
 )
 PORT_IN_USE: Final = _log(
     "port-in-use",
     710,
-    "{who} cannot listen: its port is in use",
-    ("Two servers in one pod, or hostNetwork with two replicas on one node? Each listens on its port of TF_CONFIG",),
+    "Port already in use ({who})",
+    (Change("remove hostNetwork from the template, and let each process listen on its own port of TF_CONFIG"),),
     "Address already in use",
 )
 NO_ACCESS: Final = _log(
     "data-access-denied",
     711,
-    "{who} may not read or write its data",
-    (
-        "Credentials of a bucket (a Secret, a service account), or the owner of files on a volume (securityContext.fsGroup)",
-    ),
+    "Access to data denied ({who})",
+    (Change("add credentials of the bucket (Secret, ServiceAccount), or securityContext.fsGroup for a volume"),),
     "Permission denied, 403 or AccessDenied in the log",
 )
 NO_FILE: Final = _log(
     "file-not-found",
     712,
-    "{who} finds no such file: {name}",
-    ("Is the volume mounted at that path, and the file on it?",),
-    "A file or folder that the program names does not exist",
+    "File not found: {name} ({who})",
+    (Change("mount the volume that has the file, or correct its path in args"),),
+    "A file or directory that the program names does not exist",
 )
 BAD_ARGUMENTS: Final = _log(
     "arguments-unknown",
     713,
-    "{who} does not know an argument: {name}",
-    ("Compare args in the template with what the program takes",),
-    "argparse or absl refuse an argument",
+    "Unknown or missing argument: {name} ({who})",
+    (Change("correct command and args in the template"),),
+    "argparse or absl rejects an argument",
 )
 TF_CONFIG_BAD: Final = _log(
     "tf-config-misread",
     714,
-    "{who} cannot make sense of its TF_CONFIG",
-    (
-        (
-            "Does the template set TF_CONFIG itself? The operator leaves that alone. Is the TensorFlow of the image "
-            "older than the task types?"
-        ),
-    ),
-    "TensorFlow refuses TF_CONFIG",
+    "TF_CONFIG rejected by TensorFlow ({who})",
+    (Change("remove TF_CONFIG from env of the template, and add the replica types that the program needs"),),
+    "TensorFlow rejects TF_CONFIG",
 )
 PEER_AWAY: Final = _log(
     "peer-unreachable",
     715,
-    "{who} cannot connect to another replica",
-    (
-        "Why is that replica not there? kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}",
-        "Does a network policy keep replicas apart?",
-    ),
-    "gRPC says UNAVAILABLE, or connections are refused: a peer failed, or the network keeps replicas apart",
+    "Cannot connect to another replica ({who})",
+    (_PODS, "Check the other replicas first, then NetworkPolicies of the namespace", AGAIN),
+    "gRPC UNAVAILABLE, connection refused: a peer failed, or the network separates replicas",
 )
 NAN_LOSS: Final = _log(
     "loss-not-a-number",
     716,
-    "{who}: the training diverged, its loss is not a number",
-    ("Lower the learning rate, or look at the data",),
-    "NaN in the loss, on which the program ends",
+    "Loss is NaN ({who}): the training diverged",
+    (Change("lower the learning rate in args, or check the data"),),
+    "NaN in the loss, on which the program exits",
 )
 PROCESS_MEMORY: Final = _log(
     "python-out-of-memory",
     717,
-    "{who} could not get memory",
-    ("Raise resources.limits.memory, or use smaller batches",),
-    "MemoryError or std::bad_alloc: the process saw the end of its memory itself",
+    "Out of memory in the process ({who})",
+    (Change("raise resources.limits.memory in the template, or use smaller batches"),),
+    "MemoryError or std::bad_alloc: an allocation failed inside the process",
 )
 SHARED_MEMORY: Final = _log(
     "shared-memory-full",
     718,
-    "{who} has too little shared memory: /dev/shm has 64 MB",
-    ("Mount an emptyDir with medium: Memory at /dev/shm",),
+    "Shared memory exhausted ({who}): /dev/shm has 64Mi by default",
+    (Change("mount an emptyDir with medium: Memory at /dev/shm"),),
     "Data loaders or NCCL fill /dev/shm",
 )
 TROUBLES: Final = (

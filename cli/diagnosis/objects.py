@@ -1,4 +1,4 @@
-"""Slices of what a diagnosis reads: pods with what they ask for, nodes, claims, quotas, and objects of queues and schedulers.
+"""Slices of what a diagnosis reads: pods, nodes, claims, quotas, and objects of queues and schedulers.
 
 They have more fields than those of the operator's caches (`api.core`), since a diagnosis reads one job's objects once.
 """
@@ -12,7 +12,6 @@ from msgspec import field
 
 from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
-from tfjob_operator.cli.diagnosis.affinity import Affinity
 
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -73,15 +72,6 @@ class Volume(Struct, frozen=True):
     persistent_volume_claim: ClaimSource | None = None
 
 
-class Toleration(Struct, frozen=True):
-    """A taint that a pod tolerates; an empty key with `Exists` tolerates all."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
 class Gate(Struct, frozen=True):
     """A scheduling gate (Kubernetes 1.27)."""
 
@@ -89,21 +79,15 @@ class Gate(Struct, frozen=True):
 
 
 class PodSpec(Struct, frozen=True):
-    """What decides where a pod runs, and with what."""
+    """What a diagnosis reads of a pod's spec."""
 
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
     node_name: str = ""
-    node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
-    tolerations: tuple[Toleration, ...] | None = None
     scheduling_gates: tuple[Gate, ...] | None = None
     scheduler_name: str = ""
     restart_policy: str = ""
-    priority_class_name: str = ""
-    resources: Resources | None = None
-    overhead: dict[str, Any] | None = None
 
 
 class Waiting(Struct, frozen=True):
@@ -211,25 +195,9 @@ class Event(Struct, frozen=True, tag_field="kind", tag="Event"):
         )
 
 
-class Taint(Struct, frozen=True):
-    """What keeps pods from a node."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class NodeSpec(Struct, frozen=True):
-    """Whether a node is cordoned, and its taints."""
-
-    unschedulable: bool = False
-    taints: tuple[Taint, ...] | None = None
-
-
 class NodeStatus(Struct, frozen=True):
-    """What a node offers to pods, and its conditions."""
+    """The conditions of a node."""
 
-    allocatable: dict[str, Any] | None = None
     conditions: tuple[Condition, ...] | None = None
 
 
@@ -237,7 +205,6 @@ class Node(Struct, frozen=True, tag_field="kind", tag="Node"):
     """A node."""
 
     metadata: LifeMeta = LifeMeta()
-    spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 

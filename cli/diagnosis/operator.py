@@ -1,4 +1,4 @@
-"""Troubles with the operator itself, and jobs that it leaves alone. Pure."""
+"""Troubles with the operator itself, and jobs that it ignores. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
+from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.words import ago, named
@@ -16,14 +17,17 @@ if TYPE_CHECKING:
 
     from tfjob_operator.cli.diagnosis.facts import Facts
 
+_PODS: Final = "kubectl -n {operators} get pods --selector=name=tf-job-operator"
+_INSTALL: Final = "Install the operator, or ask your cluster administrator to"
+
 NAMESPACE_TERMINATING: Final = Trouble(
     "namespace-terminating",
     1,
     Severity.ERROR,
-    "The namespace {namespace} is being deleted: nothing can be created in it",
+    'Namespace "{namespace}" is being deleted: nothing can be created in it',
     (
         "Create the job in another namespace",
-        "kubectl get namespace {namespace} -o yaml   # its conditions say what is left in it",
+        "The conditions of the namespace list what is left in it: kubectl get namespace {namespace} -o yaml",
     ),
     "The job's namespace is being deleted",
 )
@@ -32,79 +36,94 @@ JOB_DELETING: Final = Trouble(
     2,
     Severity.ERROR,
     "The job is being deleted {waits}",
-    ("kubectl -n {namespace} get tfjob {job} -o yaml   # metadata.finalizers say who has to let it go",),
-    "The job has a deletionTimestamp; finalizers may keep it",
+    (
+        (
+            "Ask the owners of metadata.finalizers to remove them: "
+            "kubectl -n {namespace} get tfjob {job} -o jsonpath='{{.metadata.finalizers}}'"
+        ),
+    ),
+    "The job has a deletionTimestamp; finalizers may delay its deletion",
 )
 MANAGED_ELSEWHERE: Final = Trouble(
     "managed-elsewhere",
     3,
     Severity.ERROR,
-    "The job belongs to another controller, {manager}: this operator does not touch it",
-    ("Ask {manager} about the job, or create it anew without spec.runPolicy.managedBy",),
-    "spec.runPolicy.managedBy names another controller, such as MultiKueue's",
+    "The job is managed by {manager}; this operator ignores it",
+    (
+        "Ask the owner of {manager} about the job",
+        f"To have this operator run it, save the manifest, then remove spec.runPolicy.managedBy in the file: {SAVE}",
+        REPLACE,
+    ),
+    "spec.runPolicy.managedBy names another controller, such as MultiKueue",
 )
 NOT_RUNNING: Final = Trouble(
     "operator-not-running",
     10,
     Severity.ERROR,
-    "The operator does not run: its lease {lease} was last renewed {since}",
+    "The operator is not running: its Lease {lease} was last renewed {since}",
     (
-        "kubectl -n {operators} get pods --selector=name=tf-job-operator",
+        _PODS,
         "kubectl -n {operators} logs --selector=name=tf-job-operator --prefix --tail=50",
+        "Ask your cluster administrator to start the operator",
     ),
-    "The operator's lease is held by nobody, or was not renewed in time",
+    "The operator's Lease has no holder, or was not renewed in time",
 )
 MISSING: Final = Trouble(
     "operator-missing",
     11,
     Severity.ERROR,
-    "No operator has ever looked at the job, and there is no lease of one",
-    (
-        "kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator",
-        "Install the operator, or ask who runs the cluster to",
-    ),
-    "No operator is installed, as far as its lease shows",
+    "No operator is installed: the job has no status, and the operator's Lease does not exist",
+    ("kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator", _INSTALL),
+    "The job has no status, and no operator has a Lease",
 )
 NOT_ACTING: Final = Trouble(
     "operator-not-acting",
     12,
     Severity.ERROR,
-    "The operator has not looked at the job in {age}",
+    "The operator has not reconciled the job for {age}",
     (
-        "kubectl -n kubeflow get pods --selector=name=tf-job-operator",
-        "Does it serve this namespace? Look at its flag --namespace, and in its log for {namespace}/{job}",
+        "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
+        f"{_INSTALL}; check its flag --namespace, which may exclude namespace {{namespace}}",
     ),
     (
-        "The job has no status a minute after it was created: the operator is away, serves other namespaces, or has no "
-        "right to TFJobs"
+        "The job has no status a minute after its creation: the operator is down, serves other namespaces, or has no "
+        "permission for TFJobs"
     ),
 )
 NOT_SERVED: Final = Trouble(
     "alpha-not-served",
     12,
     Severity.ERROR,
-    "The operator runs, and has not looked at the job in {age}: most likely it does not serve tensorflow.org/v1alpha1",
+    "The operator is running and has not reconciled the job for {age}: tensorflow.org/v1alpha1 is probably not enabled",
     (
-        "Have the operator run with --apis=kubeflow.org/v1,tensorflow.org/v1alpha1, and the rights of manifests/addons/alpha",
-        "or make it a job of v1: kubectl -n {namespace} get {resource} {job} -o yaml | kubectl tfjob convert -",
+        (
+            "Ask your cluster administrator to run the operator with --apis=kubeflow.org/v1,tensorflow.org/v1alpha1 and the "
+            "rights of manifests/addons/alpha"
+        ),
+        "Or convert the job to v1: kubectl -n {namespace} get {resource} {job} -o yaml | kubectl tfjob convert -",
     ),
-    "A TfJob of tensorflow.org has no status a minute after it was created, and the operator's lease is renewed",
+    "A TfJob of tensorflow.org has no status a minute after its creation, and the operator's Lease is renewed",
 )
 EDIT_UNSEEN: Final = Trouble(
     "edit-not-seen",
     13,
     Severity.WARNING,
-    "The operator has not followed the last edit yet (generation {generation}; it has seen {seen})",
-    ("Wait some seconds; then kubectl -n kubeflow logs --selector=name=tf-job-operator | grep {job}",),
+    "The last edit has not been reconciled yet (generation {generation}, observed {seen})",
+    (OPERATOR_LOGS,),
     "status.observedGeneration is less than metadata.generation",
 )
 CRD_OLD: Final = Trouble(
     "crd-old",
     14,
     Severity.WARNING,
-    "The CRD is another operator's or an old one: the API server drops fields of the status",
-    ("kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml   # of the operator's version",),
-    "The CRD does not have all fields that the operator writes: successes and restarts may be forgotten",
+    "Status fields are pruned: the installed CRD is outdated or belongs to another operator",
+    (
+        (
+            "Ask your cluster administrator to apply the CRD of the operator's version: "
+            "kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml"
+        ),
+    ),
+    "The CRD lacks fields that the operator writes; successes and restarts may be lost",
 )
 TROUBLES: Final = (
     NAMESPACE_TERMINATING,
@@ -127,7 +146,7 @@ _WRITTEN: Final = ("finishedIndices", "restarts", "begun")
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield why the operator does not look after the job."""
+    """Yield why the operator does not reconcile the job."""
     meta, evidence = facts.job.metadata, facts.evidence
     if evidence.namespace is not None and (
         evidence.namespace.status.phase == "Terminating" or evidence.namespace.metadata.deletion_timestamp is not None
@@ -135,9 +154,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield Finding(NAMESPACE_TERMINATING, facts.name, (f"namespace {named(facts.namespace)}: phase Terminating",))
     if meta.deletion_timestamp is not None:
         waits = (
-            f"and waits for its finalizers: {', '.join(map(named, evidence.finalizers[:3]))}"
-            if evidence.finalizers
-            else ""
+            f"and waits for finalizers: {', '.join(map(named, evidence.finalizers[:3]))}" if evidence.finalizers else ""
         )
         seen = f"job: deletionTimestamp is set, {ago(facts.now, meta.deletion_timestamp)}"
         yield Finding(JOB_DELETING, facts.name, (seen,), {"waits": waits or " "})
@@ -165,19 +182,16 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
             return
     if not status.conditions and not status.phase:
         if facts.is_absent("Lease", "tf-operator"):
-            yield Finding(MISSING, facts.name, ("job: it has no status", "lease tf-operator: it does not exist"))
+            yield Finding(MISSING, facts.name, ("job: no status", "lease tf-operator: not found"))
         elif age_s is not None and age_s > LATE_S:
             trouble = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING
             yield Finding(
-                trouble,
-                facts.name,
-                (f"job: created {duration(age_s)} ago, and it has no status",),
-                {"age": duration(age_s)},
+                trouble, facts.name, (f"job: created {duration(age_s)} ago, no status",), {"age": duration(age_s)}
             )
     elif 0 < status.observed_generation < facts.job.metadata.generation:
         values = {"generation": str(facts.job.metadata.generation), "seen": str(status.observed_generation)}
         yield Finding(
-            EDIT_UNSEEN, facts.name, ("job: status.observedGeneration is behind metadata.generation",), values
+            EDIT_UNSEEN, facts.name, ("job: status.observedGeneration is less than metadata.generation",), values
         )
 
 
@@ -194,6 +208,6 @@ def _crd(facts: Facts) -> Iterator[Finding]:
         ):
             lost = [name for name in _WRITTEN if not (isinstance(fields, dict) and name in fields)]
             if lost:
-                proofs.append(f"CRD tfjobs.kubeflow.org: the schema of v1 has no status.{', status.'.join(lost)}")
+                proofs.append(f"CRD tfjobs.kubeflow.org: the schema of v1 lacks status.{', status.'.join(lost)}")
     if proofs:
         yield Finding(CRD_OLD, facts.name, tuple(proofs))

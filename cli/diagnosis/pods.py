@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.v1.constants import CONTAINER_NAME
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_PREFIX, LABEL_REPLICA_TYPE
+from tfjob_operator.api.v1alpha1.constants import LABEL_JOB_TYPE
 from tfjob_operator.cli.diagnosis.words import seconds_between
 
 if TYPE_CHECKING:
@@ -45,6 +46,20 @@ def is_up(pod: Pod) -> bool:
     training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
     down = training is not None and training.state is not None and training.state.running is None
     return pod.status.phase == "Running" and not down
+
+
+def running_since(pod: Pod) -> datetime | None:
+    """Return when the training container was started, None if it is not running."""
+    training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
+    running = training.state.running if training is not None and training.state is not None else None
+    return running.started_at if running is not None else None
+
+
+def trains(pod: Pod) -> bool:
+    """Return False for a parameter server, which logs nothing while it serves."""
+    labels = pod.metadata.labels or {}
+    kind = labels.get(LABEL_PREFIX + LABEL_REPLICA_TYPE) or labels.get(LABEL_JOB_TYPE, "")
+    return kind.lower() != "ps"
 
 
 def has_started(pod: Pod) -> bool:

@@ -1,13 +1,15 @@
-"""Replicas that were restarted, in place or by new pods, and run again. Pure."""
+"""Replicas that were restarted, in place or by new pods, and are running again. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import exits_of, keeps_down, statuses
+from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.words import named
 
 if TYPE_CHECKING:
@@ -16,32 +18,30 @@ if TYPE_CHECKING:
     from tfjob_operator.cli.diagnosis.facts import Facts
     from tfjob_operator.cli.diagnosis.objects import ContainerStatus
 
+_PREVIOUS: Final = "kubectl -n {namespace} logs {pod} --container={container} --previous --tail=50"
 FOR_EVER: Final = Trouble(
     "restarts-for-ever",
     800,
     Severity.WARNING,
-    "{who} is restarted again and again: {times} times so far",
-    ("kubectl -n {namespace} logs {who} --previous --tail=50", "Set runPolicy.backoffLimit, so that such a job ends"),
-    "One replica has been restarted five times or more, and runs again",
+    "Restarted {times} times ({who}), running now",
+    (_PREVIOUS, DESCRIBE_JOB),
+    "One replica was restarted five times or more, and is running again",
 )
 RESTARTED: Final = Trouble(
     "was-restarted",
     960,
-    Severity.NOTE,
-    "{who} was restarted {times}, and runs again",
-    ("kubectl -n {namespace} logs {who} --previous --tail=50",),
+    Severity.INFO,
+    "Restarted {times} ({who}), running now",
+    (_PREVIOUS, DESCRIBE_JOB),
     "A replica was restarted a few times",
 )
 AFTER_SUCCESS: Final = Trouble(
     "restarted-after-success",
     799,
     Severity.WARNING,
-    "{who} exits with code 0 and is restarted, {times} so far: its restart policy is Always",
-    (
-        "Use restartPolicy: OnFailure, so that a replica that exits with 0 has succeeded",
-        "The policy of this job's pods stays: kubectl -n {namespace} replace --force -f FILE, once it is changed there",
-    ),
-    "A container ended well, and its restart policy starts it again",
+    "Restarted after exit code 0 ({who}, {times}): its restartPolicy is Always",
+    (Change("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),),
+    "A container exits with code 0, and its restart policy starts it again",
 )
 TROUBLES: Final = (AFTER_SUCCESS, FOR_EVER, RESTARTED)
 
@@ -50,7 +50,7 @@ _OFTEN: Final = 5
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield replicas that were restarted, and run again."""
+    """Yield replicas that were restarted, and are running again."""
     if facts.finished:
         return
     carried = {
@@ -65,16 +65,16 @@ def find(facts: Facts) -> Iterator[Finding]:
         if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
             seen = f"pod {named(name)}: container {named(well.name)} exited with code 0, {well.restart_count} restarts"
             counted = "once" if well.restart_count == 1 else f"{well.restart_count} times"
-            yield Finding(AFTER_SUCCESS, name, (seen,), {"times": counted})
+            yield Finding(AFTER_SUCCESS, name, (seen,), {"times": counted, "pod": name})
             continue
         if times == 0 or any(keeps_down(each, facts.now) for each in exits_of(pod)):
             continue
-        proofs = [f"pod {named(name)}: {times} restarts"]
+        proofs, values = [f"pod {named(name)}: {times} restarts"], {"times": str(times)}
         for each in list(exits_of(pod))[:1]:
             reason = f" ({named(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
-            proofs.append(
-                f"pod {named(name)}: container {named(each.container)} exited with code {each.ended.exit_code}{reason} before"
-            )
+            values |= {"pod": name, "container": value(each.container)}
+            how = f"exited with code {each.ended.exit_code}{reason} before the restart"
+            proofs.append(f"pod {named(name)}: container {named(each.container)} {how}")
         proofs += [
             facts.line(event)
             for event in latest(
@@ -82,8 +82,9 @@ def find(facts: Facts) -> Iterator[Finding]:
             )
         ]
         trouble = FOR_EVER if times >= _OFTEN else RESTARTED
-        counted = "once" if times == 1 else f"{times} times"
-        yield Finding(trouble, name, tuple(proofs), {"times": str(times) if trouble is FOR_EVER else counted})
+        if trouble is RESTARTED:
+            values["times"] = "once" if times == 1 else f"{times} times"
+        yield Finding(trouble, name, tuple(proofs), values)
 
 
 def _ended_well(status: ContainerStatus) -> bool:

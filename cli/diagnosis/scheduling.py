@@ -1,202 +1,177 @@
-"""Pods that find no node. Where nodes can be read the arithmetic says why, else the scheduler's message does. Pure."""
+"""Pods without a node: what the scheduler reports, quoted, with advice for each of its reasons. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import condition_of
-from tfjob_operator.cli.diagnosis.room import Obstacle
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.rules import rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
 from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from tfjob_operator.cli.diagnosis.causes import Step
     from tfjob_operator.cli.diagnosis.facts import Facts
     from tfjob_operator.cli.diagnosis.objects import Pod
-    from tfjob_operator.cli.diagnosis.room import Place
 
-_NODES: Final = "kubectl describe nodes   # Allocated resources, Taints"
-_SMALLER: Final = "Ask for less in the template, wait until others end, or add nodes"
-_TEMPLATE: Final = (
-    "kubectl -n {namespace} edit tfjob {job}   # applies to pods created from then on: delete the waiting ones"
+_TAINTS: Final = (
+    "List the taints of the nodes: "
+    "kubectl get nodes -o custom-columns=NAME:.metadata.name,UNSCHEDULABLE:.spec.unschedulable,TAINTS:.spec.taints"
 )
+_MORE_NODES: Final = "Or ask your cluster administrator for more or larger nodes"
+_SMALLER: Final = Change("request less in resources of the template, or use fewer replicas")
 
 
-def _no_node(id_: str, rank: int, title: str, to_do: tuple[str, ...], meaning: str) -> Trouble:
-    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
+def _unscheduled(id_: str, rank: int, to_do: tuple[Step, ...], meaning: str) -> Trouble:
+    return Trouble(id_, rank, Severity.ERROR, "Not scheduled ({who}): {short}", to_do, meaning)
 
 
-GATED: Final = _no_node(
+GATED: Final = Trouble(
     "scheduling-gated",
     500,
-    "{who} waits for a scheduling gate to be removed: {gate}",
+    Severity.ERROR,
+    'Not scheduled ({who}): waiting for removal of scheduling gate "{gate}"',
     (
-        (
-            "kubectl -n {namespace} get pod {pod} -o jsonpath='{{.spec.schedulingGates}}'   # whoever set the gate has "
-            "to remove it"
-        ),
+        "Ask the owner of the gate to remove it: kubectl -n {namespace} get pod {pod} -o jsonpath='{{.spec.schedulingGates}}'",
     ),
     "The pod has spec.schedulingGates",
 )
-NO_NODES: Final = _no_node(
+NO_NODES: Final = _unscheduled(
     "no-nodes",
     501,
-    "{who} finds no node: the cluster has none",
-    ("kubectl get nodes", "Add nodes, or look at the cluster's autoscaler"),
-    "There are no nodes at all",
+    ("kubectl get nodes", "Ask your cluster administrator to add nodes, or to check the cluster autoscaler"),
+    "The cluster has no nodes",
 )
-NOT_OFFERED: Final = _no_node(
-    "resource-not-offered",
-    502,
-    "{who} asks for {resource}, which no node offers",
-    (_NODES, "Is the device plugin installed, and does it run on the nodes? Is the resource's name right?"),
-    "No node has the resource: a device plugin is missing, or the name is wrong",
-)
-TOO_LARGE: Final = _no_node(
-    "pod-too-large",
-    503,
-    "{who} is larger than any node: {short}",
-    ("Ask for less in the template, or add a larger node", _NODES),
-    "No node would have room for the pod if it were empty",
-)
-SELECTOR: Final = _no_node(
-    "node-selector",
-    504,
-    "{who} wants a node that does not exist: {short}",
-    ("kubectl get nodes --show-labels", _TEMPLATE),
-    "No node has the labels of the pod's nodeSelector or node affinity",
-)
-TAINT: Final = _no_node(
+TAINT: Final = _unscheduled(
     "taint-not-tolerated",
     505,
-    "{who} is kept from the nodes by a taint: {short}",
-    ("Add a toleration to the template, if the job may run there", _TEMPLATE),
+    (_TAINTS, Change("add a toleration for the taint to the template, if the job may run on those nodes")),
     "Nodes have a taint that the pod does not tolerate",
 )
-PRESSURE: Final = _no_node(
+PRESSURE: Final = _unscheduled(
     "node-pressure",
     506,
-    "{who} is kept from the nodes since they run short: {short}",
-    ("kubectl describe nodes   # Conditions: MemoryPressure, DiskPressure, PIDPressure",),
+    (DESCRIBE_NODES, "Pods are scheduled when the pressure is over; ask your cluster administrator if it lasts"),
     "Nodes are under memory, disk or PID pressure",
 )
-CORDONED: Final = _no_node(
+CORDONED: Final = _unscheduled(
     "nodes-cordoned",
     507,
-    "{who} finds no node: those that would do are cordoned",
-    ("kubectl get nodes", "kubectl uncordon NODE   # when its maintenance is over"),
-    "Nodes are marked unschedulable",
+    (
+        _TAINTS,
+        "When the maintenance of NODE is over, your cluster administrator makes it schedulable: kubectl uncordon NODE",
+    ),
+    "Nodes are cordoned (marked unschedulable)",
 )
-NOT_READY: Final = _no_node(
+NOT_READY: Final = _unscheduled(
     "nodes-not-ready",
     508,
-    "{who} finds no node: those that would do are not ready",
-    ("kubectl get nodes", "kubectl describe node NODE"),
-    "Nodes are not ready, or cannot be reached",
+    (DESCRIBE_NODES, "Ask your cluster administrator why the nodes are not ready"),
+    "Nodes are not ready or unreachable",
 )
-FULL: Final = _no_node(
+FULL: Final = _unscheduled(
     "insufficient-resource",
     509,
-    "{who} finds no node with enough {resource} free: {short}",
-    (_NODES, _SMALLER),
-    "All nodes that would do are full: which resource is short, and by how much",
+    ("Compare the requests with Allocatable and Allocated resources: kubectl describe nodes", _SMALLER, _MORE_NODES),
+    "No node has enough of a resource left, or none offers it (device plugin missing, name misspelled)",
 )
-TOO_MANY_PODS: Final = _no_node(
+TOO_MANY_PODS: Final = _unscheduled(
     "too-many-pods",
     510,
-    "{who} finds no node: all have as many pods as they may have",
-    ("kubectl get pods --all-namespaces --output=wide", "Add nodes, or raise the kubelets' maxPods"),
+    ("kubectl get pods --all-namespaces --output=wide", _MORE_NODES),
     "Nodes are at their limit of pods",
 )
-UNBOUND: Final = _no_node(
+SELECTOR: Final = _unscheduled(
+    "node-selector",
+    504,
+    ("kubectl get nodes --show-labels", Change("correct nodeSelector or node affinity in the template")),
+    "No node matches the pod's nodeSelector or node affinity",
+)
+UNBOUND: Final = _unscheduled(
     "claim-unbound",
     511,
-    "{who} waits for a PersistentVolumeClaim to be bound",
-    ("kubectl -n {namespace} get pvc", "kubectl -n {namespace} describe pvc"),
-    "The pod's claim has no volume yet, and it is not known why",
+    ("kubectl -n {namespace} describe pvc",),
+    "The pod's PersistentVolumeClaim is not bound to a volume",
 )
-VOLUME_ELSEWHERE: Final = _no_node(
+VOLUME_ELSEWHERE: Final = _unscheduled(
     "volume-elsewhere",
     512,
-    "{who} finds no node: its volume lies in another zone or on another node",
     (
-        "kubectl get pv -o yaml   # nodeAffinity",
-        "Let the pod run where its volume is, or use a volume that is reached from everywhere",
+        "Compare the nodeAffinity of the volume with the nodes: kubectl get pv -o yaml",
+        Change("let the pod run in the zone or on the node of its volume, or mount another claim"),
     ),
-    "Volume node affinity: the volume can only be used in its zone, or on its node",
+    "Volume node affinity conflict: the volume can only be used in its zone, or on its node",
 )
-VOLUME_LIMIT: Final = _no_node(
+VOLUME_LIMIT: Final = _unscheduled(
     "volume-limit",
     513,
-    "{who} finds no node: all have as many volumes attached as they may have",
-    ("Add nodes, or let replicas share a volume",),
+    (Change("mount fewer volumes, or let replicas share one"), _MORE_NODES),
     "Nodes are at their limit of attached volumes",
 )
-POD_AFFINITY: Final = _no_node(
+POD_AFFINITY: Final = _unscheduled(
     "pod-affinity",
     514,
-    "{who} finds no node beside, or away from, the pods that its affinity names",
-    ("kubectl -n {namespace} get pod {pod} -o jsonpath='{{.spec.affinity}}'", _TEMPLATE),
-    "Pod affinity or anti-affinity cannot be met",
+    (Change("relax podAffinity or podAntiAffinity in the template"), _MORE_NODES),
+    "Pod affinity or anti-affinity rules cannot be satisfied",
 )
-SPREAD: Final = _no_node(
+SPREAD: Final = _unscheduled(
     "topology-spread",
     515,
-    "{who} finds no node by its topology spread constraints",
-    ("kubectl -n {namespace} get pod {pod} -o jsonpath='{{.spec.topologySpreadConstraints}}'", _TEMPLATE),
-    "Topology spread constraints cannot be met",
+    (Change("relax topologySpreadConstraints in the template (whenUnsatisfiable: ScheduleAnyway)"), _MORE_NODES),
+    "Topology spread constraints cannot be satisfied",
 )
-HOST_PORT: Final = _no_node(
+HOST_PORT: Final = _unscheduled(
     "host-port-taken",
     516,
-    "{who} finds no node where its host port is free",
-    ("Remove hostPort and hostNetwork from the template: replicas reach each other by their services", _TEMPLATE),
+    (Change("remove hostPort and hostNetwork from the template; replicas reach each other through their Services"),),
     "A hostPort is in use on every node",
 )
-DEVICE_CLAIM: Final = _no_node(
+DEVICE_CLAIM: Final = _unscheduled(
     "resource-claim",
     517,
-    "{who} waits for a ResourceClaim: {short}",
-    ("kubectl -n {namespace} get resourceclaims", "kubectl get resourceslices"),
-    "Dynamic resource allocation: no device is left for the pod's claim",
+    (
+        "kubectl -n {namespace} get resourceclaims -o yaml",
+        "Ask your cluster administrator whether a device is available for the claim",
+    ),
+    "Dynamic resource allocation: no device is available for the pod's ResourceClaim",
 )
 PREEMPTING: Final = Trouble(
     "preempting",
     518,
     Severity.WARNING,
-    "{who} waits until pods of lower priority have left {node}",
-    ("Wait; kubectl get pods --all-namespaces --field-selector spec.nodeName={node}",),
-    "The scheduler preempts others for the pod",
+    "Not scheduled yet ({who}): lower-priority pods are being preempted on node {node}",
+    (
+        "The pod starts when they have terminated: kubectl get pods --all-namespaces --field-selector=spec.nodeName={node}",
+    ),
+    "The scheduler preempts other pods for the pod",
 )
-NO_SCHEDULER: Final = _no_node(
+NO_SCHEDULER: Final = Trouble(
     "scheduler-missing",
     519,
-    "{who} was not looked at by the scheduler {scheduler} in {age}",
+    Severity.ERROR,
+    "Not scheduled ({who}): no word from scheduler {scheduler} for {age}",
     (
-        "Does a scheduler of that name run? kubectl get pods --all-namespaces | grep scheduler",
-        "Is the template's schedulerName right?",
+        Change("correct schedulerName in the template, or remove it to use the default scheduler"),
+        "Or ask your cluster administrator whether scheduler {scheduler} is running",
     ),
-    "No scheduler says anything about the pod: it does not run, or the name is wrong",
+    "Neither a condition nor an event of a scheduler: it is not running, or schedulerName is wrong",
 )
-UNSCHEDULABLE: Final = _no_node(
+UNSCHEDULABLE: Final = _unscheduled(
     "unschedulable",
     520,
-    "{who} finds no node: {short}",
-    ("kubectl -n {namespace} describe pod {pod}", _NODES),
-    "Any other reason of the scheduler's",
+    ("kubectl -n {namespace} describe pod {pod}", DESCRIBE_NODES),
+    "Any other reason given by the scheduler",
 )
 TROUBLES: Final = (
     GATED,
     NO_NODES,
-    NOT_OFFERED,
-    TOO_LARGE,
-    SELECTOR,
+    VOLUME_ELSEWHERE,
     TAINT,
     PRESSURE,
     CORDONED,
@@ -204,7 +179,7 @@ TROUBLES: Final = (
     FULL,
     TOO_MANY_PODS,
     UNBOUND,
-    VOLUME_ELSEWHERE,
+    SELECTOR,
     VOLUME_LIMIT,
     POD_AFFINITY,
     SPREAD,
@@ -215,17 +190,18 @@ TROUBLES: Final = (
     UNSCHEDULABLE,
 )
 
-# kubernetes: pkg/scheduler/framework/plugins/*, pkg/scheduler/scheduler.go (ErrReason...); the older words are those of 1.20.
-# What the arithmetic cannot find comes first: of several reasons in a message the first rule that matches is reported.
-_OTHER: Final = (
+# kubernetes: pkg/scheduler/framework/plugins/*, pkg/scheduler/scheduler.go (ErrReason...), in the words of 1.20 to 1.36. A node
+# is counted under the first filter that it fails (taints, affinity, resources, volumes, other pods), so the reason of the last
+# filter is reported as the cause: its nodes are closest to fitting.
+_RULES: Final = (
+    rule(NO_NODES, r"no nodes available to schedule pods|\b0/0 nodes are available"),
     rule(UNBOUND, r"unbound immediate PersistentVolumeClaims"),
     rule(
         DEVICE_CLAIM,
-        (
-            r"(?P<short>cannot allocate all claims|resourceclaim \S+ (not found|is being deleted)|waiting for dynamic "
-            r"resource controller[^,.]*)"
-        ),
+        r"cannot allocate all claims|resourceclaim \S+ (not found|is being deleted)|waiting for dynamic resource controller",
     ),
+    rule(POD_AFFINITY, r"didn't (match pod (anti-)?affinity|satisfy existing pods anti-affinity)"),
+    rule(SPREAD, r"didn't match pod topology spread constraints"),
     rule(
         VOLUME_ELSEWHERE,
         (
@@ -235,36 +211,22 @@ _OTHER: Final = (
     ),
     rule(VOLUME_LIMIT, r"exceed max volume count"),
     rule(HOST_PORT, r"didn't have free ports for the requested pod ports"),
-    rule(SPREAD, r"didn't match pod topology spread constraints"),
-    rule(POD_AFFINITY, r"didn't (match pod (anti-)?affinity|satisfy existing pods anti-affinity)"),
-)
-_PLAIN: Final = (
-    rule(NO_NODES, r"no nodes available to schedule pods|\b0/0 nodes are available"),
-    rule(FULL, r"\bInsufficient (?P<resource>[^\s,]+?)[.,]?(\s|$)"),
+    rule(FULL, r"\bInsufficient (?![^\s,]*/)"),
+    rule(TAINT, r"Insufficient [^\s,]*/.*(untolerated taint\(?s?\)? (?!\{node\.kubernetes\.io/)|had taints)"),
+    rule(FULL, r"\bInsufficient "),
     rule(TOO_MANY_PODS, r"Too many pods"),
     rule(NOT_READY, r"taint\(?s?\)? \{node\.kubernetes\.io/(not-ready|unreachable):"),
-    rule(PRESSURE, r"taint\(?s?\)? \{(?P<short>node\.kubernetes\.io/\w+-pressure):"),
+    rule(PRESSURE, r"taint\(?s?\)? \{node\.kubernetes\.io/\w+-pressure:"),
     rule(CORDONED, r"node\(s\) were unschedulable|taint\(?s?\)? \{node\.kubernetes\.io/unschedulable:"),
-    rule(TAINT, r"(untolerated taint\(?s?\)?|had taints?) (?P<short>\{[^}]*\})"),
-    rule(TAINT, r"(?P<short>untolerated taint|had taints that the pod didn't tolerate)"),
-    rule(
-        SELECTOR, r"(?P<short>node\(s\) didn't match (Pod's node affinity|node selector|the requested node name)[^,.]*)"
-    ),
+    rule(TAINT, r"untolerated taint|had taints?\b"),
+    rule(SELECTOR, r"node\(s\) didn't match (Pod's node affinity|node selector|the requested node name)"),
 )
-_BY_OBSTACLE: Final = {
-    Obstacle.FULL: FULL,
-    Obstacle.CORDONED: CORDONED,
-    Obstacle.NOT_READY: NOT_READY,
-    Obstacle.PRESSURE: PRESSURE,
-    Obstacle.TAINT: TAINT,
-    Obstacle.SELECTOR: SELECTOR,
-    Obstacle.TOO_SMALL: TOO_LARGE,
-    Obstacle.NOT_OFFERED: NOT_OFFERED,
-}
 _LATE_S: Final = 60.0
 """A scheduler looks at a new pod within seconds."""
-_MOST_PLACES: Final = 3
-_COUNTED: Final = re.compile(r"\d+(/\d+)? (?=[A-Za-z])")
+_MOST_REASONS: Final = 3
+"""Reasons of one message for which advice is given."""
+_LONGEST: Final = 2000
+_CUT: Final = re.compile(r"\.? (preemption: |no new claims to deallocate)")
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -278,74 +240,37 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
     gates = pod.spec.scheduling_gates
     if gates:
         gate = value(gates[0].name)
-        yield Finding(
-            GATED,
-            name,
-            (f"pod {named(name)}: spec.schedulingGates has {named(gate)}",),
-            {"gate": gate, "pod": name},
-            gate,
-        )
+        seen = f"pod {named(name)}: spec.schedulingGates: {named(gate)}"
+        yield Finding(GATED, name, (seen,), {"gate": gate, "pod": name}, gate)
         return
     events = latest([event for event in facts.pod_events(pod) if event.reason in {"FailedScheduling", "Unschedulable"}])
-    message = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
-    message = message or (events[0].message if events else "")
+    message = events[0].message if events else ""
+    if not message and scheduled is not None and scheduled.status == "False":
+        message = scheduled.message
     proofs = tuple(facts.line(event) for event in events) or (
         (f"pod {named(name)}: PodScheduled is False: {said(message)}",) if message else ()
     )
     values = {"pod": name}
     if pod.status.nominated_node_name:
         node = value(pod.status.nominated_node_name)
-        yield Finding(
-            PREEMPTING, name, (*proofs, f"pod {named(name)}: nominated for node {named(node)}"), values | {"node": node}
-        )
+        seen = f"pod {named(name)}: nominated for node {named(node)}"
+        yield Finding(PREEMPTING, name, (*proofs, seen), values | {"node": node})
     elif message:
         if "pod group" not in message.lower() and "sibling pods" not in message:  # gang.py reports these
-            yield _by_message(facts, pod, message, proofs, values)
+            yield _by_message(name, message, proofs, values)
     else:
         age_s = facts.age_s(pod.metadata.creation_timestamp)
         if age_s is not None and age_s > _LATE_S:
             scheduler = value(pod.spec.scheduler_name) or "default-scheduler"
-            seen = f"pod {named(name)}: created {duration(age_s)} ago, without a condition or event of a scheduler"
+            seen = f"pod {named(name)}: created {duration(age_s)} ago, no condition or event of a scheduler"
             yield Finding(
                 NO_SCHEDULER, name, (seen,), values | {"scheduler": scheduler, "age": duration(age_s)}, scheduler
             )
 
 
-def _by_message(facts: Facts, pod: Pod, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:
-    """Return why the pod has no node: what the arithmetic finds, or the scheduler's message where that finds room."""
-    text = message.partition(" preemption: ")[0]
-    unbound = first_match(_OTHER[:1], text)
-    seen = facts.room.places(pod)
-    if unbound is None and seen and seen[0].obstacle in _BY_OBSTACLE:
-        return _by_arithmetic(pod, seen, proofs, values)
-    found = first_match((*_OTHER, *_PLAIN), text) or (
-        UNSCHEDULABLE,
-        {"short": value(_COUNTED.sub("", text.partition(" nodes are available: ")[2] or text))[:160]},
-    )
-    trouble, more = found
-    if trouble is FULL:
-        more["short"] = (
-            "the scheduler does not say by how much, and nodes cannot be read" if not seen else "see the nodes"
-        )
-    return Finding(trouble, pod.metadata.name, proofs, values | more, more.get("resource", ""))
-
-
-def _by_arithmetic(pod: Pod, seen: Sequence[Place], proofs: tuple[str, ...], values: dict[str, str]) -> Finding:
-    nearest = [place for place in seen if place.obstacle is seen[0].obstacle]
-    resource = Counter(place.resource for place in nearest).most_common(1)[0][0]
-    shown = [place for place in nearest if place.resource == resource] or nearest
-    trouble = (
-        TOO_MANY_PODS if seen[0].obstacle is Obstacle.FULL and resource == "pods" else _BY_OBSTACLE[seen[0].obstacle]
-    )
-    lines = tuple(f"node {named(place.node)} {place.words}" for place in shown[:_MOST_PLACES])
-    more = (f"and {len(shown) - _MOST_PLACES} more nodes like these",) if len(shown) > _MOST_PLACES else ()
-    others = len(seen) - len(shown)
-    rest = (f"{others} other nodes are further from having room",) if others else ()
-    short = f"{named(shown[0].node)} {shown[0].words}"
-    return Finding(
-        trouble,
-        pod.metadata.name,
-        (*lines, *more, *rest, *proofs),
-        values | {"resource": value(resource), "short": short},
-        resource,
-    )
+def _by_message(name: str, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:
+    """Return the scheduler's message, with advice for the reasons in it."""
+    text = _CUT.split(message[:_LONGEST], 1)[0].rstrip(".")
+    found = list(dict.fromkeys(each.trouble for each in _RULES if each.pattern.search(text)))[:_MOST_REASONS]
+    trouble, *also = found or [UNSCHEDULABLE]
+    return Finding(trouble, name, proofs, values | {"short": value(text)[:240]}, text, tuple(also))

@@ -1,4 +1,4 @@
-"""Specifications that are wrong, refused, held, or hardly what their author meant. The words are the operator's own. Pure."""
+"""Invalid, rejected and suspicious specs, in the operator's own words. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, SAVE
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
 
@@ -15,157 +16,157 @@ if TYPE_CHECKING:
 
     from tfjob_operator.cli.diagnosis.facts import Facts
 
-_ANEW: Final = (
-    "A job that failed stays failed: correct the file, then kubectl -n {namespace} delete tfjob {job} and "
-    "create it again"
-)
-_EDIT: Final = (
-    "kubectl -n {namespace} edit tfjob {job}   # correct what is named, or take the edit back: the job "
-    "goes on as before"
-)
+_FIX: Final = Change("correct what is named, or undo the edit; running pods continue", recreate=False)
 
 
-def _invalid(id_: str, title: str, to_do: str, meaning: str) -> Trouble:
-    return Trouble(id_, 200, Severity.ERROR, title, (to_do, _ANEW), meaning)
+def _invalid(id_: str, title: str, fix: str, meaning: str) -> Trouble:
+    return Trouble(id_, 200, Severity.ERROR, f"Invalid spec: {title}", (Change(fix),), meaning)
+
+
+def _renamed(id_: str, title: str, fix: str, meaning: str) -> Trouble:
+    save = f"Save the manifest, then {fix} in the file: {SAVE}"
+    return Trouble(id_, 200, Severity.ERROR, f"Invalid spec: {title}", (save, CREATE_RENAMED, DELETE_RENAMED), meaning)
 
 
 TF_CONFIG_TOO_LONG: Final = _invalid(
     "tf-config-too-long",
-    "The job is invalid: TF_CONFIG would be longer than Linux hands to a process",
-    "Shorten the name of the job or of its namespace, use fewer replicas, or set spec.enableDynamicWorker",
+    "TF_CONFIG would exceed the size that Linux allows for an environment variable",
+    "use fewer replicas, or set spec.enableDynamicWorker to true",
     "TF_CONFIG, which names all replicas, would have more than 131,071 bytes",
 )
-NAME_TOO_LONG: Final = _invalid(
+NAME_TOO_LONG: Final = _renamed(
     "name-too-long",
-    "The job is invalid: its name is too long for the names of its services",
-    "Shorten the job's name: {job}-worker-99 and the like must have at most 63 characters",
-    "The name of a replica's service would have more than 63 characters",
+    "metadata.name is too long for the names of Services",
+    "shorten metadata.name",
+    "The name of a replica's Service would have more than 63 characters",
 )
-NAME_INVALID: Final = _invalid(
+NAME_INVALID: Final = _renamed(
     "name-invalid",
-    "The job is invalid: its name cannot name pods and services",
-    "Use lower-case letters, digits and '-', beginning with a letter",
-    "The job's name is no DNS label",
+    "metadata.name is not a valid name for pods and Services",
+    "change metadata.name to lower-case letters, digits and '-', starting with a letter,",
+    "The job's name is not a DNS label",
 )
 TOO_MANY_REPLICAS: Final = _invalid(
-    "too-many-replicas",
-    "The job is invalid: it asks for more replicas than a job may have",
-    "Use fewer replicas",
-    "More than 10,000 replicas",
+    "too-many-replicas", "more replicas than a job may have", "use fewer replicas", "More than 10,000 replicas"
 )
 ALPHA_FORM: Final = _invalid(
     "alpha-form",
-    "The job is invalid: spec.replicaSpecs is the form of v1alpha1, which this operator does not serve",
-    "Write the job with spec.tfReplicaSpecs, or have the operator run with --apis=kubeflow.org/v1,kubeflow.org/v1alpha1",
-    "A document of v1alpha1 where only v1 is served",
+    "spec.replicaSpecs (v1alpha1) is not served by this operator",
+    "write the replicas as spec.tfReplicaSpecs (the command convert of this plugin does it)",
+    "A v1alpha1 manifest where only v1 is served",
 )
 NO_CHIEF: Final = _invalid(
     "chief-missing",
-    "The job is invalid: the replica that decides how it ends is not among its replicas",
-    "Add an entry with tfReplicaType MASTER, or name another replica in spec.terminationPolicy.chief",
-    "A job of the alpha dialect without its chief, which is MASTER 0 unless terminationPolicy.chief names another",
+    "the replica that decides how the job ends is missing",
+    "add an entry with tfReplicaType MASTER, or name another replica in spec.terminationPolicy.chief",
+    "An alpha job without its chief: MASTER 0 unless terminationPolicy.chief names another",
 )
 NO_CONTAINER: Final = _invalid(
     "container-name",
-    "The job is invalid: no container of a replica is named tensorflow",
-    "Name the container that trains `tensorflow`",
+    "no container of a replica is named tensorflow",
+    "rename the training container to tensorflow",
     "A template without a container named tensorflow",
 )
 NO_REPLICA_SPECS: Final = _invalid(
     "replica-specs-missing",
-    "The job is invalid: it has no spec.tfReplicaSpecs",
-    "Give spec.tfReplicaSpecs at least one of Chief, Master, Worker, PS, Evaluator",
+    "spec.tfReplicaSpecs is missing",
+    "add at least one of Chief, Master, Worker, PS, Evaluator to spec.tfReplicaSpecs",
     "spec.tfReplicaSpecs is missing or empty",
 )
 REPLICA_TYPE: Final = _invalid(
     "replica-type-unknown",
-    "The job is invalid: a key of spec.tfReplicaSpecs is no replica type",
-    "The types are Chief, Master, Worker, PS, Evaluator",
-    "A key of spec.tfReplicaSpecs is no replica type",
+    "{mistake}",
+    "rename the key in spec.tfReplicaSpecs to Chief, Master, Worker, PS or Evaluator",
+    "A key of spec.tfReplicaSpecs is not a replica type",
 )
 TEMPLATE_REFUSED: Final = _invalid(
     "template-refused",
-    "The job failed: the API server calls a pod or service of it invalid",
-    "Correct the field of the pod template that the message names",
-    "The API server refuses what a template says, such as a mount without its volume",
+    "the API server rejected a pod or Service of the job: {mistake}",
+    "correct the field of the pod template that the message names",
+    "The API server rejects a template, for example a volumeMount without its volume",
 )
 INVALID: Final = _invalid(
-    "spec-invalid",
-    "The job's specification is invalid: {mistake}",
-    "Correct what is named; kubectl explain tfjob.spec describes the fields",
-    "Any other mistake in the specification",
+    "spec-invalid", "{mistake}", "correct the field that the message names", "Any other invalid field"
 )
 HELD_INVALID: Final = Trouble(
     "held-invalid",
     210,
     Severity.ERROR,
-    "The job is held: an edit made its specification invalid, and its pods are neither replaced nor judged",
-    (_EDIT,),
-    "A running job was edited into an invalid one",
+    "The job is on hold: an edit made its spec invalid; running pods continue, none is created or replaced",
+    (_FIX,),
+    "A running job was edited and its spec became invalid",
 )
 HELD_REFUSED: Final = Trouble(
     "held-refused",
     211,
     Severity.ERROR,
-    "The job is held: after an edit the API server refuses its pods",
-    (_EDIT,),
-    "A running job was edited, and the API server refuses the new template",
+    "The job is on hold: the API server rejects pods of the edited template; running pods continue",
+    (_FIX,),
+    "A running job was edited, and the API server rejects its new template",
 )
 HELD_TOO_LARGE: Final = Trouble(
     "held-too-large",
     212,
     Severity.WARNING,
-    "The job keeps its size: what it was scaled to is beyond a limit",
-    ("Scale it down again: kubectl -n {namespace} scale tfjob {job} --replicas=N",),
+    "The job keeps its current size: the requested size exceeds a limit",
+    (Change("lower replicas", recreate=False),),
     "A running job was scaled beyond a limit (10,000 replicas, names, TF_CONFIG)",
 )
 NO_REPLICAS: Final = Trouble(
     "no-replicas",
     215,
     Severity.ERROR,
-    "Every replica type has replicas: 0, so nothing runs and the job does not end",
-    ("kubectl -n {namespace} scale tfjob {job} --replicas=1", "or kubectl -n {namespace} delete tfjob {job}"),
+    "All replica types have replicas: 0; nothing runs and the job does not finish",
+    (
+        "Set replicas to COUNT, the number of workers: kubectl -n {namespace} scale tfjob {job} --replicas=COUNT",
+        "For other replica types: kubectl -n {namespace} edit tfjob {job}",
+    ),
     "All replica types have replicas: 0",
 )
 UNKNOWN_FIELD: Final = Trouble(
     "field-unknown",
     900,
     Severity.WARNING,
-    "A field is unknown and ignored: {mistake}",
-    ("Correct its name, or remove it: kubectl -n {namespace} edit tfjob {job}",),
-    "A field that nobody reads, most likely misspelt",
+    "Unknown field, ignored: {mistake}",
+    (Change("correct the name of the field, or remove it", recreate=False),),
+    "A field that is not part of the API, most likely misspelled",
 )
 CONFLICT: Final = Trouble(
     "run-policy-conflict",
     901,
     Severity.WARNING,
-    "spec and spec.runPolicy disagree; runPolicy is used",
-    ("Remove one of the two: kubectl -n {namespace} edit tfjob {job}",),
-    "A policy stands in spec and in spec.runPolicy, with different values",
+    "spec and spec.runPolicy have different values; runPolicy is used",
+    (Change("remove one of the two values", recreate=False),),
+    "A policy is set in spec and in spec.runPolicy, with different values",
 )
 NO_WORKERS: Final = Trouble(
     "no-workers-to-scale",
     902,
     Severity.WARNING,
-    "The job was scaled, and it has no workers",
-    ("Remove spec.tfReplicaSpecs.Worker, which has nothing but a number: kubectl -n {namespace} edit tfjob {job}",),
+    "The job was scaled, but it has no workers",
+    (
+        (
+            "Remove the Worker entry, which has nothing but a number: kubectl -n {namespace} patch tfjob {job} --type=json "
+            '--patch=\'[{{"op":"remove","path":"/spec/tfReplicaSpecs/Worker"}}]\''
+        ),
+    ),
     "kubectl scale, or an autoscaler, of a job without workers",
 )
 POLICY_OVERRIDDEN: Final = Trouble(
     "restart-policy-overridden",
     950,
-    Severity.NOTE,
-    "The restart policy of a pod template is not used: the replica's is",
-    ("Nothing, if the replica's restartPolicy is what you want",),
-    "Replica and template name different restart policies",
+    Severity.INFO,
+    "restartPolicy of the pod template is ignored: that of the replica applies",
+    (Change("remove restartPolicy from the template, unless you rely on it elsewhere", recreate=False),),
+    "Replica and template have different restart policies",
 )
 ALWAYS: Final = Trouble(
     "restart-policy-always",
     951,
-    Severity.NOTE,
-    "A template's restartPolicy is Always, which a Job's pods cannot have: OnFailure is used",
-    ("Nothing, if that is what you want; or say OnFailure or Never in the template",),
-    "A template of the alpha dialect with restartPolicy: Always",
+    Severity.INFO,
+    "restartPolicy Always of a template is not allowed for Jobs: OnFailure is used",
+    (Change("set restartPolicy of the template to OnFailure or Never", recreate=False),),
+    "An alpha template with restartPolicy: Always",
 )
 TROUBLES: Final = (
     TF_CONFIG_TOO_LONG,
@@ -237,11 +238,11 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield Finding(trouble, facts.name, (f"job: {said(message)}",), {"mistake": value(message)})
         for replica in facts.spec.replicas.values():
             if replica.overrides_template_policy:
-                seen = f"job: {replica.type} restarts by {replica.restart_policy}, its template says otherwise"
+                seen = f"job: restartPolicy of {replica.type} is {replica.restart_policy}, that of its template differs"
                 yield Finding(POLICY_OVERRIDDEN, facts.name, (seen,))
 
 
 def _mistake(facts: Facts, message: str, proof: str) -> Finding:
     found = first_match(_MISTAKES, message)
     mistake = next((text for start in _STARTS if (text := message.partition(start)[2])), message)
-    return Finding(found[0] if found else INVALID, facts.name, (proof,), {"mistake": value(mistake)[:120]})
+    return Finding(found[0] if found else INVALID, facts.name, (proof,), {"mistake": value(mistake)[:160]})

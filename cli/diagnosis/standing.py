@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.constants import PS, ConditionType
 from tfjob_operator.api.v1alpha1.constants import State
 from tfjob_operator.cli.diagnosis.pods import is_up
 from tfjob_operator.cli.diagnosis.words import ago, named
@@ -16,18 +16,20 @@ if TYPE_CHECKING:
 
 
 def standing(facts: Facts) -> str:
-    """Return the job's state, since when, and how many replicas run: `mnist is Running for 3 h: Worker 4 of 4 running`."""
+    """Return the job's state, since when, and how many replicas run: `mnist: Running for 3h, 4 of 4 workers running`."""
     status, name = facts.job.status, named(facts.name)
     state = status.conditions[-1].type if status.conditions else status.phase or "new"
     if facts.finished:
         lasted = facts.age_s(status.start_time), facts.age_s(status.completion_time)
-        took = f" after {duration(lasted[0] - lasted[1])}" if lasted[0] is not None and lasted[1] is not None else ""
+        took = f", after {duration(lasted[0] - lasted[1])}" if lasted[0] is not None and lasted[1] is not None else ""
         when = ago(facts.now, status.completion_time)
-        verb = "has succeeded" if _has_succeeded(facts) else "has failed"
-        return f"{name} {verb}{when and ', '}{when}{took}"
+        return f"{name}: {'Succeeded' if _has_succeeded(facts) else 'Failed'}{when and ' '}{when}{took}"
     age_s = facts.age_s(status.start_time)
-    since = f" for {duration(age_s)}" if age_s is not None and not facts.suspended else ""
-    return f"{name} is {named(state)}{since}{_replicas(facts)}"
+    if age_s is None or facts.suspended:
+        since = ""
+    else:
+        since = f" {duration(age_s)} ago" if state == ConditionType.CREATED else f" for {duration(age_s)}"
+    return f"{name}: {named(state)}{since}{_replicas(facts)}"
 
 
 def _has_succeeded(facts: Facts) -> bool:
@@ -44,9 +46,13 @@ def _replicas(facts: Facts) -> str:
     done = {kind: size - sum(1 for each in facts.wanted.values() if each == kind) for kind, size in facts.sizes.items()}
     if facts.suspended or not facts.sizes:
         return ""
-    words = [
-        f"{kind} {up[kind]} of {size} running{f', {done[kind]} done' if done[kind] else ''}"
+    return "".join(
+        f", {up[kind]} of {_counted(kind, size)} running{f', {done[kind]} finished' if done[kind] else ''}"
         for kind, size in facts.sizes.items()
         if size
-    ]
-    return f": {'; '.join(words)}" if words else ""
+    )
+
+
+def _counted(kind: str, size: int) -> str:
+    """Return how many replicas of a type there are: `1 worker`, `2 workers`, `3 PS`."""
+    return f"{size} {kind}" if kind == PS else f"{size} {kind.lower()}{'s' if size > 1 else ''}"

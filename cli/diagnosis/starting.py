@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import (
+    AGAIN,
+    DESCRIBE_NODE,
+    DESCRIBE_POD,
+    LOGS,
+    NEW_CONFIG_MAP,
+    NEW_KEYS,
+)
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
@@ -16,126 +24,127 @@ from tfjob_operator.cli.durations import duration
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tfjob_operator.cli.diagnosis.causes import Step
     from tfjob_operator.cli.diagnosis.facts import Facts
     from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
 
 
-def _start(id_: str, rank: int, title: str, to_do: tuple[str, ...], meaning: str) -> Trouble:
+def _start(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
     return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
 
 
-_POD: Final = "kubectl -n {namespace} describe pod {pod}"
-_TEMPLATE: Final = "kubectl -n {namespace} edit tfjob {job}   # then delete the pods that wait: they are created again"
+_STARTS: Final = "The pod then starts by itself"
+_DRIVERS: Final = "Ask your cluster administrator to check the GPU driver and the container toolkit of node {node}"
 NO_CONFIG_MAP: Final = _start(
     "config-map-missing",
     640,
-    "{who} reads a ConfigMap that does not exist: {name}",
-    (
-        "kubectl -n {namespace} create configmap {name} --from-literal=KEY=...",
-        "The pod starts by itself when it is there",
-    ),
+    'ConfigMap "{name}" not found (env of {who})',
+    (f"Create it from ENVFILE with lines KEY=VALUE. {_STARTS}: {NEW_CONFIG_MAP.replace('file', 'env-file')}=ENVFILE",),
     "Environment from a ConfigMap that does not exist",
 )
 NO_SECRET: Final = _start(
     "secret-missing",
     641,
-    "{who} reads a Secret that does not exist: {name}",
-    (
-        "kubectl -n {namespace} create secret generic {name} --from-literal=KEY=...",
-        "The pod starts by itself when it is there",
-    ),
+    'Secret "{name}" not found (env of {who})',
+    (f"Create it from ENVFILE with lines KEY=VALUE. {_STARTS}: {NEW_KEYS.replace('file', 'env-file')}=ENVFILE",),
     "Environment from a Secret that does not exist",
 )
 NO_KEY: Final = _start(
     "config-key-missing",
     642,
-    "{who} reads a key that is not in its {kind}: {name}",
-    (
-        "kubectl -n {namespace} edit {kind} {object}   # add the key, or correct the template",
-        "The pod starts by itself when it is there",
-    ),
+    'Key "{name}" not found in {kind} "{object}" (env of {who})',
+    (f"Add the key. {_STARTS}: kubectl -n {{namespace}} edit {{kind}} {{object}}", Change("correct the key in env")),
     "Environment from a key that the ConfigMap or Secret does not have",
 )
 RUNS_AS_ROOT: Final = _start(
     "runs-as-root",
     643,
-    "{who} must not run as root, and its image does",
-    ("Set securityContext.runAsUser in the template, or USER in the image (a number)", _TEMPLATE),
+    "Image runs as root, but runAsNonRoot is set ({who})",
+    (Change("set securityContext.runAsUser to a number other than 0"),),
     "runAsNonRoot, and an image that runs as root or names its user by name",
 )
 NO_PROGRAM: Final = _start(
     "program-missing",
     644,
-    "{who}: the program does not exist in the image: {name}",
-    ("Correct command in the template: is it in the image, at that path?", _TEMPLATE),
-    "The command of the container is no file of the image",
+    'Command "{name}" not found in the image ({who})',
+    (Change("correct command in the template: a path in the image, or a program in its PATH"),),
+    "The command of the container is not a file of the image",
+)
+COMMAND_UNSPLIT: Final = _start(
+    "command-not-split",
+    644,
+    'Command "{name}" not found in the image ({who}): it is one word with spaces',
+    (Change('split the command into words, such as ["python", "train.py", "--steps=9"]'),),
+    "The command is a whole command line in one word",
 )
 NOT_EXECUTABLE: Final = _start(
     "program-not-executable",
     645,
-    "{who}: the program may not be executed: {name}",
-    ("chmod +x it in the image, or start it by its interpreter (python train.py)", _TEMPLATE),
-    "The command is a file without the right to be executed",
+    'Command "{name}" is not executable ({who})',
+    (Change('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),),
+    "The command is a file without permission to be executed",
 )
 WRONG_FORMAT: Final = _start(
     "program-wrong-format",
     646,
-    "{who}: the program is not made for the node's processor",
-    ("Build the image for the node's platform, or begin the script with #!", _TEMPLATE),
+    "Command is not executable on the platform of the node ({who}): exec format error",
+    (Change("use an image built for the node's platform, or start the script with its interpreter"),),
     "exec format error",
 )
 NO_WORKING_FOLDER: Final = _start(
     "mount-path-wrong",
     647,
-    "{who}: a mount or the working folder does not fit the image",
-    (_POD, _TEMPLATE),
-    "A mount of a file over a folder, or a workingDir that is none",
+    "mountPath or workingDir does not match the image ({who})",
+    (DESCRIBE_POD, Change("correct mountPath, subPath or workingDir in the template")),
+    "A file mounted over a directory, or a workingDir that is not one",
 )
 DEVICE: Final = _start(
     "device-runtime",
     648,
-    "{who}: the container runtime cannot give it its GPU",
-    (_POD, "Driver and container toolkit of the node {node} have to fit each other: nvidia-smi on the node"),
-    "The NVIDIA container runtime's hook fails",
+    "Container runtime cannot provide the GPU ({who})",
+    (DESCRIBE_POD, _DRIVERS),
+    "The NVIDIA container runtime hook fails",
 )
 SANDBOX: Final = _start(
     "sandbox-failed",
     649,
-    "{who}: its node cannot make a sandbox for it: {words}",
-    (_POD, "Look at the network plugin's pods on the node {node}"),
-    "FailedCreatePodSandBox: the network plugin (CNI) mostly",
+    "Creating the pod sandbox failed ({who}): {words}",
+    (DESCRIBE_POD, "Ask your cluster administrator to check the network plugin (CNI) of node {node}"),
+    "FailedCreatePodSandBox: usually the network plugin (CNI)",
 )
 CANNOT_START: Final = _start(
     "container-cannot-start",
     650,
-    "{who}: the container {container} cannot be started: {words}",
-    (_POD, _TEMPLATE),
-    "Any other reason of the kubelet's or the container runtime's",
+    "Container {container} cannot be started ({who}): {words}",
+    (DESCRIBE_POD, Change("correct the container in the template as the message says")),
+    "Any other reason of the kubelet or the container runtime",
 )
 REJECTED: Final = _start(
     "rejected-by-node",
     651,
-    "{who} was rejected by its node: {reason}",
+    "Rejected by the kubelet ({who}): {reason}",
     (
-        "It is created again under every restart policy but Never; if it happens again and again: kubectl describe node {node}",
+        DESCRIBE_NODE,
+        Running("The pod is recreated under every restartPolicy but Never, and may get another node"),
+        AGAIN,
     ),
-    "The kubelet does not take the pod: OutOfcpu, NodeAffinity, UnexpectedAdmissionError",
+    "The kubelet rejects the pod: OutOfcpu, NodeAffinity, UnexpectedAdmissionError",
 )
 INIT_RUNS: Final = Trouble(
     "init-container-runs",
     652,
     Severity.WARNING,
-    "{who} waits for its init container {container}, for {age}",
-    ("kubectl -n {namespace} logs {pod} --container={container}",),
+    "Init container {container} running for {age} ({who})",
+    (LOGS,),
     "An init container runs for more than five minutes",
 )
 STARTS_SLOWLY: Final = Trouble(
     "starts-slowly",
     653,
     Severity.WARNING,
-    "{who} has been starting for {age}, and nothing says why",
-    (_POD, "Does the kubelet of the node {node} run? kubectl describe node {node}"),
-    "A pod has a node for more than five minutes, and no container runs",
+    "Starting for {age}, for an unknown reason ({who})",
+    (DESCRIBE_POD, "Check whether the kubelet is Ready: kubectl describe node {node}"),
+    "A pod has been on a node for more than five minutes, and no container runs",
 )
 TROUBLES: Final = (
     NO_CONFIG_MAP,
@@ -143,6 +152,7 @@ TROUBLES: Final = (
     NO_KEY,
     RUNS_AS_ROOT,
     NO_PROGRAM,
+    COMMAND_UNSPLIT,
     NOT_EXECUTABLE,
     WRONG_FORMAT,
     NO_WORKING_FOLDER,
@@ -163,6 +173,7 @@ RULES: Final = (
     # runc: libcontainer; nvidia-container-toolkit
     rule(DEVICE, r"nvidia-container-cli|nvidia-container-runtime|libnvidia|could not select device driver"),
     rule(WRONG_FORMAT, r"exec format error"),
+    rule(COMMAND_UNSPLIT, r'exec: "(?P<name>[^" ]+ [^"]*)": (executable file not found|stat [^:]*: no such file)'),
     rule(NO_PROGRAM, r'exec: "(?P<name>[^"]*)": (executable file not found|stat [^:]*: no such file)'),
     rule(NOT_EXECUTABLE, r'exec: "?(?P<name>[^":]*)"?: permission denied'),
     rule(NO_PROGRAM, r'exec "?(?P<name>[^":]*)"?: no such file or directory'),
@@ -254,19 +265,19 @@ def _slow(facts: Facts, pod: Pod) -> Iterator[Finding]:
     for status in pod.status.init_container_statuses or ():
         spec = next((each for each in pod.spec.init_containers or () if each.name == status.name), None)
         if status.state is not None and status.state.running and (spec is None or spec.restart_policy != "Always"):
-            seen = f"pod {named(pod.metadata.name)}: init container {named(status.name)} runs"
+            seen = f"pod {named(pod.metadata.name)}: init container {named(status.name)} running"
             yield Finding(
                 INIT_RUNS,
                 pod.metadata.name,
                 (seen,),
-                _values(pod) | {"container": value(status.name), "age": duration(age_s)},
+                _values(pod) | {"container": value(status.name), "age": duration(age_s), "previous": "false"},
             )
             return
     # Slow pulls and mounts are reported elsewhere.
     told = {"Pulling", "FailedMount", "FailedAttachVolume"} & {each.reason for each in facts.pod_events(pod)}
     waits = {each.state.waiting.reason for each in statuses(pod) if each.state is not None and each.state.waiting}
     if not told and not waits & (IMAGE_REASONS | _REASONS | {"CrashLoopBackOff"}):
-        where = f"on node {named(pod.spec.node_name)} for {duration(age_s)}"
+        where = f"bound to node {named(pod.spec.node_name)} {duration(age_s)} ago"
         seen = f"pod {named(pod.metadata.name)}: {where}, phase {named(pod.status.phase)}"
         yield Finding(STARTS_SLOWLY, pod.metadata.name, (seen,), _values(pod) | {"age": duration(age_s)})
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, NEW_CONFIG_MAP, NEW_KEYS
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
@@ -13,118 +14,122 @@ from tfjob_operator.cli.diagnosis.words import named, said
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tfjob_operator.cli.diagnosis.causes import Step
     from tfjob_operator.cli.diagnosis.facts import Facts
     from tfjob_operator.cli.diagnosis.objects import Claim, Pod
 
 
-def _storage(id_: str, rank: int, title: str, to_do: tuple[str, ...], meaning: str) -> Trouble:
+def _storage(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
     return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
 
 
 _CLAIM: Final = "kubectl -n {namespace} describe pvc {claim}"
-_POD: Final = "kubectl -n {namespace} describe pod {pod}"
+_OTHER_CLAIM: Final = Change("mount another PersistentVolumeClaim (claimName)")
+_STARTS: Final = "The pod then starts by itself"
+_DRIVER: Final = "Ask your cluster administrator to check the storage driver of the node"
 CLAIM_MISSING: Final = _storage(
     "claim-missing",
     480,
-    "{who} wants a PersistentVolumeClaim that does not exist: {claim}",
-    ("kubectl -n {namespace} get pvc   # create {claim}, or name another one in the template",),
+    'PersistentVolumeClaim "{claim}" not found (mounted by {who})',
+    ("kubectl -n {namespace} get pvc", f"Create PersistentVolumeClaim {{claim}}. {_STARTS}", _OTHER_CLAIM),
     "The template names a PersistentVolumeClaim that does not exist",
 )
 CLASS_MISSING: Final = _storage(
     "storage-class-missing",
     481,
-    "The claim {claim} of {who} names a storage class that does not exist: {name}",
-    ("kubectl get storageclasses   # and create the claim anew with one of them", _CLAIM),
+    'StorageClass "{name}" of PersistentVolumeClaim "{claim}" not found (mounted by {who})',
+    ("kubectl get storageclasses", "Create another PersistentVolumeClaim with one of them", _OTHER_CLAIM),
     "The claim's storageClassName does not exist",
 )
 NO_CLASS: Final = _storage(
     "claim-without-class",
     482,
-    "The claim {claim} of {who} finds no volume: it names no storage class, and no volume fits",
-    ("kubectl get storageclasses,pv", "Create the claim anew with a storageClassName, or a volume that fits it"),
-    "No class, no default class, and no volume that fits",
+    'PersistentVolumeClaim "{claim}" has no StorageClass, and no PersistentVolume matches it (mounted by {who})',
+    ("kubectl get storageclasses,pv", "Create another PersistentVolumeClaim with a storageClassName", _OTHER_CLAIM),
+    "No class, no default class, and no volume that matches",
 )
 PROVISIONING: Final = _storage(
     "provisioning-failed",
     483,
-    "No volume can be made for the claim {claim} of {who}",
-    (_CLAIM, "Do what the provisioner's message says"),
+    'Provisioning a volume for PersistentVolumeClaim "{claim}" failed (mounted by {who})',
+    (_CLAIM, "Ask your cluster administrator, if the message is not about the claim itself"),
     "The storage provisioner reports a failure",
 )
 CLAIM_LOST: Final = _storage(
     "claim-lost",
     484,
-    "The claim {claim} of {who} has lost its volume",
-    (_CLAIM, "Its data are gone with the volume: create claim and volume anew"),
+    'PersistentVolumeClaim "{claim}" has lost its PersistentVolume (mounted by {who})',
+    (_CLAIM, "Ask your cluster administrator to restore the PersistentVolume", _OTHER_CLAIM),
     "The claim's phase is Lost",
 )
 CLAIM_PENDING: Final = _storage(
     "claim-pending",
     485,
-    "The claim {claim} of {who} is not bound to a volume yet",
-    (_CLAIM, "Does the provisioner of its storage class run? kubectl get storageclasses"),
-    "The claim is Pending, and nothing says why",
+    'PersistentVolumeClaim "{claim}" is not bound yet (mounted by {who})',
+    (_CLAIM, "Ask your cluster administrator whether the provisioner of its StorageClass is running"),
+    "The claim is Pending, and no event gives a reason",
 )
 MULTI_ATTACH: Final = _storage(
     "volume-in-use",
     486,
-    "A volume of {who} is attached to another node, and can only be on one at a time",
+    "A ReadWriteOnce volume is attached to another node (mounted by {who})",
     (
-        "Use a claim with ReadWriteMany, or one claim for each replica",
-        "Is an old pod still there? kubectl -n {namespace} get pods --output=wide",
+        "Find the pod that uses the volume: kubectl -n {namespace} get pods --output=wide",
+        Change("mount a ReadWriteMany claim, or a claim of its own in each replica type"),
     ),
-    "Multi-Attach: a ReadWriteOnce volume is wanted on two nodes",
+    "Multi-Attach error: a ReadWriteOnce volume is wanted on two nodes",
 )
 CONFIG_VOLUME: Final = _storage(
     "config-map-volume-missing",
     487,
-    "{who} mounts a ConfigMap that does not exist: {name}",
-    ("kubectl -n {namespace} create configmap {name} --from-file=...", "The pod starts by itself when it is there"),
+    'ConfigMap "{name}" not found (mounted by {who})',
+    (f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_CONFIG_MAP}=FILE",),
     "A volume is of a ConfigMap that does not exist",
 )
 SECRET_VOLUME: Final = _storage(
     "secret-volume-missing",
     488,
-    "{who} mounts a Secret that does not exist: {name}",
-    (
-        "kubectl -n {namespace} create secret generic {name} --from-literal=KEY=...",
-        "The pod starts by itself when it is there",
-    ),
+    'Secret "{name}" not found (mounted by {who})',
+    (f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_KEYS}=FILE",),
     "A volume is of a Secret that does not exist",
 )
 KEY_VOLUME: Final = _storage(
     "volume-key-missing",
     489,
-    "{who} mounts a key that its ConfigMap or Secret does not have: {name}",
-    ("kubectl -n {namespace} get configmaps,secrets -o yaml   # add the key, or correct the template",),
+    'Key "{name}" not found in a ConfigMap or Secret (mounted by {who})',
+    (
+        "kubectl -n {namespace} describe pod {pod}",
+        f"Add the key to OBJECT, the ConfigMap or Secret of the volume. {_STARTS}: kubectl -n {{namespace}} edit OBJECT",
+        Change("correct the key in items of the volume"),
+    ),
     "A volume names a key that does not exist",
 )
 DRIVER_MISSING: Final = _storage(
     "csi-driver-missing",
     490,
-    "The node of {who} has no CSI driver {name}",
-    ("kubectl get csinodes -o yaml   # the driver's DaemonSet has to run on the node", _POD),
+    'CSI driver "{name}" is not registered on the node of {who}',
+    ("kubectl get csinodes -o yaml", _DRIVER),
     "The CSI driver of a volume is not registered on the node",
 )
 MOUNT_RIGHTS: Final = _storage(
     "mount-refused",
     491,
-    "The storage server refuses the mount of a volume of {who}",
-    (_POD, "Does the server export the path to the nodes? Are its credentials right?"),
-    "NFS or another server answers a mount with access denied",
+    "Access denied by the storage server of a volume ({who})",
+    (DESCRIBE_POD, "Check the path and the credentials of the volume, and whether the server exports it to the nodes"),
+    "NFS or another server denies the mount",
 )
 HOST_PATH: Final = _storage(
     "host-path-missing",
     492,
-    "A hostPath of {who} is not there on its node, or of another type",
-    (_POD, "Correct path and type, or bind the pod to nodes that have it"),
+    "hostPath does not exist on the node, or has another type ({who})",
+    (DESCRIBE_POD, Change("correct path and type of the hostPath, or select nodes that have it")),
     "hostPath type check failed",
 )
 MOUNT_FAILED: Final = _storage(
     "mount-failed",
     493,
-    "A volume of {who} cannot be attached or mounted: {words}",
-    (_POD, "Look at the storage driver's pods on the node"),
+    "Attaching or mounting a volume failed ({who}): {words}",
+    (DESCRIBE_POD, _DRIVER),
     "FailedMount or FailedAttachVolume, for another reason",
 )
 TROUBLES: Final = (
@@ -202,7 +207,7 @@ def _claims_of(facts: Facts, pod: Pod, claims: dict[str, Claim]) -> Iterator[Fin
         values = {"claim": value(each), "pod": name}
         claim = claims.get(each)
         if claim is None and facts.is_absent("PersistentVolumeClaim", each):
-            yield Finding(CLAIM_MISSING, name, (f"pvc {named(each)}: it does not exist",), values, each)
+            yield Finding(CLAIM_MISSING, name, (f"pvc {named(each)}: not found",), values, each)
         elif claim is not None and claim.status.phase == "Lost":
             yield Finding(CLAIM_LOST, name, (f"pvc {named(each)}: phase Lost",), values, each)
         elif claim is not None and claim.status.phase == "Pending":

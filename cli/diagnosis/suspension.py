@@ -1,10 +1,10 @@
-"""Suspended jobs: by a person, or by Kueue, whose Workload says what the job waits for. Pure."""
+"""Jobs suspended by a user, or by Kueue, whose Workload has the reason. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import ago, named, said
@@ -12,117 +12,131 @@ from tfjob_operator.cli.diagnosis.words import ago, named, said
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tfjob_operator.cli.diagnosis.causes import Step
     from tfjob_operator.cli.diagnosis.facts import Facts
     from tfjob_operator.cli.diagnosis.objects import Workload
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _LOOK: Final = "kubectl -n {namespace} describe workload {workload}"
 _QUEUE: Final = "kubectl -n {namespace} describe localqueue {queue}"
+_CHECK: Final = "kubectl describe admissioncheck {check}"
+_LESS: Final = Change("request less, use fewer replicas, or choose another queue", recreate=False)
 
 
-def _kueue(id_: str, rank: int, title: str, to_do: tuple[str, ...], meaning: str) -> Trouble:
+def _kueue(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
     return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
 
 
 BY_USER: Final = Trouble(
     "suspended",
     300,
-    Severity.ERROR,
-    "The job is suspended {by}",
-    (
-        'kubectl -n {namespace} patch tfjob {job} --type=merge --patch=\'{{"spec":{{"runPolicy":{{"suspend":false}}}}}}\'',
-    ),
+    Severity.INFO,
+    "Suspended {by}",
+    ("kubectl tfjob resume {job} -n {namespace}",),
     "spec.runPolicy.suspend is true, and no queue has set it",
 )
 NO_WORKLOAD: Final = _kueue(
     "kueue-absent",
     301,
-    "The job waits for Kueue, which has made no Workload for it",
-    ("Does Kueue run, with the integration kubeflow.org/tfjob? kubectl -n kueue-system get pods", _QUEUE),
-    "The job has a queue's label and is suspended, but there is no Workload of Kueue's",
+    "Waiting for Kueue, which has created no Workload for the job",
+    (
+        "kubectl -n kueue-system get pods",
+        "Ask your cluster administrator whether Kueue is running with the integration kubeflow.org/tfjob",
+    ),
+    "The job has a queue label and is suspended, but has no Workload",
 )
 DEACTIVATED: Final = _kueue(
     "kueue-deactivated",
     302,
-    "Kueue has taken the job out of its queue: its Workload is not active",
+    "Workload deactivated: spec.active is false",
     (_LOOK, 'kubectl -n {namespace} patch workload {workload} --type=merge --patch=\'{{"spec":{{"active":true}}}}\''),
-    "The Workload's spec.active is false: by a person, or after too many tries",
+    "The Workload's spec.active is false: set by a user, or after too many requeues",
 )
 CHECK_REJECTED: Final = _kueue(
     "kueue-check-rejected",
     303,
-    "An admission check of Kueue's rejects the job: {check}",
-    (_LOOK, "kubectl describe admissioncheck {check}"),
+    'Rejected by admission check "{check}" of Kueue',
+    (_LOOK, _CHECK),
     "An AdmissionCheck is in the state Rejected or Retry",
 )
 NO_QUEUE: Final = _kueue(
     "kueue-queue-missing",
     304,
-    "The job waits in a queue that does not exist: {queue}",
-    ("kubectl -n {namespace} get localqueues   # and set the label kueue.x-k8s.io/queue-name to one of them",),
+    'Queue "{queue}" not found',
+    (
+        "kubectl -n {namespace} get localqueues",
+        (
+            "Set QUEUE to one of them: "
+            "kubectl -n {namespace} label tfjob {job} --overwrite kueue.x-k8s.io/queue-name=QUEUE"
+        ),
+    ),
     "The LocalQueue, or its ClusterQueue, does not exist",
 )
 QUEUE_STOPPED: Final = _kueue(
     "kueue-queue-stopped",
     305,
-    "The queue {queue} is stopped or inactive",
-    (_QUEUE, "kubectl describe clusterqueue   # its condition Active says why"),
-    "LocalQueue or ClusterQueue is stopped, or inactive",
+    'Queue "{queue}" is stopped or inactive',
+    (_QUEUE, "The condition Active has the reason: kubectl describe clusterqueue"),
+    "LocalQueue or ClusterQueue is stopped or inactive",
 )
 NAMESPACE_MISMATCH: Final = _kueue(
     "kueue-namespace",
     306,
-    "The ClusterQueue does not take jobs of the namespace {namespace}",
-    ("kubectl get clusterqueue -o yaml   # spec.namespaceSelector", "kubectl get namespace {namespace} --show-labels"),
+    'The ClusterQueue does not admit jobs of namespace "{namespace}"',
+    (
+        "Compare spec.namespaceSelector with the labels of the namespace: kubectl get clusterqueue -o yaml",
+        "kubectl get namespace {namespace} --show-labels",
+        "Ask your cluster administrator to admit the namespace",
+    ),
     "The namespace does not match the ClusterQueue's selector",
 )
 TOO_LARGE: Final = _kueue(
     "kueue-too-large",
     307,
-    "The job asks for more {resource} than its queue can ever give",
-    ("Use fewer or smaller replicas, or another queue", "kubectl describe clusterqueue   # its quotas"),
-    "The request is beyond the ClusterQueue's capacity: waiting does not help",
+    "The job requests more {resource} than the quota of its queue",
+    ("kubectl describe clusterqueue", _LESS),
+    "The request exceeds the capacity of the ClusterQueue: waiting does not help",
 )
 PREEMPTED: Final = _kueue(
     "kueue-preempted",
     308,
-    "Kueue has preempted the job: others of its queue go first",
-    (_LOOK, "Wait, or give the job a higher priority: the label kueue.x-k8s.io/priority-class"),
+    "Preempted by Kueue; the job is queued again",
+    (_LOOK, "The job resumes when its queue has quota again"),
     "The Workload was evicted to make room for another",
 )
 PODS_READY: Final = _kueue(
     "kueue-pods-ready-timeout",
     309,
-    "Kueue has stopped the job: not all of its pods were ready in time",
+    "Evicted by Kueue: not all pods were ready in time",
     (
         _LOOK,
         (
-            "Look at the pods when it is tried again: kubectl -n {namespace} describe pods "
-            "--selector=training.kubeflow.org/job-name={job}"
+            "Look at the pods while it is tried again: "
+            "kubectl -n {namespace} describe pods --selector=training.kubeflow.org/job-name={job}"
         ),
     ),
-    "The Workload was evicted by the time-out for ready pods",
+    "The Workload was evicted by the timeout for ready pods",
 )
 WAITS_FOR_QUOTA: Final = _kueue(
     "kueue-quota",
     310,
-    "The job waits in Kueue's queue {queue} for quota: {shortage}",
-    (_QUEUE, "Wait until others end, or use fewer or smaller replicas"),
-    "The ClusterQueue's quota is used by others",
+    'Waiting for quota in queue "{queue}": {shortage}',
+    (_QUEUE, "The job starts when other jobs have finished", _LESS),
+    "The ClusterQueue's quota is used by other jobs",
 )
 WAITS_FOR_CHECK: Final = _kueue(
     "kueue-check",
     311,
-    "The job waits for an admission check of Kueue's: {check}",
-    (_LOOK, "kubectl describe admissioncheck {check}"),
-    "An AdmissionCheck, such as a provisioning of nodes, is Pending",
+    'Waiting for admission check "{check}" of Kueue',
+    (_LOOK, _CHECK),
+    "An AdmissionCheck, for example of node provisioning, is Pending",
 )
 WAITS: Final = _kueue(
     "kueue-waits",
     312,
-    "The job waits in Kueue's queue {queue}",
+    'Waiting in queue "{queue}" of Kueue',
     (_LOOK, _QUEUE),
-    "The Workload has no quota yet, for a reason that is not known here",
+    "The Workload has no quota yet, for a reason unknown here",
 )
 TROUBLES: Final = (
     BY_USER,
@@ -207,7 +221,7 @@ def _by_kueue(facts: Facts, workload: Workload, values: dict[str, str]) -> Itera
             yield Finding(_EVICTED[evicted.reason], facts.name, tuple(proofs), values)
             return
     trouble, more = found or (WAITS, {})
-    yield Finding(trouble, facts.name, tuple(proofs) or (f"{where}: it has no quota yet",), values | more)
+    yield Finding(trouble, facts.name, tuple(proofs) or (f"{where}: no quota reserved",), values | more)
 
 
 def _reserved(workload: Workload) -> bool:

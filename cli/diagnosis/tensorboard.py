@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.rules import value
 
 if TYPE_CHECKING:
@@ -19,27 +20,24 @@ INVALID: Final = Trouble(
     "tensorboard-invalid",
     920,
     Severity.WARNING,
-    "spec.tensorBoard is invalid; the training goes on without it: {words}",
-    ("kubectl -n {namespace} edit tfjob {job}",),
-    "spec.tensorBoard has a mistake",
+    "spec.tensorBoard is invalid; the training continues without it: {words}",
+    (Change("correct spec.tensorBoard", recreate=False),),
+    "spec.tensorBoard is invalid",
 )
 FAILED: Final = Trouble(
     "tensorboard-failed",
     921,
     Severity.WARNING,
-    "The job's TensorBoard does not run: {words}",
-    (
-        "kubectl -n {namespace} describe deployment {job}-tensorboard",
-        "kubectl -n {namespace} get events --field-selector involvedObject.kind=Pod",
-    ),
-    "The Deployment or the Service cannot be made, or its pod does not start",
+    "TensorBoard is not running: {words}",
+    ("kubectl -n {namespace} describe deployments", DESCRIBE_JOB),
+    "The Deployment or the Service cannot be created, or its pod does not start",
 )
 UNAVAILABLE: Final = Trouble(
     "tensorboard-unavailable",
     922,
     Severity.WARNING,
-    "The operator may not look after TensorBoards: its role is that of an older version",
-    ("Apply the operator's manifests again, of the version that runs",),
+    "TensorBoard is unavailable: the operator has no permission for Deployments",
+    ("Ask your cluster administrator to apply the RBAC manifests of the operator's version",),
     "The operator may not list Deployments",
 )
 TROUBLES: Final = (INVALID, FAILED, UNAVAILABLE)

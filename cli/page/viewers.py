@@ -199,8 +199,6 @@ class Guest:
 
 READS_OF_CLUSTER: Final = (
     Question("get", objects.NODES),
-    Question("list", objects.NODES),
-    Question("list", PODS),
     Question("list", LEASES, name=LEASE),
 )
 """What a diagnosis reads of the cluster: of the leases that of the operator alone."""

@@ -339,7 +339,7 @@ def test_the_plugin_shows_a_job_of_either_api(plane: ControlPlane, world: AlphaC
         status = json.loads(plugin("status", name, "--output=json"))
         found = {kind["type"]: [each["replica"] for each in kind["replicas"]] for kind in status["types"]}
         assert found == {"Master": ["master-0"], "Worker": ["worker-0", "worker-1"]}
-        assert "Master 1 of 1 running; Worker 2 of 2 running" in plugin("explain", name)
+        assert "1 of 1 master running, 2 of 2 workers running" in plugin("explain", name)
     gone = next(each for each in world.names("pods") if each.startswith("worker-x7ab-1-"))
     world.kubectl("delete", "pod", gone)
     drawn = plugin("timeline", "old", "--utc")

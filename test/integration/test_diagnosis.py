@@ -191,7 +191,7 @@ def test_a_running_job_is_healthy_until_an_edit_holds_it(cluster: Cluster) -> No
     with cluster.operator(), cluster.node():
         cluster.create(JOB, template())
         cluster.wait_for(JOB, "Running")
-        eventually(lambda: diagnosis_of(cluster).standing.endswith("Worker 2 of 2 running"), "both run")
+        eventually(lambda: diagnosis_of(cluster).standing.endswith("2 of 2 workers running"), "both run")
         assert diagnosis_of(cluster).causes == ()
         wrong = {"spec": {"runPolicy": {"backoffLimit": -1}}}
         cluster.kubectl("patch", "tfjob", JOB, "--type=merge", f"--patch={json.dumps(wrong)}")

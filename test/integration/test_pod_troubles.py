@@ -1,6 +1,6 @@
 """Dozens of troubles of pods on a real API server: no node, no start, a bad end. The right cause stands on line one.
 
-Nodes, claims and pods are real objects. The test writes what a scheduler or a kubelet would, where no hollow node does.
+Claims and pods are real objects. The test writes what a scheduler or a kubelet would, where no hollow node does.
 """
 
 from __future__ import annotations
@@ -27,39 +27,15 @@ if TYPE_CHECKING:
 # What the scheduler and the volume controller say
 
 
-def node(name: str, *taints: str, pods: str = "110", ready: str = "True", cordoned: bool = False) -> Then:
-    """A node of 8 CPUs and one GPU, with `pool` as a label, and a pod on it that takes 6 and the GPU."""
-    has = {"cpu": "8", "memory": "32Gi", "pods": pods, "example.com/gpu": "1"}
-    ready_one = {"type": "Ready", "status": ready, "reason": "Test", "message": "Kubelet stopped posting node status."}
-    spec = {"unschedulable": cordoned, "taints": [{"key": each, "effect": "NoSchedule"} for each in taints]}
-
-    def then(stage: Stage, _: str) -> None:
-        head = {"metadata": {"name": name, "labels": {"pool": name, "kubernetes.io/hostname": name}}}
-        body = head | {"status": {"allocatable": has, "capacity": has, "conditions": [ready_one]}}
-        stage.api("POST", "/api/v1/nodes", body)
-        # This replaces the taint of a new node that the server has set, which a node controller would remove.
-        stage.api("PATCH", f"/api/v1/nodes/{name}", {"spec": spec}, MERGE)
-        load = asks(cpu="6", example_gpu="1") | {"nodeName": name}
-        stage.api("POST", "pods", {"metadata": {"name": f"load-{name}"}, "spec": load})
-
-    return then
-
-
-NODES: dict[str, Then] = {
-    "busy": node("busy"),
-    "tainted": node("tainted", "dedicated"),
-    "pressed": node("pressed", "node.kubernetes.io/memory-pressure"),
-    "cordoned": node("cordoned", "node.kubernetes.io/unschedulable", cordoned=True),
-    "gone": node("gone", "node.kubernetes.io/unreachable", ready="Unknown"),
-    "small": node("small", pods="1"),
-}
+TOTAL = 6
+"""How many nodes the scheduler speaks of."""
 
 
 def unscheduled(old: str, new: str = "") -> Then:
     """What the scheduler writes when it finds no node, in the words of 1.20 or of today's version."""
 
     def then(stage: Stage, job: str) -> None:
-        pod, total = stage.pod(POD.format(job)), len(NODES)
+        pod, total = stage.pod(POD.format(job)), TOTAL
         text = old if stage.minor < 24 else new or old
         message = f"0/{total} nodes are available: {text}."
         if stage.minor >= 24:
@@ -111,8 +87,6 @@ BESIDE = {
 PORTS: dict[str, Any] = {"containers": [TRAINING | {"ports": [{"containerPort": 80, "hostPort": 80}]}]}
 UNSCHEDULED = [
     Trouble("insufficient-resource", near("busy", cpu="4"), unscheduled(f"1 Insufficient cpu, {ELSEWHERE}")),
-    Trouble("pod-too-large", one(**asks(cpu="64")), NO_CPU),
-    Trouble("resource-not-offered", one(**asks(example_fpga="1")), unscheduled("6 Insufficient example.com/fpga")),
     Trouble("node-selector", near("none", cpu="1"), unscheduled("6 node(s) didn't match Pod's node affinity")),
     Trouble("too-many-pods", near("small", cpu="1"), unscheduled(f"1 Too many pods, {ELSEWHERE}")),
     Trouble(
@@ -142,7 +116,7 @@ UNSCHEDULED = [
         near("pressed", cpu="1"),
         unscheduled(
             f"1 node(s) had taint {{node.kubernetes.io/memory-pressure: }}, that the pod didn't tolerate, {ELSEWHERE}",
-            f"1 node(s) had untolerated taint(s), {ELSEWHERE}/selector",
+            f"1 node(s) had untolerated taint {{node.kubernetes.io/memory-pressure: }}, {ELSEWHERE}/selector",
         ),
     ),
     Trouble("nodes-cordoned", near("cordoned", cpu="1"), unscheduled(f"1 node(s) were unschedulable, {ELSEWHERE}")),
@@ -151,7 +125,7 @@ UNSCHEDULED = [
         near("gone", cpu="1"),
         unscheduled(
             f"1 node(s) had taint {{node.kubernetes.io/unreachable: }}, that the pod didn't tolerate, {ELSEWHERE}",
-            f"1 node(s) had untolerated taint(s), {ELSEWHERE}/selector",
+            f"1 node(s) had untolerated taint {{node.kubernetes.io/unreachable: }}, {ELSEWHERE}/selector",
         ),
     ),
     Trouble(
@@ -204,16 +178,11 @@ NO_NODES = Trouble("no-nodes", one(), unscheduled("no nodes available to schedul
 
 
 def test_why_pods_have_no_node_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nodes, their pods and claims are real objects; the arithmetic adds them up as they are."""
+    """Claims are real objects; the scheduler is quoted."""
     try:
         with stage.cluster.operator():
-            judge(capsys, stage, [NO_NODES])
-            for make in NODES.values():
-                make(stage, "")
-            judge(capsys, stage, UNSCHEDULED)
+            judge(capsys, stage, [NO_NODES, *UNSCHEDULED])
     finally:
-        for name in NODES:
-            stage.answer("DELETE", f"/api/v1/nodes/{name}", None)  # not all may have been made
         for claim in stage.api("GET", "persistentvolumeclaims")["items"]:
             path = f"persistentvolumeclaims/{claim['metadata']['name']}"
             stage.api("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)  # their controller does not run here
@@ -278,6 +247,7 @@ STARTING = {
     "config-key-missing": stays("CreateContainerConfigError", "couldn't find key token in Secret team/keys"),
     "runs-as-root": stays("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
     "program-missing": stays("RunContainerError", f'{EXEC}exec: "/train": stat /train: no such file or directory'),
+    "command-not-split": stays("RunContainerError", f'{EXEC}exec: "python a.py": executable file not found in $PATH'),
     "program-not-executable": stays("RunContainerError", f'{EXEC}exec: "/train": permission denied: unknown'),
     "program-wrong-format": stays("RunContainerError", f"{EXEC}exec /train: exec format error: unknown"),
     "device-runtime": stays(

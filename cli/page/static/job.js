@@ -221,7 +221,7 @@ export class JobPage {
       this.why.replaceChildren();
       return;
     }
-    const level = { error: '', warning: ' warning', note: ' note-level' }[first.severity] ?? '';
+    const level = { error: '', warning: ' warning', info: ' note-level' }[first.severity] ?? '';
     const advice = (cause) => h('ul', { class: 'advice' }, cause.to_do.map((line) => {
       const [prose, ...command] = line.split(/(?=kubectl )/);
       return h('li', null, line.startsWith('kubectl ') ? h('code', null, line) : h('span', null, prose, command.length ? h('code', null, command.join('')) : null));

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tfjob_operator.cli.collecting import MOST_LOGS, collect
-from tfjob_operator.cli.diagnosis.evidence import Absent
+from tfjob_operator.cli.collecting import MOST_LAST_LINES, MOST_LOGS, collect
+from tfjob_operator.cli.diagnosis.evidence import Absent, LastLine
 from tfjob_operator.cli.kubeconfig import read_access
 from tfjob_operator.cli.session import Session
 from unit.cli.conftest import job, run
@@ -66,26 +66,21 @@ def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server, kubeconf
     about = {"metadata": {"name": "e"}, "reason": "r", "involvedObject": {"kind": "Pod", "name": "mnist-worker-0"}}
     elsewhere = about | {"involvedObject": {"kind": "Pod", "name": "mnist2-worker-0"}}
     server.answers(f"{CORE}/events", items(about, elsewhere, {"metadata": 5}))
-    server.answers("/api/v1/nodes", items({"metadata": {"name": "n"}}))
-    server.answers("/api/v1/pods", items(pod("x", node="n")))
     found = collected(server, kubeconfig)
     assert [each.metadata.name for each in found.pods] == ["mnist-worker-0"]
     assert [each.involved_object.name for each in found.events] == ["mnist-worker-0"]
-    assert [each.metadata.name for each in found.nodes or ()] == ["n"]
-    assert [each.metadata.name for each in found.node_pods or ()] == ["x"]
     assert list(found.absent) == [Absent("PersistentVolumeClaim", "data"), Absent("Lease", "tf-operator")]
     assert found.created_at == datetime(2025, 12, 31, 23, tzinfo=UTC)
     assert found.suspended_by == "kueue"
     assert found.forbidden == []
 
 
-def test_all_nodes_are_read_only_while_a_pod_waits_for_one(server: Server, kubeconfig: Path) -> None:
-    """In a large cluster that is expensive; for pods that run, their own nodes are enough."""
+def test_nodes_are_read_one_by_one_and_those_of_the_jobs_pods_alone(server: Server, kubeconfig: Path) -> None:
+    """In a large cluster all of them are expensive, and why a pod has none the scheduler says."""
     server.answers(f"{CORE}/pods", items(pod(node="n")))
     server.answers("/api/v1/nodes/n", {"metadata": {"name": "n"}})
     found = collected(server, kubeconfig)
     assert [each.metadata.name for each in found.nodes or ()] == ["n"]
-    assert found.node_pods is None
     assert not [path for _, path, *_ in server.asked if path.startswith(("/api/v1/nodes?", "/api/v1/pods"))]
 
 
@@ -104,6 +99,54 @@ def test_of_failed_containers_the_end_of_the_log_is_read(server: Server, kubecon
     assert found.logs["mnist-worker-1", "tensorflow"] == "Traceback\nValueError: \N{REPLACEMENT CHARACTER}"
     asked = [path for _, path, *_ in server.asked if "/log?" in path]
     assert ["previous=true" in path for path in asked] == [True, False, True, True]
+
+
+def _running(server: Server, count: int) -> None:
+    """Workers that have run for an hour, and a parameter server; the log of each ends with a line of 23:30."""
+    state = {"running": {"startedAt": "2025-12-31T23:00:00Z"}}
+    pods = [
+        pod(name, node="n", containerStatuses=[{"name": "tensorflow", "state": state}], phase="Running")
+        for name in ("mnist-ps-0", *(f"mnist-worker-{index}" for index in range(count)))
+    ]
+    pods[0]["metadata"]["labels"] = {"training.kubeflow.org/replica-type": "ps"}
+    server.answers(f"{CORE}/pods", items(*pods))
+    for each in pods[1:]:
+        server.answers(f"{CORE}/pods/{each['metadata']['name']}/log", b"2025-12-31T23:30:00.5Z epoch 3\n")
+
+
+def test_of_running_replicas_the_last_line_is_read_and_not_of_parameter_servers(
+    server: Server, kubeconfig: Path
+) -> None:
+    """Of ten at most, with one request each; a parameter server logs nothing while it serves."""
+    _running(server, 12)
+    found = collected(server, kubeconfig)
+    assert len(found.last_lines) == MOST_LAST_LINES
+    assert found.last_lines["mnist-worker-0"] == LastLine(datetime(2025, 12, 31, 23, 30, 0, 500_000, UTC), "epoch 3\n")
+    asked = [path for _, path, *_ in server.asked if "/log?" in path]
+    assert len(asked) == MOST_LAST_LINES
+    assert all("tailLines=1" in path and "timestamps=true" in path and "-ps-" not in path for path in asked)
+
+
+@pytest.mark.parametrize(
+    ("option", "silent"), [((), True), (("--silent-after=0",), False), (("--silent-after=99999h",), False)]
+)
+def test_a_replica_that_has_written_nothing_for_long_is_reported(
+    server: Server, kubeconfig: Path, option: tuple[str, ...], silent: bool
+) -> None:
+    """With the last line and its age; after ten minutes, unless --silent-after says otherwise."""
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
+    _running(server, 1)
+    result = run("explain", f"--kubeconfig={kubeconfig}", "mnist", *option)
+    assert ("no log line for" in result.output, "epoch 3" in result.output) == (silent, silent)
+
+
+def test_commands_name_the_context_that_was_asked(server: Server, kubeconfig: Path) -> None:
+    """Pasted without it they would go to the cluster of the current context."""
+    suspended = server_job()
+    suspended["spec"] = SPEC | {"runPolicy": {"suspend": True}}
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", suspended)
+    result = run("explain", f"--kubeconfig={kubeconfig}", "--context=here", "mnist")
+    assert f"kubectl tfjob resume mnist -n team --kubeconfig={kubeconfig} --context=here" in result.output
 
 
 def test_a_node_that_does_not_hand_out_a_log_keeps_nothing_else_from_being_told(
@@ -141,7 +184,7 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told(
         assert told["unseen"].endswith("leases, nodes, persistent volume claims")
         return
     assert "[error: image-" in result.output
-    assert "you may not read them: leases, nodes, persistent volume claims" in " ".join(result.output.split())
+    assert "you have no permission to read: leases, nodes, persistent volume claims" in " ".join(result.output.split())
 
 
 def alpha(*entries: dict[str, Any], **status: Any) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
-from tfjob_operator.cli.diagnosis.evidence import Absent
+from tfjob_operator.cli.diagnosis.evidence import Absent, LastLine
 from unit.cli.diagnosis.world import JOB, World, ago, condition
 
 if TYPE_CHECKING:
@@ -460,80 +461,15 @@ def _(world: World) -> None:
     world.events.clear()
 
 
-@case("no-nodes")
-def _(world: World) -> None:
-    world.unscheduled("no nodes available to schedule pods", reads_nodes=True)
-    world.nodes = {}
-
-
-def _asks(world: World, **requests: str) -> None:
-    pod = world.unscheduled(
-        (
-            "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No preemption victims "
-            "found for incoming pod."
-        ),
-        reads_nodes=True,
-    )
-    pod["spec"]["containers"][0]["resources"] = {
-        "requests": {name.replace("gpu", "nvidia.com/gpu"): value for name, value in requests.items()}
-    }
-
-
-@case("resource-not-offered")
-def _(world: World) -> None:
-    _asks(world, cpu="2", gpu="1")
-
-
-@case("pod-too-large")
-def _(world: World) -> None:
-    _asks(world, cpu="12")
-
-
-@case("insufficient-resource")
-def _(world: World) -> None:
-    _asks(world, cpu="7")
-
-
-@case("too-many-pods")
-def _(world: World) -> None:
-    _asks(world, cpu="1")
-    for each in world.nodes.values():
-        each["status"]["allocatable"]["pods"] = "1"
-
-
-@case("node-selector")
-def _(world: World) -> None:
-    _asks(world, cpu="1")
-    world.pods["mnist-worker-1"]["spec"]["nodeSelector"] = {"pool": "gpu"}
-
-
-def _tainted(key: str, **spec: Any) -> Callable[[World], object]:
-    def change(world: World) -> None:
-        _asks(world, cpu="1")
-        for each in world.nodes.values():
-            each["spec"] = {"taints": [{"key": key, "effect": "NoSchedule"}], **spec}
-
-    return change
-
-
-case("taint-not-tolerated")(_tainted("nvidia.com/gpu"))
-case("node-pressure")(_tainted("node.kubernetes.io/disk-pressure"))
-case("nodes-cordoned")(_tainted("node.kubernetes.io/unschedulable", unschedulable=True))
-
-
-@case("nodes-not-ready")
-def _(world: World) -> None:
-    world.pods = {"mnist-worker-1": world.pods["mnist-worker-1"]}
-    world.spec["tfReplicaSpecs"] = {"Worker": world.spec["tfReplicaSpecs"]["Worker"]}
-    world.status["finishedIndices"] = {"Worker": "0"}
-    _tainted("node.kubernetes.io/not-ready")(world)
-    for each in world.nodes.values():
-        each["status"]["conditions"] = [
-            condition("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
-        ]
-
-
 for _id, _message in {
+    "no-nodes": "no nodes available to schedule pods",
+    "insufficient-resource": "0/2 nodes are available: 2 Insufficient cpu.",
+    "too-many-pods": "0/2 nodes are available: 2 Too many pods.",
+    "node-selector": "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.",
+    "taint-not-tolerated": "0/2 nodes are available: 2 node(s) had untolerated taint {nvidia.com/gpu: true}.",
+    "node-pressure": "0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/disk-pressure: }.",
+    "nodes-cordoned": "0/2 nodes are available: 2 node(s) were unschedulable.",
+    "nodes-not-ready": "0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.",
     "claim-unbound": "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
     "volume-elsewhere": "0/2 nodes are available: 2 node(s) had volume node affinity conflict.",
     "volume-limit": "0/2 nodes are available: 2 node(s) exceed max volume count.",
@@ -543,7 +479,10 @@ for _id, _message in {
     "resource-claim": "0/2 nodes are available: 2 cannot allocate all claims.",
     "unschedulable": "0/2 nodes are available: 2 node(s) are reserved for somebody by a plugin of ours.",
 }.items():
-    case(_id)(_with(_message, do=lambda world, message: world.unscheduled(message, reads_nodes=True)))
+    _more = (
+        " preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling." if "/2" in _message else ""
+    )
+    case(_id)(_with(_message + _more, do=lambda world, message: world.unscheduled(message)))
 
 
 @case("preempting")
@@ -666,6 +605,14 @@ for _id, (_reason, _message) in {
             "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
             'failed: unable to start container process: exec: "/no/such/program": stat /no/such/program: no such file or '
             "directory: unknown"
+        ),
+    ),
+    "command-not-split": (
+        "RunContainerError",
+        (
+            "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create "
+            'failed: unable to start container process: error during container init: exec: "python train.py --steps 9": '
+            "executable file not found in $PATH: unknown"
         ),
     ),
     "program-not-executable": (
@@ -920,6 +867,17 @@ def _(world: World) -> None:
         "Restarting", reason="TFJobRestarting", message="TFJob mnist is restarting because Worker replica(s) failed."
     )
     world.event("TFJob", JOB, "ExitedWithCode", "Pod: team.mnist-worker-1 exited with code 143", type_="Normal")
+
+
+def _lines(world: World, **minutes: float) -> None:
+    """The last log lines of the workers, so many minutes ago."""
+    for name, each in minutes.items():
+        at = datetime.fromisoformat(ago(each)) if each else None
+        world.last_lines[f"mnist-{name.replace('_', '-')}"] = LastLine(at, f"step {each:.0f}" if each else "")
+
+
+case("no-log-output")(lambda world: _lines(world, worker_0=30, worker_1=0))
+case("replica-without-log-output")(lambda world: _lines(world, worker_0=1, worker_1=30))
 
 
 @case("deadline-near")

@@ -31,7 +31,7 @@ def commands_of(id_: str, width: int) -> list[str]:
 def test_a_healthy_job_is_two_lines() -> None:
     """How it stands, and that nothing is wrong."""
     assert render(diagnose(World().evidence()), 80) == [
-        "mnist is Running for 1h: PS 1 of 1 running; Worker 2 of 2 running",
+        "mnist: Running for 1h, 1 of 1 PS running, 2 of 2 workers running",
         "Nothing wrong was found.",
     ]
 
@@ -39,13 +39,14 @@ def test_a_healthy_job_is_two_lines() -> None:
 def test_a_cause_has_its_title_what_was_seen_and_what_to_do() -> None:
     """In this order, and each on lines of its own."""
     assert lines_of("service-account-missing", 100) == [
-        "mnist is Running for 1h: PS 1 of 1 running; Worker 1 of 2 running",
+        "mnist: Running for 1h, 1 of 1 PS running, 1 of 2 workers running",
         "",
-        "1. The service account trainer of mnist-worker-1 does not exist [error: service-account-missing]",
+        '1. ServiceAccount "trainer" not found (mnist-worker-1 not created) [error: service-account-missing]',
         '   - event of tfjob mnist, 3m ago: FailedCreatePod: Error creating: pods "mnist-worker-1" is',
         '     forbidden: error looking up service account team/trainer: serviceaccount "trainer" not found',
         "   > kubectl -n team create serviceaccount trainer",
-        "   > or name another one in the template's serviceAccountName",
+        "   > Or name another one in serviceAccountName of the template:",
+        "     kubectl -n team edit tfjob mnist",
     ]
 
 

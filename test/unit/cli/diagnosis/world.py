@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.diagnosis.evidence import Absent, AlphaEvidence, Evidence
+from tfjob_operator.cli.diagnosis.evidence import Absent, AlphaEvidence, Evidence, LastLine
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 JOB = "mnist"
@@ -84,11 +84,10 @@ def _pod(name: str, number: int) -> dict[str, Any]:
     }
 
 
-def node(name: str, cpu: str = "8", memory: str = "32Gi", **more: str) -> dict[str, Any]:
+def node(name: str) -> dict[str, Any]:
     """A ready node."""
     meta = {"name": name, "uid": f"uid-{name}", "labels": {"kubernetes.io/hostname": name}}
     status = {
-        "allocatable": {"cpu": cpu, "memory": memory, "pods": "110"} | more,
         "conditions": [condition("Ready", reason="KubeletReady", message="kubelet is posting ready status")],
     }
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": status}
@@ -143,7 +142,6 @@ class World:
         self.quotas: list[dict[str, Any]] = []
         self.limit_ranges: list[dict[str, Any]] = []
         self.claims: list[dict[str, Any]] = []
-        self.node_pods: list[dict[str, Any]] = []
         self.namespace: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Namespace",
@@ -166,7 +164,7 @@ class World:
         self.logs: dict[tuple[str, str], str] = {}
         self.forbidden: list[str] = []
         self.absent: list[Absent] = []
-        self.reads_nodes = True
+        self.last_lines: dict[str, LastLine] = {}
         self.dialect: Dialect | None = None
         self.batch_jobs: dict[str, dict[str, Any]] = {}
 
@@ -251,8 +249,8 @@ class World:
         self.pods.pop(name, None)
         self.event("TFJob", JOB, f"FailedCreate{kind}", f"Error creating: {message}")
 
-    def unscheduled(self, message: str, name: str = "mnist-worker-1", *, reads_nodes: bool = False) -> dict[str, Any]:
-        """Have a pod without a node, and the scheduler say so; nodes may not be read unless the test is about them."""
+    def unscheduled(self, message: str, name: str = "mnist-worker-1") -> dict[str, Any]:
+        """Have a pod without a node, and the scheduler say so."""
         pod = self.pods[name]
         del pod["spec"]["nodeName"]
         pod["status"] = {
@@ -260,7 +258,6 @@ class World:
             "conditions": [condition("PodScheduled", "False", "Unschedulable", message)],
         }
         self.event("Pod", name, "FailedScheduling", message, count=4)
-        self.reads_nodes = reads_nodes
         return pod
 
     def waiting(self, reason: str, message: str, name: str = "mnist-worker-1") -> dict[str, Any]:
@@ -376,7 +373,6 @@ class World:
             return None if given is None else msgspec.json.decode(json.dumps(given), type=kind)
 
         pods = tuple(read(objects.Pod, each) for each in self.pods.values())
-        others = tuple(read(objects.Pod, each) for each in self.node_pods)
         meta = self.job["metadata"]
         alpha = None
         if self.dialect is not None:
@@ -392,8 +388,8 @@ class World:
             pods=pods,
             services=tuple(read(objects.Service, each) for each in self.services.values()),
             events=tuple(read(objects.Event, each) for each in self.events),
-            nodes=tuple(read(objects.Node, each) for each in self.nodes.values()) if self.reads_nodes else None,
-            node_pods=(*pods, *others) if self.reads_nodes else None,
+            nodes=tuple(read(objects.Node, each) for each in self.nodes.values()),
+            last_lines=dict(self.last_lines),
             quotas=tuple(read(objects.ResourceQuota, each) for each in self.quotas),
             limit_ranges=tuple(read(objects.LimitRange, each) for each in self.limit_ranges),
             claims=tuple(read(objects.Claim, each) for each in self.claims),

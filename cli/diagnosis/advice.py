@@ -1,0 +1,111 @@
+"""Steps of advice, and the commands that they become for one job: these depend on whether the job has ended. Pure.
+
+A step is prose, a command, or prose, a colon and a command. A command can be pasted into a shell as it is; what only the user
+knows stands in it in capitals, and the prose names it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.v1.constants import LABEL_JOB_NAME, LABEL_PREFIX
+from tfjob_operator.cli.diagnosis.causes import Change, Running, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tfjob_operator.cli.diagnosis.causes import Step
+    from tfjob_operator.cli.diagnosis.facts import Facts
+
+DESCRIBE_POD: Final = "kubectl -n {namespace} describe pod {pod}"
+DESCRIBE_JOB: Final = "kubectl -n {namespace} describe tfjob {job}"
+DESCRIBE_NODE: Final = "kubectl describe node {node}"
+DESCRIBE_NODES: Final = "kubectl describe nodes"
+LOGS: Final = "kubectl -n {namespace} logs {pod} --container={container} --previous={previous} --tail=50"
+OPERATOR_LOGS: Final = (
+    "Look for the job in the operator's log: kubectl -n kubeflow logs --selector=name=tf-job-operator --tail=500"
+)
+NEW_CONFIG_MAP: Final = "kubectl -n {namespace} create configmap {name} --from-file"
+NEW_KEYS: Final = "kubectl -n {namespace} create secret generic {name} --from-file"
+AGAIN: Final = Change("", recreate=False)
+"""The cause is outside the manifest: a failed job is replaced; the kubelet restarts the containers of a running one."""
+RETRIED: Final = "The operator retries by itself"
+
+_EDIT: Final = "kubectl -n {namespace} edit tfjob {job}"
+_RECREATE: Final = (
+    "Delete the affected pods, which are recreated from the edited template: kubectl -n {namespace} delete "
+)
+SAVE: Final = "kubectl -n {namespace} get tfjob {job} -o yaml > {job}.yaml"
+REPLACE: Final = (
+    "Replace the job, which deletes its pods with their logs and starts it anew: "
+    "kubectl -n {namespace} replace --force -f {job}.yaml"
+)
+CREATE_RENAMED: Final = "Create the job under its new name: kubectl -n {namespace} replace --force -f {job}.yaml"
+DELETE_RENAMED: Final = "Delete the job of the old name with its pods: kubectl -n {namespace} delete tfjob {job}"
+_MOST_PODS: Final = 30
+"""Pods that one command names; the others are named when the job is explained again."""
+_V1_LABEL: Final = f"{LABEL_PREFIX}{LABEL_JOB_NAME}="
+_COMMAND: Final = re.compile(r"\bkubectl (?P<plugin>tfjob )?")
+
+
+def steps(facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: Sequence[str]) -> tuple[str, ...]:
+    """Return what to do, each line once, without steps about pods that are gone, or that only help a running job."""
+    present = {pod.metadata.name for pod in facts.pods}
+    pods = [name for name in whom if name in present]
+    lines: list[str] = []
+    recreate = False
+    for step in given:
+        if isinstance(step, Change):
+            recreate = recreate or step.recreate
+            lines += _ended(step) if facts.finished else _running(step)
+        elif isinstance(step, Running):
+            lines += () if facts.finished else [step.text]
+        elif "{pod}" not in step or values.get("pod") in present:
+            lines.append(step)
+    if recreate and not facts.finished:
+        lines += _recreated(facts, pods or whom)
+    return tuple(dict.fromkeys(_in_dialect(facts, line, values) for line in lines))
+
+
+def aimed(line: str, flags: Sequence[str]) -> str:
+    """Return a step whose command is for the cluster that these flags of kubectl name."""
+    found = _COMMAND.search(line)
+    if found is None or not flags:
+        return line
+    words = " ".join(flags)
+    if found["plugin"]:
+        return f"{line} {words}"
+    return f"{line[: found.start()]}kubectl {words} {line[found.end() :]}"
+
+
+def _running(change: Change) -> Iterator[str]:
+    if change.what:
+        yield f"{change.what[0].upper()}{change.what[1:]}: {_EDIT}"
+
+
+def _ended(change: Change) -> Iterator[str]:
+    yield f"Save the manifest{', then ' * bool(change.what)}{change.what}{' in the file' * bool(change.what)}: {SAVE}"
+    yield REPLACE
+
+
+def _recreated(facts: Facts, whom: Sequence[str]) -> Iterator[str]:
+    """Yield how an edited template takes effect: pods are recreated, in the alpha dialect by new Jobs."""
+    if facts.shape.is_alpha:
+        replicas = {pod.metadata.name: facts.shape.replica_of(pod) for pod in facts.pods}
+        alpha = facts.evidence.alpha
+        jobs = {job.metadata.name for job in (alpha.batch_jobs or ())} if alpha is not None else set()
+        names = [name for each in whom if (name := replicas.get(each, each)) in jobs]
+        kind = "job"
+    else:
+        present = {pod.metadata.name for pod in facts.pods}
+        names, kind = [name for name in whom if name in present], "pod"
+    if names:
+        yield f"{_RECREATE}{kind} {' '.join(names[:_MOST_PODS])}"
+
+
+def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:
+    """Return a step with its values, and the resource and the label that a job of this dialect has."""
+    for v1, here in ((" tfjob {job}", f" {facts.shape.resource} {{job}}"), (_V1_LABEL, f"{facts.shape.label}=")):
+        line = line.replace(v1, here)
+    return fill(line, values, command=True)
