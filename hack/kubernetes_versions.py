@@ -18,6 +18,7 @@ from typing import Final
 KUBELET: Final = "kubelet"
 API_SERVER: Final = "kube-apiserver"
 CONTROLLERS: Final = "kube-controller-manager"
+SCHEDULER: Final = "kube-scheduler"
 
 
 class Known(enum.Flag):
@@ -354,6 +355,43 @@ FUTURE_LISTS_TIME_OUT: Final = Change(
     "a list at a version of the future is a 504 after 3 s in all its forms, not a 500 where it has a limit or is exact",
     "etcd3/store.go, KEP-4988",
     BOTH,
+)
+
+# What the scheduler says.
+SELECTORS_ARE_NAMED: Final = Change(
+    21,
+    SCHEDULER,
+    "where a pod's nodeSelector does not match, the message says `node affinity/selector`, not `node affinity`",
+    "nodeaffinity/node_affinity.go",
+    Known.SEEN,
+)
+TAINTS_ARE_CALLED_UNTOLERATED: Final = Change(
+    24,
+    SCHEDULER,
+    "the message says `had untolerated taint {a: b}`, not `had taint {a: b}, that the pod didn't tolerate`",
+    "kubernetes PR 109119",
+    Known.READ,
+)
+PREEMPTION_IS_EXPLAINED: Final = Change(
+    24,
+    SCHEDULER,
+    "the message also says, after `preemption:`, why no other pod was evicted for this one",
+    "defaultpreemption/default_preemption.go",
+    Known.SEEN,
+)
+TAINTS_ARE_NOT_NAMED: Final = Change(
+    34,
+    SCHEDULER,
+    "the message says `had untolerated taint(s)`, without keys and values",
+    "kubernetes PR 134740 of 1.35, brought to 1.34 by 135023",
+    Known.READ,
+)
+CLAIMS_ARE_DEALLOCATED: Final = Change(
+    34,
+    SCHEDULER,
+    "the message says `no new claims to deallocate` before it speaks of preemption",
+    "KEP-4381",
+    Known.SEEN,
 )
 
 # How the components are started.

@@ -213,7 +213,7 @@ def main() -> int:
     code = 0
     try:
         teller.say("starting etcd, kube-apiserver and kube-controller-manager")
-        with ControlPlane.start("demo", extra_controllers=["job"]) as plane:
+        with ControlPlane.start("demo") as plane:
             teller.say(f"control plane is up at {plane.server}")
             asyncio.run(show_page(plane, teller) if with_page else play(plane, teller))
     except* (DemoError, ControlPlaneError) as group:

@@ -11,10 +11,12 @@ import contextlib
 import logging
 import signal
 import sys
+from pathlib import Path
 
 import structlog
 
 from hack.hollow_node import HollowNode, Timing
+from hack.hollow_node.registration import NodeSpec, parse_nodes
 from hack.hollow_node.timing import DEFAULT_SCALE
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
@@ -26,10 +28,17 @@ from tfjob_operator.informers import InformerError
 def flags() -> argparse.ArgumentParser:
     """Return the flags of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m hack.hollow_node", description="Play kubelet for pods that nobody runs."
+        prog="python -m hack.hollow_node", description="Play scheduler and kubelet for pods that nobody runs."
     )
     parser.add_argument("--kubeconfig", required=True, help="how to reach the API server")
     parser.add_argument("--name", default="hollow-node", help="name of the Node object (default: %(default)s)")
+    parser.add_argument(
+        "--nodes",
+        type=_nodes,
+        default=(),
+        metavar="FILE",
+        help="YAML: play these nodes (name, count, labels, taints, allocatable), not one with room for everything",
+    )
     parser.add_argument("--namespace", default="", help="only pods of this namespace (default: all)")
     parser.add_argument("--label-selector", default="", help="only pods with these labels (default: all)")
     parser.add_argument(
@@ -65,6 +74,14 @@ def _version(text: str) -> Kubernetes:
     return kubernetes
 
 
+def _nodes(file: str) -> tuple[NodeSpec, ...]:
+    """Read the file of nodes; argparse would not show the messages."""
+    try:
+        return parse_nodes(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{file}: {error}") from None
+
+
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
     async with (
         HttpTransport(settings, user_agent="hollow-node") as writes,
@@ -74,12 +91,14 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
             RestClient(writes, field_manager="hollow-node"),
             watch_client=RestClient(watches),
             name=options.name,
+            nodes=options.nodes,
             namespace=options.namespace,
             label_selector=options.label_selector,
             timing=Timing(options.time_scale, options.starting),
             kubernetes=options.kubernetes,
         )
-        line = f"hollow node {options.name} ({options.kubernetes}) runs the pods of {Origin.of(settings.server)}"
+        names = ", ".join(node.name for node in options.nodes) or options.name
+        line = f"hollow node {names} ({options.kubernetes}) runs the pods of {Origin.of(settings.server)}"
         running = asyncio.create_task(node.run(lambda: print(line, flush=True)), name="hollow-node")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)

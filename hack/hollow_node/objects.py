@@ -7,6 +7,7 @@ Values only. Unlike the slices of `api.core` these keep annotations (the script 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from msgspec import field
 
@@ -46,18 +47,74 @@ class RestartRule(Struct, frozen=True):
 
 
 class ContainerSpec(Struct, frozen=True):
-    """A container's name and image, and what it says itself about being started again."""
+    """A container's name and image, what it requests, and what it says itself about being started again."""
 
     name: str
     image: str = ""
+    resources: dict[str, Any] | None = None
     restart_policy: str = ""
     restart_policy_rules: tuple[RestartRule, ...] = ()
 
 
+class Taint(Struct, frozen=True):
+    """A taint of a node."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class Toleration(Struct, frozen=True):
+    """Which taints a pod tolerates."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(Struct, frozen=True):
+    """What a label or a field of a node has to be."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeTerm(Struct, frozen=True):
+    """Requirements that a node has to meet, all of them."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeTerms(Struct, frozen=True):
+    """Terms of which a node has to meet one."""
+
+    node_selector_terms: tuple[NodeTerm, ...] = ()
+
+
+class NodeAffinity(Struct, frozen=True):
+    """The nodes on which a pod may run."""
+
+    required: NodeTerms | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Struct, frozen=True):
+    """A pod's affinity, as far as it is to nodes."""
+
+    node_affinity: NodeAffinity = NodeAffinity()
+
+
 class HollowSpec(Struct, frozen=True):
-    """The part of a pod's spec that decides how it lives."""
+    """The part of a pod's spec that decides where and how it lives."""
 
     node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity = Affinity()
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[Any, ...] = ()
+    overhead: dict[str, Any] | None = None
     scheduler_name: str = "default-scheduler"
     restart_policy: str = ALWAYS
     termination_grace_period_seconds: int = 30
@@ -143,6 +200,27 @@ class HollowStatus(Struct, frozen=True):
     start_time: datetime | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
+
+
+class HollowNodeSpec(Struct, frozen=True):
+    """What a node refuses."""
+
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+
+class HollowNodeStatus(Struct, frozen=True):
+    """What a node has."""
+
+    allocatable: dict[str, str] | None = None
+
+
+class HollowNodeObject(Struct, frozen=True, tag_field="kind", tag="Node"):
+    """A Node, as the scheduler sees it."""
+
+    metadata: ObjectMeta
+    spec: HollowNodeSpec = HollowNodeSpec()
+    status: HollowNodeStatus = HollowNodeStatus()
 
 
 class HollowPod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):

@@ -1,4 +1,4 @@
-"""Carries out what `lifecycle` decides for each pod: binds it, reports its status, confirms its deletion.
+"""Carries out what `scheduling` and `lifecycle` decide for each pod: binds it, reports its status, confirms its deletion.
 
 In: a pod from the cache. Out: API calls, and when to look at the pod again. Raises ApiError where a call failed and has to
 be tried again; a pod that is gone is no failure.
@@ -6,22 +6,26 @@ be tried again; a pod that is gone is no failure.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from hack.hollow_node.addresses import AddressPool
+from hack.hollow_node.conditions import condition_of
 from hack.hollow_node.history import History
 from hack.hollow_node.lifecycle import advance
 from hack.hollow_node.moment import Place, Removal
-from hack.hollow_node.objects import HollowPod, HollowStatus
+from hack.hollow_node.objects import Condition, HollowPod, HollowStatus
+from hack.hollow_node.registration import HOST_IP
+from hack.hollow_node.scheduling import Scheduler, Unschedulable
 from hack.hollow_node.script import RUNS_BEFORE, parse_script
 from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.client import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.client.errors import NotFoundError
-from tfjob_operator.api.core import PODS
-from tfjob_operator.api.meta import Resource, meta_key
+from tfjob_operator.api.core import EVENTS, PODS
+from tfjob_operator.api.meta import Resource, meta_key, object_key
 
 if TYPE_CHECKING:
     from hack.hollow_node.timing import Timing
@@ -34,31 +38,36 @@ BINDINGS: Final = Resource("", "v1", "bindings", "Binding")
 
 SCHEDULER: Final = "default-scheduler"
 
-HOST_IP: Final = "192.0.2.1"  # RFC 5737: an address that no real host has
 POD_NETWORK: Final = "10.244.0.0/16"  # 65,534 pods
 
 
 @dataclass(slots=True)
 class _Life:
-    """What we remember of a pod of ours: the status that we reported last, which the cache may not show yet."""
+    """What we remember of a pod of ours, with the status that we reported last, which the cache may not show yet."""
 
-    uid: str
+    pod: HollowPod
     status: HollowStatus
+
+    @property
+    def uid(self) -> str:
+        """The UID of the pod."""
+        return self.pod.metadata.uid
 
 
 class PodRunner:
-    """The pods of one node, each driven by calls of `sync`.
+    """The pods of our nodes, each driven by calls of `sync`.
 
-    Invariants: never two `sync` of the same key at once (the queue sees to it); `_lives` has the pods of this node that were
+    Invariants: never two `sync` of the same key at once (the queue sees to it); `_lives` has the pods of these nodes that were
     synced and not forgotten, and each holds an address; everything here can be read again from the API server, except for
-    the history of pods that are gone.
+    the history of pods that are gone. `unscheduled` has the keys of the pods for which no node had room.
     """
 
     def __init__(
-        self, client: RestClient, node: str, timing: Timing, clock: Clock, kubernetes: Kubernetes = NEWEST
+        self, client: RestClient, scheduler: Scheduler, timing: Timing, clock: Clock, kubernetes: Kubernetes = NEWEST
     ) -> None:
+        self.unscheduled: set[str] = set()
         self._client = client
-        self._node = node
+        self._scheduler = scheduler
         self._timing = timing
         self._kubernetes = kubernetes
         self._clock = clock
@@ -69,25 +78,31 @@ class PodRunner:
     async def sync(self, pod: HollowPod) -> float | None:
         """Let the pod's life go on. Returns the seconds until there will be more to do; None: not without an event."""
         try:
-            if pod.spec.node_name == self._node:
+            if pod.spec.node_name in self._scheduler.names:
                 return await self._run(pod)
-            if not pod.spec.node_name and pod.spec.scheduler_name == SCHEDULER:
-                await self._bind(pod)
+            if not pod.spec.node_name and pod.spec.scheduler_name == SCHEDULER and not pod.spec.scheduling_gates:
+                await self._schedule(pod)
         except NotFoundError:
             pass  # the cache will say so in a moment
         return None
 
     def forget(self, key: str) -> None:
         """Drop what is remembered of a pod that is gone."""
+        self.unscheduled.discard(key)
         life = self._lives.pop(key, None)
         if life is not None:
             self._addresses.release(life.uid)
+
+    def seen(self, namespace: str, name: str) -> tuple[HollowPod, HollowStatus] | None:
+        """Return a pod of our nodes, and the status that was reported last."""
+        life = self._lives.get(object_key(namespace, name))
+        return None if life is None else (life.pod, life.status)
 
     async def _run(self, pod: HollowPod) -> float | None:
         life = self._life(pod)
         script = parse_script(pod)
         address = self._addresses.lease(life.uid, life.status.pod_ip)
-        place = Place(self._node, HOST_IP, address, self._timing, self._kubernetes)
+        place = Place(pod.spec.node_name, HOST_IP, address, self._timing, self._kubernetes)
         step = advance(pod, script, life.status, self._clock.now(), place)
         if step.status != life.status:
             await self._patch_status(pod, status_changes(life.status, step.status))
@@ -102,16 +117,57 @@ class PodRunner:
         life = self._lives.get(key)
         if life is None or life.uid != uid:
             self.forget(key)
-            life = self._lives[key] = _Life(uid, pod.status)
+            life = self._lives[key] = _Life(pod, pod.status)
+        life.pod = pod
         return life
 
-    async def _bind(self, pod: HollowPod) -> None:
-        """Do the scheduler's part. The server copies the annotations of a binding to the pod."""
+    async def _schedule(self, pod: HollowPod) -> None:
+        """Do the scheduler's part. A pod that fits nowhere waits in `unscheduled`."""
+        key = meta_key(pod.metadata)
+        place = self._scheduler.place(pod)
+        if isinstance(place, Unschedulable):
+            self.unscheduled.add(key)
+            await self._report_unschedulable(pod, place.message)
+            return
+        self.unscheduled.discard(key)
+        try:
+            await self._bind(pod, place)
+        except BaseException:
+            self._scheduler.forget(key)
+            raise
+
+    async def _report_unschedulable(self, pod: HollowPod, message: str) -> None:
+        """Write the condition and the event of kube-scheduler, once for each message."""
+        told = condition_of(pod.status.conditions, "PodScheduled")
+        if told is not None and told.message == message:
+            return
+        now = self._clock.now()
+        condition = Condition(
+            type="PodScheduled", status="False", last_transition_time=now, reason="Unschedulable", message=message
+        )
+        await self._patch_status(pod, {"conditions": [condition]})
+        meta = pod.metadata
+        regarding = {"kind": "Pod", "apiVersion": "v1", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+        event = {
+            "metadata": {"name": f"{meta.name}.{time.time_ns():x}"},
+            "involvedObject": regarding,
+            "reason": "FailedScheduling",
+            "message": message,
+            "type": "Warning",
+            "action": "Scheduling",
+            "eventTime": now,
+            "reportingComponent": SCHEDULER,
+            "reportingInstance": SCHEDULER,
+        }
+        await self._client.create(EVENTS, meta.namespace, event)
+
+    async def _bind(self, pod: HollowPod, node: str) -> None:
+        """Bind a pod. The server copies the annotations of a binding to the pod."""
         meta: dict[str, object] = {"name": pod.metadata.name, "uid": pod.metadata.uid}
         runs = self._history.runs_before(pod)
         if runs:
             meta["annotations"] = {RUNS_BEFORE: msgspec.json.encode(runs).decode()}
-        target = {"apiVersion": "v1", "kind": "Node", "name": self._node}
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
         await self._client.create(BINDINGS, pod.metadata.namespace, body)
 

@@ -24,6 +24,9 @@ PREFIX: Final = "hollow.tfjob.kubeflow.org/"
 RUN: Final = PREFIX + "run"
 RUN_OF: Final = RUN + "."
 """Followed by the name of a container."""
+LOG: Final = PREFIX + "log"
+LOG_OF: Final = LOG + "."
+"""Followed by the name of a container."""
 ON_STOP: Final = PREFIX + "on-stop"
 RUNS_BEFORE: Final = PREFIX + "runs-before"
 """Written by the node itself when it binds a pod; see `history`."""
@@ -78,6 +81,16 @@ DEFAULT_INIT_RUN: Final = Run(lasts=0.1)
 DEFAULT_STOP: Final = Run(lasts=0.0, exit_code=SIGTERM_EXIT)
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a run prints from `at` seconds after its start: `text`, or as Keras so many epochs of `epoch_s` seconds each."""
+
+    at: float
+    text: str = ""
+    epochs: int = 0
+    epoch_s: float = 0.0
+
+
 class Behaviour(Protocol):
     """What the containers of one pod do. The same arguments always give the same result."""
 
@@ -90,11 +103,12 @@ class Behaviour(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A behaviour that is written down: `runs` holds a non-empty sequence for each container."""
+    """A behaviour that is written down: `runs` holds a non-empty sequence for each container; `outputs`: what a run prints."""
 
     runs: Mapping[str, Sequence[Run]]
     on_stop: Run = DEFAULT_STOP
     runs_before: Mapping[str, int] = field(default_factory=dict)
+    outputs: Mapping[str, Sequence[Output]] = field(default_factory=dict)
 
     def run(self, container: str, index: int) -> Run:
         """Return what the run after `index` restarts does; the last entry of a list repeats."""
@@ -116,6 +130,8 @@ class _MalformedError(ValueError):
 _FATES: Final = {fate.value: fate for fate in (Outcome.EVICTED, Outcome.NODE_LOST, Outcome.NODE_SHUTDOWN)}
 _REASON_PATTERN: Final = re.compile(r"(?P<outcome>rejected|waiting):(?P<reason>[A-Za-z]{1,64})")
 _RUN_PATTERN: Final = re.compile(r"(?P<seconds>\d+(?:\.\d+)?)s:(?P<outcome>[a-z0-9-]+)")
+_OUTPUT_PATTERN: Final = re.compile(r"(?:(?P<at>\d+(?:\.\d+)?)s )?(?P<text>.*)")
+_KERAS_PATTERN: Final = re.compile(r"keras (?P<epochs>\d{1,6}) every (?P<seconds>\d+(?:\.\d+)?)s")
 _HELP: Final = (
     "write <seconds>s:<exit code> such as 2s:0, or <seconds>s:oom-killed|evicted|node-lost|node-shutdown, or forever,"
     " never-start, start-error, image-pull-back-off, waiting:<reason>, rejected or rejected:<reason>; commas separate"
@@ -144,20 +160,26 @@ def parse_script(pod: HollowPod) -> Script:
     ours = {key: text for key, text in (pod.metadata.annotations or {}).items() if key.startswith(PREFIX)}
     if not ours:
         return Script(runs)
+    outputs: dict[str, Sequence[Output]] = {}
     try:
         for key in sorted(ours.keys() - {ON_STOP, RUNS_BEFORE}):  # `run.<container>`, more specific, comes last
-            name = mains[0] if key == RUN else _container_in(key, runs)
-            runs[name] = _parse_runs(key, ours[key])
-        return Script(runs, _parse_stop(ours.get(ON_STOP)), _parse_runs_before(ours.get(RUNS_BEFORE)))
+            name = mains[0] if key in (RUN, LOG) else _container_in(key, runs)
+            if key.startswith(LOG):
+                outputs[name] = _parse_outputs(key, ours[key])
+            else:
+                runs[name] = _parse_runs(key, ours[key])
+        return Script(runs, _parse_stop(ours.get(ON_STOP)), _parse_runs_before(ours.get(RUNS_BEFORE)), outputs)
     except _MalformedError as error:
         broken = (Run(outcome=Outcome.CONFIG_ERROR, message=str(error)),)
         return Script(dict.fromkeys(runs, broken))
 
 
 def _container_in(key: str, runs: Mapping[str, object]) -> str:
-    if not key.startswith(RUN_OF):
-        raise _MalformedError(f"annotation {key} is unknown: use {RUN}, {RUN_OF}<container> or {ON_STOP}")
-    name = key.removeprefix(RUN_OF)
+    if not key.startswith((RUN_OF, LOG_OF)):
+        raise _MalformedError(
+            f"annotation {key} is unknown: use {RUN} or {LOG}, both also with .<container>, or {ON_STOP}"
+        )
+    name = key.removeprefix(RUN_OF).removeprefix(LOG_OF)
     if name not in runs:
         raise _MalformedError(f"annotation {key}: the pod has no container {name!r}, only {', '.join(runs)}")
     return name
@@ -183,6 +205,24 @@ def _parse_run(key: str, word: str) -> Run:
     if outcome.isascii() and outcome.isdigit() and int(outcome) <= 255:
         return Run(lasts, exit_code=int(outcome))
     raise _MalformedError(f"annotation {key}: {outcome!r} is no exit code from 0 to 255: {_HELP}")
+
+
+def _parse_outputs(key: str, text: str) -> tuple[Output, ...]:
+    """Parse lines of a log; one without a time is printed with the line before it."""
+    outputs: list[Output] = []
+    for line in text.splitlines():
+        match = _OUTPUT_PATTERN.fullmatch(line)
+        if match is None:
+            raise _MalformedError(f"annotation {key}: {line!r} cannot be read")
+        last = outputs[-1] if outputs else Output(0.0)
+        at = last.at + last.epochs * last.epoch_s if match["at"] is None else float(match["at"])
+        if at > MAX_SECONDS:
+            raise _MalformedError(f"annotation {key}: {line!r} is too late")
+        if keras := _KERAS_PATTERN.fullmatch(match["text"]):
+            outputs.append(Output(at, epochs=int(keras["epochs"]), epoch_s=float(keras["seconds"])))
+        else:
+            outputs.append(Output(at, match["text"]))
+    return tuple(outputs)
 
 
 def _parse_stop(text: str | None) -> Run:

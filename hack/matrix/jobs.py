@@ -1,6 +1,6 @@
 """What users do with jobs: manifests that users have (manifests/examples), and the kubectl commands that go with them.
 
-The hollow node runs no programs, so it serves no logs; annotations say what its pods do.
+The hollow node runs no programs; annotations say what its pods do and print.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any, Final
 
-from hack.hollow_node.script import RUN
+from hack.hollow_node.script import LOG, RUN
 from hack.matrix.cluster import MANIFESTS
 from hack.matrix.installing import Check, Session
 from hack.matrix.kubectl import columns_of, expect, expect_in
@@ -38,7 +38,7 @@ KUBEFLOW: Final = "--namespace=kubeflow"
 def long_job(name: str, workers: int = 1) -> dict[str, Any]:
     """Return a job that runs until it is deleted."""
     template = {
-        "metadata": {"annotations": {RUN: "forever"}},
+        "metadata": {"annotations": {RUN: "forever", LOG: "loading data\nkeras 3 every 1s"}},
         "spec": {"containers": [{"name": "tensorflow", "image": "busybox:1.36", "command": ["sleep", "3600"]}]},
     }
     worker = {"replicas": workers, "restartPolicy": "OnFailure", "template": template}
@@ -118,9 +118,11 @@ def describe(session: Session) -> None:
 
 
 def logs(session: Session) -> None:
-    """`logs ${PODNAME}` asks the pod's own node, which runs no kubelet here."""
-    said = session.kubectl.refused("logs", "mnist-worker-0", KUBEFLOW)
-    expect("NotFound" not in said and "not found" not in said, f"the pod of the document's name is not there: {said}")
+    """`logs ${PODNAME}`, of a pod that has ended and of one that runs, and by the job's labels."""
+    expect(session.kubectl("logs", "mnist-worker-0", KUBEFLOW) == "", "mnist prints nothing")
+    expect_in(session.kubectl("logs", "long-worker-0"), "loading data\nEpoch 1/3\n")
+    of_job = f"--selector={_children_of('long')}"
+    expect_in(session.kubectl("logs", of_job, "--timestamps", "--tail=1", "--prefix"), "[pod/long-worker-")
 
 
 def apply_job(session: Session) -> None:
@@ -278,7 +280,7 @@ CHECKS: Final = (
     Check("get -o wide", get_wide),
     Check("get -o yaml, name, jsonpath", get_yaml),
     Check("describe", describe),
-    Check("logs, without a kubelet", logs),
+    Check("logs", logs),
     Check("scale", scale),
     Check("patch", patch),
     Check("label, annotate", label),

@@ -34,17 +34,12 @@ APISERVER_ARGUMENTS: Final = (
     "--bind-address=0.0.0.0",
     f"--advertise-address={NODE_ADDRESS}",
     "--endpoint-reconciler-type=lease",
-    # For `kubectl logs` and `exec`. The paths are relative to the folder in which the API server runs.
-    "--kubelet-client-certificate=pki/admin.crt",
-    "--kubelet-client-key=pki/admin.key",
-    "--kubelet-preferred-address-types=InternalIP",
     f"--default-not-ready-toleration-seconds={TOLERATION_S}",
     f"--default-unreachable-toleration-seconds={TOLERATION_S}",
 )
 CONTROLLERS: Final = (
     "deployment",
     "replicaset",
-    "job",
     "endpoint",
     "endpointslice",
     "nodelifecycle",

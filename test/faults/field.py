@@ -88,7 +88,6 @@ async def field(folder: Path, audited: Mapping[str, Any] = NOTHING) -> AsyncIter
         "faults",
         # Without tokens of service accounts a namespace can be used at once, and pods have the same form.
         extra_apiserver_args=(*audit.flags, "--disable-admission-plugins=ServiceAccount"),
-        extra_controllers=["job"],
     )
     async with AsyncExitStack() as stack:
         stack.callback(plane.stop)

@@ -17,7 +17,7 @@ from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hack.control_plane import ControlPlane
 
@@ -88,9 +88,16 @@ class Cluster:
                 assert process.wait(10) == 0
 
     @contextlib.contextmanager
-    def node(self) -> Iterator[None]:
-        """Run a hollow node for this namespace, which behaves as the kubelet of the version that the test asks for."""
-        command = ("-m", "hack.hollow_node", f"--name=node-{self.namespace}", f"--kubernetes={self._kubelet}")
+    def node(self, nodes: str = "") -> Iterator[None]:
+        """Run a hollow node for this namespace, which behaves as the kubelet of the version that the test asks for.
+
+        `nodes` describes several nodes, as in a file of `--nodes`; they take the pods of this namespace alone.
+        """
+        command = ["-m", "hack.hollow_node", f"--name=node-{self.namespace}", f"--kubernetes={self._kubelet}"]
+        if nodes:
+            file = self._folder / "nodes.yaml"
+            file.write_text(nodes)
+            command.append(f"--nodes={file}")
         with self._process(command, "runs the pods") as process:
             try:
                 yield
@@ -99,7 +106,7 @@ class Cluster:
                 process.wait(10)
 
     @contextlib.contextmanager
-    def _process(self, program: tuple[str, ...], ready: str) -> Iterator[subprocess.Popen[bytes]]:
+    def _process(self, program: Sequence[str], ready: str) -> Iterator[subprocess.Popen[bytes]]:
         self._started += 1
         log = self._folder / f"process-{self._started}.log"
         command = (

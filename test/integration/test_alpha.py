@@ -29,7 +29,7 @@ BOTH = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.label)
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane whose Job controller runs, with both CRDs."""
-    with ControlPlane.start("alpha", extra_controllers=["job"]) as plane:
+    with ControlPlane.start("alpha") as plane:
         plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
         plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "addons" / "alpha" / "crd.yaml"))
         for group in ("kubeflow.org", "tensorflow.org"):

@@ -48,12 +48,9 @@ def asking(**resources: Any) -> dict[str, Any]:
 
 
 def count(cluster: Cluster, quota: dict[str, Any]) -> None:
-    """Write the status of an unused quota: no quota controller runs here, and admission needs the status."""
-    name, hard = quota["metadata"]["name"], quota["spec"]["hard"]
-    body = json.loads(cluster.kubectl("get", "resourcequota", name, "--output=json"))
-    body["status"] = {"hard": hard, "used": dict.fromkeys(hard, "0")}
-    path = f"/api/v1/namespaces/{cluster.namespace}/resourcequotas/{name}/status"
-    cluster.kubectl("replace", f"--raw={path}", "-f", "-", stdin=json.dumps(body))
+    """Wait until the quota controller has counted what the quota limits."""
+    path = "--output=jsonpath={.status.used}"
+    eventually(lambda: cluster.kubectl("get", "resourcequota", quota["metadata"]["name"], path), "the quota is counted")
 
 
 def evidence_of(cluster: Cluster, *, later_s: float = 0.0) -> Evidence:

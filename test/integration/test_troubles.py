@@ -317,7 +317,9 @@ ONE_BY_ONE = [RESTRICTED_PODS, UNCOUNTED]
 """Troubles that concern the whole namespace, so they come one by one, after the others."""
 
 
-def test_what_the_api_server_denies_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_api_server_denies_is_on_line_one(
+    control_plane: ControlPlane, stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An unreachable webhook, a policy, Pod Security, a quota without counted usage, an ended pod that has the name."""
     name = f"nowhere-{stage.cluster.namespace}"
     made = [(f"{ADMISSION}/validatingwebhookconfigurations", webhook("nowhere") | {"metadata": {"name": name}})]
@@ -336,12 +338,14 @@ def test_what_the_api_server_denies_is_on_line_one(stage: Stage, capsys: pytest.
             namespace_labels({ENFORCE: "restricted"})(stage, "")
             judge(capsys, stage, [RESTRICTED_PODS])
             namespace_labels({ENFORCE: None})(stage, "")
+            control_plane.kill("kube-controller-manager")  # which would count
             hard = {"hard": {"pods": "9"}}
             stage.api("POST", "resourcequotas", {"metadata": {"name": "new"}, "spec": hard})
             stage.api("PATCH", "resourcequotas/new/status", {"status": hard}, MERGE)  # without `used`
             eventually(stage.refuses_pods, "the quota is in force")
             judge(capsys, stage, [UNCOUNTED])
     finally:
+        control_plane.restart_controller_manager()
         for path, body in made:
             stage.api("DELETE", f"{path}/{body['metadata']['name']}")
 

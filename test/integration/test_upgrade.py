@@ -109,7 +109,7 @@ class OldCluster:
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """An API server of these tests' own, whose CRD changes."""
-    with ControlPlane.start("upgrade", extra_controllers=["job"]) as plane:
+    with ControlPlane.start("upgrade") as plane:
         yield plane
 
 

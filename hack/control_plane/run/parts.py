@@ -27,13 +27,16 @@ FIRST_SERVICE_ADDRESS = "10.96.0.1"  # the ClusterIP of the API server itself; i
 ETCD_QUOTA_BYTES = 8 << 30  # etcd's greatest sane value: a load test must not end in etcd's alarm about space
 ETCD_SOCKET_FILE = "localhost:2379"  # in the form of an address, as etcd wants it
 ETCD_SOCKET = f"unix://{ETCD_SOCKET_FILE}"
-# The controllers that an operator's objects need. No node ever joins, so the others would have nothing to do.
+# The controllers that an operator's objects and its users' quotas and schedules need.
 CONTROLLERS = (
     "garbagecollector",
     "namespace",
     "serviceaccount",
     "serviceaccount-token",
     "root-ca-cert-publisher",
+    "resourcequota",
+    "cronjob",
+    "job",
     "clusterrole-aggregation",  # fills `view`, `edit` and `admin`, which are empty without it
 )
 
@@ -104,6 +107,7 @@ class Files:
     folder: Path
     authority: Authority
     server: Credential
+    kubelet_client: Credential
     token_signer: Credential
     controller_manager_kubeconfig: Path
 
@@ -214,6 +218,10 @@ def kube_apiserver_command(
         f"--advertise-address={LOOPBACK}",
         "--endpoint-reconciler-type=none",
         "--allow-privileged=true",
+        # For `kubectl logs` and `exec`. Kubelets serve with certificates that they have signed themselves.
+        f"--kubelet-client-certificate={files.kubelet_client.certificate}",
+        f"--kubelet-client-key={files.kubelet_client.key}",
+        "--kubelet-preferred-address-types=InternalIP",
         *extra,
     ]
 

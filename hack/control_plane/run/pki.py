@@ -135,6 +135,15 @@ class Authority:
         return made
 
 
+def self_signed(folder: Path, file: str) -> Credential:
+    """Make a certificate that no authority signs, as a kubelet serves with unless it is told otherwise."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), _name(file)
+    made = Credential(folder / f"{file}.crt", folder / f"{file}.key")
+    _write_key(made.key, key)
+    _write(made.certificate, _pem(_builder(name, name, key.public_key()).sign(key, hashes.SHA256())))
+    return made
+
+
 def _name(common_name: str, groups: Sequence[str] = ()) -> x509.Name:
     organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
     return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])

@@ -81,7 +81,7 @@ class ControlPlane(Stoppable):
 
         `name` only labels its folder. If a flag is given twice, kube-apiserver uses the later one, so
         `extra_apiserver_args` may override ours. `extra_controllers` run beside those of `parts.CONTROLLERS`
-        (`resourcequota`, `endpoint`). `ports` (etcd, API server, controller manager) are tried first. `shape` asks for several
+        (`endpoint`, `deployment`). `ports` (etcd, API server, controller manager) are tried first. `shape` asks for several
         members of etcd and several API servers; a balancer is then before these, and is what all clients know.
         """
         programs = binaries or find_or_build()

@@ -77,6 +77,9 @@ class Stack:
             folder=folder,
             authority=self._authority,
             server=self._authority.server("server", [parts.LOOPBACK, parts.FIRST_SERVICE_ADDRESS]),
+            kubelet_client=self._authority.client(
+                "kubelet-client", "kube-apiserver-kubelet-client", ["system:masters"]
+            ),
             token_signer=self._authority.token_signer(),
             controller_manager_kubeconfig=pki / "kube-controller-manager.kubeconfig",
         )

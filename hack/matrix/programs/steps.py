@@ -6,7 +6,10 @@ SDKs print to stdout as they like, so these lines begin with a mark.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
+import logging
 import sys
 import time
 import traceback
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 MARK: Final = "#step "
 LIMIT_S: Final = 60.0  # what takes a second or two may take ten times as long on a busy machine
 RUN: Final = "hollow.tfjob.kubeflow.org/run"
-"""The annotation that tells the hollow node what the pods do; `hack.hollow_node` is not for these environments to import."""
+LOG: Final = "hollow.tfjob.kubeflow.org/log"
+"""The annotations that tell the hollow node what the pods do and print, which these environments can not import."""
+PRINTED: Final = "loading data"
+SCRIPT: Final = {RUN: "forever", LOG: PRINTED}
 DONE: Final = {"metadata": {"annotations": {RUN: "0s:0"}}}
 """The patch that lets a pod that would run for ever succeed: so its job runs for as long as the steps before it take."""
 
@@ -66,6 +72,22 @@ def until(holds: Callable[[], object], what: str) -> None:
     while not holds():
         expect(time.monotonic() < deadline, f"not within {LIMIT_S:.0f} s: {what}")
         time.sleep(0.3)
+
+
+def output_of(run: Callable[[], object]) -> str:
+    """Return what a call logs, prints and returns: SDKs hand out logs in all these ways."""
+    text = io.StringIO()
+    handler, root = logging.StreamHandler(text), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        with contextlib.redirect_stdout(text):
+            returned = run()
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+    return f"{text.getvalue()}{returned}"
 
 
 def fails(run: Callable[[], object]) -> str:

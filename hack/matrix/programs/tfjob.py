@@ -18,7 +18,7 @@ from kubernetes.client import (
     V1PodTemplateSpec,
 )
 
-from hack.matrix.programs.steps import DONE, LIMIT_S, RUN, expect, fails, step, until, where
+from hack.matrix.programs.steps import DONE, LIMIT_S, PRINTED, SCRIPT, expect, fails, output_of, step, until, where
 
 NAME: Final = "life"
 
@@ -28,9 +28,7 @@ def a_job(namespace: str) -> Any:
 
     def replica(replicas: int) -> Any:
         container = V1Container(name="tensorflow", image="busybox:1.36", command=["sh", "-c", "sleep 5"])
-        template = V1PodTemplateSpec(
-            metadata=V1ObjectMeta(annotations={RUN: "forever"}), spec=V1PodSpec(containers=[container])
-        )
+        template = V1PodTemplateSpec(metadata=V1ObjectMeta(annotations=SCRIPT), spec=V1PodSpec(containers=[container]))
         return V1ReplicaSpec(replicas=replicas, restart_policy="OnFailure", template=template)
 
     return V1TFJob(
@@ -62,7 +60,7 @@ class Life:
         step("get_pod_names", self._pod_names)
         step("get_pod_names by replica type", self._pod_names_by_type)
         step("get_pod_names by replica index", self._pod_names_by_index)
-        step("get_logs, without a kubelet", self._logs)
+        step("get_logs", self._logs)
         step("patch, to scale", self._scale)
         step("end of the workers", self._end_workers)
         step("wait for its end, by a watch", lambda: client.wait_for_job(NAME, namespace, int(LIMIT_S), watch=True))
@@ -105,9 +103,8 @@ class Life:
         expect(found == {f"{NAME}-worker-1"}, f"worker 1: {found}")
 
     def _logs(self) -> None:
-        # The pod is found by its labels; its log is with a kubelet, and the hollow node is none.
-        said = fails(lambda: self._client.get_logs(NAME, namespace=self._namespace))
-        expect("read_namespaced_pod_log" in said and "Not found Pods" not in said, said)
+        said = output_of(lambda: self._client.get_logs(NAME, namespace=self._namespace))
+        expect(f"{NAME}-worker-0" in said and PRINTED in said, said)
 
     def _scale(self) -> None:
         job = a_job(self._namespace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from kubeflow.training import (  # type: ignore[import-not-found]
@@ -19,7 +20,7 @@ from kubernetes.client import (
     V1PodTemplateSpec,
 )
 
-from hack.matrix.programs.steps import DONE, LIMIT_S, RUN, expect, fails, step, until, where
+from hack.matrix.programs.steps import DONE, LIMIT_S, PRINTED, SCRIPT, expect, fails, output_of, step, until, where
 
 NAME: Final = "life"
 KIND: Final = "TFJob"
@@ -90,9 +91,7 @@ def a_job() -> Any:
 
     def replica(replicas: int) -> Any:
         container = V1Container(name="tensorflow", image="busybox:1.36", command=["sh", "-c", "sleep 5"])
-        template = V1PodTemplateSpec(
-            metadata=V1ObjectMeta(annotations={RUN: "forever"}), spec=V1PodSpec(containers=[container])
-        )
+        template = V1PodTemplateSpec(metadata=V1ObjectMeta(annotations=SCRIPT), spec=V1PodSpec(containers=[container]))
         return KubeflowOrgV1ReplicaSpec(replicas=replicas, restart_policy="OnFailure", template=template)
 
     return KubeflowOrgV1TFJob(
@@ -121,11 +120,12 @@ class Life:
         step("wait for Running", lambda: sdk.wait(NAME, "Running"))
         step("is_job_created, is_job_running", self._is_running)
         step("get_job_pod_names", self._pod_names)
-        step("get_job_logs, without a kubelet", self._logs)
+        step("get_job_logs", self._logs)
         step("update, to scale", self._scale)
         step("end of the workers", self._end_workers)
         step("wait for Succeeded", lambda: sdk.wait(NAME, "Succeeded"))
         step("is_job_succeeded, get_job_conditions", self._is_succeeded)
+        step("get_job_logs, to follow", self._followed_logs)
         step("delete", self._delete)
         step("create from a function", self._from_function)
 
@@ -154,9 +154,13 @@ class Life:
         expect(found == {f"{NAME}-worker-1"}, f"worker 1: {found}")
 
     def _logs(self) -> None:
-        # The pod is found by its labels; its log is with a kubelet, and the hollow node is none.
-        said = fails(lambda: self._sdk.client.get_job_logs(NAME, namespace=self._sdk.namespace))
-        expect(f"Failed to read logs for pod {self._sdk.namespace}/{NAME}-worker-0" in said, said)
+        said = output_of(lambda: self._sdk.client.get_job_logs(NAME, namespace=self._sdk.namespace))
+        expect(f"{NAME}-worker-0" in said and PRINTED in said, said)
+
+    def _followed_logs(self) -> None:
+        follow = partial(self._sdk.client.get_job_logs, NAME, namespace=self._sdk.namespace, follow=True)
+        said = output_of(follow)
+        expect(f"{NAME}-worker-0" in said and PRINTED in said, said)
 
     def _scale(self) -> None:
         job = self._sdk.get(NAME)

@@ -18,15 +18,18 @@ from hack.hollow_node.objects import (
     ContainerSpec,
     ContainerStatus,
     HollowMeta,
+    HollowNodeObject,
+    HollowNodeStatus,
     HollowPod,
     HollowSpec,
     HollowStatus,
 )
 from hack.hollow_node.runner import PodRunner, status_changes
+from hack.hollow_node.scheduling import Scheduler
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.client.errors import NotFoundError, ServerError, Status
-from tfjob_operator.api.meta import OwnerReference
+from tfjob_operator.api.meta import ObjectMeta, OwnerReference
 
 if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
@@ -73,10 +76,14 @@ class Rig:
 
     client: FakeClient = field(default_factory=FakeClient)
     clock: FakeClock = field(default_factory=FakeClock)
+    pods: str = "10"
 
     def runner(self, kubernetes: Kubernetes = NEWEST) -> PodRunner:
         """A runner as after a start of the node."""
-        return PodRunner(cast("RestClient", self.client), "hollow-node", Timing(scale=1.0), self.clock, kubernetes)
+        scheduler = Scheduler(["hollow-node"], kubernetes)
+        room = HollowNodeStatus(allocatable={"pods": self.pods})
+        scheduler.observe_node(HollowNodeObject(metadata=ObjectMeta(name="hollow-node"), status=room))
+        return PodRunner(cast("RestClient", self.client), scheduler, Timing(scale=1.0), self.clock, kubernetes)
 
 
 def make_pod(run: str = "1s:0", *, uid: str = "u1", node: str = "hollow-node", owner: str = "job") -> HollowPod:
@@ -109,9 +116,46 @@ async def test_pods_of_other_nodes_and_other_schedulers_are_left_alone() -> None
     rig = Rig()
     strange = make_pod(node="")
     strange = replace(strange, spec=replace(strange.spec, scheduler_name="volcano"))
-    for pod in (make_pod(node="other"), strange):
+    gated = make_pod(node="")
+    gated = replace(gated, spec=replace(gated.spec, scheduling_gates=({"name": "kueue.x-k8s.io/admission"},)))
+    for pod in (make_pod(node="other"), strange, gated):
         assert await rig.runner().sync(pod) is None
     assert rig.client.take() == []
+
+
+async def test_a_pod_without_room_is_reported_once_and_tried_again() -> None:
+    """By the condition and the event of kube-scheduler; again only if the message changes."""
+    rig = Rig(pods="0")
+    runner, waiting = rig.runner(), make_pod(node="")
+    assert await runner.sync(waiting) is None
+    (patched, condition), (created, event) = rig.client.take()
+    message = (
+        "0/1 nodes are available: 1 Too many pods. no new claims to deallocate, preemption: 0/1 nodes are available:"
+        " 1 Preemption is not helpful for scheduling."
+    )
+    assert (patched, created) == ("patch p status", "create events")
+    status = cast("dict[str, list[dict[str, object]]]", condition["status"])
+    told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    assert told.items() <= status["conditions"][0].items()
+    assert {"reason": "FailedScheduling", "message": message, "type": "Warning"}.items() <= event.items()
+    assert runner.unscheduled == {"ns/p"}
+    seen = replace(waiting, status=msgspec.convert(status, HollowStatus))
+    await runner.sync(seen)
+    assert rig.client.take() == []
+    runner.forget("ns/p")
+    assert not runner.unscheduled
+
+
+async def test_a_binding_that_failed_leaves_no_pod_on_the_node() -> None:
+    """Otherwise the node would seem full for ever."""
+    rig = Rig(pods="1")
+    runner = rig.runner()
+    rig.client.failure = ServerError(Status(code=500))
+    with pytest.raises(ServerError):
+        await runner.sync(make_pod(node=""))
+    rig.client.failure = None
+    await runner.sync(make_pod(node=""))
+    assert [what for what, _ in rig.client.take()] == ["create bindings"]
 
 
 async def test_a_pod_costs_one_report_to_run_and_one_to_end() -> None:

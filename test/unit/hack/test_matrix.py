@@ -324,5 +324,5 @@ def test_an_environment_that_another_process_made_meanwhile_is_used(tmp_path: Pa
 
 
 def test_the_programs_tell_the_hollow_node_in_its_own_words() -> None:
-    """They have a copy of the annotation's name, since their environments have only what an SDK needs."""
-    assert steps.RUN == script.RUN
+    """They have a copy of the annotations' names, since their environments have only what an SDK needs."""
+    assert (steps.RUN, steps.LOG) == (script.RUN, script.LOG)

@@ -37,6 +37,7 @@ def files(tmp_path: Path, authority: Authority) -> parts.Files:
         folder=tmp_path,
         authority=authority,
         server=authority.server("server", ["127.0.0.1"]),
+        kubelet_client=authority.client("kubelet-client", "kubelet-client"),
         token_signer=authority.token_signer(),
         controller_manager_kubeconfig=tmp_path / "kubeconfig",
     )

@@ -1,0 +1,234 @@
+"""Which node a pod is bound to, and what kube-scheduler says of one that fits nowhere. Pure.
+
+The filters of kube-scheduler that depend on a pod and a node alone: cordoned nodes, taints, nodeSelector and required node
+affinity, requests. Of the nodes that are left the one with the fewest pods is taken. Nothing is ever preempted.
+`test/unit/hack/test_hollow_node_scheduling.py` compares the messages with those of real schedulers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from hack.hollow_node.objects import TERMINAL, HollowNodeObject, HollowPod, HollowSpec, Taint
+from hack.kubernetes_versions import (
+    CLAIMS_ARE_DEALLOCATED,
+    PREEMPTION_IS_EXPLAINED,
+    SELECTORS_ARE_NAMED,
+    TAINTS_ARE_CALLED_UNTOLERATED,
+    TAINTS_ARE_NOT_NAMED,
+)
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.resources import parse_quantity, pod_requests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from hack.hollow_node.objects import NodeTerm, Requirement, Toleration
+    from hack.kubernetes_versions import Kubernetes
+
+_CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
+_NO_HELP: Final = "Preemption is not helpful for scheduling"
+_NO_VICTIMS: Final = "No preemption victims found for incoming pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """No node takes the pod; the message is kube-scheduler's."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why one node does not take a pod, and whether it would if others left it."""
+
+    reasons: Sequence[str]
+    preemption_helps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node, what it has, and what its pods request."""
+
+    seen: HollowNodeObject
+    room: Mapping[str, Decimal]
+    used: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The node on which a pod counts, and with what."""
+
+    node: str
+    requests: Mapping[str, Decimal]
+
+
+class Scheduler:
+    """The nodes of this process and the pods on them. One task at a time.
+
+    Invariant: a pod counts on one node at most: from its binding, or from when it is seen there, until it has ended or is gone.
+    """
+
+    def __init__(self, names: Iterable[str], kubernetes: Kubernetes) -> None:
+        """Take the names of our nodes; `observe_node` tells what they are like."""
+        self.names = frozenset(names)
+        self._kubernetes = kubernetes
+        self._nodes: dict[str, _Node] = {}
+        self._places: dict[str, _Place] = {}
+        self._used: dict[str, Counter[str]] = {name: Counter() for name in self.names}
+
+    def observe_node(self, node: HollowNodeObject) -> bool:
+        """Remember a node as it is now; return False, and ignore it, if it is not ours."""
+        name = node.metadata.name
+        if name in self.names:
+            found = ((key, parse_quantity(value)) for key, value in (node.status.allocatable or {}).items())
+            room = {key: number for key, number in found if number is not None}
+            self._nodes[name] = _Node(node, room, self._used[name])
+        return name in self.names
+
+    def forget_node(self, name: str) -> None:
+        """Bind no more pods to a node."""
+        self._nodes.pop(name, None)
+
+    def observe(self, pod: HollowPod) -> bool:
+        """Count a pod on the node on which it is; return True if it has just left room."""
+        key, name = meta_key(pod.metadata), pod.spec.node_name
+        if name not in self.names:
+            return False
+        if pod.status.phase in TERMINAL:
+            return self.forget(key)
+        if key not in self._places:
+            self._count(key, name, requests_of(pod.spec))
+        return False
+
+    def forget(self, key: str) -> bool:
+        """Count a pod no longer; return True if it was."""
+        place = self._places.pop(key, None)
+        if place is not None:
+            self._used[place.node].subtract(place.requests)
+        return place is not None
+
+    def place(self, pod: HollowPod) -> str | Unschedulable:
+        """Choose a node for a pod and count the pod there."""
+        requests = requests_of(pod.spec)
+        refusals: list[_Refusal] = []
+        best: _Node | None = None
+        for node in self._nodes.values():
+            refusal = self._refusal(pod.spec, requests, node)
+            if refusal is not None:
+                refusals.append(refusal)
+            elif best is None or node.used["pods"] < best.used["pods"]:
+                best = node
+        if best is None:
+            return Unschedulable(self._message(refusals))
+        name = best.seen.metadata.name
+        self._count(meta_key(pod.metadata), name, requests)
+        return name
+
+    def _count(self, key: str, name: str, requests: Mapping[str, Decimal]) -> None:
+        self.forget(key)
+        self._places[key] = _Place(name, requests)
+        self._used[name].update(requests)
+
+    def _refusal(self, spec: HollowSpec, requests: Mapping[str, Decimal], node: _Node) -> _Refusal | None:
+        """Return what the first filter says that does not let the pod pass."""
+        seen = node.seen
+        if seen.spec.unschedulable and not _tolerated(_CORDONED, spec.tolerations):
+            return _Refusal(["node(s) were unschedulable"])
+        return self._tainted(spec, seen) or self._unselected(spec, seen) or _overfull(requests, node)
+
+    def _tainted(self, spec: HollowSpec, node: HollowNodeObject) -> _Refusal | None:
+        for taint in node.spec.taints:
+            if taint.effect in _REPELS and not _tolerated(taint, spec.tolerations):
+                if self._kubernetes.has(TAINTS_ARE_NOT_NAMED):
+                    return _Refusal(["node(s) had untolerated taint(s)"])
+                named = f"taint {{{taint.key}: {taint.value}}}"
+                if self._kubernetes.has(TAINTS_ARE_CALLED_UNTOLERATED):
+                    return _Refusal([f"node(s) had untolerated {named}"])
+                return _Refusal([f"node(s) had {named}, that the pod didn't tolerate"])
+        return None
+
+    def _unselected(self, spec: HollowSpec, node: HollowNodeObject) -> _Refusal | None:
+        labels = node.metadata.label_map()
+        selected = all(labels.get(key) == value for key, value in (spec.node_selector or {}).items())
+        required = spec.affinity.node_affinity.required
+        if selected and (required is None or any(_meets(node, term) for term in required.node_selector_terms)):
+            return None
+        selector = "/selector" if self._kubernetes.has(SELECTORS_ARE_NAMED) else ""
+        return _Refusal([f"node(s) didn't match Pod's node affinity{selector}"])
+
+    def _message(self, refusals: Sequence[_Refusal]) -> str:
+        if not refusals:
+            return "no nodes available to schedule pods"
+        number = len(refusals)
+        message = f"0/{number} nodes are available: {_counted(r for refusal in refusals for r in refusal.reasons)}."
+        if not self._kubernetes.has(PREEMPTION_IS_EXPLAINED):
+            return message
+        help_ = _counted(_NO_VICTIMS if refusal.preemption_helps else _NO_HELP for refusal in refusals)
+        claims = "no new claims to deallocate, " if self._kubernetes.has(CLAIMS_ARE_DEALLOCATED) else ""
+        return f"{message} {claims}preemption: 0/{number} nodes are available: {help_}."
+
+
+def requests_of(spec: HollowSpec) -> Mapping[str, Decimal]:
+    """Return what a pod requests, its place among a node's pods included."""
+    containers = (*spec.containers, *(spec.init_containers or ()))
+    if spec.overhead is None and all(container.resources is None for container in containers):
+        return {"pods": Decimal(1)}
+    return {"pods": Decimal(1), **pod_requests({"spec": msgspec.to_builtins(spec)})}
+
+
+def _counted(reasons: Iterable[str]) -> str:
+    return ", ".join(sorted(f"{number} {reason}" for reason, number in Counter(reasons).items()))
+
+
+def _overfull(requests: Mapping[str, Decimal], node: _Node) -> _Refusal | None:
+    """Say which resources are short. A pod that would not even fit an empty node is not helped by preemption."""
+    reasons, helps = [], True
+    for resource, asked in requests.items():
+        room = node.room.get(resource, Decimal(0))
+        if asked and asked > room - node.used[resource]:
+            reasons.append("Too many pods" if resource == "pods" else f"Insufficient {resource}")
+            helps = helps and asked <= room
+    return _Refusal(reasons, helps) if reasons else None
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(
+        toleration.effect in ("", taint.effect)
+        and toleration.key in ("", taint.key)
+        and (toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value))
+        for toleration in tolerations
+    )
+
+
+def _meets(node: HollowNodeObject, term: NodeTerm) -> bool:
+    """Whether a node meets a term; an empty one is met by none."""
+    fields, labels = {"metadata.name": node.metadata.name}, node.metadata.label_map()
+    return bool(term.match_expressions or term.match_fields) and (
+        all(_holds(labels, each) for each in term.match_expressions)
+        and all(_holds(fields, each) for each in term.match_fields)
+    )
+
+
+def _holds(labels: Mapping[str, str], requirement: Requirement) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    try:
+        number, bound = int(value or ""), int(requirement.values[0])
+    except ValueError:
+        return False
+    return number > bound if requirement.operator == "Gt" else number < bound

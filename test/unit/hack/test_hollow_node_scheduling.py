@@ -1,0 +1,156 @@
+"""The hollow node as scheduler: the node of a pod, and the words for one that fits nowhere, beside those of kube-scheduler."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from fakes.unschedulable import ALL, ANYWHERE, CASES, Case, affinity, asks, recorded
+from hack.hollow_node.objects import HollowNodeObject, HollowPod
+from hack.hollow_node.registration import ROOM, NodeSpec, parse_nodes
+from hack.hollow_node.scheduling import Scheduler, Unschedulable
+from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+
+REPORTED: Final = {
+    "an affinity": "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. no new claims to"
+    " deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+    "cpu that others use": "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1"
+    " nodes are available: 1 No preemption victims found for incoming pod.",
+    "a taint, and too little cpu": "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. no new"
+    " claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
+    "a taint, a label": "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 node(s) didn't match Pod's node"
+    " affinity/selector. no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful"
+    " for scheduling.",
+    "gpus, one node full": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. no new claims to deallocate, preemption:"
+    " 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for"
+    " scheduling.",
+}
+"""What schedulers since 1.34 said: the first one is recorded (1.36.3), the others were published by their users."""
+_TWO: Final = "{name: small, count: 2, allocatable: {cpu: 4}}"
+_REPORTED_CASES: Final = CASES | {
+    "a taint, and too little cpu": Case(
+        f"[{_TWO}, {{name: a, taints: [{{key: b, effect: NoSchedule}}]}}]", asks(cpu="5")
+    ),
+    "a taint, a label": Case(
+        f"[{_TWO}, {{name: a, taints: [{{key: b, effect: NoSchedule}}]}}]", {**asks(), "nodeSelector": {"a": "b"}}
+    ),
+    "gpus, one node full": Case(
+        f"[{_TWO}, {{name: gpu, allocatable: {{nvidia.com/gpu: 2}}}}]",
+        asks(nvidia_gpu="1"),
+        running={"gpu": asks(nvidia_gpu="2")},
+    ),
+}
+
+
+def node(spec: NodeSpec, *, cordoned: bool = False) -> HollowNodeObject:
+    """A Node as the API server has it."""
+    taints = msgspec.to_builtins(spec.taints)
+    content = {
+        "kind": "Node",
+        "metadata": {"name": spec.name, "labels": spec.all_labels},
+        "spec": {"taints": taints, "unschedulable": cordoned},
+        "status": {"allocatable": {**ROOM, **spec.allocatable}},
+    }
+    return msgspec.convert(content, HollowNodeObject)
+
+
+def pod(spec: dict[str, Any], name: str = "p", phase: str = "Pending") -> HollowPod:
+    """A pod as the API server has it."""
+    content = {"kind": "Pod", "metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": {"phase": phase}}
+    return msgspec.convert(content, HollowPod)
+
+
+def scheduler(case: Case, kubernetes: Kubernetes = NEWEST) -> Scheduler:
+    """A scheduler that knows the nodes of a case and what runs on them."""
+    nodes = parse_nodes(case.nodes) if case.nodes != "[]" else ()
+    made = Scheduler((spec.name for spec in nodes), kubernetes)
+    for spec in nodes:
+        made.observe_node(node(spec, cordoned=spec.name in case.cordoned))
+    for place, running in case.running.items():
+        made.observe(pod({**running, "nodeName": place}, f"on-{place}"))
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_pod_that_fits_nowhere_gets_the_words_of_the_recorded_scheduler(name: str) -> None:
+    """Each reason alone, and several on one node and on different nodes."""
+    case = CASES[name]
+    assert scheduler(case, OLDEST).place(pod(case.pod)) == Unschedulable(recorded("1.20.2")[name])
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_the_newest_scheduler_also_explains_preemption(name: str) -> None:
+    """It names neither taints nor their values."""
+    case = _REPORTED_CASES[name]
+    assert scheduler(case).place(pod(case.pod)) == Unschedulable(REPORTED[name])
+
+
+def test_between_the_two_taints_are_named_in_short() -> None:
+    """1.24 to 1.33."""
+    case = CASES["gpus on two pools"]
+    assert scheduler(case, Kubernetes(30)).place(pod(case.pod)) == Unschedulable(
+        "0/4 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {spot: }, 2 node(s) had"
+        " untolerated taint {gpu: true}. preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "places"),
+    [
+        (asks(), {"small"}),
+        ({**asks(nvidia_gpu="2"), "tolerations": [{"key": "gpu", "value": "true"}]}, {"gpu-0", "gpu-1"}),
+        ({**asks(), **ANYWHERE, "nodeSelector": {"pool": "spot"}}, {"spot"}),
+        ({**affinity("Exists"), **ANYWHERE}, {"gpu-0", "gpu-1", "spot"}),
+        (affinity("DoesNotExist"), {"small"}),
+        ({**affinity("Lt", "4", key="generation"), **ANYWHERE}, {"spot"}),
+        ({**affinity("NotIn", "gpu"), "tolerations": [{"key": "gpu", "operator": "Exists"}]}, {"small"}),
+    ],
+)
+def test_a_pod_gets_a_node_that_it_tolerates_and_selects(spec: dict[str, Any], places: set[str]) -> None:
+    """Of those, one with the fewest pods."""
+    assert scheduler(Case(ALL, {})).place(pod(spec)) in places
+
+
+def test_pods_are_spread_and_give_their_room_back_when_they_end() -> None:
+    """A pod counts from its binding on, before the cache shows it there; and at most once."""
+    made, spec = scheduler(Case("[{name: a, count: 2, allocatable: {cpu: 2}}]", {})), asks(cpu="2")
+    first, second = made.place(pod(spec, "first")), made.place(pod(spec, "second"))
+    assert {first, second} == {"a-0", "a-1"}
+    assert not made.observe(pod({**spec, "nodeName": first}, "first", "Running"))
+    assert isinstance(made.place(pod(spec, "third")), Unschedulable)
+    assert made.observe(pod({**spec, "nodeName": first}, "first", "Succeeded"))
+    assert not made.observe(pod({**spec, "nodeName": first}, "first", "Succeeded"))
+    assert made.place(pod(spec, "third")) == first
+    assert made.forget("ns/second")
+    assert made.place(pod(spec, "fourth")) == second
+
+
+def test_a_node_that_is_gone_takes_no_pods() -> None:
+    """And one that comes again does, with those that still count there."""
+    made, spec = scheduler(Case("[{name: a, allocatable: {cpu: 2}}]", {})), asks(cpu="2")
+    assert made.place(pod(spec, "first")) == "a"
+    made.forget_node("a")
+    assert made.place(pod(spec, "second")) == Unschedulable("no nodes available to schedule pods")
+    made.observe_node(node(NodeSpec("a", allocatable={"cpu": "3"})))
+    assert isinstance(made.place(pod(spec, "second")), Unschedulable)
+    assert made.place(pod(asks(cpu="1"), "second")) == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("[", "expected"),
+        ("[]", "no node"),
+        ("[{count: 2}]", "name"),
+        ("[{name: a, colour: red}]", "colour"),
+        ("[{name: a}, {name: a}]", "two nodes have the name a"),
+        ("[{name: a, allocatable: {cpu: much}}]", "node a: no quantity: cpu"),
+        ("[{name: a, taints: [{key: b}]}]", "effect"),
+    ],
+)
+def test_a_wrong_file_of_nodes_is_refused(text: str, wrong: str) -> None:
+    """With the reason."""
+    with pytest.raises(ValueError, match=wrong):
+        parse_nodes(text)
