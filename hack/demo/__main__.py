@@ -47,6 +47,7 @@ EXPECTED: Final = {
     "04-smoke-gpu.yaml": ConditionType.SUCCEEDED,
     "05-master-ps-worker.yaml": ConditionType.SUCCEEDED,
     "06-invalid.yaml": ConditionType.FAILED,
+    "13-keras.yaml": ConditionType.SUCCEEDED,
     "migration/v1alpha2.yaml": ConditionType.SUCCEEDED,
     "migration/v1beta1-gpu.yaml": ConditionType.SUCCEEDED,
     "migration/v1beta1-master.yaml": ConditionType.SUCCEEDED,

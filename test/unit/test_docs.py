@@ -102,3 +102,13 @@ def test_no_event_has_a_reason_that_was_renamed() -> None:
     assert old
     assert not old & reasons
     assert new <= reasons
+
+
+def test_the_readme_shows_a_session_of_the_plugin_that_needs_nothing_from_elsewhere() -> None:
+    """`make picture` draws it; code forges refuse pictures that load fonts or styles."""
+    picture = (ROOT / "docs" / "images" / "terminal.svg").read_text()
+    assert "docs/images/terminal.svg" in (ROOT / "README.md").read_text().partition("make demo")[0]
+    words = re.sub(r"<[^>]*>|&#160;", " ", picture)
+    assert "$ kubectl tfjob list" in words
+    assert "$ kubectl tfjob explain " in words
+    assert set(re.findall(r"https?://[^\"')\s]*", picture)) <= {"http://www.w3.org/2000/svg", "https://www.textualize.io"}
