@@ -111,4 +111,7 @@ def test_the_readme_shows_a_session_of_the_plugin_that_needs_nothing_from_elsewh
     words = re.sub(r"<[^>]*>|&#160;", " ", picture)
     assert "$ kubectl tfjob list" in words
     assert "$ kubectl tfjob explain " in words
-    assert set(re.findall(r"https?://[^\"')\s]*", picture)) <= {"http://www.w3.org/2000/svg", "https://www.textualize.io"}
+    assert set(re.findall(r"https?://[^\"')\s]*", picture)) <= {
+        "http://www.w3.org/2000/svg",
+        "https://www.textualize.io",
+    }
