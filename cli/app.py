@@ -1,4 +1,4 @@
-"""`kubectl tfjob`: the verbs. Each is imported when it is used, so that all of them start fast."""
+"""`kubectl tfjob`: the commands. Each is imported when it is used, so that all of them start fast."""
 
 from __future__ import annotations
 
@@ -8,51 +8,53 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from tfjob_operator.cli.options import global_options
+
 NAME: Final = "kubectl tfjob"
 """How people call it: kubectl finds `kubectl-tfjob` in the PATH."""
-VERBS: Final = {
-    "submit": "Make a job of flags, and start it.",
-    "list": "Show jobs, as kubectl get does.",
-    "status": "Show how a job and each of its replicas stand.",
-    "watch": "Show a job and its replicas as they change, until it has ended.",
-    "timeline": "Draw what each replica of a job did when.",
-    "explain": "Say why a job does not run, ends as it does, or waits.",
-    "logs": "Print what the replicas of a job write, of all or of some.",
-    "wait": "Wait until jobs have ended; the exit code says how.",
-    "suspend": "Stop the pods of jobs, which keep their place.",
-    "resume": "Let suspended jobs go on.",
-    "scale": "Change how many replicas of a type a job has.",
-    "restart": "Make the pods of a job anew, all or some.",
-    "prune": "Delete jobs that have ended.",
-    "exec": "Run a command in a replica, or a shell.",
-    "top": "Show what replicas use of CPU and memory.",
-    "tensorboard": "Open the TensorBoard of a job.",
-    "dashboard": "Serve a live page of jobs on this machine.",
-    "validate": "Check manifests without a cluster, in the words of the operator.",
-    "convert": "Turn jobs of the alpha APIs into kubeflow.org/v1.",
-    "completion": "Make a shell complete verbs, options and names of jobs.",
-    "version": "Show the versions of this plugin, the cluster and the operator.",
+COMMANDS: Final = {
+    "submit": "Create a TFJob from flags.",
+    "list": "List TFJobs, and why each one that is not running is not.",
+    "status": "Show the state of a TFJob and of each replica.",
+    "watch": "Show a TFJob and its replicas live, until it finishes.",
+    "timeline": "Show the history of a TFJob and its replicas.",
+    "explain": "Explain why a TFJob does not run, failed, or is waiting.",
+    "logs": "Print the logs of the replicas of a TFJob.",
+    "wait": "Wait until a TFJob finishes; the exit code tells how.",
+    "suspend": "Suspend TFJobs: delete their pods.",
+    "resume": "Resume suspended TFJobs.",
+    "scale": "Change the number of replicas of a TFJob.",
+    "restart": "Recreate the pods of a TFJob, all or some.",
+    "prune": "Delete finished TFJobs.",
+    "exec": "Run a command, or a shell, in a replica.",
+    "top": "Show the CPU and memory usage of the replicas of a TFJob.",
+    "tensorboard": "Open the TensorBoard of a TFJob.",
+    "dashboard": "Serve a live page of TFJobs on this machine.",
+    "validate": "Validate manifests as the operator does, without a cluster.",
+    "convert": "Convert TFJobs of older API versions to kubeflow.org/v1.",
+    "completion": "Set up shell completion of commands, options and job names.",
+    "version": "Print the versions of plugin, cluster and operator.",
 }
-"""Each verb in the order of the help, and what it does. A verb is the function `command` of its module, such as `list_`."""
+"""The commands in the order of the help, with summaries. Each is the function `command` of its module, such as `list_`."""
 
 
 ALIASES: Final = {"get": "list", "describe": "status"}
-"""Verbs of kubectl that mean one of ours."""
+"""Commands of kubectl that mean one of ours."""
 OF_KUBECTL: Final = frozenset({"annotate", "apply", "create", "delete", "diff", "edit", "label", "patch", "replace"})
-"""Verbs that kubectl has for objects of every kind."""
+"""Commands that kubectl has for objects of every kind."""
 
 
-class Verbs(click.Group):
-    """The verbs. The help is made from the table above, without importing any."""
+class Commands(click.Group):
+    """The commands. The help is made from the table above, without importing any."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return their names."""
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a verb; return None if there is none of this name."""
+        """Import a command; return None if there is none of this name."""
         cmd_name = ALIASES.get(cmd_name, cmd_name)
-        if cmd_name not in VERBS:
+        if cmd_name not in COMMANDS:
             return None
         module = import_module(f"tfjob_operator.cli.commands.{cmd_name}_")
         if not gc.isenabled():
@@ -65,10 +67,10 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that was asked for, or suggest one."""
-        if args and args[0] not in {*VERBS, *ALIASES} and not args[0].startswith("-"):
+        if args and args[0] not in {*COMMANDS, *ALIASES} and not args[0].startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(args[0], VERBS, n=1)
+            near = get_close_matches(args[0], COMMANDS, n=1)
             meant = f" Did you mean {near[0]}?" if near else ""
             if args[0] in OF_KUBECTL:
                 files = args[0] in {"apply", "create", "diff", "replace"}
@@ -76,19 +78,37 @@ class Verbs(click.Group):
             ctx.fail(f"unknown command {args[0]!r}.{meant}")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs, without importing them."""
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, without importing them, then the global options."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+        click.Command.format_options(self, ctx, formatter)
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, given: bool) -> None:  # noqa: FBT001 - as click calls it
+    if given:
+        from importlib.metadata import version
+
+        click.echo(f"kubectl-tfjob {version('tfjob-operator')}")
+        ctx.exit()
 
 
 @click.command(
-    cls=Verbs,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=f"`{NAME} VERB --help` tells more about one.",
+    epilog=f"Use `{NAME} COMMAND --help` for more about a command. Options may stand before or after it.",
 )
-def app() -> None:
-    """Run and watch TFJobs: what kubectl does not say about them."""
+@click.option(
+    "--version",
+    is_flag=True,
+    callback=_print_version,
+    is_eager=True,
+    expose_value=False,
+    help="Print the version and exit.",
+)
+@global_options
+def app(**_: Any) -> None:
+    """Create, inspect and debug TFJobs."""
 
 
 def main(args: list[str] | None = None) -> NoReturn:

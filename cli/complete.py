@@ -7,12 +7,12 @@ description; then `:` and the directive, a number: 4 tells the shell to offer no
 from __future__ import annotations
 
 import sys
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tfjob_operator.cli.app import VERBS, app
+from tfjob_operator.cli.app import ALIASES, COMMANDS, app
+from tfjob_operator.cli.options import GLOBAL_OPTIONS, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +24,7 @@ FILES: Final = 0
 _OF_JOBS: Final = {
     "exec",
     "explain",
+    "list",
     "logs",
     "restart",
     "resume",
@@ -39,26 +40,38 @@ _OF_JOBS: Final = {
 _OF_V1: Final = {"resume", "scale", "suspend"}
 """Of those the ones that are not for jobs of tensorflow.org."""
 _OF_FILES: Final = {"validate", "convert"}
-_TARGET: Final = {"-n": "namespace", "--namespace": "namespace", "--context": "context", "--kubeconfig": "kubeconfig"}
+_VALUED: Final = frozenset(
+    name for names, settings in GLOBAL_OPTIONS for name in names if name.startswith("-") and not settings.get("is_flag")
+)
+"""Global options that take a value."""
 
 
 def complete(words: Sequence[str]) -> tuple[list[str], int]:
     """Return the suggestions for the last of `words`, which may be empty, and the directive."""
     *before, word = words or [""]
-    if not before:
-        return [f"{name}\t{text}" for name, text in VERBS.items() if name.startswith(word)], NO_FILES
-    verb = before[0]
+    verb = _command(before)
+    if before and before[-1] in _VALUED:
+        return [], NO_FILES
     if word.startswith("-"):
         return list(_options(verb, word)), NO_FILES
+    if verb is None:
+        return [f"{name}\t{text}" for name, text in COMMANDS.items() if name.startswith(word)], NO_FILES
     if verb in _OF_FILES:
         return [], FILES
-    if verb in _OF_JOBS and before[-1] not in _TARGET:
+    if verb in _OF_JOBS:
         return [name for name in _jobs(before, older=verb not in _OF_V1) if name.startswith(word)], NO_FILES
     return [], NO_FILES
 
 
-def _options(verb: str, word: str) -> Iterator[str]:
-    command = app.get_command(click.Context(app), verb)
+def _command(before: Sequence[str]) -> str | None:
+    """Return the command of a line, None before there is one: global options may stand before it."""
+    values = {place + 1 for place, word in enumerate(before) if word in _VALUED}
+    words = (word for place, word in enumerate(before) if place not in values and not word.startswith("-"))
+    return next((ALIASES.get(word, word) for word in words), None)
+
+
+def _options(verb: str | None, word: str) -> Iterator[str]:
+    command = app if verb is None else app.get_command(click.Context(app), verb)
     for each in command.params if command is not None else ():
         if isinstance(each, click.Option):
             yield from (f"{name}\t{each.help or ''}" for name in each.opts if name.startswith(word))
@@ -71,16 +84,21 @@ def _jobs(before: Sequence[str], *, older: bool) -> list[str]:
     """
     from tfjob_operator.cli import jobs
     from tfjob_operator.cli.errors import CliError
-    from tfjob_operator.cli.options import Target
 
-    given = {_TARGET[each]: value for each, value in pairwise(before) if each in _TARGET}
     try:
-        with Target(**given).session() as session:
+        with _target(before).session() as session:
             names = _names(session, jobs.GROUP)
             first = _names(session, jobs.FIRST_GROUP) if older else []
     except CliError:
         return []
     return [*names, *(f"{jobs.FIRST_NAME}/{name}" if name in names else name for name in first)]
+
+
+def _target(before: Sequence[str]) -> Target:
+    """Return the cluster and user that the line selects so far. Options that are not complete yet are left out."""
+    command = click.Command("complete", params=[click.Option(names, **settings) for names, settings in GLOBAL_OPTIONS])
+    settings: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True, "resilient_parsing": True}
+    return Target(**command.make_context("complete", list(before), **settings).params)
 
 
 def _names(session: Session, group: str) -> list[str]:

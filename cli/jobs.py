@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.session import JSON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -103,18 +102,20 @@ def full_name(job: Mapping[str, Any]) -> str:
 
 
 def pages(
-    session: Session, namespace: str | None, *, selector: str = "", accept: str = JSON, group: str = GROUP
+    session: Session, namespace: str | None, *, selector: str = "", fields: str = "", group: str = GROUP
 ) -> Iterator[dict[str, Any]]:
     """Yield a list of the jobs of a namespace, or with None of all, page by page. Raises as `get` does."""
+    try:
+        yield from chunks(session, path(namespace, group=group), labelSelector=selector, fieldSelector=fields)
+    except ApiError as error:
+        raise without_crd(error) from error
+
+
+def chunks(session: Session, where: str, **query: str) -> Iterator[dict[str, Any]]:
+    """Yield a list of any objects in pages of `_CHUNK`."""
     following = ""
     while True:
-        more = {"continue": following}
-        try:
-            page = session.get(
-                path(namespace, group=group), accept=accept, labelSelector=selector, limit=_CHUNK, **more
-            )
-        except ApiError as error:
-            raise without_crd(error) from error
+        page = session.get(where, limit=_CHUNK, **query, **{"continue": following})
         yield page
         following = page["metadata"].get("continue", "")
         if not following:
@@ -122,12 +123,11 @@ def pages(
 
 
 def first_pages(
-    session: Session, namespace: str | None, *, selector: str = "", accept: str = JSON
+    session: Session, namespace: str | None, *, selector: str = "", fields: str = ""
 ) -> Iterator[dict[str, Any]]:
     """Yield a list of TfJobs of tensorflow.org as `pages` does; nothing where there are none, or they may not be read."""
-    listed = pages(session, namespace, selector=selector, accept=accept, group=FIRST_GROUP)
     try:
-        yield from listed
+        yield from pages(session, namespace, selector=selector, fields=fields, group=FIRST_GROUP)
     except ApiError as error:
         if not (error.is_not_found or error.is_denied):
             raise

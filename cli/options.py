@@ -1,51 +1,39 @@
-"""Options that the verbs share, spelled as kubectl spells them, and what they lead to."""
+"""The global options, spelled as kubectl spells them, and what they lead to."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from tfjob_operator.cli.durations import seconds_of
+from tfjob_operator.cli.overrides import Overrides
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tfjob_operator.cli.kubeconfig import Access
     from tfjob_operator.cli.session import Session
 
 F = TypeVar("F", bound="Callable[..., Any]")
-_KEYS: Final = ("kubeconfig", "context", "namespace")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Which cluster and namespace, as the options say; None where they say nothing."""
+class Target(Overrides):
+    """Which cluster, user and namespace."""
 
-    kubeconfig: str | None = None
-    context: str | None = None
-    namespace: str | None = None
+    def access(self) -> Access:
+        """Return how to reach the cluster. Raises CliError."""
+        from tfjob_operator.cli.kubeconfig import read_access
+
+        return read_access(self.kubeconfig, self.context, self.namespace, self)
 
     def session(self) -> Session:
         """Open a session there. Raises CliError."""
-        from tfjob_operator.cli.kubeconfig import read_access
         from tfjob_operator.cli.session import Session
 
-        return Session(read_access(self.kubeconfig, self.context, self.namespace))
-
-
-def target_options(command: F) -> F:
-    """Give a command --kubeconfig, --context and --namespace, which it takes as one argument, `target`."""
-    from functools import wraps
-
-    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig file to use.")
-    @click.option("--context", metavar="NAME", help="The context of the kubeconfig to use.")
-    @click.option("-n", "--namespace", metavar="NAME", help="The namespace; the context's if it is left out.")
-    @wraps(command)
-    def with_target(**given: Any) -> Any:
-        return command(target=Target(**{key: given.pop(key) for key in _KEYS}), **given)
-
-    return with_target  # type: ignore[return-value]
+        return Session(self.access())
 
 
 def seconds(_ctx: click.Context, _option: click.Parameter, given: str | None) -> float | None:
@@ -54,3 +42,69 @@ def seconds(_ctx: click.Context, _option: click.Parameter, given: str | None) ->
     if given is not None and length is None:
         raise click.BadParameter(f"{given!r} is not a duration such as 90s, 5m or 1h30m")
     return length
+
+
+def _timeout(ctx: click.Context, option: click.Parameter, given: str | None) -> float | None:
+    return seconds(ctx, option, f"{given}s" if given and given.isdecimal() else given)
+
+
+GLOBAL_OPTIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
+    (("-n", "--namespace"), {"metavar": "NAME", "help": "The namespace; by default that of the context."}),
+    (("--context",), {"metavar": "NAME", "help": "The context of the kubeconfig file."}),
+    (("--kubeconfig",), {"metavar": "FILE", "help": "The kubeconfig file."}),
+    (("--cluster",), {"metavar": "NAME", "help": "The cluster of the kubeconfig file, instead of the context's."}),
+    (("--user",), {"metavar": "NAME", "help": "The user of the kubeconfig file, instead of the context's."}),
+    (("-s", "--server"), {"metavar": "URL", "help": "The address of the API server."}),
+    (("--token",), {"help": "The bearer token for the API server."}),
+    (("--as", "as_"), {"metavar": "USER", "help": "The user to impersonate."}),
+    (("--as-group",), {"metavar": "GROUP", "multiple": True, "help": "A group to impersonate."}),
+    (("--as-uid",), {"metavar": "UID", "help": "The UID to impersonate."}),
+    (("--certificate-authority",), {"metavar": "FILE", "help": "The certificate of the API server's authority."}),
+    (("--insecure-skip-tls-verify",), {"is_flag": True, "help": "Do not verify the API server's certificate."}),
+    (
+        ("--request-timeout",),
+        {"metavar": "TIME", "callback": _timeout, "help": "Time limit of a single request, such as 5s; 0 for none."},
+    ),
+)
+"""The names and the settings of each, as click takes them."""
+_SHOWN: Final = 3
+"""How many of them the help of a command shows; `kubectl tfjob --help` shows all."""
+
+
+def global_options(command: F) -> F:
+    """Give the group all global options."""
+    for names, settings in reversed(GLOBAL_OPTIONS):
+        command = click.option(*names, **settings)(command)
+    return command
+
+
+def target_options(command: F) -> F:
+    """Give a command the global options, which it takes as one argument, `target`; they may also stand before the command."""
+    from functools import wraps
+
+    @wraps(command)
+    def with_target(**given: Any) -> Any:
+        before = click.get_current_context().find_root().params
+        own = {each.name: given.pop(each.name) for each in fields(Target)}
+        return command(target=Target(**{key: value or before.get(key, value) for key, value in own.items()}), **given)
+
+    decorated: Any = with_target
+    for number, (names, settings) in reversed(list(enumerate(GLOBAL_OPTIONS))):
+        decorated = click.option(*names, **settings, hidden=number >= _SHOWN)(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def print_value(value: Any, output: str, *, sort_keys: bool = False) -> None:
+    """Print JSON or YAML for a program: structs of msgspec, or what json.loads returns."""
+    if not isinstance(value, dict):
+        import msgspec
+
+        value = msgspec.to_builtins(value)
+    if output == "json":
+        import json
+
+        click.echo(json.dumps(value, indent=4, sort_keys=sort_keys, ensure_ascii=False))
+        return
+    from tfjob_operator.cli.yaml_text import yaml_text
+
+    click.echo(yaml_text(value, sort_keys=sort_keys), nl=False)

@@ -11,6 +11,7 @@ import json
 import socket
 import ssl
 from contextlib import suppress
+from email.message import Message
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlencode, urlsplit
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from tfjob_operator.cli.kubeconfig import Access
 
-TIMEOUT_S: Final = 30.0
-"""The timeout of one response that is no stream. kubectl has none; who does not want to wait presses Ctrl-C."""
 JSON: Final = "application/json"
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 """The `Accept` header of kubectl, which asks the server for columns."""
@@ -93,7 +92,7 @@ class Session:
 
         Raises ConnectionLostError when it breaks off.
         """
-        response = self._send("GET", path, query, {"Accept": "*/*"}, patience_s=None)
+        response = self._send("GET", path, query, {"Accept": "*/*"}, is_stream=True)
         try:
             while part := response.read1(_PART):
                 yield part
@@ -147,11 +146,12 @@ class Session:
         headers: Mapping[str, str],
         body: bytes | None = None,
         *,
-        patience_s: float | None = TIMEOUT_S,
+        is_stream: bool = False,
     ) -> http.client.HTTPResponse:
         """Send a request, and return the response once it begins. Credentials that have become too old are renewed once."""
         given = {name: value for name, value in query.items() if value not in {None, ""}}
         target = self._address.path + path + (f"?{urlencode(given)}" if given else "")
+        patience_s = None if is_stream else self._access.timeout_s
         response = self._response(method, target, headers, body, patience_s)
         if response.status == http.client.UNAUTHORIZED and self._credentials.renew(self._shown):
             self.close()
@@ -181,7 +181,8 @@ class Session:
             raise CliError(f"{self._access.server} is not who it should be: {error.verify_message}") from error
         except TimeoutError as error:
             self.close()  # its answer may still come, and would be taken for that of the next request
-            raise CliError(f"{self._access.server} has not answered within {TIMEOUT_S:g} s") from error
+            limit = f" within {self._access.timeout_s:g}s" if self._access.timeout_s else ""
+            raise CliError(f"{self._access.server} did not answer{limit}") from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -201,7 +202,10 @@ class Session:
             _wait_for(connection, None)
         else:
             connection.sock.settimeout(patience_s)
-        connection.request(*request, self._headers | dict(headers))
+        sent = Message()  # unlike a dictionary it may have a header twice
+        for name, value in (*self._headers.items(), *headers.items(), *self._access.impersonate):
+            sent[name] = value
+        connection.request(*request, sent)  # type: ignore[arg-type]  # its `items` are all that is used
         return connection.getresponse()
 
     def close(self) -> None:
@@ -228,11 +232,11 @@ def _connect(access: Access, context: ssl.SSLContext | None) -> http.client.HTTP
         raise CliError("a proxy must be like http://host:port")
     host, port = hop.hostname or "", hop.port or (443 if hop.scheme == "https" else 80)
     if context is None:
-        plain = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+        plain = http.client.HTTPConnection(host, port, timeout=access.timeout_s)
         if proxy:
             plain.set_tunnel(address.hostname, address.port or 80)
         return plain
-    secure = _Secure(host, port, timeout=TIMEOUT_S, context=context)
+    secure = _Secure(host, port, timeout=access.timeout_s, context=context)
     secure.verified_as = access.tls_server_name
     if proxy:
         secure.set_tunnel(address.hostname, address.port or 443)

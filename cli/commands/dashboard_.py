@@ -110,10 +110,10 @@ def listen(port: int | None) -> socket.socket:
 
 
 def _reader(target: Target) -> Callable[[str | None], Access]:
-    from tfjob_operator.cli.kubeconfig import read_access
-
     def read(namespace: str | None) -> Access:
-        access = read_access(target.kubeconfig, target.context, target.namespace)
+        access = target.access()
+        if access.impersonate:
+            raise CliError("dashboard does not support impersonation")
         return replace(access, namespace=namespace) if namespace else access
 
     return read

@@ -2,121 +2,162 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from typing import TYPE_CHECKING, Any
+import os
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.options import target_options
-from tfjob_operator.cli.session import TABLE
-from tfjob_operator.cli.table import TablePrinter
+from tfjob_operator.cli.jobs import GROUP
+from tfjob_operator.cli.kubectl import kubectl
+from tfjob_operator.cli.list_view import Jobs, ListView, Query, read_pods
+from tfjob_operator.cli.listing import COLUMNS, STATES, Listing
+from tfjob_operator.cli.options import print_value, target_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.session import Session
 
+_FORMATS: Final = ("wide", "name", "json", "yaml")
+_TEMPLATES: Final = (
+    "jsonpath",
+    "jsonpath-as-json",
+    "jsonpath-file",
+    "custom-columns",
+    "custom-columns-file",
+    "go-template",
+    "go-template-file",
+)
+"""Formats with a template. kubectl prints them: it is there, since this is its plugin, and no library has its dialect."""
+_FIELD: Final = re.compile(r"\.?[\w-]+(\.[\w-]+)*", re.ASCII)
+_COLUMNS: Final = tuple(name.lower() for name in COLUMNS[:-1])
+_OF_PODS: Final = ("ready", "restarts", "reason")
+"""Columns for which pods are read."""
+_PASSED: Final = {
+    "selector": "selector",
+    "field-selector": "fields",
+    "no-headers": "no_headers",
+    "watch": "watch",
+    "show-managed-fields": "managed",
+}
+"""Options that kubectl has too, and their names here."""
+
+
+def _format(_ctx: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    if given is None or given in _FORMATS or given.partition("=")[0] in _TEMPLATES:
+        return given
+    raise click.BadParameter(f"{given!r} is not one of {', '.join((*_FORMATS, *(f'{name}=' for name in _TEMPLATES)))}")
+
+
+def _sort_key(_ctx: click.Context, _option: click.Parameter, given: str) -> str:
+    """Return a column in lower case, or a field with a dot before it."""
+    field = given.removeprefix("{").removesuffix("}")
+    if field.lower() in {"", *_COLUMNS}:
+        return field.lower()
+    if not _FIELD.fullmatch(field) or "." not in field:
+        raise click.BadParameter(
+            f"{given!r} is not a column ({', '.join(_COLUMNS)}) or a field such as .status.startTime"
+        )
+    return f".{field.removeprefix('.')}"
+
 
 @click.command("list")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Show the jobs of all namespaces.")
+@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the jobs of all namespaces.")
 @click.option(
-    "-l", "--selector", metavar="LABELS", default="", help="Show the jobs with these labels, such as team=vision."
+    "-l", "--selector", metavar="LABELS", default="", help="Only jobs with these labels, such as team=vision."
 )
 @click.option(
-    "-o", "--output", type=click.Choice(["wide", "name", "json", "yaml"]), help="What to print instead of columns."
+    "--field-selector",
+    "fields",
+    metavar="FIELDS",
+    default="",
+    help="Only jobs with these values of fields, such as metadata.name=mnist.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Go on, and print each job that changes.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False), help="Only jobs in this state."
+)
+@click.option(
+    "--sort-by",
+    default="",
+    callback=_sort_key,
+    metavar="COLUMN",
+    help="Sort by a column, or by a field such as .status.startTime.",
+)
+@click.option(
+    "-o",
+    "--output",
+    callback=_format,
+    metavar="FORMAT",
+    help="wide, name, json, yaml, or a template of kubectl's, such as jsonpath=TEMPLATE.",
+)
+@click.option("--no-headers", is_flag=True, help="Print no header.")
+@click.option("-w", "--watch", is_flag=True, help="After the list, print each job whose row changes.")
 @click.option("--show-managed-fields", "managed", is_flag=True, help="Keep metadata.managedFields in JSON and YAML.")
+@click.option("--no-color", is_flag=True, help="Use no colors, as with the variable NO_COLOR.")
 @target_options
-def command(*, target: Target, everywhere: bool, selector: str, output: str | None, watch: bool, managed: bool) -> None:
-    """Show jobs in the columns that `kubectl get tfjobs` has.
+def command(*, target: Target, everywhere: bool, output: str | None, watch: bool, **given: Any) -> None:
+    """List jobs: their state, ready replicas, restarts, and the reason why a job is not running.
 
-    TfJobs of tensorflow.org, where there are any, come in a second table.
+    REASON is what decides: from the job's conditions, its pods and, where pods are missing or do not start, events.
+    Without the right to list pods, READY is <unknown>.
     """
-    if watch and output in {"json", "yaml"}:
-        raise CliError("--watch prints columns or names; for whole objects use kubectl get --watch")
+    names = given["names"]
+    if names and (everywhere or given["selector"] or given["fields"]):
+        raise click.UsageError("NAME cannot be combined with --all-namespaces, --selector or --field-selector")
+    if watch and (len(names) > 1 or output in {"json", "yaml"}):
+        raise click.UsageError("--watch takes one NAME at most, and prints rows or names")
+    if output is not None and output not in _FORMATS:
+        _print_by_kubectl(target, output, {**given, "everywhere": everywhere, "watch": watch})
     with target.session() as session:
-        namespace = None if everywhere else session.namespace
+        query = Query(
+            None if everywhere else session.namespace,
+            names,
+            given["selector"],
+            given["fields"],
+            given["states"],
+            given["sort_by"],
+        )
+        source = Jobs(session, query)
         if output in {"json", "yaml"}:
-            _print_objects(session, namespace, selector, output, managed=managed)
-            return
-        printer = TablePrinter(wide=output == "wide", namespaces=everywhere)
-        names = output == "name"
-        count = 0
-        watched: list[tuple[str, str, TablePrinter]] = []  # group, version of its list, layout
-        missing: CliError | None = None
-        try:
-            for page in jobs.pages(session, namespace, selector=selector, accept=TABLE):
-                count += len(page.get("rows") or [])
-                watched = [(jobs.GROUP, page["metadata"]["resourceVersion"], printer)]
-                _print(page, printer, names=names)
-        except jobs.NoTFJobsError as error:
-            missing = error
-        first = TablePrinter(wide=output == "wide", namespaces=everywhere, prefix=f"{jobs.FIRST_NAME}/")
-        first_version = ""
-        for page in jobs.first_pages(session, namespace, selector=selector, accept=TABLE):
-            if count and not names and page.get("rows"):
-                click.echo()
-            count += len(page.get("rows") or [])
-            first_version = page["metadata"]["resourceVersion"]
-            _print(page, first, names=names, kind=jobs.FIRST_NAME)
-        if first_version:
-            watched.append((jobs.FIRST_GROUP, first_version, first))
-        if missing is not None and not (watched if watch else count):
-            raise missing
-        if not count and not watch:
-            where = "" if everywhere else f" in {session.namespace} namespace"
-            click.echo(f"No resources found{where}.", err=True)
-        if watch:
-            _watch(session, namespace, selector, watched, names=names)
+            _print_objects(session, source, output, managed=given["managed"])
+        else:
+            look = {"names": output == "name", "wide": output == "wide", "headers": not given["no_headers"]}
+            ListView(session, source, **look, no_color=given["no_color"]).show(watch=watch)
+    if source.failures:
+        raise click.exceptions.Exit(1)
 
 
-def _print(table: dict[str, Any], printer: TablePrinter, *, names: bool, kind: str = jobs.FULL_NAME) -> None:
-    if "rows" not in table and "columnDefinitions" not in table:
-        raise CliError("the server sends no columns: it is older than Kubernetes 1.15, or no API server")
-    if names:
-        for row in table["rows"] or []:
-            click.echo(f"{kind}/{row['object']['metadata']['name']}")
-        return
-    for line in printer.lines(table):
-        click.echo(line)
-
-
-def _watch(
-    session: Session,
-    namespace: str | None,
-    selector: str,
-    watched: Sequence[tuple[str, str, TablePrinter]],
-    *,
-    names: bool,
-) -> None:
-    """Print what changes until the server ends a watch or the user presses Ctrl-C."""
-    from tfjob_operator.cli.watching.changes import Watch, changes
-
-    sys.stdout.flush()
-    watches = [Watch(jobs.path(namespace, group=group), version, selector, TABLE) for group, version, _ in watched]
-    for number, event in changes(session, watches):
-        group, _, printer = watched[number]
-        if event["type"] == "ERROR":
-            raise CliError(f"the watch has ended: {event['object'].get('message', 'for no reason that was told')}")
-        if event["type"] != "BOOKMARK":
-            _print(event["object"], printer, names=names, kind=f"tfjob.{group}")
-            sys.stdout.flush()
-
-
-def _print_objects(session: Session, namespace: str | None, selector: str, output: str, *, managed: bool) -> None:
-    items = [item for page in jobs.pages(session, namespace, selector=selector) for item in page["items"]]
-    items += [item for page in jobs.first_pages(session, namespace, selector=selector) for item in page["items"]]
+def _print_objects(session: Session, source: Jobs, output: str, *, managed: bool) -> None:
+    """Print whole jobs: one that was named alone as it is, others as a List."""
+    listing, now = Listing(sort_by=source.query.sort_by), datetime.now(UTC).timestamp()
+    found = {listing.put_job(body, now): body for body in source.read()}
+    if source.query.sort_by in _OF_PODS:
+        read_pods(session, source.query, listing, now)
+    items = [found[key] for key in listing.ordered(found, now)]
     for item in () if managed else items:
         item["metadata"].pop("managedFields", None)
     whole = {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}
-    if output == "json":
-        click.echo(json.dumps(whole, indent=4, sort_keys=True, ensure_ascii=False))
-        return
-    from tfjob_operator.cli.yaml_text import yaml_text
+    print_value(items[0] if len(source.query.names) == 1 and items else whole, output, sort_keys=True)
 
-    click.echo(yaml_text(whole, sort_keys=True), nl=False)
+
+def _print_by_kubectl(target: Target, output: str, given: Mapping[str, Any]) -> NoReturn:
+    """Become `kubectl get`, which prints jobs by a template."""
+    sort_by = {"name": ".metadata.name", "age": ".metadata.creationTimestamp"}.get(given["sort_by"], given["sort_by"])
+    if given["states"] or sort_by in _COLUMNS:
+        raise click.UsageError(
+            "a template cannot be combined with --state, or sorted by columns other than name and age"
+        )
+    arguments = [f"--output={output}", *(["--all-namespaces"] if given["everywhere"] else [])]
+    arguments += [f"--sort-by={sort_by}"] if sort_by else []
+    arguments += [
+        f"--{flag}={str(given[key]).lower() if given[key] is True else given[key]}"
+        for flag, key in _PASSED.items()
+        if given[key]
+    ]
+    names = [name if "/" in name else f"tfjobs.{GROUP}/{name}" for name in given["names"]]
+    line = kubectl(target, target.namespace, "get", *arguments, *(names or [f"tfjobs.{GROUP}"]))
+    os.execv(line[0], line)  # noqa: S606 - no shell is wanted

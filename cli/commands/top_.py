@@ -10,7 +10,7 @@ import click
 from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.replicas import find, none_there, replica_options, selector_of
 from tfjob_operator.cli.table import TablePrinter
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tfjob_operator.cli.replicas import Choice, Replica
     from tfjob_operator.cli.session import Session
 
-COLUMNS: Final = ("replica", "cpu(cores)", "%request", "%limit", "memory(bytes)", "%request", "%limit")
+COLUMNS: Final = ("REPLICA", "CPU(CORES)", "%REQUEST", "%LIMIT", "MEMORY(BYTES)", "%REQUEST", "%LIMIT")
+_KEYS: Final = ("replica", "cpu", "cpuRequest", "cpuLimit", "memory", "memoryRequest", "memoryLimit")
+"""The columns as `-o json` names them."""
 _MEBI: Final = 1024 * 1024
 _ABSENT: Final = (404, 503)
 """The codes for an API that is not installed, or whose server cannot be reached."""
@@ -30,9 +32,10 @@ _ABSENT: Final = (404, 503)
 @click.command("top")
 @click.argument("name", metavar="JOB")
 @replica_options
+@click.option("-o", "--output", type=click.Choice(["json"]), help="Print it for a program.")
 @target_options
-def command(*, target: Target, choice: Choice, name: str) -> None:
-    """Show what the replicas of a job use of CPU and memory, and how much of their requests and limits that is."""
+def command(*, target: Target, choice: Choice, name: str, output: str | None) -> None:
+    """Show the CPU and memory usage of the replicas of a job, and its share of their requests and limits."""
     with target.session() as session:
         job = jobs.get(session, name)
         choice.check(name, job)
@@ -40,9 +43,11 @@ def command(*, target: Target, choice: Choice, name: str) -> None:
         if not replicas:
             raise none_there(name, job, choice)
         used = _usage(session, job)
-    rows = [{"cells": _cells(each, used.get(each.pod_name))} for each in replicas]
-    table = {"columnDefinitions": [{"name": each} for each in COLUMNS], "rows": rows}
-    for line in TablePrinter().lines(table):
+    rows = [_cells(each, used.get(each.pod_name)) for each in replicas]
+    if output == "json":
+        print_value({"items": [dict(zip(_KEYS, row, strict=True)) for row in rows]}, output)
+        return
+    for line in TablePrinter(COLUMNS).lines(rows):
         click.echo(line)
 
 
@@ -54,9 +59,7 @@ def _usage(session: Session, job: Mapping[str, Any]) -> dict[str, list[dict[str,
     except ApiError as error:
         if error.code not in _ABSENT:
             raise
-        raise CliError(
-            "this cluster measures nothing: the metrics API (metrics.k8s.io) is not there; install metrics-server"
-        ) from error
+        raise CliError("Metrics API not available: install metrics-server") from error
     return {each["metadata"]["name"]: each.get("containers") or [] for each in found.get("items") or ()}
 
 

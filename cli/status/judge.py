@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tfjob_operator.api.text import last_words
 from tfjob_operator.api.v1.types import format_indices, parse_indices
 from tfjob_operator.cli.diagnosis.pods import condition_of, is_up, statuses
+from tfjob_operator.cli.sizes import restarts_of, sizes_of
 from tfjob_operator.cli.status.values import ConditionStanding, JobStanding, ReplicaStanding, TypeStanding
 from tfjob_operator.cli.timelines.lives import ended_of, training_of, utc
 from tfjob_operator.cli.timelines.names import order_of, replica_of
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from tfjob_operator.cli.timelines.job import Job
 
 MISSING: Final = "Missing"
-_MOST: Final = 100_000
-"""How many replicas of one type are counted: ten times as many as the operator creates."""
 _COMMON: Final = {"ContainerCreating", "PodInitializing", ""}
 """The reasons of waiting that are a part of every start."""
 
@@ -53,14 +52,14 @@ def standing_of(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> JobSt
 
 
 def _types(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> Iterator[TypeStanding]:
-    wanted = _wanted(body)
+    wanted = {_type(kind): size for kind, size in sizes_of(body)}
     newest: dict[ReplicaName, Pod] = {}
     for pod in sorted(pods, key=_began):
         newest[replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)] = pod
     there: dict[str, dict[ReplicaName, Pod]] = defaultdict(dict)
     for name in sorted(newest, key=order_of):
         there[name.type][name] = newest[name]
-    restarts = _restarts(body)
+    restarts = {ReplicaName(_type(kind), index): times for kind, index, times in restarts_of(body)}
     is_true = {each.type for each in job.status.conditions or () if each.status == "True"}
     for kind in sorted({*wanted, *there}, key=lambda each: order_of(ReplicaName(each))):
         size = wanted.get(kind, 0)
@@ -89,28 +88,8 @@ def _began(pod: Pod) -> float:
     return created.timestamp() if created is not None else 0.0
 
 
-def _wanted(body: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many replicas of each type a job asks for, in either dialect."""
-    spec = body.get("spec")
-    given = {str(key).casefold(): value for key, value in spec.items()} if isinstance(spec, dict) else {}
-    found: dict[str, int] = {}
-    entries = given.get("tfreplicaspecs")
-    if isinstance(entries, dict):
-        found = {_type(key): _count(each) for key, each in entries.items()}
-    listed = given.get("replicaspecs")
-    for each in listed if isinstance(listed, list) else ():
-        said = {str(key).casefold(): value for key, value in each.items()} if isinstance(each, dict) else {}
-        found[_type(said.get("tfreplicatype") or "Master")] = _count(said)
-    return found
-
-
 def _type(name: object) -> str:
     return replica_of(None, "", f"-{name}-0").type or str(name)
-
-
-def _count(entry: object) -> int:
-    number = entry.get("replicas", 1) if isinstance(entry, dict) else 1
-    return min(max(number, 0), _MOST) if isinstance(number, int) and not isinstance(number, bool) else 1
 
 
 def _finished(body: Mapping[str, Any], kind: str) -> str:
@@ -123,21 +102,10 @@ def _finished(body: Mapping[str, Any], kind: str) -> str:
     return ""
 
 
-def _restarts(body: Mapping[str, Any]) -> dict[ReplicaName, int]:
-    """Return the restarts that the operator has counted, in place and by new pods."""
-    status = body.get("status")
-    records = status.get("restarts") if isinstance(status, dict) else None
-    found: dict[ReplicaName, int] = {}
-    for each in records if isinstance(records, list) else ():
-        if isinstance(each, dict) and isinstance(each.get("index"), int):
-            counts = (each.get(key, 0) for key in ("carried", "inPlace", "replaced"))
-            total = sum(int(count) for count in counts if isinstance(count, int))
-            found[ReplicaName(_type(each.get("type", "")), each["index"])] = total
-    return found
-
-
 def _without_pod(kind: str, indices: set[int], state: str) -> ReplicaStanding:
-    return ReplicaStanding(replica=f"{kind.lower()}-{format_indices(indices)}", state=state, count=len(indices))
+    shown = format_indices(indices)
+    name = f"{kind.lower()}-{shown if len(indices) == 1 else f'[{shown}]'}"
+    return ReplicaStanding(replica=name, state=state, count=len(indices))
 
 
 def _standing(name: ReplicaName, pod: Pod, recorded: int) -> ReplicaStanding:

@@ -10,7 +10,7 @@ from tfjob_operator.api.meta import Struct
 class ReplicaStanding(Struct, frozen=True, omit_defaults=False):
     """A replica's newest pod, or several replicas without a pod in one state: then `pod` is "" and `count` is how many.
 
-    `replica` is `worker-0`, or `worker-3,5-9`. `restarts` are all that the job has a record of.
+    `replica` is `worker-0`, or `worker-[3,5-9]`. `restarts` are all that the job has a record of.
     """
 
     replica: str

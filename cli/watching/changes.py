@@ -21,12 +21,12 @@ _Heard = tuple[int, dict[str, Any] | CliError | None]
 
 
 class Watch(NamedTuple):
-    """What to watch: a list, from a version on. `accept` is the form in which its objects come."""
+    """What to watch: a list, from a version on, with its selectors of labels and fields."""
 
     path: str
     version: str
-    selector: str
-    accept: str
+    selector: str = ""
+    fields: str = ""
 
 
 def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -58,7 +58,9 @@ def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, d
 
 
 def _events(session: Session, watch: Watch) -> Iterator[dict[str, Any]]:
-    return session.watch(watch.path, accept=watch.accept, labelSelector=watch.selector, resourceVersion=watch.version)
+    return session.watch(
+        watch.path, labelSelector=watch.selector, fieldSelector=watch.fields, resourceVersion=watch.version
+    )
 
 
 def _listen(session: Session, watch: Watch, number: int, heard: Queue[_Heard], over: Event) -> None:

@@ -91,7 +91,7 @@ def get_table(session: Session) -> None:
 def get_wide(session: Session) -> None:
     """`-o wide` has the columns of priority 1 too."""
     said = session.kubectl("get", "tfjob", "mnist", KUBEFLOW, "--output=wide")
-    wide = ["NAME", "STATE", "AGE", "STARTED", "FINISHED", "REASON", "MESSAGE"]
+    wide = ["NAME", "STATE", "AGE", "ACTIVE", "STARTED", "FINISHED", "REASON", "MESSAGE"]
     expect(columns_of(said) == wide, f"columns: {columns_of(said)}")
 
 

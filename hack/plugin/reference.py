@@ -1,39 +1,41 @@
-"""`python -m hack.plugin.reference`: write docs/kubectl-tfjob-reference.md: the verbs and options that there are."""
+"""`python -m hack.plugin.reference`: write docs/kubectl-tfjob-reference.md: the commands and options."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from hack.plugin.wheel import ROOT
-from tfjob_operator.cli.app import NAME, VERBS, app
+from tfjob_operator.cli.app import COMMANDS, NAME, app
+from tfjob_operator.cli.options import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGE: Final = ROOT / "docs" / "kubectl-tfjob-reference.md"
 COMMAND: Final = "python -m hack.plugin.reference"
-TARGET: Final = ("kubeconfig", "context", "namespace")
-"""Options of all verbs that talk to a cluster: they are described once."""
+TARGET: Final = frozenset(each.name for each in fields(Target))
+"""The global options: they are described once."""
 
 
 def page() -> str:
     """Return the page."""
     # With the settings of the program: a command remembers the context in which its help was first asked for.
     context = app.make_context(NAME, [], resilient_parsing=True)
-    commands = {verb: app.get_command(context, verb) for verb in VERBS}
+    commands = {verb: app.get_command(context, verb) for verb in COMMANDS}
     lines = [
         f"# {NAME}: reference",
         "",
-        f"Made from the code by `{COMMAND}`. [kubectl-tfjob.md](kubectl-tfjob.md) tells what the verbs are for.",
+        f"Made from the code by `{COMMAND}`. [kubectl-tfjob.md](kubectl-tfjob.md) describes what the commands are for.",
         "",
-        "Exit codes: 0 when all went well, 1 for an error, 2 for a wrong command line, 130 after Ctrl-C; others as verbs say.",
+        "Exit codes: 0 when all went well, 1 for an error, 2 for invalid usage, 130 after Ctrl-C; others as commands describe.",
         "",
-        "Verbs that talk to a cluster take these options too:",
+        "Global options stand before or after the command:",
         "",
-        *_options(next(each for each in commands.values() if each is not None), common=True),
+        *_options(app, common=True),
     ]
     for verb, command in commands.items():
         if command is not None:
@@ -53,7 +55,7 @@ def _verb(command: click.Command, context: click.Context) -> Iterator[str]:
         yield from options
     if {each.name for each in command.params}.isdisjoint(TARGET):
         yield ""
-        yield "It talks to no cluster."
+        yield "It does not use a cluster."
 
 
 def _options(command: click.Command, *, common: bool = False) -> Iterator[str]:

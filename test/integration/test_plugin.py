@@ -20,24 +20,56 @@ if TYPE_CHECKING:
     from integration.cluster import Cluster
 
 
-@pytest.mark.parametrize("output", ["", "--output=wide", "--output=name", "--output=json", "--output=yaml"])
+@pytest.mark.parametrize("output", ["name", "json", "yaml", "jsonpath={.items[*].metadata.name}"])
 def test_list_prints_what_kubectl_prints(cluster: Cluster, plugin: Plugin, output: str) -> None:
-    """Columns come from the server's Table; whole objects are the same objects."""
+    """The same names, and the same objects."""
     cluster.create("mnist", specs(Worker=replica(2)))
     cluster.create("a-much-longer-name", with_policy(specs(Worker=replica()), suspend=True))
-    arguments = [output] if output else []
-    if output not in {"--output=json", "--output=yaml"}:
-        eventually(
-            lambda: plugin("list", *arguments) == cluster.kubectl("get", "tfjobs", *arguments),
-            "both print the same",
-            yet=lambda: plugin("list", *arguments) + cluster.kubectl("get", "tfjobs", *arguments),
-        )  # an age may change between the two
+    texts = plugin("list", f"--output={output}"), cluster.kubectl("get", "tfjobs", f"--output={output}")
+    if output not in {"json", "yaml"}:
+        assert texts[0] == texts[1]
         return
-    ours, theirs = (yaml.safe_load(text) for text in (plugin("list", output), cluster.kubectl("get", "tfjobs", output)))
+    ours, theirs = map(yaml.safe_load, texts)
     theirs["metadata"].pop("selfLink", None)  # of kubectl before 1.21, as are managed fields
     for item in theirs["items"]:
         item["metadata"].pop("managedFields", None)
     assert ours == theirs
+
+
+def test_list_shows_which_jobs_are_sick_and_why(cluster: Cluster, plugin: Plugin) -> None:
+    """A quota that refuses pods is told by an event alone."""
+    cluster.kubectl("create", "quota", "team", "--hard=pods=5")
+    runs = {"healthy": "600s:0", "crash": "0.1s:1", "memory": "0.1s:oom-killed", "image": "image-pull-back-off"}
+    with cluster.operator(), cluster.node():
+        for name, run in runs.items():
+            cluster.create(name, specs(Worker=replica(run=run, policy="OnFailure")))
+        cluster.create("failed", specs(Worker=replica(run="0.1s:3", policy="Never")))
+        cluster.create("limited", with_policy(specs(Worker=replica(run="0.1s:1", policy="OnFailure")), backoffLimit=0))
+        cluster.create("paused", with_policy(specs(Worker=replica()), suspend=True))
+        eventually(lambda: len(cluster.names("pods")) >= 5, "each has its pod")
+        cluster.create("refused", specs(Worker=replica(8, run="600s:0")))
+
+        def reasons() -> dict[str, str]:
+            lines = [line.split() for line in plugin("list").splitlines()[1:]]
+            return {line[0]: f"{line[1]} {line[2]} {line[-1]}" for line in lines}
+
+        eventually(
+            lambda: (
+                {
+                    "crash": "Running 0/1 CrashLoopBackOff",
+                    "memory": "Running 0/1 OOMKilled",
+                    "image": "Created 0/1 ImagePullBackOff",
+                    "failed": "Failed 0/1 ExitCode:3",
+                    "limited": "Failed 0/1 BackoffLimitExceeded",
+                    "paused": "Suspended 0/1 Suspended",
+                }.items()
+                <= reasons().items()
+                and reasons()["refused"].endswith("/8 QuotaExceeded")
+                and reasons()["healthy"].startswith("Running 1/1 ")
+            ),
+            "all reasons are shown",
+            yet=reasons,
+        )
 
 
 def test_a_watch_prints_a_job_that_is_created_later(cluster: Cluster, plugin: Plugin) -> None:

@@ -122,7 +122,7 @@ PAGE_VIEWS = tuple(
 MAY_IMPORT |= dict.fromkeys(PAGE_VIEWS, (*API_VALUES, "api.v1alpha1", "cli.diagnosis", "cli.timelines", *PAGE_VIEWS))
 SEEN = ("cli.durations", *(f"cli.diagnosis.{name}" for name in ("objects", "pods", "words")))
 MAY_IMPORT["cli.timelines"] = ("api.meta", "api.text", "api.v1", *SEEN, "cli.timelines")
-MAY_IMPORT["cli.status"] = ("api.meta", "api.text", "api.v1", *SEEN, "cli.timelines", "cli.status")
+MAY_IMPORT["cli.status"] = ("api.meta", "api.text", "api.v1", *SEEN, "cli.sizes", "cli.timelines", "cli.status")
 MAY_IMPORT |= dict.fromkeys(JOB_VALUES, VALUES)
 MAY_IMPORT |= {
     "controller.tfjob.build": (*VALUES, "controller.config.values", "controller.tfjob.build"),

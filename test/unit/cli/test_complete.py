@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tfjob_operator.cli.app import VERBS
+from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.complete import FILES, NO_FILES, complete
 from unit.cli.conftest import job, run
 
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 def test_first_the_verbs_are_offered_with_what_they_do() -> None:
     """Those that begin with what was typed."""
     found, directive = complete([""])
-    assert found == [f"{verb}\t{text}" for verb, text in VERBS.items()]
+    assert found == [f"{verb}\t{text}" for verb, text in COMMANDS.items()]
     assert directive == NO_FILES
-    assert [each.partition("\t")[0] for each in complete(["s"])[0]] == [verb for verb in VERBS if verb.startswith("s")]
+    assert [each.partition("\t")[0] for each in complete(["s"])[0]] == [
+        verb for verb in COMMANDS if verb.startswith("s")
+    ]
 
 
 def test_then_options_names_of_jobs_or_files(server: Server, kubeconfig: Path) -> None:
@@ -34,7 +36,7 @@ def test_then_options_names_of_jobs_or_files(server: Server, kubeconfig: Path) -
     assert complete(["wait", *target, "m"]) == (["mnist"], NO_FILES)
     assert complete(["wait", "--kubeconfig", str(kubeconfig), ""]) == ([], NO_FILES)
     assert complete(["wait", "-n", ""]) == ([], NO_FILES)
-    assert [each.partition("\t")[0] for each in complete(["wait", "--t"])[0]] == ["--timeout"]
+    assert [each.partition("\t")[0] for each in complete(["wait", "--t"])[0]] == ["--timeout", "--token"]
     assert complete(["validate", ""]) == ([], FILES)
     assert complete(["nothing", "-"]) == ([], NO_FILES)
 
@@ -60,7 +62,7 @@ def test_the_program_that_kubectl_asks_is_written_where_one_says(tmp_path: Path,
     assert result.stdout == f"{program} written\n"
     assert "is not in the PATH" in result.stderr
     said = subprocess.run([program, "resu"], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines() == [f"resume\t{VERBS['resume']}", ":4"]
+    assert said.splitlines() == [f"resume\t{COMMANDS['resume']}", ":4"]
     assert program.read_text() == run("completion").stdout
 
 

@@ -98,15 +98,18 @@ def test_a_pod_without_a_kubeconfig_uses_its_own_token(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ("a: [", "is no YAML, line"),
-        ("- a", "is no mapping"),
-        ({}, "no kubeconfig names a cluster"),
+        ("a: [", "is not valid YAML, line"),
+        ("- a", "is not a mapping"),
+        ({}, "no cluster configured"),
         ({**kubeconfig_of("https://a"), "current-context": ""}, "no current context"),
-        ({**kubeconfig_of("https://a"), "current-context": "gone"}, 'no context "gone"'),
-        ({**kubeconfig_of("https://a"), "clusters": [{"name": "x"}]}, "names no cluster with a server"),
-        (kubeconfig_of("https://a", **{"auth-provider": {"name": "gcp"}}), "Kubernetes 1.26 removed"),
-        (kubeconfig_of("https://a", **{"client-key-data": "%"}), "client-key-data of the kubeconfig is not base64"),
-        (kubeconfig_of("https://a", tokenFile="gone"), "can not be read"),
+        ({**kubeconfig_of("https://a"), "current-context": "gone"}, 'context "gone" does not exist'),
+        ({**kubeconfig_of("https://a"), "clusters": [{"name": "x"}]}, "has no cluster with a server"),
+        (kubeconfig_of("https://a", **{"auth-provider": {"name": "gcp"}}), "removed in Kubernetes 1.26"),
+        (
+            kubeconfig_of("https://a", **{"client-key-data": "%"}),
+            "client-key-data of the kubeconfig is not valid base64",
+        ),
+        (kubeconfig_of("https://a", tokenFile="gone"), "cannot read"),
     ],
 )
 def test_what_is_wrong_with_a_kubeconfig_is_said_in_one_line(tmp_path: Path, document: Any, says: str) -> None:
@@ -119,7 +122,7 @@ def test_what_is_wrong_with_a_kubeconfig_is_said_in_one_line(tmp_path: Path, doc
 
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
     """Unlike those of KUBECONFIG."""
-    with pytest.raises(CliError, match="there is no kubeconfig"):
+    with pytest.raises(CliError, match="kubeconfig file"):
         read_access(str(tmp_path / "none"))
 
 

@@ -87,7 +87,7 @@ def test_exec_becomes_kubectl_exec_in_the_pod_of_a_replica(
         ("Running", ["--replica=worker-7"], 1, "mnist has no pod of those replicas"),
         ("Running", ["--replica=evaluator-0"], 1, "mnist has no replicas of type evaluator"),
         ("Running", ["--replica=worker"], 2, "'worker' is not like worker-0"),
-        ("Running", [], 1, "there is no kubectl in the PATH"),
+        ("Running", [], 1, "kubectl not found in PATH"),
     ],
 )
 def test_exec_says_in_one_line_why_it_cannot(

@@ -1,50 +1,37 @@
-"""Columns are laid out as kubectl lays them out."""
+"""Rows are laid out as kubectl lays them out."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from tfjob_operator.cli.table import TablePrinter
-
-COLUMNS = [{"name": "Name"}, {"name": "State"}, {"name": "Hidden", "priority": 1}]
-
-
-def table(*rows: list[Any], columns: Any = COLUMNS) -> dict[str, Any]:
-    made = [{"cells": cells, "object": {"metadata": {"namespace": "team"}}} for cells in rows]
-    return {"columnDefinitions": columns, "rows": made}
 
 
 def test_a_column_is_three_wider_than_its_longest_cell() -> None:
-    """At least six; the last one has no padding."""
-    lines = list(TablePrinter().lines(table(["mnist", "Running", "x"], ["b", None, "y"])))
-    assert lines == ["NAME    STATE", "mnist   Running", "b       "]
-
-
-def test_wide_shows_columns_of_lower_priority() -> None:
-    """-o wide."""
-    assert list(TablePrinter(wide=True).lines(table(["a", "b", "c"]))) == ["NAME   STATE   HIDDEN", "a      b       c"]
-
-
-def test_all_namespaces_have_a_column_of_their_own() -> None:
-    """-A."""
-    lines = list(TablePrinter(namespaces=True).lines(table(["a", "b", "c"])))
-    assert lines == ["NAMESPACE   NAME   STATE", "team        a      b"]
+    """At least six; there are no blanks at the end of a line."""
+    lines = list(TablePrinter(("NAME", "STATE")).lines([["mnist", "Running"], ["b", ""]]))
+    assert lines == ["NAME    STATE", "mnist   Running", "b"]
 
 
 def test_the_lines_of_a_watch_stand_below_those_of_the_list() -> None:
-    """Widths are remembered and the header is not repeated; an event may have no columns of its own."""
-    printer = TablePrinter()
-    first = list(printer.lines(table(["a-long-name", "Created", ""])))
-    assert list(printer.lines(table(["b", "Running", ""], columns=None))) == ["b             Running"]
+    """Widths are remembered and the header is not repeated."""
+    printer = TablePrinter(("NAME", "STATE"))
+    first = list(printer.lines([["a-long-name", "Created"]]))
+    assert list(printer.lines([["b", "Running"]])) == ["b             Running"]
     assert first[0].index("STATE") == len("b             ")
 
 
 def test_of_a_text_with_several_lines_the_first_is_shown() -> None:
-    """With dots. Numbers and booleans are as in JSON."""
-    lines = list(TablePrinter().lines(table(["a\nb", True, ""], ["c", 3, ""])))
-    assert lines[1:] == ["a...   true", "c      3"]
+    """With dots."""
+    assert list(TablePrinter(("NAME",), headers=False).lines([["a\nb"]])) == ["a..."]
 
 
 def test_no_rows_print_nothing() -> None:
-    """Not even a header: `list` says that there is nothing."""
-    assert list(TablePrinter().lines(table())) == []
+    """Not even a header: `list` reports on standard error that there are none."""
+    assert list(TablePrinter(("NAME",)).lines([])) == []
+
+
+def test_lines_end_where_the_terminal_ends() -> None:
+    """And colors do not count: a cell is cut before it is painted."""
+    rows = [["mnist", "Running", "a long message"]]
+    printer = TablePrinter(("NAME", "STATE", "MESSAGE"), width=20)
+    painted = list(printer.lines(rows, lambda place, _, cell: f"<{cell}>" if place else cell))
+    assert painted == ["NAME    STATE     ME", "mnist   <Running   ><a>"]

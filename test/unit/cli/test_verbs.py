@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tfjob_operator.cli import durations
-from tfjob_operator.cli.app import VERBS
+from tfjob_operator.cli.app import COMMANDS
 from unit.cli.conftest import job, kubeconfig_of, run
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ ALPHA: dict[str, Any] = {"replicaSpecs": []}
 def test_the_help_lists_every_verb_and_each_has_its_own() -> None:
     """And says `kubectl tfjob`, which is what people type."""
     shown = run("--help").output
-    for verb, text in VERBS.items():
+    for verb, text in COMMANDS.items():
         assert f"{verb} " in shown
         assert text in shown
         own = run(verb, "-h")
@@ -91,38 +91,9 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert "Traceback" not in errors
 
 
-def page(*names: str, following: str = "", version: str = "7") -> dict[str, Any]:
-    rows = [{"cells": [name, "Running"], "object": {"metadata": {"name": name, "namespace": "team"}}} for name in names]
-    return {
-        "columnDefinitions": [{"name": "Name"}, {"name": "State"}],
-        "metadata": {"resourceVersion": version, "continue": following},
-        "rows": rows,
-    }
-
-
-def test_list_asks_for_the_columns_of_the_server_page_by_page(server: Server, kubeconfig: Path) -> None:
-    """As kubectl does, 500 at once."""
-    server.answers(JOBS, page("a", following="more"), page("b"))
-    result = run("list", f"--kubeconfig={kubeconfig}", "-l", "team=vision")
-    assert result.output.splitlines() == ["NAME   STATE", "a      Running", "b      Running"]
-    (_, first, headers, _), (_, second, _, _), _ = server.asked
-    assert first == f"{JOBS}?labelSelector=team%3Dvision&limit=500"
-    assert second.endswith("&continue=more")
-    assert headers["Accept"].startswith("application/json;as=Table")
-
-
-def test_jobs_of_the_first_api_are_listed_below_and_found_by_name(server: Server, kubeconfig: Path) -> None:
-    """Under names that every verb takes; a job of kubeflow.org of the same name comes first."""
-    first = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
-    server.answers(JOBS, page("a"))
-    server.answers(first, page("a", "b"))
-    result = run("list", f"--kubeconfig={kubeconfig}")
-    full = "tfjob.tensorflow.org/"
-    assert [line.split() for line in result.output.splitlines()] == [
-        ["NAME", "STATE"], ["a", "Running"], [], ["NAME", "STATE"], [f"{full}a", "Running"], [f"{full}b", "Running"],
-    ]  # fmt: skip
-    names = run("list", "--output=name", f"--kubeconfig={kubeconfig}").output
-    assert names.splitlines() == ["tfjob.kubeflow.org/a", f"{full}a", f"{full}b"]
+def test_jobs_of_the_first_api_are_found_by_name(server: Server, kubeconfig: Path) -> None:
+    """A job of kubeflow.org of the same name comes first."""
+    first, full = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs", "tfjob.tensorflow.org/"
     old = job("a", conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"}
     server.answers(f"{JOBS}/a", job("a", conditions=("Succeeded",)))
     server.answers(f"{first}/a", old)
@@ -132,16 +103,6 @@ def test_jobs_of_the_first_api_are_listed_below_and_found_by_name(server: Server
     assert "is not the name of a job" in run("wait", "job.batch/a", f"--kubeconfig={kubeconfig}").stderr
 
 
-def test_who_may_not_list_jobs_of_the_first_api_sees_the_others(server: Server, kubeconfig: Path) -> None:
-    """Most users have no right to them; an API server that fails is an error."""
-    server.answers(JOBS, page("a"))
-    path = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
-    server.answers(path, {"message": "no", "reason": "Forbidden"}, code=403)
-    assert run("list", f"--kubeconfig={kubeconfig}").output.split()[-2:] == ["a", "Running"]
-    server.answers(path, {"message": "etcd is away", "reason": "InternalError"}, code=500)
-    assert "etcd is away" in run("list", f"--kubeconfig={kubeconfig}").stderr
-
-
 def test_a_job_that_an_operator_of_2018_has_ended_has_ended(server: Server, kubeconfig: Path) -> None:
     """It wrote a phase and a state, and no conditions."""
     body = job(spec={"replicaSpecs": []})
@@ -149,35 +110,6 @@ def test_a_job_that_an_operator_of_2018_has_ended_has_ended(server: Server, kube
     server.answers(f"{JOBS}/mnist", body)
     result = run("wait", "mnist", f"--kubeconfig={kubeconfig}")
     assert (result.exit_code, result.output) == (1, "tfjob.kubeflow.org/mnist Failed: the master failed\n")
-
-
-@pytest.mark.parametrize("output", ["json", "yaml"])
-def test_managed_fields_are_shown_only_where_they_are_asked_for(server: Server, kubeconfig: Path, output: str) -> None:
-    """As kubectl does: they are longer than the rest of the object."""
-    listed = job()
-    listed["metadata"]["managedFields"] = [{"manager": "kubectl"}]
-    server.answers(JOBS, {"items": [listed], "metadata": {}})
-    arguments = ("list", f"--kubeconfig={kubeconfig}", f"--output={output}")
-    assert "managedFields" not in run(*arguments).stdout
-    assert "managedFields" in run(*arguments, "--show-managed-fields").stdout
-
-
-def test_list_of_nothing_says_so_on_standard_error(server: Server, kubeconfig: Path) -> None:
-    """Standard output stays empty for scripts."""
-    server.answers(JOBS, page())
-    result = run("list", f"--kubeconfig={kubeconfig}")
-    assert (result.stdout, result.stderr) == ("", "No resources found in team namespace.\n")
-
-
-def test_list_watches_from_where_the_list_ends(server: Server, kubeconfig: Path) -> None:
-    """One line for each change; an error of the watch ends it."""
-    server.answers(JOBS, page("a"))
-    events = [{"type": "MODIFIED", "object": page("b")}, {"type": "ERROR", "object": {"message": "too old"}}]
-    lines = "".join(json.dumps(each) + "\n" for each in events).encode()
-    server.answers(f"{JOBS}?resourceVersion=7&watch=true", lines)
-    result = run("list", f"--kubeconfig={kubeconfig}", "--watch")
-    assert result.stdout.splitlines() == ["NAME   STATE", "a      Running", "b      Running"]
-    assert result.stderr == "error: the watch has ended: too old\n"
 
 
 @pytest.mark.parametrize(("verb", "told"), [("suspend", True), ("resume", False)])

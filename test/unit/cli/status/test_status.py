@@ -74,13 +74,13 @@ def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
         "  Created 5m ago: is Created",
         "  Running 5m ago: is Running",
         "",
-        "REPLICA        STATE             NODE    AGE  RESTARTS  EXIT",
+        "REPLICA          STATE             NODE    AGE  RESTARTS  EXIT",
         "PS: 1 of 1 running",
-        "`- ps-0        Running           node-1  4m   0",
+        "`- ps-0          Running           node-1  4m   0",
         "Worker: 0 of 3 running, 1-2 missing",
-        "|- worker-0    CrashLoopBackOff  node-1  4m   4         1",
+        "|- worker-0      CrashLoopBackOff  node-1  4m   4         1",
         "|    Traceback / ValueError: no data",
-        "`- worker-1-2  Missing",
+        "`- worker-[1-2]  Missing",
     ]
 
 
@@ -114,9 +114,9 @@ def test_how_a_replica_ended_is_told() -> None:
 def test_replicas_without_pods_are_missing_only_where_there_should_be_one() -> None:
     """Those that have succeeded never run again; a suspended job has none, one that has ended needs none."""
     done = {"finishedIndices": {"Worker": "0-1"}}
-    assert states(job("Running", **done)) == {"ps-0": "Missing", "worker-0-1": "Succeeded", "worker-2": "Missing"}
-    assert states(job("Suspended"))["worker-0-2"] == "Suspended"
-    assert states(job("Succeeded", **done)) == {"ps-0": "No pod", "worker-0-1": "Succeeded", "worker-2": "No pod"}
+    assert states(job("Running", **done)) == {"ps-0": "Missing", "worker-[0-1]": "Succeeded", "worker-2": "Missing"}
+    assert states(job("Suspended"))["worker-[0-2]"] == "Suspended"
+    assert states(job("Succeeded", **done)) == {"ps-0": "No pod", "worker-[0-1]": "Succeeded", "worker-2": "No pod"}
     assert standing(job("Suspended")).types[0].missing == ""
 
 
@@ -139,7 +139,7 @@ def test_a_job_of_the_alpha_dialect_has_a_tree_too() -> None:
     spec = {"replicaSpecs": [{"tfReplicaType": "MASTER"}, {"tfReplicaType": "PS", "replicas": 2}]}
     labels = {"job_type": "MASTER", "task_index": "0", "tf_job_name": "mnist"}
     body = job(spec=spec, phase="Running")
-    assert states(body, pod("mnist-master-x-0", labels=labels)) == {"master-0": "Running", "ps-0-1": "Missing"}
+    assert states(body, pod("mnist-master-x-0", labels=labels)) == {"master-0": "Running", "ps-[0-1]": "Missing"}
     assert standing(body).state == "Running"
 
 

@@ -1,0 +1,367 @@
+"""The rows of `list`: how each job is doing, from the job, its pods and the Warning events about them. Pure.
+
+Objects are read as the server sends them, without typed decoding: importing msgspec would cost a fifth of the command.
+Only what a row needs is kept of each, so that a list of ten thousand jobs, or a watch of them, stays small.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tfjob_operator.api.text import MAX_NAME, clean
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.sizes import restarts_of, sizes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+UNKNOWN: Final = "<unknown>"
+"""As kubectl prints what it cannot find out."""
+COLUMNS: Final = ("NAME", "STATE", "READY", "RESTARTS", "DURATION", "AGE", "REASON", "MESSAGE")
+"""MESSAGE is shown by `-o wide` alone."""
+STATES: Final = ("New", "Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
+POD_SELECTOR: Final = "training.kubeflow.org/operator-name"
+"""Selects the pods of all jobs, of both dialects: a label, whatever its value."""
+_JOB_LABELS: Final = ("training.kubeflow.org/job-name", "tf_job_name")
+_TYPE_LABELS: Final = ("training.kubeflow.org/replica-type", "job_type")
+_INDEX_LABELS: Final = ("training.kubeflow.org/replica-index", "task_index")
+_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+_STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+_PLAIN: Final = frozenset({"", "TFJobFailed", "TFJobSucceeded"})
+"""Reasons of conditions that say no more than the state."""
+_LIMITS: Final = (("backoff limit", "BackoffLimitExceeded"), ("deadline", "DeadlineExceeded"))
+"""Words in the message of a Failed condition whose reason is JobFailed, and the limit that they name."""
+_EXIT: Final = re.compile(r"exited with code (\d+)(?: \((\w+)\))?")
+QUIET: Final = frozenset({"Terminating", "Suspended", "Queued", "Pending", "ContainerCreating", "PodInitializing"})
+"""Reasons that somebody asked for, or that pass by themselves."""
+_MOST_MESSAGE: Final = 1000
+_SLOW_S: Final = 60.0
+"""After how many seconds the operator should have created a job's pods."""
+_BACK_OFF_S: Final = 600.0
+"""A container that has run for so long again is over its crashes: the kubelet resets its back-off then."""
+
+
+class JobFacts(NamedTuple):
+    """What a row needs of a job. `reason` and `message` are those of its status; if it is `over`, they need no pods.
+
+    `sorted_by` is the value of the field that `--sort-by` names. Times are in seconds since 1970.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    state: str
+    wanted: int
+    succeeded: int
+    restarts: Mapping[tuple[str, int], int]
+    created: float | None
+    started: float | None
+    ended: float | None
+    reason: str
+    message: str
+    over: bool
+    sorted_by: Any = None
+
+
+class PodFacts(NamedTuple):
+    """What a row needs of a pod. `owner` is the UID of its job, "" where a batch Job stands between them.
+
+    `reason` is why it is not as it should be, `starting` what it is doing before it runs; both are "" for none.
+    """
+
+    replica: tuple[str, int]
+    owner: str
+    uid: str
+    created: str
+    ready: bool
+    succeeded: bool
+    starting: str
+    restarts: int
+    reason: str
+    message: str
+
+
+class Event(NamedTuple):
+    """The newest Warning event about an object that was not created, or does not start."""
+
+    at: str
+    reason: str
+    message: str
+
+
+class Listing:
+    """The jobs, pods and events seen so far. `has_pods` is False for a user who may not list pods."""
+
+    def __init__(self, *, sort_by: str = "") -> None:
+        self.has_pods = True
+        self.jobs: dict[str, JobFacts] = {}
+        self._sort_by = sort_by
+        self._pods: dict[str, dict[str, PodFacts]] = defaultdict(dict)
+        self._job_of: dict[str, str] = {}
+        self._events: dict[str, Event] = {}
+
+    def put_job(self, body: Mapping[str, Any], now: float, *, gone: bool = False) -> str:
+        """Take a job as it is, or was when it was deleted; return its key."""
+        meta = body["metadata"]
+        key = _key(meta["namespace"], jobs.group_of(body), meta["name"])
+        self.jobs[key] = _job_facts(body, now, self._sort_by, gone=gone)
+        return key
+
+    def forget(self, key: str) -> None:
+        """Forget a deleted job."""
+        job = self.jobs.pop(key, None)
+        if job is not None:
+            self._events.pop(job.uid, None)
+
+    def put_pod(self, body: Mapping[str, Any], now: float, *, gone: bool = False) -> str:
+        """Take a pod as it is, or forget it; return the key of its job, "" if it has none."""
+        meta = body["metadata"]
+        labels = meta.get("labels") or {}
+        job, uid = _first(labels, _JOB_LABELS), str(meta.get("uid", ""))
+        if not job:
+            return ""
+        key = _key(meta["namespace"], jobs.FIRST_GROUP if jobs.FIRST_GROUP in labels else jobs.GROUP, job)
+        if gone:
+            for known in (self._pods[key], self._job_of, self._events):
+                known.pop(uid, None)
+        else:
+            self._pods[key][uid] = _pod_facts(body, now)
+            self._job_of[uid] = key
+        return key
+
+    def put_event(self, body: Mapping[str, Any]) -> str:
+        """Take a Warning event; return the key of the job that it concerns, "" for none."""
+        about = body.get("involvedObject") or {}
+        uid, reason = str(about.get("uid", "")), str(body.get("reason", ""))
+        group = str(about.get("apiVersion", "")).partition("/")[0]
+        key = self._job_of.get(uid) or _key(str(about.get("namespace")), group, str(about.get("name")))
+        known = key in self.jobs and (uid in self._job_of or uid == self.jobs[key].uid)
+        if not known or (not reason.startswith("Failed") and not reason.endswith("Unavailable")):
+            return ""
+        at = str(body.get("lastTimestamp") or body.get("eventTime") or "")
+        if uid not in self._events or at >= self._events[uid].at:
+            self._events[uid] = Event(at, reason, str(body.get("message", "")))
+        return key
+
+    def needs_events(self) -> bool:
+        """Whether only events can tell what a job waits for: a pod that was not created, or one that does not start."""
+        return self.has_pods and any(map(self._is_stuck, self.jobs))
+
+    def row(self, key: str, now: float) -> tuple[str, ...]:
+        """Return the row of a job, a cell for each of COLUMNS."""
+        job, pods = self.jobs[key], self._replicas(key)
+        reason, message = self._reason(key, pods, now)
+        restarts = Counter(job.restarts)
+        for replica, found in pods.items():
+            restarts[replica] = max(restarts[replica], sum(each.restarts for each in found) + len(found) - 1)
+        ready = sum(found[-1].ready for found in pods.values())
+        end = job.ended if job.over else now
+        return (
+            job.name,
+            job.state,
+            f"{ready}/{job.wanted}" if self.has_pods else UNKNOWN,
+            str(restarts.total()),
+            duration(end - job.started) if job.started is not None and end is not None else "",
+            duration(now - job.created) if job.created is not None else UNKNOWN,
+            clean(reason, MAX_NAME),
+            " ".join(clean(message, _MOST_MESSAGE).split()),
+        )
+
+    def ordered(self, keys: Iterable[str], now: float) -> list[str]:
+        """Return jobs in the order of `sort_by`; those without a value come first."""
+        return sorted(keys, key=lambda key: self._order(key, now)) if self._sort_by else list(keys)
+
+    def _order(self, key: str, now: float) -> tuple[int, Any]:
+        job = self.jobs[key]
+        if "." in self._sort_by:
+            value = job.sorted_by
+        elif self._sort_by in {"age", "duration"}:
+            since, until = (job.created, now) if self._sort_by == "age" else (job.started, job.ended or now)
+            value = until - since if since is not None else None
+        else:
+            value = self.row(key, now)[COLUMNS.index(self._sort_by.upper())]
+            head = value.partition("/")[0]
+            value = int(head) if head.isdecimal() and self._sort_by in {"ready", "restarts"} else value
+        if value is None:
+            return 0, 0
+        return (1, value) if isinstance(value, (int, float)) else (2, str(value))
+
+    def _replicas(self, key: str) -> dict[tuple[str, int], list[PodFacts]]:
+        """Return the pods of each replica, the newest last: in the alpha dialect those that have failed stay beside it."""
+        found: dict[tuple[str, int], list[PodFacts]] = {}
+        for pod in sorted(self._pods.get(key, {}).values(), key=lambda each: (each.replica, each.created)):
+            if pod.owner in {"", self.jobs[key].uid}:
+                found.setdefault(pod.replica, []).append(pod)
+        return found
+
+    def _reason(self, key: str, pods: Mapping[tuple[str, int], Sequence[PodFacts]], now: float) -> tuple[str, str]:
+        """Return why a job is not as it should be, and a message: of its status, else of most of its pods, else of events."""
+        job, newest = self.jobs[key], [found[-1] for found in pods.values()]
+        if job.reason and not (job.over and job.reason == "TFJobFailed"):
+            return job.reason, job.message
+        troubles = Counter(each.reason for each in newest if each.reason)
+        if troubles and job.state != "Succeeded":
+            reason = troubles.most_common(1)[0][0]
+            return reason, next(each.message for each in newest if each.reason == reason) or job.message
+        if job.over:
+            found = _EXIT.search(job.message)
+            return (found[2] or f"ExitCode:{found[1]}" if found else job.reason), job.message
+        if self._is_stuck(key):
+            uids = (job.uid, *(each.uid for each in newest if each.starting))
+            event = next((self._events[uid] for uid in uids if uid in self._events), None)
+            if event is not None:
+                return "QuotaExceeded" if "exceeded quota" in event.message else event.reason, event.message
+            waiting = Counter(each.starting for each in newest if each.starting)
+            if waiting:
+                return waiting.most_common(1)[0][0], job.message
+            if self.has_pods and now - (job.started or job.created or now) > _SLOW_S:
+                return "NotReconciled", "no operator has created the pods of this job"
+        return "", job.message
+
+    def _is_stuck(self, key: str) -> bool:
+        job = self.jobs[key]
+        if job.over or job.reason:
+            return False
+        return self._missing(key) or any(each.starting for each in self._pods.get(key, {}).values())
+
+    def _missing(self, key: str) -> bool:
+        pods = self._pods.get(key, {}).values()
+        there = {each.replica for each in pods if not each.succeeded}
+        done = max(self.jobs[key].succeeded, sum(each.succeeded for each in pods))
+        return len(there) + done < self.jobs[key].wanted
+
+
+def state_of(body: Mapping[str, Any]) -> str:
+    """Return the state of a job, one of STATES or a phase of the alpha dialect: its last condition that is True."""
+    status = body.get("status") or {}
+    conditions = [each for each in status.get("conditions") or () if each.get("type") != "Held"]
+    current = [each for each in conditions if each.get("status") == "True"] or conditions
+    if current:
+        return str(current[-1].get("type"))
+    if status.get("phase") in {"Done", "CleanUp", "Failed"} and status.get("state") in STATES:
+        return str(status["state"])
+    return str(status.get("phase") or "New")
+
+
+def _key(namespace: str, group: str, name: str) -> str:
+    return f"{namespace}/{group}/{name}"
+
+
+def _job_facts(body: Mapping[str, Any], now: float, sort_by: str, *, gone: bool) -> JobFacts:
+    meta, status = body["metadata"], body.get("status") or {}
+    state, conditions = state_of(body), jobs.conditions_of(body)
+    over = state in {"Succeeded", "Failed"}
+    told = conditions.get("Held") or conditions.get(state) or {}
+    reason, message = str(told.get("reason") or ""), str(told.get("message") or status.get("reason") or "")
+    suspended = state == "Suspended" or bool((jobs.spec_of(body).get("runPolicy") or {}).get("suspend"))
+    if "deletionTimestamp" in meta or gone:
+        reason = "Terminating"
+    elif over:
+        limit = next((name for words, name in _LIMITS if words in message), reason) if reason == "JobFailed" else reason
+        reason = "" if state == "Succeeded" else "TFJobFailed" if limit in _PLAIN else limit
+    elif "Held" not in conditions:
+        queued = _QUEUE_LABEL in (meta.get("labels") or {})
+        reason = ("Queued" if queued else "Suspended") if suspended else ""
+    counts = status.get("replicaStatuses")
+    started = _seconds(status.get("startTime"))
+    return JobFacts(
+        namespace=meta["namespace"],
+        name=meta["name"] if jobs.group_of(body) == jobs.GROUP else jobs.full_name(body),
+        uid=str(meta.get("uid", "")),
+        state=state,
+        wanted=sum(size for _, size in sizes_of(body)),
+        succeeded=sum(each.get("succeeded") or 0 for each in counts.values()) if isinstance(counts, dict) else 0,
+        restarts={(kind.lower(), index): times for kind, index, times in restarts_of(body)},
+        created=_seconds(meta.get("creationTimestamp")),
+        started=None if suspended and not over else started,
+        ended=_seconds(status.get("completionTime")),
+        reason=reason,
+        message=message,
+        over=over,
+        sorted_by=_value(body, sort_by) if "." in sort_by else None,
+    )
+
+
+def _pod_facts(body: Mapping[str, Any], now: float) -> PodFacts:
+    meta, status = body["metadata"], body.get("status") or {}
+    labels = meta.get("labels") or {}
+    owner: Mapping[str, Any] = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
+    leaving = "deletionTimestamp" in meta
+    index = str(_first(labels, _INDEX_LABELS))
+    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
+    statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    waiting = [((each.get("state") or {}).get("waiting") or {}).get("reason") for each in statuses]
+    phase = status.get("phase")
+    reason, message = ("", "") if leaving else _trouble(status, statuses, conditions, now)
+    return PodFacts(
+        replica=(str(_first(labels, _TYPE_LABELS)).lower(), int(index) if index.isdecimal() else -1),
+        owner="" if owner.get("kind") == "Job" else str(owner.get("uid", "")),
+        uid=str(meta.get("uid", "")),
+        created=str(meta.get("creationTimestamp", "")),
+        ready=not leaving and (conditions.get("Ready") or {}).get("status") == "True",
+        succeeded=phase == "Succeeded",
+        starting="" if phase != "Pending" or reason else next(filter(None, waiting), "Pending"),
+        restarts=max((each.get("restartCount") or 0 for each in status.get("containerStatuses") or ()), default=0),
+        reason=reason,
+        message=message,
+    )
+
+
+def _trouble(
+    status: Mapping[str, Any],
+    statuses: Iterable[Mapping[str, Any]],
+    conditions: Mapping[Any, Mapping[str, Any]],
+    now: float,
+) -> tuple[str, str]:
+    """Return why a pod is not as it should be, in the words of `kubectl get pods`, and a message; "" if it is."""
+    if status.get("phase") == "Succeeded":
+        return "", ""
+    for each in statuses:
+        state, last = each.get("state") or {}, (each.get("lastState") or {}).get("terminated") or {}
+        waiting, running, ended = (state.get(name) or {} for name in ("waiting", "running", "terminated"))
+        if waiting.get("reason", "") not in _STARTING:
+            by_memory = last.get("reason") == "OOMKilled" and waiting["reason"] == "CrashLoopBackOff"
+            return "OOMKilled" if by_memory else waiting["reason"], last.get("message") or waiting.get("message") or ""
+        if ended.get("exitCode"):
+            return status.get("reason") or _exit(ended), ended.get("message") or status.get("message") or ""
+        since = _seconds(running.get("startedAt"))
+        if (
+            last.get("exitCode")
+            and (each.get("restartCount") or 0) > 1
+            and since is not None
+            and now - since < _BACK_OFF_S
+        ):
+            return _exit(last), last.get("message") or ""
+    if status.get("phase") == "Failed":
+        return status.get("reason") or "Error", status.get("message") or ""
+    scheduled = conditions.get("PodScheduled") or {}
+    if scheduled.get("status") == "False":
+        return scheduled.get("reason") or "Unschedulable", scheduled.get("message") or ""
+    return "", ""
+
+
+def _exit(ended: Mapping[str, Any]) -> str:
+    reason = str(ended.get("reason") or "Error")
+    return reason if reason != "Error" else f"ExitCode:{ended.get('exitCode')}"
+
+
+def _first(labels: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((labels[name] for name in names if name in labels), "")
+
+
+def _seconds(text: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError):
+        return None
+
+
+def _value(body: Any, path: str) -> Any:
+    """Return the value of a field, None if it is not there."""
+    for part in path.lstrip(".").split("."):
+        body = body.get(part) if isinstance(body, dict) else None
+    return body

@@ -1,0 +1,43 @@
+"""How many replicas a job asks for and how often they were restarted, from the job as the server sends it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_MOST_REPLICAS: Final = 100_000
+"""How many replicas of one type are counted: ten times as many as the operator creates."""
+
+
+def sizes_of(job: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the types of a job's replicas as it has them, in either dialect, with how many it asks for."""
+    spec = (
+        {str(key).casefold(): value for key, value in job["spec"].items()} if isinstance(job.get("spec"), dict) else {}
+    )
+    entries, listed = spec.get("tfreplicaspecs"), spec.get("replicaspecs")
+    for key, entry in entries.items() if isinstance(entries, dict) else ():
+        yield str(key), _size(entry)
+    for entry in listed if isinstance(listed, list) else ():
+        given = {str(key).casefold(): value for key, value in entry.items()} if isinstance(entry, dict) else {}
+        yield str(given.get("tfreplicatype") or "Master"), _size(given)
+
+
+def _size(entry: object) -> int:
+    number = entry.get("replicas", 1) if isinstance(entry, dict) else 1
+    return min(max(number, 0), _MOST_REPLICAS) if isinstance(number, int) and not isinstance(number, bool) else 1
+
+
+def restarts_of(job: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+    """Yield the type and index of each replica that the operator has counted restarts of, and how many."""
+    status = job.get("status")
+    records = status.get("restarts") if isinstance(status, dict) else None
+    for each in records if isinstance(records, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("index"), int):
+            counts = (each.get(key, 0) for key in ("carried", "inPlace", "replaced"))
+            yield (
+                str(each.get("type", "")),
+                each["index"],
+                sum(int(count) for count in counts if isinstance(count, int)),
+            )

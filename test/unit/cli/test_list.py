@@ -1,0 +1,387 @@
+"""`list`: which jobs are sick, and why; each flag changes what it prints."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1alpha1 import constants as alpha
+from tfjob_operator.cli import listing
+from unit.cli.conftest import job, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_mock import MockerFixture
+
+    from unit.cli.conftest import Server
+
+JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+FIRST = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
+PODS = "/api/v1/namespaces/team/pods"
+EVENTS = "/api/v1/namespaces/team/events"
+HEADER = ["NAME", "STATE", "READY", "RESTARTS", "DURATION", "AGE", "REASON"]
+CRASH = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}}
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+READY = {"type": "Ready", "status": "True"}
+
+
+def ago(seconds: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def a_job(name: str = "mnist", *states: str, age_s: float = 600, **status: Any) -> dict[str, Any]:
+    body = job(name, conditions=states or ("Created", "Running"), uid=f"uid-{name}")
+    body["metadata"] |= {"creationTimestamp": ago(age_s), "labels": {"team": "vision"}}
+    body["status"] |= {"startTime": ago(age_s), **status}
+    return body
+
+
+def pod(of: str = "mnist", index: int = 0, **status: Any) -> dict[str, Any]:
+    """A pod of a worker."""
+    prefix = "training.kubeflow.org/"
+    labels = {f"{prefix}job-name": of, f"{prefix}replica-type": "worker", f"{prefix}replica-index": str(index)}
+    meta: dict[str, Any] = {
+        "name": f"{of}-worker-{index}",
+        "namespace": "team",
+        "uid": f"pod-{of}-{index}",
+        "labels": labels,
+    }
+    meta["ownerReferences"] = [{"controller": True, "kind": "TFJob", "uid": f"uid-{of}"}]
+    meta["creationTimestamp"] = ago(600)
+    return {"metadata": meta, "status": {"phase": "Running", "conditions": [READY]} | status}
+
+
+def waiting(why: str, phase: str = "Pending", restarts: int = 0, **last: Any) -> dict[str, Any]:
+    status = {"name": "tensorflow", "restartCount": restarts, "state": {"waiting": {"reason": why}}}
+    status |= {"lastState": {"terminated": last}} if last else {}
+    return {"phase": phase, "conditions": [], "containerStatuses": [status]}
+
+
+def ended(code: int, reason: str = "Error", phase: str = "Failed") -> dict[str, Any]:
+    status = {"name": "tensorflow", "restartCount": 0, "state": {"terminated": {"exitCode": code, "reason": reason}}}
+    return {"phase": phase, "conditions": [], "containerStatuses": [status]}
+
+
+def event(about: dict[str, Any], reason: str, message: str = "", kind: str = "TFJob") -> dict[str, Any]:
+    meta = about["metadata"]
+    group = {"TFJob": "kubeflow.org/v1"}.get(kind, "v1")
+    involved = {"apiVersion": group, "kind": kind, "namespace": "team", "name": meta["name"], "uid": meta["uid"]}
+    return {"involvedObject": involved, "reason": reason, "message": message, "type": "Warning"}
+
+
+def serve(server: Server, *found: dict[str, Any], pods: Any = (), events: Any = ()) -> None:
+    """Serve lists of these; a job's pods too, if there are any."""
+    for path, items in ((JOBS, found), (PODS, pods), (EVENTS, events)):
+        server.answers(path, {"metadata": {"resourceVersion": "7"}, "items": list(items)})
+    for each in found:
+        server.answers(f"{JOBS}/{each['metadata']['name']}", each)
+
+
+@pytest.fixture
+def rows(server: Server, kubeconfig: Path) -> Any:
+    """Run `list` with some options and return what stands in its lines."""
+
+    def listed(*options: str) -> list[list[str]]:
+        result = run("list", f"--kubeconfig={kubeconfig}", *options)
+        assert result.exit_code == 0, result.output
+        return [line.split() for line in result.stdout.splitlines()]
+
+    return listed
+
+
+def reasons(found: list[list[str]]) -> dict[str, str]:
+    return {row[0]: row[-1] if row[-1][0].isalpha() else "" for row in found[1:]}
+
+
+def test_the_labels_are_those_of_the_operator() -> None:
+    """`list` does not import the constants, which would cost a fifth of its time."""
+    v1 = [c.LABEL_PREFIX + name for name in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX)]
+    old = [alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX]
+    assert list(zip(v1, old, strict=True)) == [listing._JOB_LABELS, listing._TYPE_LABELS, listing._INDEX_LABELS]
+    assert listing.POD_SELECTOR == c.LABEL_OPERATOR_NAME
+    assert {*listing.STATES} == {"New", *c.ConditionType} - {c.ConditionType.HELD}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ({}, ""),
+        (waiting("CrashLoopBackOff", "Running", 92, exitCode=1), "CrashLoopBackOff"),
+        (waiting("CrashLoopBackOff", "Running", 3, exitCode=137, reason="OOMKilled"), "OOMKilled"),
+        (waiting("ImagePullBackOff"), "ImagePullBackOff"),
+        (waiting("CreateContainerConfigError"), "CreateContainerConfigError"),
+        (waiting("ContainerCreating"), "ContainerCreating"),
+        ({"phase": "Pending", "conditions": [UNSCHEDULABLE]}, "Unschedulable"),
+        ({"phase": "Pending", "conditions": []}, "Pending"),
+        ({"phase": "Failed", "reason": "Evicted", "conditions": []}, "Evicted"),
+        (ended(3), "ExitCode:3"),
+        (ended(137, "OOMKilled", "Running"), "OOMKilled"),
+        (ended(0, "Completed", "Succeeded"), ""),
+    ],
+)
+def test_a_job_has_the_reason_of_its_pods(server: Server, rows: Any, status: dict[str, Any], reason: str) -> None:
+    """In the words of `kubectl get pods`."""
+    serve(server, a_job(), pods=[pod(**status), pod(index=1)])
+    assert rows()[0] == HEADER
+    assert reasons(rows()) == {"mnist": reason}
+
+
+def test_a_container_that_runs_between_two_crashes_is_not_well_yet(server: Server, rows: Any) -> None:
+    """After ten minutes it is."""
+    for running_s, reason in ((30, "ExitCode:1"), (700, "")):
+        status = {"name": "tensorflow", "restartCount": 92, "state": {"running": {"startedAt": ago(running_s)}}}
+        status["lastState"] = {"terminated": {"exitCode": 1, "reason": "Error"}}
+        serve(server, a_job(), pods=[pod(conditions=[READY], containerStatuses=[status]), pod(index=1)])
+        (row,) = rows()[1:]
+        assert (row[1:4], "".join(row[6:])) == (["Running", "2/2", "92"], reason)
+
+
+@pytest.mark.parametrize(
+    ("state", "policy", "age_s", "reason"),
+    [
+        ("Succeeded", {}, 600, ""),
+        ("Suspended", {}, 600, "Suspended"),
+        ("Created", {"suspend": True}, 600, "Suspended"),
+        ("Created", {}, 600, "NotReconciled"),
+        ("Created", {}, 5, ""),
+    ],
+)
+def test_a_job_without_pods_has_the_reason_of_its_status(  # noqa: PLR0917 - cases
+    server: Server, rows: Any, state: str, policy: dict[str, Any], age_s: float, reason: str
+) -> None:
+    """A minute after its start it should have pods."""
+    body = a_job("mnist", state, age_s=age_s)
+    body["spec"]["runPolicy"] = policy
+    serve(server, body)
+    assert reasons(rows()) == {"mnist": reason}
+
+
+@pytest.mark.parametrize(
+    ("message", "told", "reason"),
+    [
+        (
+            "Job mnist has failed because it has reached the specified backoff limit",
+            "JobFailed",
+            "BackoffLimitExceeded",
+        ),
+        ("Job mnist has failed because it was active longer than specified deadline", "JobFailed", "DeadlineExceeded"),
+        ("TFJob has failed. Pod a: container tensorflow exited with code 2", "TFJobFailed", "ExitCode:2"),
+        ("TFJob has failed. Pod a: container tensorflow exited with code 137 (OOMKilled)", "TFJobFailed", "OOMKilled"),
+        ("the spec is invalid", "InvalidTFJobSpec", "InvalidTFJobSpec"),
+        ("nobody knows", "TFJobFailed", "TFJobFailed"),
+    ],
+)
+def test_a_failed_job_has_a_reason_when_its_pods_are_gone(
+    server: Server, rows: Any, message: str, told: str, reason: str
+) -> None:
+    """From its condition: a limit, or how the first container ended."""
+    body = a_job("mnist", "Failed", completionTime=ago(590))
+    body["status"]["conditions"][0] |= {"reason": told, "message": message}
+    serve(server, body)
+    assert rows()[1] == ["mnist", "Failed", "0/2", "0", "10s", "10m", reason]
+
+
+def test_queued_held_and_deleted_jobs_are_shown_as_such(server: Server, rows: Any) -> None:
+    """Queued: suspended, and with the label of a queue."""
+    queued, held, gone = a_job("queued", "Suspended"), a_job("held"), a_job("gone")
+    queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "gpus"
+    held["status"]["conditions"].append({"type": "Held", "status": "True", "reason": "InvalidTFJobSpec"})
+    gone["metadata"]["deletionTimestamp"] = ago(1)
+    serve(server, queued, held, gone)
+    assert reasons(rows()) == {"queued": "Queued", "held": "InvalidTFJobSpec", "gone": "Terminating"}
+
+
+def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Server, rows: Any) -> None:
+    """A quota that refuses pods, a volume that cannot be mounted; of an earlier job of the name nothing counts."""
+    quota, other, mount, old = (a_job(name, "Created") for name in ("quota", "other", "mount", "old"))
+    stuck = [pod("mount", index, **waiting("ContainerCreating")) for index in range(2)]
+    earlier = a_job("old")
+    earlier["metadata"]["uid"] = "another"
+    events = [
+        event(quota, "FailedCreatePod", 'pods "a" is forbidden: exceeded quota: team, requested: pods=1'),
+        event(quota, "UnknownField", "spec.x"),
+        event(other, "FailedCreatePod", 'serviceaccount "nobody" not found'),
+        event(stuck[0], "FailedMount", 'secret "gone" not found', kind="Pod"),
+        event(earlier, "FailedCreatePod", "exceeded quota"),
+    ]
+    serve(server, quota, other, mount, old, pods=stuck, events=events)
+    assert reasons(rows()) == {
+        "quota": "QuotaExceeded", "other": "FailedCreatePod", "mount": "FailedMount", "old": "NotReconciled",
+    }  # fmt: skip
+    asked = [path.partition("?")[0] for _, path, _, _ in server.asked]
+    assert asked == [JOBS, FIRST, PODS, EVENTS]
+    server.asked.clear()
+    serve(server, a_job(), pods=[pod(), pod(index=1)])
+    rows()
+    assert not any("/events" in path for _, path, _, _ in server.asked)
+
+
+def test_without_the_right_to_list_pods_the_status_is_shown(server: Server, rows: Any) -> None:
+    """READY is unknown, restarts are those that the operator has counted."""
+    body = a_job(restarts=[{"type": "Worker", "index": 0, "inPlace": 3, "replaced": True}])
+    serve(server, body)
+    server.answers(PODS, {"message": "no", "reason": "Forbidden"}, code=403)
+    assert rows()[1] == ["mnist", "Running", "<unknown>", "4", "10m", "10m"]
+
+
+def test_jobs_and_pods_are_read_in_chunks(server: Server, rows: Any) -> None:
+    """As kubectl does, 500 at once."""
+    for path, one, two in ((JOBS, a_job("a"), a_job("b")), (PODS, pod("a"), pod("b"))):
+        server.answers(path, {"metadata": {"continue": "more"}, "items": [one]}, {"metadata": {}, "items": [two]})
+    server.answers(EVENTS, {"metadata": {}, "items": []})
+    assert [row[:3] for row in rows()[1:]] == [["a", "Running", "1/2"], ["b", "Running", "1/2"]]
+    assert all("limit=500" in path for _, path, _, _ in server.asked)
+    assert sum("continue=more" in path for _, path, _, _ in server.asked) == 2
+
+
+def test_jobs_of_the_first_api_are_listed_below(server: Server, kubeconfig: Path, rows: Any) -> None:
+    """Under names that every command takes. Most users have no right to them; a server that fails is an error."""
+    old = a_job("a") | {"apiVersion": "tensorflow.org/v1alpha1", "spec": {"replicaSpecs": [{"replicas": 3}]}}
+    serve(server, a_job("a"))
+    server.answers(FIRST, {"metadata": {}, "items": [old]})
+    assert [row[:3] for row in rows()[1:]] == [["a", "Running", "0/2"], ["tfjob.tensorflow.org/a", "Running", "0/3"]]
+    assert rows("-o", "name") == [["tfjob.kubeflow.org/a"], ["tfjob.tensorflow.org/a"]]
+    server.answers(FIRST, {"message": "no", "reason": "Forbidden"}, code=403)
+    assert len(rows()) == 2
+    server.answers(FIRST, {"message": "etcd is away", "reason": "InternalError"}, code=500)
+    assert "etcd is away" in run("list", f"--kubeconfig={kubeconfig}").stderr
+
+
+def test_a_list_of_nothing_is_reported_on_standard_error(server: Server, kubeconfig: Path) -> None:
+    """Standard output stays empty for scripts."""
+    serve(server)
+    result = run("list", f"--kubeconfig={kubeconfig}")
+    assert (result.stdout, result.stderr) == ("", "No resources found in team namespace.\n")
+
+
+def test_each_flag_that_chooses_or_arranges_jobs_changes_what_is_printed(server: Server, rows: Any) -> None:
+    """Left out, there are two jobs in the server's order, and a header."""
+    young = a_job("b", "Created", "Failed", age_s=5)
+    young["status"]["conditions"][-1]["reason"] = "InvalidTFJobSpec"
+    serve(server, a_job("a"), young, pods=[pod("a", **waiting("CrashLoopBackOff", "Running", 92, exitCode=1))])
+    names = [row[0] for row in rows()]
+    assert names == ["NAME", "a", "b"]
+    assert [row[0] for row in rows("--no-headers")] == ["a", "b"]
+    assert [row[0] for row in rows("b")] == ["NAME", "b"]
+    assert [row[0] for row in rows("--state=failed")] == ["NAME", "b"]
+    for field in ("age", "restarts", ".status.startTime", "{.metadata.creationTimestamp}"):
+        expected = ["a", "b"] if field.startswith((".", "{")) else ["b", "a"]
+        assert [row[0] for row in rows(f"--sort-by={field}")[1:]] == expected, field
+    assert rows("-o", "wide")[0] == [*HEADER, "MESSAGE"]
+    assert rows("-o", "name")[0] == ["tfjob.kubeflow.org/a"]
+    server.asked.clear()
+    rows("-l", "team=vision", "--field-selector", "metadata.name=a")
+    assert server.asked[0][1] == f"{JOBS}?limit=500&labelSelector=team%3Dvision&fieldSelector=metadata.name%3Da"
+
+
+def test_all_namespaces_are_listed_with_theirs(server: Server, rows: Any) -> None:
+    """-A: one list of jobs and one of pods for all of them."""
+    for path, found in (("/apis/kubeflow.org/v1/tfjobs", a_job()), ("/api/v1/pods", pod())):
+        server.answers(path, {"metadata": {}, "items": [found]})
+    server.answers("/api/v1/events", {"metadata": {}, "items": []})
+    assert [row[:4] for row in rows("-A")] == [["NAMESPACE", *HEADER[:3]], ["team", "mnist", "Running", "1/2"]]
+
+
+def test_a_name_that_is_not_there_is_an_error_after_the_others(server: Server, kubeconfig: Path) -> None:
+    """Exit code 1, as kubectl."""
+    serve(server, a_job("a"))
+    server.answers(f"{JOBS}/gone", {"message": 'tfjobs.kubeflow.org "gone" not found', "reason": "NotFound"}, code=404)
+    result = run("list", f"--kubeconfig={kubeconfig}", "gone", "a", "--no-headers")
+    assert (result.exit_code, result.stdout.split()[0]) == (1, "a")
+    assert result.stderr == 'Error from server (NotFound): tfjobs.kubeflow.org "gone" not found\n'
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_managed_fields_are_shown_only_where_they_are_asked_for(server: Server, rows: Any, output: str) -> None:
+    """As kubectl does: they are longer than the rest of the object."""
+    body = a_job()
+    body["metadata"]["managedFields"] = [{"manager": "kubectl"}]
+    serve(server, body)
+    shown = [str(rows(f"--output={output}", *more)) for more in ((), ("--show-managed-fields",))]
+    assert ["managedFields" in text for text in shown] == [False, True]
+
+
+def test_json_is_a_list_or_the_one_job_that_was_named(server: Server, kubeconfig: Path) -> None:
+    """In the order that was asked for."""
+    serve(server, a_job("a"), a_job("b", age_s=5))
+    whole = json.loads(run("list", f"--kubeconfig={kubeconfig}", "-o", "json", "--sort-by=age").stdout)
+    assert [item["metadata"]["name"] for item in whole["items"]] == ["b", "a"]
+    assert json.loads(run("list", f"--kubeconfig={kubeconfig}", "-o", "json", "a").stdout)["kind"] == "TFJob"
+
+
+def test_kubectl_prints_what_has_a_template(kubeconfig: Path, mocker: MockerFixture) -> None:
+    """It has the dialect of JSONPath that people know, and gets the same options."""
+    mocker.patch("tfjob_operator.cli.kubectl.which", return_value="/bin/kubectl")
+    execv = mocker.patch("os.execv", side_effect=SystemExit)
+    template = "jsonpath={.items[*].metadata.name}"
+    run("list", "-n", "team", "-o", template, "-l", "team=vision", "--sort-by=age", "--no-headers")
+    run("list", "--as=me", "-A", "-o", "custom-columns=N:.metadata.name", "-w")
+    run("list", "-o", template, "a", "tfjob.tensorflow.org/b")
+    of_all = "tfjobs.kubeflow.org"
+    assert [call.args[1] for call in execv.call_args_list] == [
+        ["/bin/kubectl", "--namespace=team", "get", f"--output={template}", "--sort-by=.metadata.creationTimestamp",
+         "--selector=team=vision", "--no-headers=true", of_all],
+        ["/bin/kubectl", "--as=me", "get", "--output=custom-columns=N:.metadata.name", "--all-namespaces",
+         "--watch=true", of_all],
+        ["/bin/kubectl", "get", f"--output={template}", f"{of_all}/a", "tfjob.tensorflow.org/b"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["-o", "table"], "'table' is not one of wide, name"),
+        (["--sort-by=colour"], "'colour' is not a column"),
+        (["--sort-by=.items[0]"], "is not a column"),
+        (["--state=sick"], "'sick' is not one of"),
+        (["a", "-A"], "NAME cannot be combined with"),
+        (["a", "b", "--watch"], "--watch takes one NAME at most"),
+        (["-w", "-o", "json"], "--watch takes one NAME at most"),
+        (["-o", "jsonpath={}", "--state=failed"], "a template cannot be combined with --state"),
+    ],
+)
+def test_options_that_make_no_sense_are_a_wrong_command_line(options: list[str], error: str) -> None:
+    """Exit code 2."""
+    result = run("list", *options)
+    assert (result.exit_code, error in " ".join(result.stderr.split())) == (2, True), result.stderr
+
+
+def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, rows: Any, mocker: MockerFixture) -> None:
+    """By an event of the job, of a pod or of an event. What was deleted is forgotten."""
+    serve(server, a_job(), pods=[pod(), pod(index=1)])
+    crashing, new = pod(**waiting("CrashLoopBackOff", "Running", 92, exitCode=1)), a_job("new", "Created", age_s=5)
+    changed = [
+        (1, "MODIFIED", pod()), (1, "MODIFIED", crashing), (1, "DELETED", crashing), (0, "BOOKMARK", {}), (0, "ADDED", new),
+        (0, "MODIFIED", new), (2, "ADDED", event(new, "FailedCreatePod", "exceeded quota")), (0, "DELETED", new),
+        (1, "ADDED", pod("new")),
+    ]  # fmt: skip
+    mocker.patch(
+        "tfjob_operator.cli.watching.changes.changes",
+        return_value=iter((number, {"type": kind, "object": body}) for number, kind, body in changed),
+    )
+    assert [row[:4] + row[6:] for row in rows("--watch")[2:]] == [
+        ["mnist", "Running", "1/2", "92", "CrashLoopBackOff"],
+        ["mnist", "Running", "1/2", "0", "NotReconciled"],
+        ["new", "Created", "0/2", "0"],
+        ["new", "Created", "0/2", "0", "QuotaExceeded"],
+        ["new", "Created", "0/2", "0", "Terminating"],
+    ]
+
+
+def test_a_watch_begins_where_the_lists_end_and_an_error_ends_it(server: Server, kubeconfig: Path) -> None:
+    """Jobs, their pods, and Warning events; of one job by its name. Without rights to pods the jobs alone."""
+    serve(server, a_job())
+    server.answers(PODS, {"message": "no", "reason": "Forbidden"}, code=403)
+    lines = [{"type": "MODIFIED", "object": a_job("b")}, {"type": "ERROR", "object": {"message": "too old"}}]
+    watched = "".join(json.dumps(each) + "\n" for each in lines).encode()
+    server.answers(f"{JOBS}?resourceVersion=7&watch=true", watched)
+    result = run("list", f"--kubeconfig={kubeconfig}", "--watch")
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["NAME", "mnist", "b"]
+    assert result.stderr == "error: watch ended: too old\n"
+    server.answers(f"{JOBS}?fieldSelector=metadata.name%3Dmnist&resourceVersion=7&watch=true", b"")
+    assert run("list", f"--kubeconfig={kubeconfig}", "-w", "-o", "name", "mnist").stdout == "tfjob.kubeflow.org/mnist\n"
