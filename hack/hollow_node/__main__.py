@@ -17,6 +17,7 @@ import structlog
 
 from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.registration import NodeSpec, parse_nodes
+from hack.hollow_node.script import ImageScript, parse_images
 from hack.hollow_node.timing import DEFAULT_SCALE
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
@@ -38,6 +39,13 @@ def flags() -> argparse.ArgumentParser:
         default=(),
         metavar="FILE",
         help="YAML: play these nodes (name, count, labels, taints, allocatable), not one with room for everything",
+    )
+    parser.add_argument(
+        "--images",
+        type=_images,
+        default={},
+        metavar="FILE",
+        help="YAML: what images do (run, log, memory), for pods without annotations about it",
     )
     parser.add_argument("--namespace", default="", help="only pods of this namespace (default: all)")
     parser.add_argument("--label-selector", default="", help="only pods with these labels (default: all)")
@@ -82,6 +90,14 @@ def _nodes(file: str) -> tuple[NodeSpec, ...]:
         raise argparse.ArgumentTypeError(f"{file}: {error}") from None
 
 
+def _images(file: str) -> dict[str, ImageScript]:
+    """Read the file of images; argparse would not show the messages."""
+    try:
+        return parse_images(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{file}: {error}") from None
+
+
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
     async with (
         HttpTransport(settings, user_agent="hollow-node") as writes,
@@ -92,6 +108,7 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
             watch_client=RestClient(watches),
             name=options.name,
             nodes=options.nodes,
+            images=options.images,
             namespace=options.namespace,
             label_selector=options.label_selector,
             timing=Timing(options.time_scale, options.starting),

@@ -12,6 +12,7 @@ from hack.hollow_node.objects import HollowNodeObject, HollowPod
 from hack.hollow_node.registration import NODES, NodeSpec, registered
 from hack.hollow_node.runner import PodRunner
 from hack.hollow_node.scheduling import Scheduler
+from hack.hollow_node.script import ImageScript, with_images
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.client.errors import ApiError
@@ -20,7 +21,7 @@ from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFac
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, LoopClock, RateLimitingQueue, ShutDown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from hack.kubernetes_versions import Kubernetes
@@ -54,6 +55,7 @@ class HollowNode:
         watch_client: RestClient | None = None,
         name: str = "hollow-node",
         nodes: Sequence[NodeSpec] = (),
+        images: Mapping[str, ImageScript] | None = None,
         namespace: str = "",
         label_selector: str = "",
         timing: Timing | None = None,
@@ -64,11 +66,12 @@ class HollowNode:
         """Take the clients (`watch_client` keeps the watch apart from writes), and which pods are ours to run.
 
         `nodes` are played; without any, one that is called `name` and has room for everything. `kubernetes` is the version
-        whose kubelet and scheduler are played.
+        whose kubelet and scheduler are played. `images` says what images do whose pods have no annotations about it.
         """
         self._client = client
         self._nodes = nodes or (NodeSpec(name),)
         self._scheduler = Scheduler((node.name for node in self._nodes), kubernetes)
+        self._images = images or {}
         self._workers = workers
         self._clock = clock or LoopClock()
         self._factory = SharedInformerFactory(watch_client or client, clock=clock)
@@ -174,7 +177,7 @@ class HollowNode:
         if pod is None:
             self._runner.forget(key)
             return
-        delay = await self._runner.sync(pod)
+        delay = await self._runner.sync(with_images(pod, self._images))
         if delay is not None:
             self._queue.add_after(key, delay)
 

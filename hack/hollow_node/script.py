@@ -14,6 +14,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import msgspec
+import yaml
+from msgspec import structs
+
+from tfjob_operator.api.resources import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -149,6 +153,41 @@ _STOPS: Final = {
     "ignore": Run(lasts=math.inf),
     "lost": Run(lasts=0.0, exit_code=SIGKILL_EXIT, reason=STATUS_UNKNOWN),
 }
+
+
+class ImageScript(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an image does: `run` and `log` as in the annotations; with less than `memory` its runs end as OOMKilled."""
+
+    run: str = ""
+    log: str = ""
+    memory: str = ""
+
+
+def parse_images(text: str) -> dict[str, ImageScript]:
+    """Read a file of images. Raises ValueError."""
+    try:
+        return msgspec.convert(yaml.safe_load(text), dict[str, ImageScript])
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ValueError(str(error)) from error
+
+
+def with_images(pod: HollowPod, images: Mapping[str, ImageScript]) -> HollowPod:
+    """Return the pod with the annotations that its images stand for, where it has none of its own for a container."""
+    given = pod.metadata.annotations or {}
+    added: dict[str, str] = {}
+    for number, container in enumerate(pod.spec.containers):
+        image = images.get(container.image)
+        if image is None or RUN_OF + container.name in given or (number == 0 and RUN in given):
+            continue
+        limit = parse_quantity(((container.resources or {}).get("limits") or {}).get("memory", ""))
+        needed = parse_quantity(image.memory)
+        starves = limit is not None and needed is not None and limit < needed
+        added[RUN_OF + container.name] = "0.5s:oom-killed" if starves else image.run or "2s:0"
+        if image.log:
+            added[LOG_OF + container.name] = image.log
+    if not added:
+        return pod
+    return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations={**added, **given}))
 
 
 def parse_script(pod: HollowPod) -> Script:

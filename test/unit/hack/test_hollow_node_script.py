@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hack.hollow_node.objects import ContainerSpec, HollowMeta, HollowPod, HollowSpec
-from hack.hollow_node.script import DEFAULT_INIT_RUN, DEFAULT_RUN, DEFAULT_STOP, Outcome, Run, Script, parse_script
+from hack.hollow_node.script import (
+    DEFAULT_INIT_RUN,
+    DEFAULT_RUN,
+    DEFAULT_STOP,
+    Outcome,
+    Run,
+    Script,
+    parse_images,
+    parse_script,
+    with_images,
+)
 
 PREFIX = "hollow.tfjob.kubeflow.org/"
 
@@ -146,3 +156,25 @@ def test_whatever_the_annotations_say_a_run_is_in_bounds_or_names_the_one_that_i
         assert run.lasts >= 0.0
         assert 0 <= run.exit_code <= 255
         assert run.message == ""
+
+
+def test_an_image_says_what_its_containers_do_unless_the_pod_does() -> None:
+    """Manifests of documents have no annotations of ours; one with too little memory for the image is OOM-killed."""
+    images = parse_images("train:1: {run: '3s:1', log: '1s no data', memory: 700Mi}")
+
+    def script(limit: str, **annotations: str) -> Script:
+        resources = {"limits": {"memory": limit}}
+        spec = HollowSpec(containers=[ContainerSpec(name="main", image="train:1", resources=resources)])
+        given = {PREFIX + key: text for key, text in annotations.items()}
+        return parse_script(with_images(HollowPod(metadata=HollowMeta(annotations=given), spec=spec), images))
+
+    assert script("1Gi").runs["main"] == (Run(3.0, exit_code=1),)
+    assert script("1Gi").outputs["main"][0].text == "no data"
+    assert script("512Mi").runs["main"][0].reason == "OOMKilled"
+    assert script("512Mi", run="9s:0").runs["main"] == (Run(9.0),)
+
+
+@pytest.mark.parametrize("text", ["a: {runs: x}", "a: [", "- a"])
+def test_a_file_of_images_that_cannot_be_read_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        parse_images(text)
