@@ -18,7 +18,7 @@ import sys
 import termios
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -30,16 +30,28 @@ from hack.matrix.cluster import ROOT, at_work
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
+class Role(NamedTuple):
+    """The replicas of one type: how many, what the hollow node does with their containers, and what these ask for."""
+
+    replicas: int
+    run: str
+    gpus: int = 0
+
+
 PICTURE: Final = ROOT / "docs" / "images" / "terminal.svg"
 COLUMNS: Final = 110
 COMMANDS: Final = ("kubectl tfjob list", "kubectl tfjob explain bert")
-JOBS: Final[Mapping[str, Mapping[str, tuple[int, str]]]] = {
-    "resnet": {"Chief": (1, "forever"), "PS": (2, "forever"), "Worker": (4, "forever")},
-    "bert": {"Worker": (2, "image-pull-back-off")},
-    "recommender": {"Chief": (1, "forever"), "Worker": (3, "3s:oom-killed")},
-    "hello": {"Worker": (2, "2s:0")},
+NODES: Final = """
+- {name: cpu, count: 3, allocatable: {cpu: 16, memory: 64Gi, pods: 110}}
+- {name: gpu, count: 2, labels: {pool: gpu}, allocatable: {cpu: 32, nvidia.com/gpu: 4, pods: 110}}
+"""
+JOBS: Final[Mapping[str, Mapping[str, Role]]] = {
+    "resnet": {"Chief": Role(1, "forever"), "PS": Role(2, "forever"), "Worker": Role(3, "forever")},
+    "bert": {"Worker": Role(2, "forever", gpus=8)},
+    "recommender": {"Chief": Role(1, "forever"), "Worker": Role(2, "3s:oom-killed")},
+    "hello": {"Worker": Role(2, "2s:0")},
 }
-"""The replicas of each job: how many, and what the hollow node does with their containers."""
 STAGED_S: Final = 45.0
 """Long enough for restarts and back-off to show."""
 
@@ -61,9 +73,11 @@ def session() -> str:
     with ControlPlane.start("picture") as plane:
         plane.run_kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / "overlays" / "standalone"))
         plane.wait_for_crd("tfjobs.kubeflow.org")
-        with at_work(plane):
-            for name, replicas in JOBS.items():
-                plane.run_kubectl("create", "-f", "-", input=json.dumps(_job(name, replicas)))
+        nodes = plane.directory / "nodes.yaml"
+        nodes.write_text(NODES)
+        with at_work(plane, f"--nodes={nodes}"):
+            for name, roles in JOBS.items():
+                plane.run_kubectl("create", "-f", "-", input=json.dumps(_job(name, roles)))
             time.sleep(STAGED_S)
             path = f"{plane.kubectl.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
             environment = {"HOME": str(plane.directory), "PATH": path, "KUBECONFIG": str(plane.kubeconfig)}
@@ -71,18 +85,17 @@ def session() -> str:
             return "\n".join(f"$ {command}\n{_shown(command, environment)}" for command in COMMANDS)
 
 
-def _job(name: str, replicas: Mapping[str, tuple[int, str]]) -> dict[str, object]:
-    container = {"name": "tensorflow", "image": f"registry.example.com/team/{name}:7"}
-    specs = {
-        type_: {
-            "replicas": count,
-            "restartPolicy": "OnFailure",
-            "template": {"metadata": {"annotations": {RUN: run}}, "spec": {"containers": [container]}},
-        }
-        for type_, (count, run) in replicas.items()
-    }
+def _job(name: str, roles: Mapping[str, Role]) -> dict[str, object]:
+    def replicas(role: Role) -> dict[str, object]:
+        limits = {"nvidia.com/gpu": role.gpus} if role.gpus else {}
+        image = f"registry.example.com/team/{name}:7"
+        container = {"name": "tensorflow", "image": image, "resources": {"limits": limits}}
+        template = {"metadata": {"annotations": {RUN: role.run}}, "spec": {"containers": [container]}}
+        return {"replicas": role.replicas, "restartPolicy": "OnFailure", "template": template}
+
+    spec = {"tfReplicaSpecs": {type_: replicas(role) for type_, role in roles.items()}}
     meta = {"name": name, "namespace": "default"}
-    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": {"tfReplicaSpecs": specs}}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": spec}
 
 
 def _shown(command: str, environment: Mapping[str, str]) -> str:

@@ -39,13 +39,13 @@ def control_plane(name: str) -> Iterator[tuple[ControlPlane, Kubernetes]]:
 
 
 @contextlib.contextmanager
-def at_work(plane: ControlPlane) -> Iterator[None]:
+def at_work(plane: ControlPlane, *node_flags: str) -> Iterator[None]:
     """Run operator and hollow node on a plane where the manifests have been applied; both end with the block.
 
     Raises ControlPlaneError when one of them does not start, dies, or does not exit with 0.
     """
     plane.restart_controller_manager()  # otherwise its garbage collector may take half a minute to notice TFJobs
-    with operator(plane), hollow_node(plane):
+    with operator(plane), hollow_node(plane, *node_flags):
         yield
 
 
@@ -56,9 +56,9 @@ def operator(plane: ControlPlane) -> AbstractContextManager[None]:
     return _running("operator", program, "operator_ready", plane.directory / "logs")
 
 
-def hollow_node(plane: ControlPlane) -> AbstractContextManager[None]:
+def hollow_node(plane: ControlPlane, *flags: str) -> AbstractContextManager[None]:
     """Run a hollow node for all pods; it ends with the block. Raises ControlPlaneError as `at_work` does."""
-    program = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}")
+    program = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", *flags)
     return _running("hollow-node", program, "runs the pods", plane.directory / "logs")
 
 
