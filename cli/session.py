@@ -288,7 +288,7 @@ def _refusal(response: http.client.HTTPResponse) -> ApiError:
     try:
         body = response.read(65_536)
     except (OSError, http.client.HTTPException):
-        body = b""  # the connection broke; the code says that it is a refusal
+        body = b""  # the connection was lost; the code says that it is a refusal
     try:
         status = json.loads(body)
         message, reason = str(status["message"]), str(status.get("reason", ""))

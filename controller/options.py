@@ -107,12 +107,14 @@ def parse_options(
     known, unknown = parser.parse_known_args(arguments)
     if unknown:  # by their names alone: a value may be a URL with a password in it
         names = [text.partition("=")[0] for text in unknown if text.startswith("-")]
-        parser.error(f"unrecognized arguments: {' '.join(names) or 'only flags are taken'}")
+        parser.error(f"unrecognized arguments: {' '.join(names) or 'only flags are allowed'}")
     given = vars(known)
     kubeconfig = given.pop("kubeconfig") or environ.get("KUBECONFIG") or None
     domain, home = environ.get("CUSTOM_CLUSTER_DOMAIN", ""), environ.get("KUBEFLOW_NAMESPACE", "")
     if domain and not _SUBDOMAIN.fullmatch(domain):
-        parser.error(f"environment variable CUSTOM_CLUSTER_DOMAIN: must be a domain like cluster.local, not {domain!r}")
+        parser.error(
+            f"environment variable CUSTOM_CLUSTER_DOMAIN: must be a domain such as cluster.local, not {domain!r}"
+        )
     if home and not _LABEL.fullmatch(home):
         parser.error(f"environment variable KUBEFLOW_NAMESPACE: must be the name of a namespace, not {home!r}")
     own = environ.get("OPERATOR_DEPLOYMENT", "")
@@ -145,7 +147,7 @@ class _Parser(argparse.ArgumentParser):
     """Reports a mistake in one line: the usage of twenty flags would hide it."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"{PROGRAM}: {message} (--help lists all flags)", file=sys.stderr)  # noqa: T201 - logs come later
+        print(f"{PROGRAM}: {message} (see --help)", file=sys.stderr)  # noqa: T201 - logs come later
         raise SystemExit(2)
 
 
@@ -153,39 +155,78 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog=PROGRAM,
         description="Runs TFJobs (kubeflow.org/v1) on Kubernetes.",
-        epilog="Environment: KUBECONFIG; CUSTOM_CLUSTER_DOMAIN, appended to host names in TF_CONFIG; KUBEFLOW_NAMESPACE, the"
-        " operator's own namespace, for its lease; OPERATOR_DEPLOYMENT, its own Deployment, for events."
-        " Durations are written like 15s, 500ms or 1h30m.",
+        epilog="Environment variables: KUBECONFIG; CUSTOM_CLUSTER_DOMAIN, appended to host names in TF_CONFIG;"
+        " KUBEFLOW_NAMESPACE, the namespace of the operator and its Lease; OPERATOR_DEPLOYMENT, the Deployment of the operator,"
+        " for events. Durations have the form 15s, 500ms or 1h30m.",
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--kubeconfig", metavar="FILE", help="how to reach the API server (default: the pod's service account)")
-    add("--master", metavar="URL", help="the API server, over the one in the kubeconfig")
-    add("--namespace", type=_namespace, default="", metavar="NAME", help="serve this namespace only (default: all)")
+    add("--kubeconfig", metavar="FILE", help="path to a kubeconfig (default: the pod's service account)")
+    add("--master", metavar="URL", help="URL of the API server; overrides the kubeconfig")
+    add("--namespace", type=_namespace, default="", metavar="NAME", help="watch this namespace only (default: all)")
     add("--apis", type=_apis, default=(V1,), metavar="LIST",
-        help=f"the APIs whose jobs are run, of {V1},{','.join(ALPHA_APIS)} ({V1})")  # fmt: skip
-    add("--threadiness", type=_positive, default=16, metavar="N", help="jobs synced at once (16)")
+        help=f"APIs to serve: one or more of {V1},{','.join(ALPHA_APIS)} (default {V1})")  # fmt: skip
+    add(
+        "--threadiness",
+        type=_positive,
+        default=16,
+        metavar="N",
+        help="number of jobs to sync concurrently (default 16)",
+    )
     add("--resync-period", "--resyc-period", dest="resync_s", type=_duration, default=RESYNC_S, metavar="DURATION",
-        help="look at every job again after this long, changed or not; 0 for never (12h)")  # fmt: skip
-    add("--qps", type=_rate, default=0.0, metavar="N", help="requests per second to the API server; 0 for no limit (0)")
-    add("--burst", type=_positive, default=10, metavar="N", help="requests that may leave at once under --qps (10)")
-    add("--controller-config-file", default="", metavar="FILE", help="what pods with accelerators need (default: none)")
-    _add_boolean(parser, "--json-log-format", "log JSON (unless standard error is a terminal)", default=None)
-    add("--log-level", choices=LOG_LEVELS, default="info", help="(info)")
-    _add_boolean(parser, "--enable-gang-scheduling", "start all pods of a job or none (false)", default=False)
-    add("--gang-scheduler-name", type=_subdomain, default="volcano", metavar="NAME", help="who does that (volcano)")
+        help="interval of full resyncs; 0 disables them (default 12h)")  # fmt: skip
+    add(
+        "--qps",
+        type=_rate,
+        default=0.0,
+        metavar="N",
+        help="maximum requests per second to the API server; 0 means no limit (default 0)",
+    )
+    add("--burst", type=_positive, default=10, metavar="N", help="maximum burst of requests with --qps (default 10)")
+    add(
+        "--controller-config-file",
+        default="",
+        metavar="FILE",
+        help="file with the volumes and variables of accelerators",
+    )
+    _add_boolean(
+        parser, "--json-log-format", "log as JSON (default true unless standard error is a terminal)", default=None
+    )
+    add("--log-level", choices=LOG_LEVELS, default="info", help="minimum level of log messages (default info)")
+    _add_boolean(parser, "--enable-gang-scheduling", "create a PodGroup for each job (default false)", default=False)
+    add(
+        "--gang-scheduler-name",
+        type=_subdomain,
+        default="volcano",
+        metavar="NAME",
+        help="name of the gang scheduler (default volcano)",
+    )
     add("--tensorboard-image", type=_image, default=TENSORBOARD_IMAGE, metavar="IMAGE",
-        help=f"what a TensorBoard runs whose job names no image ({TENSORBOARD_IMAGE})")  # fmt: skip
-    add("--monitoring-address", default="", metavar="ADDRESS", help="where to serve metrics and health (everywhere)")
-    add("--monitoring-port", type=_port, default=MONITORING_PORT, metavar="PORT", help="0 serves none (8443)")
-    _add_boolean(parser, "--leader-elect", "work only while holding the lease (true)", default=True, dest="elect")
-    add("--leader-elect-lease-duration", dest="lease_s", type=_duration, default=15.0, metavar="DURATION", help="(15s)")
-    add("--leader-elect-renew-deadline", dest="renew_s", type=_duration, default=10.0, metavar="DURATION", help="(10s)")
-    add("--leader-elect-retry-period", dest="retry_s", type=_duration, default=2.0, metavar="DURATION", help="(2s)")
+        help=f"image of a TensorBoard whose job specifies none (default {TENSORBOARD_IMAGE})")  # fmt: skip
+    add(
+        "--monitoring-address",
+        default="",
+        metavar="ADDRESS",
+        help="address of metrics and probes (default: all interfaces)",
+    )
+    add(
+        "--monitoring-port",
+        type=_port,
+        default=MONITORING_PORT,
+        metavar="PORT",
+        help="port of metrics and probes; 0 disables them (default 8443)",
+    )
+    _add_boolean(parser, "--leader-elect", "use leader election (default true)", default=True, dest="elect")
+    add("--leader-elect-lease-duration", dest="lease_s", type=_duration, default=15.0, metavar="DURATION",
+        help="how long a lease that is not renewed is respected (default 15s)")  # fmt: skip
+    add("--leader-elect-renew-deadline", dest="renew_s", type=_duration, default=10.0, metavar="DURATION",
+        help="how long the leader retries to renew the lease (default 10s)")  # fmt: skip
+    add("--leader-elect-retry-period", dest="retry_s", type=_duration, default=2.0, metavar="DURATION",
+        help="interval between attempts to acquire or renew the lease (default 2s)")  # fmt: skip
     add("--leader-elect-resource-name", dest="lease_name", type=_subdomain, default=LEASE_NAME, metavar="NAME",
-        help=f"the name of the lease ({LEASE_NAME})")  # fmt: skip
+        help=f"name of the Lease (default {LEASE_NAME})")  # fmt: skip
     add("--leader-elect-resource-namespace", dest="lease_namespace", type=_namespace, default="", metavar="NAME",
-        help="where it lies (default: --namespace, else KUBEFLOW_NAMESPACE, else the pod's, else `default`)")  # fmt: skip
+        help="namespace of the Lease (default: --namespace, KUBEFLOW_NAMESPACE, the pod's or `default`)")  # fmt: skip
     add("--version", action="version", version=f"{PROGRAM} {VERSION}")
     return parser
 
@@ -209,19 +250,19 @@ def _apis(text: str) -> tuple[str, ...]:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
     return int(text)
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be between 0 and 65535, not {text!r}")
     return int(text)
 
 
 def _rate(text: str) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?", text):
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a non-negative number, not {text!r}")
     return float(text)
 
 
@@ -230,7 +271,7 @@ def _duration(text: str) -> float:
     if text == "0":
         return 0.0
     if not _DURATION.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"must be a duration like 15s, 500ms or 1h30m, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a duration such as 15s, 500ms or 1h30m, not {text!r}")
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
 
 
@@ -248,7 +289,7 @@ def _namespace(text: str) -> str:
 
 def _subdomain(text: str) -> str:
     if not _SUBDOMAIN.fullmatch(text) or len(text) > 253:
-        raise argparse.ArgumentTypeError(f"must be a name of lower-case letters, digits, - and ., not {text!r}")
+        raise argparse.ArgumentTypeError(f"must consist of lowercase letters, digits, - and ., not {text!r}")
     return text
 
 

@@ -346,7 +346,7 @@ class Reflector(Generic[T]):
             self._log.warning("watch_failed", resource_version=self._intake.version, error=str(failure))
             self._metrics.failures.inc()
             return State.LIST_LATER
-        # The server closed the stream, the connection broke, or the peer fell silent: all the same to us (RF-14, RF-29).
+        # The server closed the stream, the connection was lost, or the peer fell silent: all the same to us (RF-14, RF-29).
         if short:
             self._log.warning("watch_very_short", error=str(failure or "closed by the server"))
             return State.LIST_LATER

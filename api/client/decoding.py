@@ -50,7 +50,7 @@ def decode_response(raw: bytes, kind: type[T], *, request: str) -> T:
     try:
         return decode(msgspec.json.Decoder(kind), raw)
     except UNDECODABLE as error:
-        raise DecodeError(f"the response cannot be understood: {error}", request=request) from error
+        raise DecodeError(f"the response cannot be decoded: {error}", request=request) from error
 
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
@@ -101,7 +101,7 @@ class WatchBlocks:
         """Keep a part of a line whose end has not come."""
         self._begun_bytes += len(part)
         if self._begun_bytes > self._max_line_bytes:
-            raise DecodeError(f"a line of more than {self._max_line_bytes} bytes", request=self._request)
+            raise DecodeError(f"a line exceeds {self._max_line_bytes} bytes", request=self._request)
         self._begun.append(part)
 
 

@@ -7,7 +7,7 @@ ApiError                            something went wrong between us and the API 
 |   |   +-- TLSError                the peer's certificate or ours was refused
 |   |   +-- CredentialsError        there is no token or certificate to send: a file or a plugin failed
 |   +-- RequestTimeoutError         the time limit of the request passed
-|   +-- ConnectionLostError         the connection broke while we waited or read
+|   +-- ConnectionLostError         the connection was lost while we waited or read
 +-- DecodeError                     a response arrived that is not what it should be
 +-- StatusError                     the server said no; `code`, `reason`, `message`, `details`
     +-- NoStatusError               400, 404, 409, 410, 422, any other code below 500: without a Status it proves nothing

@@ -154,7 +154,7 @@ class Exchange:
             except TimeoutError:
                 if not limit.expired():
                     raise
-                raise RequestTimeoutError("no response in time", request=str(request)) from None
+                raise RequestTimeoutError("timed out waiting for the response", request=str(request)) from None
 
         return await self._with_retries(request, attempt)
 

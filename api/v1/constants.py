@@ -202,3 +202,7 @@ def limit_of(reason: str, message: str) -> EventReason | None:
     if reason != ConditionReason.LIMIT:
         return None
     return next((limit for limit, words in LIMITS.items() if words in message), None)
+
+
+ON_HOLD: Final = "is on hold: running pods continue; no pod is created, deleted or evaluated until the spec is fixed"
+"""What is reported of a started job whose edited specification cannot be followed."""

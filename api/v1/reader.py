@@ -86,22 +86,28 @@ class Reader:
         """Note that a value is not what it must be."""
         self.error(path, f"must be {wanted}, not {_kind_of(value)}")
 
+    def unsupported(self, path: Path | str, supported: Iterable[str], hint: str = "") -> None:
+        """Note that a value, or a key, is none of the supported ones."""
+        names = ", ".join(f'"{each}"' for each in supported)
+        self.error(path, f"Unsupported value: supported values: {names}{hint}")
+
     def unknown(self, path: Path | str, key: str, known: Collection[str], *, certain: bool) -> None:
         """Note a key that is none of the known ones.
 
         If it is not `certain` that the known ones are all there are, it is noted only if it resembles one of them:
         Kubernetes adds fields.
         """
-        like = self._like(key, known)
+        like = self.like(key, known)
         if not (like or certain):
             return
         if len(self._unknown) >= MOST:
             self._more_unknown += 1
             return
         hint = f"; did you mean {like}?" if like else ""
-        self._unknown.append(f"{Path(path, key)} is unknown and ignored{hint}")
+        self._unknown.append(f"{Path(path, key)}: unknown field is ignored{hint}")
 
-    def _like(self, key: str, known: Collection[str]) -> str:
+    def like(self, key: str, known: Collection[str]) -> str:
+        """Return the known name that a key resembles, "" if there is none."""
         if len(key) > _LONGEST or self._compared >= _MOST_COMPARED:
             return ""
         self._compared += 1
@@ -132,7 +138,7 @@ class Reader:
             return default
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return min(value, LARGEST)
-        self.wrong_type(path, "a whole number of at least 0", value)
+        self.wrong_type(path, "a non-negative integer", value)
         return default
 
     def boolean(self, value: object, path: Path | str) -> bool:
@@ -141,7 +147,7 @@ class Reader:
             return False
         if isinstance(value, bool):
             return value
-        self.wrong_type(path, "true or false", value)
+        self.wrong_type(path, "a boolean", value)
         return False
 
     def text(self, value: object, path: Path | str, default: str = "") -> str:
@@ -161,7 +167,7 @@ class Reader:
         try:
             return allowed(found)
         except ValueError:
-            self.error(path, f"must be one of {', '.join(each for each in allowed if each)}")
+            self.unsupported(path, (each for each in allowed if each))
             return None
 
 
@@ -182,8 +188,8 @@ def _kind_of(value: object) -> str:
     if isinstance(value, bool):
         return "a boolean"
     if isinstance(value, int):
-        return "a negative number" if value < 0 else "one that large" if not is_whole(value) else "a number"
-    kinds = {str: "a string", float: "a fraction", list: "a list", dict: "an object"}
+        return "a negative number" if value < 0 else "a number out of range" if not is_whole(value) else "a number"
+    kinds = {str: "a string", float: "a decimal number", list: "a list", dict: "an object"}
     return kinds.get(type(value), "null")
 
 
@@ -218,9 +224,9 @@ class Fields:
 
 Kind = Leaf | ListOf | MapOf | Fields
 TEXT: Final = Leaf("a string", lambda value: isinstance(value, str))
-FLAG: Final = Leaf("true or false", lambda value: isinstance(value, bool))
-WHOLE: Final = Leaf("a whole number", is_whole)
-NUMBER_OR_TEXT: Final = Leaf("a whole number or a string", lambda value: isinstance(value, str) or is_whole(value))
+FLAG: Final = Leaf("a boolean", lambda value: isinstance(value, bool))
+WHOLE: Final = Leaf("an integer", is_whole)
+NUMBER_OR_TEXT: Final = Leaf("an integer or a string", lambda value: isinstance(value, str) or is_whole(value))
 QUANTITY: Final = Leaf(
     "a string or a number", lambda value: isinstance(value, (str, int, float)) and not isinstance(value, bool)
 )

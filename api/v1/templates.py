@@ -273,7 +273,7 @@ def decode_spec(reader: Reader, raw: bytes | msgspec.Raw) -> JSON:
     try:
         return reader.mapping(msgspec.json.decode(raw), "spec")
     except (msgspec.DecodeError, UnicodeDecodeError):
-        reader.error("spec", "holds a number or a character that cannot be read")
+        reader.error("spec", "contains a number or character that cannot be decoded")
         return {}
 
 
@@ -293,7 +293,7 @@ def read_template(reader: Reader, template: JSON, path: Path | str, *, may_be_em
     elif not containers and may_be_empty:
         names = ()
     elif not containers:
-        reader.error(where, "must be a list of at least one container")
+        reader.error(where, "Required value: at least one container")
     policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
     return CheckedTemplate(reader.choice(policy, Path(Path(path, "spec"), "restartPolicy"), PodRestartPolicy), names)
 
@@ -309,7 +309,7 @@ def _read_containers(reader: Reader, containers: list[object], path: Path) -> tu
             continue
         for needed in ("name", "image"):
             if container.get(needed) is None or container[needed] == "":
-                reader.error(Path(Path(path, index), needed), "is required")
+                reader.error(Path(Path(path, index), needed), "Required value")
         own = container.get("name")
         names.append(own if isinstance(own, str) else "")
     return tuple(names)

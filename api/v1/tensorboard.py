@@ -92,12 +92,14 @@ def _read(job: str, given: object) -> TensorBoard | InvalidTensorBoard:
 def _check_name(reader: Reader, job: str) -> None:
     name = tensor_board_name(job)
     if not DNS_1035.fullmatch(job):
-        reader.error("metadata.name", f"{quoted(job)} cannot name the service of a TensorBoard")
+        reader.error(
+            "metadata.name", f'Invalid value: "{quoted(job)}": the Service of the TensorBoard cannot be named after it'
+        )
     elif len(name) > MAX_NAME_LENGTH:
         reader.error(
             "metadata.name",
-            f"is too long for a TensorBoard: {quoted(name)} has {len(name)} characters, and the name of a service"
-            f" {MAX_NAME_LENGTH} at most",
+            f"must be no more than {MAX_NAME_LENGTH - len(name) + len(job)} characters for a job with a TensorBoard: "
+            f"its Service is named {quoted(name)}",
         )
 
 
@@ -106,7 +108,7 @@ def read_fields(reader: Reader, given: JSON, path: str) -> TensorBoard:
     place = given.get("logDir")
     log_dir = reader.text(place, f"{path}.logDir")
     if not log_dir and (place is None or place == ""):
-        reader.error(f"{path}.logDir", "is required: the folder, or address, of the summaries that are to be shown")
+        reader.error(f"{path}.logDir", "Required value: the directory or URL of the summaries")
     service_type = reader.choice(given.get("serviceType"), f"{path}.serviceType", ServiceType)
     volumes, mounts = given.get("volumes"), given.get("volumeMounts")
     check(reader, volumes, VOLUMES, f"{path}.volumes")
@@ -128,7 +130,7 @@ def _check_mounts(reader: Reader, volumes: tuple[JSON, ...], mounts: object, pat
     for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
         if isinstance(mount, dict) and not (isinstance(mount.get("name"), str) and mount["name"] in names):
             place = Path(Path(f"{path}.volumeMounts", index), "name")
-            reader.error(place, f"must be the name of one of {path}.volumes")
+            reader.error(place, f"Not found: must be the name of a volume in {path}.volumes")
 
 
 def _objects(value: object) -> tuple[JSON, ...]:

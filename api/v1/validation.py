@@ -95,7 +95,8 @@ def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[S
         yield SpecWarning(EventReason.UNKNOWN_FIELD, unknown)
     if all(replica.replicas == 0 for replica in replicas.values()):
         yield SpecWarning(
-            EventReason.NO_REPLICAS, "every replica type has replicas: 0, so nothing runs and the job will not end"
+            EventReason.NO_REPLICAS,
+            "every replica type has replicas: 0: no pod is created, and the job does not finish",
         )
 
 
@@ -103,7 +104,8 @@ def _check_name(reader: Reader, job: str) -> None:
     if not DNS_1035.fullmatch(job):
         reader.error(
             "metadata.name",
-            f"{quoted(job)} cannot name pods and services: use lower-case letters, digits and '-', beginning with a letter",
+            f'Invalid value: "{quoted(job)}": pods and Services are named after the job: it must consist of lowercase letters, '
+            "digits and '-', start with a letter and end with a letter or digit",
         )
 
 
@@ -121,21 +123,26 @@ def _read_replicas(
     if value is None or value == {}:
         unknown = sorted(set(spec) - SPEC_FIELDS)
         hint = f"; the spec has only {some(unknown)}" if unknown else ""
-        reader.error(path, f"is required: name at least one of {', '.join(c.REPLICA_TYPES)}{hint}")
+        reader.error(path, f"Required value: at least one of {', '.join(c.REPLICA_TYPES)}{hint}")
     if "replicaSpecs" in spec:
-        known = "and is served under --apis=kubeflow.org/v1,kubeflow.org/v1alpha1, if the job begins with it"
-        reader.error("spec.replicaSpecs", f"is the form of v1alpha1, which goes without tfReplicaSpecs, {known}")
+        reader.error(
+            "spec.replicaSpecs",
+            "Forbidden: v1alpha1 format; it requires a new job without tfReplicaSpecs, and an operator with "
+            "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1",
+        )
     entries: dict[str, dict[str, object]] = {}
     for key, entry in given.items():
         canonical = _CANONICAL_TYPE.get(key.lower())
         if canonical is None:
-            reader.error(Path(path, key), f"is no replica type; the types are {', '.join(c.REPLICA_TYPES)}")
+            like = reader.like(key, c.REPLICA_TYPES)
+            reader.unsupported(Path(path, key), c.REPLICA_TYPES, f"; did you mean {like}?" if like else "")
+            _read_replica(reader, key, entry, f"{path}.{quoted(key)}")
         else:
             entries.setdefault(canonical, {})[key] = entry
     ignored: tuple[SpecWarning, ...] = ()
     if was_good and len(entries) > 1 and _is_size_alone(entries.get(c.WORKER, {})):
         del entries[c.WORKER]
-        text = f"{path}.{c.WORKER} is a number of replicas alone, and the job has no workers: there is nothing to scale"
+        text = f"{path}.{c.WORKER} is ignored: it has nothing but replicas, and the job has no workers to scale"
         ignored = (SpecWarning(EventReason.NO_WORKERS, text),)
     found = {name: _read_entries(reader, name, spellings, path) for name, spellings in entries.items()}
     _check_chiefs(reader, found, path)
@@ -158,7 +165,7 @@ def _read_entries(reader: Reader, canonical: str, spellings: dict[str, object], 
         spellings = {key: entry for key, entry in spellings.items() if key != canonical}
     first, *others = spellings
     for key in others:
-        reader.error(f"{path}.{key}", f"is the same replica type as {first}; keep one of them")
+        reader.error(f"{path}.{key}", f"Duplicate value: same replica type as {first}; keep one of them")
     replica = _read_replica(reader, canonical, spellings[first], f"{path}.{first}")
     if canonical not in spellings and isinstance(size, dict):
         count = reader.integer(size["replicas"], f"{path}.{canonical}.replicas", replica.replicas)
@@ -169,10 +176,10 @@ def _read_entries(reader: Reader, canonical: str, spellings: dict[str, object], 
 def _check_chiefs(reader: Reader, found: Mapping[str, ReplicaSpec], path: str) -> None:
     """Check that there is at most one replica of the role that is called Chief or Master."""
     if all(name in found for name in c.CHIEF_TYPES):
-        reader.error(path, "Chief and Master are two names of one role; keep one of them")
+        reader.error(path, "Forbidden: Chief and Master are the same role; keep one of them")
     for name in c.CHIEF_TYPES:
         if name in found and found[name].replicas > 1:
-            reader.error(f"{path}.{name}.replicas", "must be at most 1: a job has one chief")
+            reader.error(f"{path}.{name}.replicas", "must be less than or equal to 1: a job has one chief")
 
 
 def _read_replica(reader: Reader, replica_type: str, value: object, path: str) -> ReplicaSpec:
@@ -182,7 +189,7 @@ def _read_replica(reader: Reader, replica_type: str, value: object, path: str) -
     reader.known(fields, REPLICA_FIELDS, path)
     given = fields.get("template")
     if isinstance(value, dict) and given is None:
-        reader.error(f"{path}.template", "is required")
+        reader.error(f"{path}.template", "Required value")
     template = reader.mapping(given, f"{path}.template")
     template_policy = _read_template(reader, template, f"{path}.template") if isinstance(given, dict) else None
     own_policy = reader.choice(fields.get("restartPolicy"), f"{path}.restartPolicy", RestartPolicy)
@@ -206,7 +213,8 @@ def _read_template(reader: Reader, template: JSON, path: str) -> RestartPolicy |
     found = read_template(reader, template, path)
     if found.containers is not None and c.CONTAINER_NAME not in found.containers:
         names = some(found.containers) or "none"
-        reader.error(f"{path}.spec.containers", f"one container must be named {c.CONTAINER_NAME}; found {names}")
+        text = f"Required value: one container must be named {c.CONTAINER_NAME}; found {names}"
+        reader.error(f"{path}.spec.containers", text)
     return None if found.policy is None else RestartPolicy(found.policy)
 
 
@@ -310,7 +318,7 @@ def total(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
     """Return a mistake if the job has more than `MAX_REPLICAS` replicas, else None."""
     if spec.total_replicas <= MAX_REPLICAS:
         return None
-    text = f"asks for {spec.total_replicas} replicas; a job may have {MAX_REPLICAS}"
+    text = f"requests {spec.total_replicas} replicas; the maximum is {MAX_REPLICAS}"
     return Mistake("spec.tfReplicaSpecs", text)
 
 
@@ -322,8 +330,8 @@ def child_names(job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
     if excess <= 0:
         return None
     text = (
-        f"is too long by {excess}: the replica {longest} would have {len(longest)} characters, "
-        f"and a service's name may have {MAX_NAME_LENGTH}; shorten the job's name to {len(job.name) - excess}"
+        f"must be no more than {len(job.name) - excess} characters: the pod and Service of replica {longest} would have names "
+        f"of {len(longest)} characters, and the maximum is {MAX_NAME_LENGTH}"
     )
     return Mistake("metadata.name", text)
 

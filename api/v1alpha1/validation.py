@@ -85,17 +85,16 @@ def _warnings(reader: Reader, spec: JSON) -> tuple[SpecWarning, ...]:
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         pod = ((entry or {}).get("template") or {}).get("spec") or {}
         if pod.get("restartPolicy") == PodRestartPolicy.ALWAYS:
-            text = f"spec.replicaSpecs[{index}]: a Job takes no pods that always restart; OnFailure is used"
+            text = f"spec.replicaSpecs[{index}]: a Job does not support restartPolicy Always; OnFailure is used"
             found.append(SpecWarning(v1.EventReason.RESTART_POLICY_OVERWRITTEN, text))
     return tuple(found)
 
 
 def _check_name(reader: Reader, job: str) -> None:
-    excess = len(job) - MAX_NAME_LENGTH
-    if excess > 0:
+    if len(job) > MAX_NAME_LENGTH:
         reader.error(
             "metadata.name",
-            f"is too long by {excess}: it is the value of a label of all children, which may have {MAX_NAME_LENGTH} characters",
+            f"must be no more than {MAX_NAME_LENGTH} characters: it is the value of a label",
         )
 
 
@@ -104,10 +103,9 @@ def _read_replicas(reader: Reader, spec: JSON) -> dict[ReplicaType, AlphaReplica
     path = "spec.replicaSpecs"
     entries = spec.get("replicaSpecs")
     if "tfReplicaSpecs" in spec:
-        other = "is the form of later versions" if entries is None else "and replicaSpecs are two forms of one thing"
-        reader.error("spec.tfReplicaSpecs", f"{other}; this job keeps to replicaSpecs, the form of v1alpha1")
+        reader.error("spec.tfReplicaSpecs", "Forbidden: v1 format; this job uses replicaSpecs, the v1alpha1 format")
     if entries is None or entries == []:
-        reader.error(path, "is required: a list with one entry of tfReplicaType MASTER at least")
+        reader.error(path, "Required value: at least one entry, with tfReplicaType MASTER")
         return {}
     if not isinstance(entries, list):
         reader.wrong_type(path, "a list", entries)
@@ -119,13 +117,11 @@ def _read_replicas(reader: Reader, spec: JSON) -> dict[ReplicaType, AlphaReplica
         if replicas is None:
             continue
         if replicas.type in found:
-            reader.error(here, f"is a second {replicas.type}; keep one entry for each tfReplicaType")
+            reader.error(here, f"Duplicate value: {replicas.type}; keep one entry for each tfReplicaType")
         found.setdefault(replicas.type, replicas)
     total = sum(each.replicas for each in found.values())
     if total > c.MAX_REPLICAS:
-        reader.error(
-            path, f"asks for {total} replicas; a job of v1alpha1 may have {c.MAX_REPLICAS}, and one of v1 more"
-        )
+        reader.error(path, f"requests {total} replicas; the maximum in v1alpha1 is {c.MAX_REPLICAS}, and higher in v1")
     return found
 
 
@@ -155,7 +151,7 @@ def _read_entry(reader: Reader, entry: object, path: Path) -> AlphaReplicas | No
 def _read_port(reader: Reader, entry: JSON, path: Path) -> int:
     port = reader.integer(entry.get("tfPort"), Path(path, "tfPort"), c.DEFAULT_PORT) or 0
     if not 1 <= port <= _LARGEST_PORT:
-        reader.error(Path(path, "tfPort"), f"must be a port from 1 to {_LARGEST_PORT}")
+        reader.error(Path(path, "tfPort"), f"must be between 1 and {_LARGEST_PORT}")
     return port
 
 
@@ -187,7 +183,7 @@ def _read_chief(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, Alpha
     reader.known(policy, fields.TERMINATION_POLICY.known, path)
     given = policy.get("chief")
     if given is None and spec.get("terminationPolicy") is not None:
-        reader.error(path, "chief is required")
+        reader.error(f"{path}.chief", "Required value")
     chief = reader.mapping(given, f"{path}.chief")
     reader.known(chief, fields.CHIEF.known, f"{path}.chief")
     before = len(reader.mistakes)
@@ -199,7 +195,7 @@ def _read_chief(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, Alpha
     if found.type not in replicas:
         reader.error(path, f"Missing ReplicaSpec for chief: {found.type}")
     elif index >= replicas[found.type].replicas:
-        reader.error(f"{path}.chief.replicaIndex", f"there are not so many replicas of {found.type}")
+        reader.error(f"{path}.chief.replicaIndex", f"must be less than the number of {found.type} replicas")
     return found
 
 
@@ -207,7 +203,7 @@ def _read_image(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, Alpha
     image = reader.text(spec.get("tfImage"), "spec.tfImage", c.DEFAULT_IMAGE)
     servers = replicas.get(ReplicaType.PS)
     if not image and servers is not None and servers.gets_server:
-        reader.error("spec.tfImage", "must be the image of the parameter servers, which have no container of their own")
+        reader.error("spec.tfImage", "Required value: the image of parameter servers without a container")
     return image
 
 
@@ -226,9 +222,11 @@ def _read_runtime_id(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, 
     beside = [len(f"{each.type}--{max(each.replicas - 1, 0)}") for each in replicas.values()]
     longest = MAX_NAME_LENGTH - max([_LONGEST_ELSE, *beside])
     if len(found) > longest:
-        reader.error(path, f"is too long: names of Jobs and services leave {longest} characters for it")
+        reader.error(path, f"must be no more than {longest} characters: it is part of the names of Jobs and Services")
     elif not _NAME_PART.fullmatch(found):
-        reader.error(path, "must be lower-case letters, digits and '-': it is a part of the names of Jobs and services")
+        reader.error(
+            path, "must consist of lowercase letters, digits and '-': it is part of the names of Jobs and Services"
+        )
     return found
 
 

@@ -159,7 +159,7 @@ NO_RUNTIME: Final = _refused(
 NAME_TAKEN: Final = _refused(
     "name-taken",
     414,
-    "The name of {who} is in use: a {kind} of that name belongs to {holder}",
+    "The name of {who} is in use: a {kind} with that name {holder}",
     (
         "kubectl -n {namespace} get {kind} {object} -o yaml",
         f"To give the job another name, save the manifest, then change metadata.name in the file: {SAVE}",
@@ -263,20 +263,20 @@ _RULES: Final = (
     # our own: controller/tfjob/apply/conflicts.py
     rule(
         ENDED_IN_THE_WAY,
-        r"(?P<kind>pod|service) (?P<object>\S+) exists already and is not controlled .{0,300}it has ended, and"
-        r" belongs to nobody",
+        r"(?P<kind>pod|service) (?P<object>\S+) already exists and is not controlled .{0,300}it has finished"
+        r" and has no owner",
     ),
     rule(
         NAME_TAKEN,
         (
-            r"(?P<kind>pod|service|ConfigMap|PodGroup) (?P<object>\S+) exists already and is not controlled .{0,300}it belongs "
-            r"to (?P<holder>[^;]+)"
+            r"(?P<kind>pod|service|ConfigMap|PodGroup) (?P<object>\S+) already exists and is not controlled .{0,300}it "
+            r"(?P<holder>belongs to [^;]+|has no owner)"
         ),
     ),
     # controller/alpha/executor.py
     rule(
         NAME_TAKEN,
-        r"(?P<kind>Job|Service|ConfigMap) (?P<object>\S+) exists already and belongs to (?P<holder>[^;]+)",
+        r"(?P<kind>Job|Service|ConfigMap) (?P<object>\S+) already exists and (?P<holder>belongs to [^;]+|has no owner)",
     ),
     # kubernetes: staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
     rule(NO_RIGHTS, r'User "(?P<user>[^"]+)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"'),

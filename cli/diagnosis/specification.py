@@ -194,16 +194,16 @@ TROUBLES: Final = (
 # The words of api/v1/validation.py, controller/tfjob/plan/spec.py, build/tf_config.py and apply/children.py;
 # api/v1alpha1/validation.py and controller/alpha/executor.py.
 _MISTAKES: Final = (
-    rule(TEMPLATE_REFUSED, r"\b(pod|service|ConfigMap|PodGroup|Job) \S+ was refused: "),
-    rule(TF_CONFIG_TOO_LONG, r"environment variable TF_CONFIG, which names all"),
-    rule(NAME_TOO_LONG, r"metadata\.name: is too long by"),
-    rule(NAME_INVALID, r"metadata\.name: .{0,300} cannot name pods and services"),
-    rule(TOO_MANY_REPLICAS, r"asks for \d+ replicas; a job( of v1alpha1)? may have"),
-    rule(ALPHA_FORM, r"is the form of v1alpha1"),
+    rule(TEMPLATE_REFUSED, r"\b(pod|service|ConfigMap|PodGroup|Job) \S+ was rejected: "),
+    rule(TF_CONFIG_TOO_LONG, r"TF_CONFIG lists all \d+ replicas and would have"),
+    rule(NAME_TOO_LONG, r"metadata\.name: must be no more than \d+ characters"),
+    rule(NAME_INVALID, r"metadata\.name: Invalid value: "),
+    rule(TOO_MANY_REPLICAS, r"requests \d+ replicas; the maximum( in v1alpha1)? is"),
+    rule(ALPHA_FORM, r"spec\.replicaSpecs: Forbidden: v1alpha1 format"),
     rule(NO_CHIEF, r"Missing ReplicaSpec for chief"),
     rule(NO_CONTAINER, r"one container must be named tensorflow|is missing a container named tensorflow"),
-    rule(NO_REPLICA_SPECS, r"spec\.tfReplicaSpecs: is required"),
-    rule(REPLICA_TYPE, r"is no replica type; the types are"),
+    rule(NO_REPLICA_SPECS, r"spec\.tfReplicaSpecs: Required value"),
+    rule(REPLICA_TYPE, r"spec\.tfReplicaSpecs\.[^:]{1,100}: Unsupported value: supported values: \"Chief\""),
 )
 _STARTS: Final = ("the spec is invalid: ", "invalid job spec: ")
 _HELD: Final[dict[str, Trouble]] = {

@@ -151,7 +151,7 @@ class AlphaExecutor:
             await self._settle(job, resource, name, may_be_renamed=may_be_renamed)
         except (InvalidError, BadRequestError) as error:
             if resource is not CONFIG_MAPS and not is_denied(error):
-                raise RefusedError(f"{resource.kind} {name} was refused: {error.status_message}") from error
+                raise RefusedError(f"{resource.kind} {name} was rejected: {error.status_message}") from error
             self._warn(meta, str(error))
             raise
         except ApiError as error:
@@ -171,7 +171,7 @@ class AlphaExecutor:
         try:
             found = (await self._client.get(resource, meta.namespace, name, PartialObjectMetadata)).metadata
         except NotFoundError as error:
-            raise NameTakenError(f"{resource.kind} {name} has just gone; it can be created now") from error
+            raise NameTakenError(f"{resource.kind} {name} was just deleted; it can be created now") from error
         owner = controller_of(found)
         if owner is not None and owner.uid == meta.uid:
             if found.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR_NAME:
@@ -179,10 +179,10 @@ class AlphaExecutor:
             return
         # A child of an earlier job of this name goes with its owner.
         if found.deletion_timestamp is not None or (owner is not None and owner.name == meta.name):
-            raise NameTakenError(f"{resource.kind} {name} of an earlier job is not gone yet")
+            raise NameTakenError(f"{resource.kind} {name} of an earlier job is still being deleted")
         self.taken[meta.uid].add(name)
-        holder = f"{owner.kind} {owner.name}" if owner is not None else "nobody"
-        why = f"{resource.kind} {name} exists already and belongs to {holder}"
+        holder = f"belongs to {owner.kind} {owner.name}" if owner is not None else "has no owner"
+        why = f"{resource.kind} {name} already exists and {holder}"
         if not may_be_renamed:
             self._warn(meta, why)
         raise NameTakenError(why)
@@ -194,7 +194,7 @@ class AlphaExecutor:
         """
         if resource is CONFIG_MAPS:
             await self._client.delete(resource, meta.namespace, meta.name, uid=meta.uid)
-            raise NameTakenError(f"{resource.kind} {meta.name} could not be seen, and is made anew")
+            raise NameTakenError(f"{resource.kind} {meta.name} had lost its labels, and is recreated")
         body = {"metadata": {"uid": meta.uid, "labels": {LABEL_OPERATOR_NAME: OPERATOR_NAME}}}
         await self._client.patch(resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
 

@@ -180,7 +180,7 @@ def _failure_of(pod: Pod) -> str:
         return ""
     name = pod.metadata.name
     if pod.status.phase == "Failed" and pod.status.reason == DEADLINE_EXCEEDED:
-        return f"Pod {name}: its own activeDeadlineSeconds are over"
+        return f"Pod {name}: its own activeDeadlineSeconds are exceeded"
     training = training_of(pod)
     ended = last_end(training) if training is not None else None
     if ended is None or ended.exit_code == 0 or not is_permanent(ended):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1.constants import MANAGED_BY_US, CleanPodPolicy, ConditionReason, ConditionType
+from tfjob_operator.api.v1.constants import MANAGED_BY_US, ON_HOLD, CleanPodPolicy, ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, parse_indices
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.constants import V1_TYPES, EventReason, Phase
@@ -201,7 +201,7 @@ def _runtime_id(draft: StatusDraft, spec: AlphaSpec, taken: Collection[str]) -> 
     if names.isdisjoint(taken):
         return chosen
     other = following(uid, chosen)
-    text = f"RuntimeId {chosen} is another job's: {min(names.intersection(taken))} is there already; {other} is used"
+    text = f"RuntimeId {chosen} is used by another job: {min(names.intersection(taken))} already exists; using {other}"
     draft.emit(EventType.NORMAL, EventReason.RUNTIME_ID_CONFLICT, text)
     return other
 
@@ -229,10 +229,10 @@ def _announce(draft: StatusDraft, spec: AlphaSpec) -> None:
         for reason, message in spec.warnings:
             draft.emit(EventType.WARNING, reason, message)
         if spec.runtime_id and spec.runtime_id != draft.runtime_id:
-            text = "spec.RuntimeId is another one than that of the Jobs that are there, which is kept"
+            text = f"spec.RuntimeId cannot change after the job started; it stays {draft.runtime_id}"
             draft.emit(EventType.WARNING, EventReason.RUNTIME_ID_CONFLICT, text)
     if conditions.is_true(draft, ConditionType.HELD):
-        text = f"TFJob {draft.job.metadata.name} goes on: its spec is mended."
+        text = f"TFJob {draft.job.metadata.name} is resumed: the spec is valid again."
         draft.set_held(conditions.FALSE, ConditionReason.MENDED, text)
         draft.emit(EventType.NORMAL, ConditionReason.MENDED, text)
 
@@ -244,8 +244,7 @@ def hold(draft: StatusDraft, spec: InvalidSpec, children: Children) -> Plan:
     if begun is None or (spec.reason == ConditionReason.REFUSED and not edited):
         return fail(draft, ConditionReason.INVALID, f"invalid job spec: {spec.text}")
     if draft.set_held(conditions.TRUE, spec.reason, spec.text):
-        text = "is held: what runs runs on, and nothing is made, deleted or judged until the spec is mended"
-        message = f"TFJob {draft.job.metadata.name} {text}; invalid job spec: {spec.text}"
+        message = f"TFJob {draft.job.metadata.name} {ON_HOLD}; invalid job spec: {spec.text}"
         draft.emit(EventType.WARNING, spec.reason, message)
     problems = problems_of(replicas_of(children).values())
     return Plan(status=draft.freeze(), events=tuple(draft.events), problems=problems)

@@ -66,7 +66,7 @@ def _mistakes(config: ControllerConfig) -> Iterator[str]:
     for name, accelerator in (config.accelerators or {}).items():
         where = f"accelerators[{name}]"
         if not _RESOURCE.fullmatch(name):
-            yield f"{where}: is not the name of a resource"
+            yield f"{where}: must be the name of a resource"
         if accelerator is not None:
             yield from _mistakes_of_volumes(accelerator, where)
             yield from _mistakes_of_variables(accelerator, where)
@@ -77,14 +77,16 @@ def _mistakes_of_volumes(accelerator: Accelerator, where: str) -> Iterator[str]:
     for index, volume in enumerate(volumes):
         at = f"{where}.volumes[{index}]"
         if not _VOLUME.fullmatch(volume.name):
-            yield f"{at}.name: must be lower-case letters, digits and -, at most 63 of them"
+            yield f"{at}.name: must consist of at most 63 lowercase letters, digits and -"
         if not _is_absolute(volume.host_path):
             yield f"{at}.hostPath: must be an absolute path without '..'"
         if not _is_absolute(volume.mount_path) or ":" in volume.mount_path:
             yield f"{at}.mountPath: must be an absolute path without '..' and ':'"
     paths_of = {volume.name: {each.host_path for each in volumes if each.name == volume.name} for volume in volumes}
     yield from (
-        f"{where}.volumes: {name} is several paths of the node" for name, paths in paths_of.items() if len(paths) > 1
+        f"{where}.volumes: {name} has more than one path of the node"
+        for name, paths in paths_of.items()
+        if len(paths) > 1
     )
     for path in _twice(volume.mount_path.rstrip("/") for volume in volumes):
         yield f"{where}.volumes: {path} is mounted twice"
@@ -95,7 +97,7 @@ def _mistakes_of_variables(accelerator: Accelerator, where: str) -> Iterator[str
     for index, variable in enumerate(variables):
         at = f"{where}.envVars[{index}].name"
         if not _VARIABLE.fullmatch(variable.name):
-            yield f"{at}: is not the name of a variable"
+            yield f"{at}: must be the name of an environment variable"
         elif variable.name in _OURS:
             yield f"{at}: {variable.name} is set by the operator"
     for name in _twice(variable.name for variable in variables):
@@ -155,7 +157,7 @@ class ConfigFile:
         except ConfigFileError as error:
             if str(error) != self._wrong:
                 self._wrong = str(error)
-                log.error("config_file_wrong", path=str(self._path), error=self._wrong, in_force="what it said before")  # noqa: TRY400
+                log.error("config_file_wrong", path=str(self._path), error=self._wrong, in_use="previous configuration")  # noqa: TRY400
             return
         if changed is not None:
             self.value, self._wrong = changed, ""
@@ -204,6 +206,6 @@ class OwnDeployment:
             log.warning("config_file_event_not_written", error=str(error))
             return True
         regarding = object_reference(DEPLOYMENTS, found.metadata)
-        message = f"The configuration file is wrong, and what it said before is in force: {wrong}"
+        message = f"The configuration file is invalid; the previous configuration is used: {wrong}"
         self.recorder.event(regarding, EventType.WARNING, REASON, message)
         return True

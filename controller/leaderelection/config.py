@@ -37,7 +37,7 @@ class LeaderElectionConfig:
         if self.lease_duration_s <= self.renew_deadline_s:
             raise ValueError("the lease duration must be greater than the renew deadline")
         if self.lease_duration_s != int(self.lease_duration_s):
-            raise ValueError("the lease duration must be in whole seconds: the lease on the server holds no others")
+            raise ValueError("the lease duration must be a whole number of seconds")
 
     @property
     def call_timeout_s(self) -> float:

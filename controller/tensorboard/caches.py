@@ -96,7 +96,7 @@ class Caches:
         if informer.has_synced or str(resource) in self._failures or not isinstance(error, StatusError):
             return
         hint = (
-            "; the operator's role must allow it: apply the manifests of this version"
+            "; the role of the operator is outdated: apply the manifests of this version"
             if isinstance(error, ForbiddenError)
             else ""
         )

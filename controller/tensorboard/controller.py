@@ -113,7 +113,7 @@ class TensorBoards(Generic[J]):
                 # What is gone again before an interrupted watch goes on is never in the cache, and no event tells of it.
                 self._queue.add_after(key, UNSEEN_S)
         elif wish is not None and self._caches.failure:
-            text = f"no TensorBoard can be made: {self._caches.failure}"
+            text = f"Cannot create a TensorBoard: {self._caches.failure}"
             self._executor.warn(job.metadata, EventReason.TENSOR_BOARD_UNAVAILABLE, text)
 
     async def _look_for_leftovers(self) -> None:

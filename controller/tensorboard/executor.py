@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.tensorboard.children import Found
     from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish
 
-_SAID: Final = {Creation: "creating", Change: "changing", Deletion: "deleting"}
+_SAID: Final = {Creation: "creating", Change: "updating", Deletion: "deleting"}
 
 log = structlog.get_logger(__name__)
 
@@ -144,7 +144,7 @@ class Executor:
             return  # the cache will show it, and bring the next sync
         # A webhook may set back what we set: then the object is what it was, and there is nothing to report.
         if answer.metadata.resource_version != meta.resource_version:
-            self._note(job, EventReason.UPDATED_TENSOR_BOARD, f"Changed {_what(step)}")
+            self._note(job, EventReason.UPDATED_TENSOR_BOARD, f"Updated {_what(step)}")
 
     async def _delete(self, job: Meta, step: Deletion) -> None:
         meta = step.meta
@@ -162,16 +162,14 @@ class Executor:
         try:
             found = await self._client.get(step.resource, job.namespace, step.name, _Identity)
         except NotFoundError as error:
-            raise RequeueError(f"{_what(step)} has just gone") from error
+            raise RequeueError(f"{_what(step)} was just deleted") from error
         meta, holder = found.metadata, controller_of(found.metadata)
         if holder is None or holder.uid != job.uid:
             leaving = meta.deletion_timestamp is not None
             if leaving or (holder is not None and (holder.kind, holder.name) == (self._owner.kind, job.name)):
-                raise RequeueError(f"{_what(step)} of an earlier job has not gone yet")
-            whose = f"{holder.kind} {holder.name}" if holder is not None else "nobody"
-            raise NameTakenError(
-                f"it exists already and belongs to {whose}; delete it, or make the job anew under another name"
-            )
+                raise RequeueError(f"{_what(step)} of an earlier job is still being deleted")
+            whose = f"belongs to {holder.kind} {holder.name}" if holder is not None else "has no owner"
+            raise NameTakenError(f"it already exists and {whose}; delete it or recreate the job under another name")
         if meta.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR:  # without it our watch does not see the object
             body = {"metadata": {"uid": meta.uid, "labels": {LABEL_OPERATOR_NAME: OPERATOR}}}
             await self._client.patch(step.resource, job.namespace, step.name, body, content_type=MERGE_PATCH)

@@ -255,5 +255,5 @@ def _troubles(wish: Wish, deployments: Sequence[Deployment]) -> Iterator[Warned]
         for condition in deployment.status.conditions or ():
             fails = condition.type == "ReplicaFailure" and condition.status == "True"
             if fails or (condition.type == "Progressing" and condition.status == "False"):
-                text = f"deployment {wish.name} does not get on: {condition.message or condition.reason}"
+                text = f"deployment {wish.name} is not progressing: {condition.message or condition.reason}"
                 yield Warned(EventReason.FAILED_TENSOR_BOARD, text)

@@ -70,7 +70,7 @@ class PodGroupCache:
         if not self._failure:
             log.warning("pod_groups_unavailable", resource=str(self.scheduler.pod_groups), error=str(error))
         missing = isinstance(error, StatusError) and error.code == 404  # an unknown API gets a 404 without a Status
-        hint = f"; is the CRD {self.scheduler.pod_groups} installed, with {self.scheduler.pod_groups.version}?"
+        hint = f"; the CRD {self.scheduler.pod_groups} ({self.scheduler.pod_groups.version}) is not installed"
         self._failure = f"{error}{hint if missing else ''}"
 
 

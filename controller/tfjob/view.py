@@ -180,9 +180,8 @@ class UnkeptStatus:
             self._logged = True
             log.error("status_fields_pruned", fields=fields, to_do=TO_DO)
         if uid not in self._sent:
-            message = (
-                f"The API server drops {', '.join(fields)} of the status: its CRD is another operator's, or an old one"
-            )
+            why = "the installed CRD is outdated or belongs to another operator"
+            message = f"Status fields {', '.join(fields)} were pruned: {why}"
             self._recorder.event(reference_to(job), EventType.WARNING, EventReason.STATUS_FIELDS_PRUNED, message)
         self._sent[uid] = lost
 

@@ -34,7 +34,7 @@ OTHERS: Final = ("1", "250m", "1Gi", "2", 8080, "http")
 """What is a quantity, or a number or a string."""
 ANY: Final = "*"
 DEEPEST: Final = 7
-_CHOICES: Final = re.compile("must be one of ([A-Za-z, ]+)")
+_CHOICES: Final = re.compile('Unsupported value: supported values: ([A-Za-z", ]+)')
 REPLICAS: Final = ("tfReplicaSpecs",)
 
 
@@ -133,7 +133,7 @@ class Grammar:
                 value = {"Worker" if step == ANY else step: value}
             read = read_spec("job", json.dumps(value).encode())
             told = [_CHOICES.search(each.message) for each in read.mistakes] if isinstance(read, InvalidSpec) else []
-            self.learned[path] = next((each[1].split(", ") for each in told if each), [])
+            self.learned[path] = next((re.findall(r"\w+", each[1]) for each in told if each), [])
         return self.learned[path]
 
 

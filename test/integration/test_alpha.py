@@ -200,12 +200,15 @@ def test_a_wrong_specification_is_reported_in_the_jobs_own_words_and_harms_no_ot
     """Two masters, an entry with two masters, an unknown type, no chief, both forms; a template that the API server refuses."""
     world.dialect = dialect
     wrong: dict[str, tuple[dict[str, Any], str]] = {
-        "two": ({"replicaSpecs": [entry(None, "1s:0"), entry("MASTER", "1s:0")]}, "is a second MASTER"),
+        "two": ({"replicaSpecs": [entry(None, "1s:0"), entry("MASTER", "1s:0")]}, "Duplicate value: MASTER"),
         "many": ({"replicaSpecs": [entry("MASTER", "1s:0", 2)]}, "The MASTER must have Replicas = 1"),
-        "unknown": ({"replicaSpecs": [entry("BOSS", "1s:0")]}, "must be one of MASTER, WORKER, PS"),
+        "unknown": (
+            {"replicaSpecs": [entry("BOSS", "1s:0")]},
+            'Unsupported value: supported values: "MASTER", "WORKER", "PS"',
+        ),
         "chief": ({"replicaSpecs": [entry("WORKER", "1s:0")]}, "Missing ReplicaSpec for chief: MASTER"),
         "both": ({"replicaSpecs": [entry(None, "1s:0")], "tfReplicaSpecs": {}}, "two forms of one thing"),
-        "refused": ({"replicaSpecs": [entry(None, "1s:0", hostname="No_Name")]}, "was refused"),
+        "refused": ({"replicaSpecs": [entry(None, "1s:0", hostname="No_Name")]}, "was rejected"),
     }
     for name, (spec, _) in wrong.items():
         world.create_alpha(name, spec)
@@ -255,7 +258,7 @@ def test_jobs_that_want_the_same_runtime_id(world: AlphaCluster) -> None:
     world.create_alpha("first", spec)
     world.wait_until_running("master-same-0")
     world.create_alpha("second", spec)
-    words = "Service master-same-0 exists already and belongs to TFJob first"
+    words = "Service master-same-0 already exists and belongs to TFJob first"
     eventually(lambda: any(words in message for _, _, message in world.events("second")), "the second is told")
     world.kubectl("delete", world.kind, "first")
     eventually(lambda: world.status("second").get("phase") == "Running", "the second runs")

@@ -172,8 +172,8 @@ def test_a_pod_group_of_somebody_else_keeps_the_pods_back_and_stays(cluster: Clu
         enter(cluster, "taken", "Running")
         cluster.create("taken", specs(Worker=replica()))
         text = (
-            "Error creating: PodGroup taken exists already and is not controlled by this TFJob: it belongs to nobody; "
-            "delete it, or make the job anew under another name"
+            "Error creating: PodGroup taken already exists and is not controlled by this TFJob: it has no owner; "
+            "delete it or recreate the job under another name"
         )
         eventually(lambda: ("Warning", "FailedCreatePodGroup", text) in cluster.events("taken"), "a person is told")
         assert cluster.names("pods") == []

@@ -127,7 +127,10 @@ def test_a_replica_that_keeps_failing_runs_into_the_backoff_limit(cluster: Clust
             status = cluster.wait_for("thrice", ConditionType.FAILED)
             message = status["conditions"][-1]["message"]
             assert message.startswith("Job thrice has failed because it has reached the specified backoff limit")
-            assert "Pod thrice-worker-0 was restarted most, 3 times; last, container tensorflow exited" in message
+            assert (
+                "Pod thrice-worker-0 was restarted most often (3 times); its last failure: container tensorflow exited"
+                in message
+            )
             eventually(
                 lambda: ("Warning", "BackoffLimitExceeded") in [event[:2] for event in cluster.events("thrice")],
                 "the limit is reported",
@@ -174,16 +177,16 @@ def bad_template(container: dict[str, Any]) -> dict[str, Any]:
 
 
 INVALID = {
-    "only-unknown-keys": ({"foo": 1}, "spec.tfReplicaSpecs: is required"),
+    "only-unknown-keys": ({"foo": 1}, "spec.tfReplicaSpecs: Required value"),
     "no-containers": (specs(Worker={"template": {"spec": {"containers": []}}}), "at least one container"),
     "no-tensorflow": (bad_template({"name": "main", "image": "i"}), "one container must be named tensorflow"),
     "two-chiefs": (specs(Chief=replica(2)), "a job has one chief"),
-    "negative": (specs(PS=replica(-1)), "must be a whole number of at least 0"),
+    "negative": (specs(PS=replica(-1)), "must be a non-negative integer"),
     "null-replica": (specs(Worker=None), "not null"),  # type: ignore[arg-type]
-    "a" * 60: (specs(Worker=replica()), "is too long by 6"),
+    "a" * 60: (specs(Worker=replica()), "must be no more than 54 characters"),
     "bad-volume": (
         bad_template({"name": "tensorflow", "image": "i", "volumeMounts": [{"name": "x", "mountPath": "/x"}]}),
-        'was refused: Pod "bad-volume-worker-0" is invalid',
+        'was rejected: Pod "bad-volume-worker-0" is invalid',
     ),
 }
 
@@ -326,8 +329,8 @@ def test_what_belongs_to_others_is_left_alone(cluster: Cluster) -> None:
         cluster.wait_for("mine", ConditionType.SUCCEEDED)
         assert cluster.names("pods") == ["foreign", "mine-worker-0"]
         text = (
-            "Error creating: service theirs-worker-0 exists already and is not controlled by this TFJob: it belongs to "
-            "nobody; delete it, or make the job anew under another name"
+            "Error creating: service theirs-worker-0 already exists and is not controlled by this TFJob: it has no "
+            "owner; delete it or recreate the job under another name"
         )
         eventually(lambda: ("Warning", "FailedCreateService", text) in cluster.events("theirs"), "a person is told")
         assert cluster.state("theirs") == ConditionType.CREATED
@@ -357,7 +360,7 @@ def test_an_operator_without_settings_says_so_and_ends_with_2(tmp_path: Path) ->
         check=False,
     )
     assert done.returncode == 2
-    assert "cannot be used" in done.stderr
+    assert "cannot be loaded" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 

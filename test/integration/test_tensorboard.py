@@ -151,14 +151,14 @@ def test_what_is_wrong_with_a_tensorboard_is_reported_and_the_job_runs(cluster: 
             eventually(lambda name=name: warnings(cluster, name), f"{name} is told")  # type: ignore[misc]
         ((reason, message),) = warnings(cluster, "mistaken")
         assert reason == "InvalidTensorBoard"
-        assert "logDir: is required" in message
-        assert "serviceType: must be one of" in message
+        assert "logDir: Required value" in message
+        assert "serviceType: Unsupported value" in message
         ((reason, message),) = warnings(cluster, "refused")
         assert reason == "FailedTensorBoard"
         assert "volumeMounts[0].mountPath" in message
         ((reason, message),) = warnings(cluster, "taken")
         assert reason == "FailedTensorBoard"
-        assert "service taken-tensorboard: it exists already and belongs to nobody" in message
+        assert "service taken-tensorboard: it already exists and has no owner" in message
         assert child(cluster, "deployment", "taken-tensorboard")
         assert child(cluster, "service", "taken-tensorboard")["spec"]["ports"][0]["name"] == "80"
 

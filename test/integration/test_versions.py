@@ -94,9 +94,15 @@ def test_no_version_lets_in_what_readers_of_another_can_not_decode(cluster: Clus
 def test_mistakes_are_reported_on_the_object_whatever_its_version(cluster: Cluster, version: str) -> None:
     """And harm no other job: two spellings of a type, a second master, types that do not exist, the form of v1alpha1."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {
-        "twice": ({"tfReplicaSpecs": {"MASTER": container(), "Master": container()}}, "is the same replica type as"),
+        "twice": (
+            {"tfReplicaSpecs": {"MASTER": container(), "Master": container()}},
+            "Duplicate value: same replica type as",
+        ),
         "many": ({"tfReplicaSpecs": {"MASTER": container() | {"replicas": 2}}}, "a job has one chief"),
-        "unknown": ({"tfReplicaSpecs": {"Driver": container()}}, "is no replica type; the types are"),
+        "unknown": (
+            {"tfReplicaSpecs": {"Driver": container()}},
+            'Unsupported value: supported values: "Chief", "Master"',
+        ),
         "alpha": ({"replicaSpecs": [container() | {"tfReplicaType": "MASTER"}]}, "the spec has only replicaSpecs"),
     }
     with cluster.operator(), cluster.node():

@@ -185,7 +185,7 @@ class _Exchange:
         left = self._started + self._request.total_s - loop.time()
         in_time = delay < left
         if not in_time:
-            delay, outcome = left, RequestTimeoutError("no response in time", request=str(self._request))
+            delay, outcome = left, RequestTimeoutError("timed out waiting for the response", request=str(self._request))
         loop.call_later(max(0.0, delay), self._resolve, outcome, context=NETWORK)
         return in_time
 

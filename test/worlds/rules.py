@@ -209,7 +209,7 @@ class Rules(ABC, Generic[S]):
         )
 
     def _lose(self, world: S, call: Call) -> S:
-        """The operator is told that the connection broke: after the call was carried out or before (it still may be)."""
+        """The operator is told that the connection was lost: after the call was carried out or before (it still may be)."""
         if call.number not in dict(world.answered) and call.verb != "get":
             world = world._replace(adrift=(*world.adrift, call))
         return self.answer(world, call, Answer("ConnectionLostError"))

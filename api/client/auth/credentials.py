@@ -34,7 +34,7 @@ def address_of(server: str) -> Origin:
     try:
         return Origin.of(server)
     except ValueError:
-        raise ConfigError("the address of the API server must be like https://host:port") from None
+        raise ConfigError("the API server address must have the form https://host:port") from None
 
 
 def usable_proxy(proxy: str | None) -> str | None:
@@ -43,12 +43,12 @@ def usable_proxy(proxy: str | None) -> str | None:
         return None
     scheme = proxy.partition("://")[0]
     if scheme not in {"http", "https"}:
-        named = scheme if _SCHEME.fullmatch(scheme) else "nothing"  # what is no URL may begin with a password
-        raise ConfigError(f"a proxy must be reached by http or https, not by {named}")
+        named = scheme if _SCHEME.fullmatch(scheme) else "(none)"  # what is no URL may begin with a password
+        raise ConfigError(f"unsupported proxy scheme {named}: must be http or https")
     try:
         Origin.of(proxy)
     except ValueError:
-        raise ConfigError("the address of the proxy must be like http://host:port") from None
+        raise ConfigError("the proxy address must have the form http://host:port") from None
     return proxy
 
 
@@ -179,7 +179,7 @@ def authorization(value: str, where: str) -> str:
     """Check a whole Authorization header that came from `where`. Raises CredentialsError without quoting it."""
     value = value.strip()
     if not value.isascii() or not value.isprintable():
-        raise CredentialsError(f"{where} holds characters that cannot be sent in a header")
+        raise CredentialsError(f"{where} contains characters that are not allowed in a header")
     return value
 
 
@@ -245,16 +245,18 @@ class PluginReader:
             status = self.run()
             return self._credentials(status)
         except OSError as error:
-            raise CredentialsError(f"the credential plugin {self.name} cannot be used: {error}") from error
+            raise CredentialsError(f"credential plugin {self.name} cannot be started: {error}") from error
         except CredentialsError as error:
-            raise CredentialsError(f"the credential plugin {self.name} failed: {error.message}") from error.__cause__
+            raise CredentialsError(f"credential plugin {self.name} failed: {error.message}") from error.__cause__
         except Exception:  # noqa: BLE001 - whatever it answered; what is raised may quote it, so it is not a cause
-            raise CredentialsError(f"the credential plugin {self.name} failed: a bad response") from None
+            raise CredentialsError(
+                f"credential plugin {self.name} failed: it did not print a valid ExecCredential"
+            ) from None
 
     def _credentials(self, status: Mapping[str, str]) -> Credentials:
         token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
         if not token and not (certificate and key):
-            raise CredentialsError("it answered neither a token nor a certificate with its key")
+            raise CredentialsError("it returned neither a token nor a client certificate and key")
         context = self.context
         if certificate and key and self.trust is not None:
             context = self.trust.context_from_pem(certificate, key)

@@ -69,7 +69,7 @@ class Plugin:
         output = self._run(interactive=sys.stdout is not None and sys.stdout.isatty())
         response = json.loads(output)
         if (response["apiVersion"], response["kind"]) != (self.api_version, "ExecCredential"):
-            raise ValueError("not an ExecCredential of the version that was asked for")
+            raise ValueError("not an ExecCredential of the requested apiVersion")
         status: Mapping[str, str] = response["status"]
         return status
 
@@ -89,12 +89,12 @@ class Plugin:
         try:
             output, _ = process.communicate(timeout=self.limit_s)
         except subprocess.TimeoutExpired:
-            raise CredentialsError(f"it has not ended within {self.limit_s:g} s, and was killed") from None
+            raise CredentialsError(f"it did not exit within {self.limit_s:g}s and was killed") from None
         finally:
             if process.returncode is None:
                 _kill(process)
         if process.returncode:
-            raise CredentialsError(f"process returned {process.returncode}")
+            raise CredentialsError(f"exit code {process.returncode}")
         return output
 
     def _info(self, *, interactive: bool) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _find(path: str, scratch: str) -> _Found:
 
     document = KubeConfigMerger(path).config
     if document is None:
-        raise ConfigError("there is no such file")
+        raise ConfigError("no such file")
     found = _Found(Configuration())
     context = document["contexts"].get_with_name(document["current-context"])["context"]
     cluster = document["clusters"].get_with_name(context["cluster"])["cluster"]

@@ -40,7 +40,7 @@ def read_service_account(master: str | None = None) -> Settings:
 def _server() -> str:
     host, port = os.environ.get(SERVICE_HOST), os.environ.get(SERVICE_PORT)
     if not host or not port:
-        raise ConfigError(f"{SERVICE_HOST} and {SERVICE_PORT} are not both set")
+        raise ConfigError(f"{SERVICE_HOST} and {SERVICE_PORT} must both be set")
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
@@ -79,7 +79,7 @@ def load_settings(kubeconfig: str | None = None, *, master: str | None = None) -
         return read_kubeconfig(path, master)
     except Exception as error:  # noqa: BLE001 - for files written by hand parsers raise whatever they meet
         where = "the service account of this pod" if in_cluster else f"kubeconfig {path}"
-        raise ConfigError(f"{where} cannot be used: {_without_secrets(error)}") from None
+        raise ConfigError(f"{where} cannot be loaded: {_without_secrets(error)}") from None
 
 
 def _without_secrets(error: Exception) -> str:
@@ -91,4 +91,4 @@ def _without_secrets(error: Exception) -> str:
         return str(error).partition("{")[0].strip()
     mark = getattr(error, "problem_mark", None)
     where = f" near line {mark.line + 1}" if mark is not None else ""
-    return f"something in it is not what it should be{where} ({type(error).__name__})"
+    return f"invalid content{where} ({type(error).__name__})"

@@ -249,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.BaseProtocol`."""
-        error = ConnectionLostError(f"the connection broke: {exc}" if str(exc or "") else "the connection broke")
+        error = ConnectionLostError(f"the connection was lost: {exc}" if str(exc or "") else "the connection was lost")
         error.__cause__ = exc
         self.fail(error)
         self._transport = None  # the two would hold each other until a garbage collection
@@ -301,4 +301,4 @@ class Connection(asyncio.BufferedProtocol):
         if self._exchange is None:
             self.abort()
         else:
-            self.fail(RequestTimeoutError("no response in time"))
+            self.fail(RequestTimeoutError("timed out waiting for the response"))

@@ -64,7 +64,7 @@ async def connect(addresses: Sequence[Address]) -> socket.socket:
     Raises OSError when none can be reached. Cancelling it closes all that was begun.
     """
     if not addresses:
-        raise OSError("the name has no address")
+        raise OSError("no such host")
     return await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, socket_factory=_make_socket)
 
 
@@ -122,7 +122,7 @@ class Dialer:
                 await self._open(connection, await connect(addresses), context)
         except (OSError, ValueError) as error:  # ValueError: a name that no host can have
             if limit.expired():
-                raise ConnectError("no connection in time") from None
+                raise ConnectError("connection timed out") from None
             # Its frames hold the future whose exception it is, and the 256 KB into which asyncio reads TLS. Such circles would
             # wait for the garbage collector, and with a server whose certificate has expired a hundred of them at once.
             error.__traceback__ = None
@@ -205,12 +205,12 @@ class _Tunnel(asyncio.Protocol):
             return
         version, _, status = head.partition(b"\r\n")[0].partition(b" ")
         if not end or not version.startswith(b"HTTP/1.") or not status[:3].isdigit():
-            self._end(ConnectError("the proxy does not speak HTTP"))
+            self._end(ConnectError("the proxy did not send an HTTP response"))
         elif status[:1] != b"2":
-            self._end(ConnectError(f"the proxy answered {status.decode('latin-1')}"))
+            self._end(ConnectError(f"the proxy returned {status.decode('latin-1')}"))
         elif rest:
             self._end(
-                ConnectError("the proxy sent more than a tunnel")
+                ConnectError("the proxy sent data after its CONNECT response")
             )  # a server waits for the client to begin with TLS
         elif self._transport is not None and not self.opened.done():
             self.opened.set_result(self._transport)

@@ -7,7 +7,7 @@ ApiError                            something went wrong between us and the serv
     |   +-- TLSError                the peer's certificate or ours was refused
     |   +-- CredentialsError        there is no token or certificate to send
     +-- RequestTimeoutError         the time limit of the request passed
-    +-- ConnectionLostError         the connection broke while we waited or read
+    +-- ConnectionLostError         the connection was lost while we waited or read
 
 No message contains a secret: only the path of the request and the operating system's own words.
 """

@@ -45,7 +45,7 @@ class Origin:
         except (ValueError, KeyError):
             host = ""
         if not host:
-            raise ValueError("the address of a server or a proxy must be like https://host:port")
+            raise ValueError("the address of a server or proxy must have the form https://host:port")
         basic = None
         if parts.username is not None:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

@@ -66,7 +66,7 @@ class ResponseParser:
             self._parser.feed_data(data)
         except HttpParserUpgrade as error:
             if not self.ended:
-                raise TransportError("the response is not HTTP: the server goes over to another protocol") from error
+                raise TransportError("the response is not HTTP: the server switched protocols") from error
             self.reusable = False
         except HttpParserError as error:
             if not self.ended:
@@ -77,7 +77,7 @@ class ResponseParser:
         elif not self.ended:
             self._bodyless += len(data)
             if self._bodyless > MAX_HEAD_BYTES:
-                raise TransportError(f"the response is not HTTP: its head is longer than {MAX_HEAD_BYTES} bytes")
+                raise TransportError(f"the response is not HTTP: its header exceeds {MAX_HEAD_BYTES} bytes")
 
     def feed_eof(self) -> bool:
         """Note that nothing more comes; return whether that is how this response ends."""
@@ -237,7 +237,7 @@ class StreamResponse:
             async with asyncio.timeout(self._request.total_s):
                 return b"".join([chunk async for chunk in self])
         except TimeoutError:
-            raise RequestTimeoutError("no response in time", request=str(self._request)) from None
+            raise RequestTimeoutError("timed out waiting for the response", request=str(self._request)) from None
 
     def chunks(self) -> AsyncIterator[bytes]:
         """See `Response.chunks`."""
@@ -341,7 +341,7 @@ class UnzippedResponse:
                 zipped = self._unzip.unconsumed_tail or await anext(self._chunks)
             except StopAsyncIteration:
                 if not self._unzip.eof:
-                    raise TransportError("the compressed response has no end") from None
+                    raise TransportError("the compressed response is truncated") from None
                 raise
             try:
                 piece = self._unzip.decompress(zipped, PIECE_BYTES)

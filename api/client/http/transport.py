@@ -81,8 +81,8 @@ class Pool:
             if self._is_closed:
                 raise ConnectError("the transport was closed") from None
             if until < now + self._pool_s:
-                raise RequestTimeoutError("no response in time") from None
-            raise ConnectError("no connection in time") from None
+                raise RequestTimeoutError("timed out waiting for the response") from None
+            raise ConnectError("connection timed out") from None
         finally:
             self._limits.discard(limit)
 

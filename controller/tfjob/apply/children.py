@@ -248,7 +248,7 @@ class Creator:
             return False
         except ApiError as error:
             if isinstance(error, kind.refusals) and not is_denied(error):
-                raise RefusedError(f"{kind.name} {name} was refused: {error.status_message}") from error
+                raise RefusedError(f"{kind.name} {name} was rejected: {error.status_message}") from error
             self._warn(job, kind, name, str(error))
             raise
         self._expectations.creation_answered(meta, kind.name, name, version_written(written))

@@ -217,12 +217,12 @@ class NameConflicts:
         Raises NameTakenError for any other object. Its `why` says what a person must do, unless the object will soon be
         gone (B12). Also raises whatever ApiError the read meets.
         """
-        taken = f"{kind.name} {name} exists already and is not controlled by this TFJob"
+        taken = f"{kind.name} {name} already exists and is not controlled by this TFJob"
         slice_of_kind: type[Pod | Service | _Identity] = _SLICES.get(kind.name, _Identity)
         try:
             found = await self._client.get(kind.resource, job.metadata.namespace, name, slice_of_kind)
         except NotFoundError as error:
-            raise NameTakenError(f"{kind.name} {name} has just gone; it can be created now") from error
+            raise NameTakenError(f"{kind.name} {name} was just deleted; it can be created now") from error
         meta = found.metadata
         owner = controller_of(meta)
         if owner is None or owner.uid != job.metadata.uid:
@@ -233,13 +233,15 @@ class NameConflicts:
     async def _bring_to_light(self, job: TFJob, kind: ChildKind, meta: ChildMeta) -> None:
         """Restore the label by which our watch selects children, so that the cache shows this one (D13)."""
         body = {"metadata": {"uid": meta.uid, "labels": {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}}}
-        what = f"the label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}, without which it cannot be seen"
+        what = f"label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}"
         try:
             await self._client.patch(kind.resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
         except ApiError as error:
             self._events.record(job, EventType.WARNING, kind.failed_relabel, f"Error restoring {what}: {error}")
-            raise NameTakenError(f"{kind.name} {meta.name} exists already and cannot be seen") from error
-        self._events.record(job, EventType.WARNING, kind.relabelled, f"Restored {what}")
+            raise NameTakenError(
+                f"{kind.name} {meta.name} already exists without label {c.LABEL_OPERATOR_NAME}"
+            ) from error
+        self._events.record(job, EventType.WARNING, kind.relabelled, f"Restored {what} after an external edit")
 
 
 def _why(job: TFJob, found: Pod | Service | _Identity) -> str:
@@ -253,9 +255,9 @@ def _why(job: TFJob, found: Pod | Service | _Identity) -> str:
     if leaving or adoptable:
         return ""
     if owner is None and isinstance(found, Pod) and has_ended(found):
-        return "it has ended, and belongs to nobody; delete it to let this job go on"
-    holder = f"{owner.kind} {owner.name}" if owner is not None else "nobody"
-    return f"it belongs to {holder}; delete it, or make the job anew under another name"
+        return "it has finished and has no owner; delete it to continue"
+    holder = f"belongs to {owner.kind} {owner.name}" if owner is not None else "has no owner"
+    return f"it {holder}; delete it or recreate the job under another name"
 
 
 @dataclass(frozen=True, slots=True)

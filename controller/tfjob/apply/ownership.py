@@ -295,7 +295,7 @@ class ChildRepairer:
                 )
             return False
         self._events.record(
-            job, EventType.WARNING, patch.done, f"{patch.text} of {kind.name} {meta.name}, which somebody had edited"
+            job, EventType.WARNING, patch.done, f"{patch.text} of {kind.name} {meta.name} after an external edit"
         )
         return True
 
@@ -306,7 +306,7 @@ def _patches(job: TFJob, spec: TFJobSpec, plan: Plan) -> Iterator[_Patch]:
         body: dict[str, Any] = {
             "metadata": {"uid": each.child.metadata.uid, "labels": labels_of(job.metadata, spec, each.key)}
         }
-        yield _Patch(kind, each, MERGE_PATCH, body, "Restored the labels", kind.relabelled, kind.failed_relabel)
+        yield _Patch(kind, each, MERGE_PATCH, body, "Restored labels", kind.relabelled, kind.failed_relabel)
     for each in plan.reselect:
         operations = [
             {"op": "replace", "path": "/metadata/uid", "value": each.child.metadata.uid},
@@ -317,7 +317,7 @@ def _patches(job: TFJob, spec: TFJobSpec, plan: Plan) -> Iterator[_Patch]:
             each,
             JSON_PATCH,
             operations,
-            "Restored the selector",
+            "Restored selector",
             EventReason.RESTORED_SERVICE_SELECTOR,
             EventReason.FAILED_RESTORE_SERVICE_SELECTOR,
         )

@@ -206,10 +206,11 @@ def too_long(job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> Mistake | No
     size = ClusterSpec(job, spec, domain).longest_variable
     if size <= c.MAX_VARIABLE:
         return None
-    elastic = "" if spec.dynamic_workers else ", or enableDynamicWorker, under which workers are not told of each other"
+    elastic = (
+        "" if spec.dynamic_workers else ", or enableDynamicWorker, which leaves the other workers out of TF_CONFIG"
+    )
     text = (
-        f"the environment variable TF_CONFIG, which names all {spec.total_replicas} replicas, would have "
-        f"{size} bytes, and Linux hands at most {c.MAX_VARIABLE} to a process; use shorter names for job or namespace, fewer "
-        f"replicas{elastic}"
+        f"TF_CONFIG lists all {spec.total_replicas} replicas and would have {size} bytes; the maximum on Linux is "
+        f"{c.MAX_VARIABLE}: use a shorter name for the job or namespace, fewer replicas{elastic}"
     )
     return Mistake("spec.tfReplicaSpecs", text)

@@ -67,8 +67,8 @@ def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
     if failed := _failed_container(pod):
         words.append(_exit_of(*failed))
     elif training is not None:
-        words.append(f"its training exited with code {training.exit_code}")
-    return "; ".join(words) or "its kubelet tells of no container"
+        words.append(f"its training container exited with code {training.exit_code}")
+    return "; ".join(words) or "the kubelet reported no container status"
 
 
 def most_restarts(job: str, records: Iterable[IndexRestarts], replicas: Iterable[Replica]) -> str:
@@ -76,9 +76,9 @@ def most_restarts(job: str, records: Iterable[IndexRestarts], replicas: Iterable
     record = max(records, key=lambda each: (each.total, -each.index))
     pod = next((replica.pod for replica in replicas if replica.pod.metadata.uid == record.pod), None)
     times = "once" if record.total == 1 else f"{record.total} times"
-    told = f"Pod {child_name(job, record.type, record.index)} was restarted most, {times}"
+    told = f"Pod {child_name(job, record.type, record.index)} was restarted most often ({times})"
     last = _last_exit(pod) if pod is not None else ""
-    return f"{told}; last, {last}" if last else told
+    return f"{told}; its last failure: {last}" if last else told
 
 
 def _as_a_whole(pod: Pod) -> str:

@@ -112,7 +112,7 @@ def _in_ignorance(plan: Plan, job: TFJob, gang: Gang) -> Plan:
     plan = _held_back(plan.requeued_within(LOOK_AGAIN_S if gang.failure else FIRST_LOOK_S))
     if not gang.failure:
         return plan
-    text = f"No pod is created before the PodGroups of {gang.scheduler.name} can be read: {gang.failure}"
+    text = f"Waiting for PodGroups of {gang.scheduler.name} before creating pods: {gang.failure}"
     key = (job.metadata.uid, "", EventReason.POD_GROUPS_UNKNOWN)
     problem = Problem(key, JobEvent(EventType.WARNING, EventReason.POD_GROUPS_UNKNOWN, text))
     return replace(plan, problems=(*plan.problems, problem))
@@ -143,7 +143,9 @@ def _told_to_stay(job: TFJob, spec: TFJobSpec, gang: Gang) -> tuple[JobEvent, ..
     if not others:
         return ()
     fields = ", ".join(f"spec.runPolicy.schedulingPolicy.{name}" for name in others)
-    text = f"The PodGroup stays as it was made: {fields} will count when it is made anew, after the job was suspended"
+    text = (
+        f"{fields} cannot change after the PodGroup was created. Suspend and resume the job to recreate the PodGroup."
+    )
     return (JobEvent(EventType.WARNING, EventReason.POD_GROUP_NOT_UPDATED, text),)
 
 

@@ -352,7 +352,7 @@ def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
 
 def invalid_message(spec: InvalidSpec) -> str:
     """Return the text of the Failed condition and of the Warning event; tools look for "the spec is invalid"."""
-    return f"Failed to marshal the object to TFJob; the spec is invalid: {spec.text}"
+    return f"TFJob has failed because the spec is invalid: {spec.text}"
 
 
 _DIGEST: Final = re.compile("[0-9a-f]{16}")

@@ -58,7 +58,7 @@ def with_network_of(job: TFJob, spec: TFJobSpec) -> TFJobSpec:
     network = Network.SHARED if is_shared else Network.PER_REPLICA
     if spec.network is network:
         return spec
-    text = f"spec.runPolicy.network stays {network}, with which the job began; another network takes a new job"
+    text = f"spec.runPolicy.network cannot change after the job started; it stays {network}"
     return replace(spec, network=network, warnings=(*spec.warnings, SpecWarning(EventReason.NETWORK_NOT_UPDATED, text)))
 
 

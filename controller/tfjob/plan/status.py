@@ -23,7 +23,7 @@ import msgspec
 from tfjob_operator.api.core import EventType, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network
+from tfjob_operator.api.v1.constants import ON_HOLD, ConditionReason, ConditionType, EventReason, Network
 from tfjob_operator.api.v1.types import Begun, IndexRestarts, InvalidSpec, JobStatus, format_indices, parse_indices
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.pod_end import goes_with_more_grace, native_sidecars
@@ -41,12 +41,10 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.tfjob.plan.replicas import Replica
 
 
-_HELD: Final = "is held: what runs runs on, and nothing is made, deleted or judged until the spec is mended"
 _WORDS: Final = {
-    ConditionReason.INVALID: f"{_HELD}; the spec is invalid",
-    ConditionReason.REFUSED: f"{_HELD}; the API server takes it no more",
-    ConditionReason.TOO_LARGE: "keeps its number of replicas, and is otherwise looked after; "
-    "what the spec asks for is too much",
+    ConditionReason.INVALID: f"{ON_HOLD}; the spec is invalid",
+    ConditionReason.REFUSED: f"{ON_HOLD}; the API server rejected it",
+    ConditionReason.TOO_LARGE: "keeps its current size: the requested size exceeds a limit",
 }
 
 
@@ -59,7 +57,7 @@ def announce(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> None:
     if spec.too_large is not None:
         _say_that_it_is_held(draft, ConditionReason.TOO_LARGE, str(spec.too_large))
     elif conditions.is_true(draft, ConditionType.HELD):
-        text = f"TFJob {draft.job.metadata.name} goes on: its spec is mended."
+        text = f"TFJob {draft.job.metadata.name} is resumed: the spec is valid again."
         draft.set_held(conditions.FALSE, ConditionReason.MENDED, text)
         draft.emit(EventType.NORMAL, ConditionReason.MENDED, text)
 
@@ -191,10 +189,8 @@ def stay(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica]) -> str:
     older = [kind for kind, each in now.items() if kind in there and status.begun.made_of.get(kind, each) != each]
     if not older:
         return ""
-    return (
-        f"{', '.join(older)}: pods and services that exist stay as they were made; the template, the restart policy and the "
-        "TF_CONFIG of now are for those that are made from now on: suspend and resume the job to have all made again"
-    )
+    keep = "existing pods keep their old template, restart policy and TF_CONFIG. Suspend and resume the job to recreate them."
+    return f"{', '.join(older)}: {keep}"
 
 
 def _parts_of_pods(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:

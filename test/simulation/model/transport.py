@@ -112,7 +112,7 @@ class StreamResponse:
             async with asyncio.timeout(self._request.idle_s):
                 await self._wake
         except TimeoutError as error:
-            raise RequestTimeoutError("no response in time", request=str(self._request)) from error
+            raise RequestTimeoutError("timed out waiting for the response", request=str(self._request)) from error
 
     def _notify(self) -> None:
         if self._wake is not None and not self._wake.done():

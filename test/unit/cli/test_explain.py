@@ -224,7 +224,7 @@ def test_without_the_right_to_jobs_all_pods_with_the_labels_count(server: Server
 def test_a_form_that_the_operator_does_not_serve_is_explained(server: Server, kubeconfig: Path) -> None:
     """The job has a status of v1, which says so: then it is no job of the alpha dialect."""
     made = alpha({"template": TEMPLATE})
-    said = "TFJob team/mnist has failed because the spec is invalid: spec.replicaSpecs: is the form of v1alpha1"
+    said = "TFJob team/mnist has failed because the spec is invalid: spec.replicaSpecs: Forbidden: v1alpha1 format"
     made["status"] = {
         "conditions": [{"type": "Failed", "status": "True", "reason": "InvalidTFJobSpec", "message": said}]
     }

@@ -561,7 +561,7 @@ async def test_an_idle_collection_of_an_old_server_costs_one_request_in_eighty_s
 async def test_a_head_that_a_proxy_keeps_back_until_something_happens_costs_no_list_either() -> None:
     """RF-21, RF-29, M8: reported each time, since it may as well be a server that hangs"""
     rig = Rig(pod("a"), options=ReflectorOptions(stream_lists=False))
-    late = RequestTimeoutError("no response in time")
+    late = RequestTimeoutError("timed out waiting for the response")
     rig.source.watch_errors = [late, late]
     async with running(rig.reflector.run()):
         await asyncio.sleep(LONG_PAUSE_S)

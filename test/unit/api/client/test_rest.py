@@ -96,7 +96,7 @@ async def test_each_verb_decodes_into_the_type_that_is_asked_for(
     transport = FakeTransport(FakeResponse(body=b'{"kind":"Pod","more":[]}'), FakeResponse(body=b'{"kind":5}'))
     assert await call(client_of(transport)) == Found("Pod")
     path = transport.requests[0].path
-    with pytest.raises(DecodeError, match=rf"^[A-Z]+ {path}: the response cannot be understood: Expected `str`"):
+    with pytest.raises(DecodeError, match=rf"^[A-Z]+ {path}: the response cannot be decoded: Expected `str`"):
         await call(client_of(transport))
 
 

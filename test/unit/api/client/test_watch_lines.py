@@ -74,7 +74,7 @@ async def test_a_giant_line_costs_no_more_per_byte_than_a_short_one() -> None:
 @pytest.mark.parametrize("chunks", [[b"123456", b"78901"], [b"ok\n12345678901"]])
 async def test_a_line_without_end_is_given_up_before_memory_is(chunks: list[bytes]) -> None:
     lines = WatchLines(stream(*chunks), request="GET /pods", max_line_bytes=10)
-    with pytest.raises(DecodeError, match="GET /pods: a line of more than 10 bytes"):
+    with pytest.raises(DecodeError, match="GET /pods: a line exceeds 10 bytes"):
         [_ async for _ in lines]
 
 

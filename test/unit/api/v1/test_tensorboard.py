@@ -85,14 +85,14 @@ def test_what_is_no_specification_wants_none_and_raises_nothing(raw: bytes) -> N
     ("board", "told"),
     [
         ("yes", "spec.tensorBoard: must be an object, not a string"),
-        ({}, "spec.tensorBoard.logDir: is required"),
-        ({"logDir": ""}, "spec.tensorBoard.logDir: is required"),
+        ({}, "spec.tensorBoard.logDir: Required value"),
+        ({"logDir": ""}, "spec.tensorBoard.logDir: Required value"),
         ({"logDir": 5}, "spec.tensorBoard.logDir: must be a string, not a number"),
         ({"logDir": []}, "spec.tensorBoard.logDir: must be a string, not a list"),
         (WANTED | {"image": {}}, "spec.tensorBoard.image: must be a string, not an object"),
         (
             WANTED | {"serviceType": "ExternalName"},
-            "spec.tensorBoard.serviceType: must be one of ClusterIP, NodePort, LoadBalancer",
+            'spec.tensorBoard.serviceType: Unsupported value: supported values: "ClusterIP", "NodePort", "LoadBalancer"',
         ),
         (WANTED | {"serviceType": 80}, "spec.tensorBoard.serviceType: must be a string, not a number"),
         (WANTED | {"volumes": {}}, "spec.tensorBoard.volumes: must be a list, not an object"),
@@ -103,11 +103,11 @@ def test_what_is_no_specification_wants_none_and_raises_nothing(raw: bytes) -> N
         ),
         (
             WANTED | {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
-            "spec.tensorBoard.volumeMounts[0].name: must be the name of one of spec.tensorBoard.volumes",
+            "spec.tensorBoard.volumeMounts[0].name: Not found: must be the name of a volume in spec.tensorBoard.volumes",
         ),
         (
             WANTED | {"volumes": [{"name": ["v"]}], "volumeMounts": [{"name": ["v"]}]},
-            "spec.tensorBoard.volumeMounts[0].name: must be the name of one of spec.tensorBoard.volumes",
+            "spec.tensorBoard.volumeMounts[0].name: Not found: must be the name of a volume in spec.tensorBoard.volumes",
         ),
     ],
 )
@@ -141,17 +141,17 @@ def test_unknown_fields_are_ignored_and_told() -> None:
     """TB-03, U6: as in all of TFJob's own objects."""
     board = good(WANTED | {"logdir": "/x", "volumes": [{"name": "v", "hostpath": {}}]})
     assert board.unknown_fields == (
-        "spec.tensorBoard.logdir is unknown and ignored; did you mean logDir?",
-        "spec.tensorBoard.volumes[0].hostpath is unknown and ignored; did you mean hostPath?",
+        "spec.tensorBoard.logdir: unknown field is ignored; did you mean logDir?",
+        "spec.tensorBoard.volumes[0].hostpath: unknown field is ignored; did you mean hostPath?",
     )
 
 
 @pytest.mark.parametrize(
     ("job", "told"),
     [
-        ("a" * 52, f"metadata.name: is too long for a TensorBoard: {'a' * 52}-te"),
-        ("1-mnist", "metadata.name: 1-mnist cannot name the service of a TensorBoard"),
-        ("mnist.v2", "metadata.name: mnist.v2 cannot name the service of a TensorBoard"),
+        ("a" * 52, "metadata.name: must be no more than 51 characters for a job with a TensorBoard"),
+        ("1-mnist", 'metadata.name: Invalid value: "1-mnist"'),
+        ("mnist.v2", 'metadata.name: Invalid value: "mnist.v2"'),
     ],
 )
 def test_a_name_that_no_service_can_have_is_reported(job: str, told: str) -> None:

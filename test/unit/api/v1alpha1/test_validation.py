@@ -32,28 +32,36 @@ def containers(*names: str) -> dict[str, Any]:
 
 
 BAD_SPECS = [
-    pytest.param(None, "spec.replicaSpecs: is required", id="no spec"),
-    pytest.param({}, "spec.replicaSpecs: is required", id="empty spec"),
-    pytest.param({"replicaSpecs": []}, "spec.replicaSpecs: is required", id="no entry"),
+    pytest.param(None, "spec.replicaSpecs: Required value", id="no spec"),
+    pytest.param({}, "spec.replicaSpecs: Required value", id="empty spec"),
+    pytest.param({"replicaSpecs": []}, "spec.replicaSpecs: Required value", id="no entry"),
     pytest.param({"replicaSpecs": {}}, "spec.replicaSpecs: must be a list, not an object", id="a map of replicas"),
     pytest.param({"replicaSpecs": [5]}, "spec.replicaSpecs[0]: must be an object, not a number", id="no entry at all"),
     pytest.param(
-        spec(entry(), entry("MASTER")), "spec.replicaSpecs[1]: is a second MASTER; keep one", id="two masters"
+        spec(entry(), entry("MASTER")), "spec.replicaSpecs[1]: Duplicate value: MASTER; keep one", id="two masters"
     ),
-    pytest.param(spec(entry(), entry("PS"), entry("PS")), "[2]: is a second PS; keep one entry", id="two PS"),
+    pytest.param(spec(entry(), entry("PS"), entry("PS")), "[2]: Duplicate value: PS; keep one entry", id="two PS"),
     pytest.param(spec(entry("MASTER", 2)), "[0].replicas: The MASTER must have Replicas = 1", id="2 masters in one"),
     pytest.param(spec(entry("MASTER", 0)), "[0].replicas: The MASTER must have Replicas = 1", id="0 masters"),
-    pytest.param(spec(entry(replicas=-1)), "replicas: must be a whole number of at least 0", id="negative replicas"),
-    pytest.param(spec(entry(replicas="x")), "replicas: must be a whole number", id="text replicas"),
-    pytest.param(spec(entry("Worker")), "tfReplicaType: must be one of MASTER, WORKER, PS", id="another letter case"),
-    pytest.param(spec(entry("CHIEF")), "tfReplicaType: must be one of MASTER, WORKER, PS", id="unknown type"),
+    pytest.param(spec(entry(replicas=-1)), "replicas: must be a non-negative integer", id="negative replicas"),
+    pytest.param(spec(entry(replicas="x")), "replicas: must be a non-negative integer", id="text replicas"),
+    pytest.param(
+        spec(entry("Worker")),
+        'tfReplicaType: Unsupported value: supported values: "MASTER", "WORKER", "PS"',
+        id="another letter case",
+    ),
+    pytest.param(
+        spec(entry("CHIEF")),
+        'tfReplicaType: Unsupported value: supported values: "MASTER", "WORKER", "PS"',
+        id="unknown type",
+    ),
     pytest.param(spec(entry([])), "tfReplicaType: must be a string, not a list", id="a list for a type"),
     pytest.param(spec(entry(template=None)), "[0].template: Replica type MASTER is missing Template", id="no template"),
     pytest.param(
         spec(entry(), entry("WORKER", template=None)), "Replica type WORKER is missing Template", id="no worker's"
     ),
     pytest.param(spec(entry(template=7)), "[0].template: must be an object, not a number", id="numeric template"),
-    pytest.param(spec(entry(template={})), "containers: must be a list of at least one container", id="empty template"),
+    pytest.param(spec(entry(template={})), "containers: Required value: at least one container", id="empty template"),
     pytest.param(
         spec(entry(template=containers("tf"))),
         "Replica type MASTER is missing a container named tensorflow",
@@ -61,45 +69,61 @@ BAD_SPECS = [
     ),
     pytest.param(
         spec(entry(template={"spec": {"containers": [{"name": "tensorflow"}]}})),
-        "[0].image: is required",
+        "[0].image: Required value",
         id="no image",
     ),
     pytest.param(
-        spec(entry(template=template(restartPolicy="ExitCode"))), "one of Always, OnFailure, Never", id="policy"
+        spec(entry(template=template(restartPolicy="ExitCode"))), '"Always", "OnFailure", "Never"', id="policy"
     ),
     pytest.param(spec(entry(template=template(nodeSelector=5))), "nodeSelector: must be an object", id="a wrong type"),
-    pytest.param(spec(entry(tfPort=0)), "[0].tfPort: must be a port from 1 to 65535", id="port 0"),
-    pytest.param(spec(entry(tfPort=65_536)), "tfPort: must be a port from 1 to 65535", id="no port"),
+    pytest.param(spec(entry(tfPort=0)), "[0].tfPort: must be between 1 and 65535", id="port 0"),
+    pytest.param(spec(entry(tfPort=65_536)), "tfPort: must be between 1 and 65535", id="no port"),
     pytest.param(spec(entry("WORKER")), "Missing ReplicaSpec for chief: MASTER", id="no chief"),
     pytest.param(
         spec(terminationPolicy=chief("WORKER", 0)), "Missing ReplicaSpec for chief: WORKER", id="chief of no entry"
     ),
     pytest.param(
         spec(entry(), entry("WORKER", 2), terminationPolicy=chief("WORKER", 2)),
-        "spec.terminationPolicy.chief.replicaIndex: there are not so many replicas of WORKER",
+        "spec.terminationPolicy.chief.replicaIndex: must be less than the number of WORKER replicas",
         id="chief beyond the last",
     ),
-    pytest.param(spec(terminationPolicy=chief("Boss")), "chief.replicaName: must be one of MASTER", id="unknown chief"),
-    pytest.param(spec(terminationPolicy=chief(index=-1)), "replicaIndex: must be a whole number", id="chief -1"),
-    pytest.param(spec(terminationPolicy={}), "spec.terminationPolicy: chief is required", id="policy without a chief"),
-    pytest.param(spec(terminationPolicy=3), "spec.terminationPolicy: must be an object", id="numeric policy"),
-    pytest.param(spec(cleanupPodPolicy="Some"), "spec.cleanupPodPolicy: must be one of All, Running, None", id="clean"),
-    pytest.param(spec(cleanupPodPolicy=[]), "spec.cleanupPodPolicy: must be a string, not a list", id="list of clean"),
-    pytest.param(spec(RuntimeId="A1b2"), "spec.RuntimeId: must be lower-case letters, digits", id="capital letters"),
     pytest.param(
-        spec(RuntimeId="x" * 52), "spec.RuntimeId: is too long: names of Jobs and services leave 51", id="long"
+        spec(terminationPolicy=chief("Boss")),
+        'chief.replicaName: Unsupported value: supported values: "MASTER"',
+        id="unknown chief",
     ),
+    pytest.param(
+        spec(terminationPolicy=chief(index=-1)), "replicaIndex: must be a non-negative integer", id="chief -1"
+    ),
+    pytest.param(
+        spec(terminationPolicy={}), "spec.terminationPolicy.chief: Required value", id="policy without a chief"
+    ),
+    pytest.param(spec(terminationPolicy=3), "spec.terminationPolicy: must be an object", id="numeric policy"),
+    pytest.param(
+        spec(cleanupPodPolicy="Some"),
+        'spec.cleanupPodPolicy: Unsupported value: supported values: "All", "Running", "None"',
+        id="clean",
+    ),
+    pytest.param(spec(cleanupPodPolicy=[]), "spec.cleanupPodPolicy: must be a string, not a list", id="list of clean"),
+    pytest.param(
+        spec(RuntimeId="A1b2"), "spec.RuntimeId: must consist of lowercase letters, digits", id="capital letters"
+    ),
+    pytest.param(spec(RuntimeId="x" * 52), "spec.RuntimeId: must be no more than 51 characters", id="long"),
     pytest.param(spec(schedulerName=1), "spec.schedulerName: must be a string, not a number", id="numeric scheduler"),
     pytest.param(
         spec(entry(), entry("PS"), tfImage=""),
-        "spec.tfImage: must be the image of the parameter",
+        "spec.tfImage: Required value: the image of parameter servers",
         id="servers, no image",
     ),
     pytest.param(
-        spec(entry(), entry("WORKER", 1_000)), "asks for 1001 replicas; a job of v1alpha1 may have", id="many"
+        spec(entry(), entry("WORKER", 1_000)), "requests 1001 replicas; the maximum in v1alpha1 is", id="many"
     ),
-    pytest.param({"tfReplicaSpecs": {}, **spec()}, "two forms of one thing; this job keeps to replicaSpecs", id="both"),
-    pytest.param({"tfReplicaSpecs": {}}, "spec.tfReplicaSpecs: is the form of later versions", id="edited into v1"),
+    pytest.param(
+        {"tfReplicaSpecs": {}, **spec()},
+        "spec.tfReplicaSpecs: Forbidden: v1 format; this job uses replicaSpecs",
+        id="both",
+    ),
+    pytest.param({"tfReplicaSpecs": {}}, "spec.tfReplicaSpecs: Forbidden: v1 format", id="edited into v1"),
 ]
 
 
@@ -160,9 +184,9 @@ def test_the_chief_may_be_any_replica() -> None:
 def test_unknown_fields_are_reported_with_what_was_meant() -> None:
     found = good(spec(entry(tfport=1), cleanPodPolicy="All", schedulername="x"))
     assert [each.message for each in found.warnings] == [
-        "spec.cleanPodPolicy is unknown and ignored; did you mean cleanupPodPolicy?",
-        "spec.schedulername is unknown and ignored; did you mean schedulerName?",
-        "spec.replicaSpecs[0].tfport is unknown and ignored; did you mean tfPort?",
+        "spec.cleanPodPolicy: unknown field is ignored; did you mean cleanupPodPolicy?",
+        "spec.schedulername: unknown field is ignored; did you mean schedulerName?",
+        "spec.replicaSpecs[0].tfport: unknown field is ignored; did you mean tfPort?",
     ]
 
 
@@ -186,7 +210,7 @@ def test_the_letter_case_of_keys_is_free_in_tensorflow_org() -> None:
 
 
 def test_the_letter_case_of_keys_counts_in_kubeflow_org() -> None:
-    assert "replicaSpecs: is required" in mistakes({"ReplicaSpecs": [entry()]}, KUBEFLOW)
+    assert "replicaSpecs: Required value" in mistakes({"ReplicaSpecs": [entry()]}, KUBEFLOW)
 
 
 def test_keys_that_are_the_users_keep_their_letter_case_everywhere() -> None:
@@ -203,7 +227,7 @@ def test_mistakes_of_a_tensorboard_are_none_of_the_jobs() -> None:
 
 
 def test_a_name_that_is_too_long_for_a_label_is_reported() -> None:
-    assert "metadata.name: is too long by 1" in mistakes(spec(), name="x" * 64)
+    assert "metadata.name: must be no more than 63 characters" in mistakes(spec(), name="x" * 64)
     assert isinstance(read(spec(), name="x" * 63), AlphaSpec)
 
 

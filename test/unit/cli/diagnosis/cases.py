@@ -91,41 +91,39 @@ def _(world: World) -> None:
 def _invalid(mistake: str) -> Callable[[World], object]:
     def change(world: World) -> None:
         world.pods = {}
-        world.end(
-            "Failed", "InvalidTFJobSpec", f"Failed to marshal the object to TFJob; the spec is invalid: {mistake}"
-        )
+        world.end("Failed", "InvalidTFJobSpec", f"TFJob has failed because the spec is invalid: {mistake}")
 
     return change
 
 
 for _id, _mistake in {
     "tf-config-too-long": (
-        "spec.tfReplicaSpecs: the environment variable TF_CONFIG, which names all 9000 replicas, "
-        "would have 400000 bytes, and Linux hands at most 131071 to a process; use shorter names "
-        "for job or namespace, fewer replicas"
+        "spec.tfReplicaSpecs: TF_CONFIG lists all 9000 replicas and would have 400000 bytes; the maximum on Linux is "
+        "131071: use a shorter name for the job or namespace, fewer replicas"
     ),
     "name-too-long": (
-        "metadata.name: is too long by 4: the replica a-worker-0 would have 67 characters, and a "
-        "service's name may have 63; shorten the job's name to 40"
+        "metadata.name: must be no more than 40 characters: the pod and Service of replica a-worker-0 would have names "
+        "of 67 characters, and the maximum is 63"
     ),
     "name-invalid": (
-        "metadata.name: 9mnist cannot name pods and services: use lower-case letters, digits and '-', "
-        "beginning with a letter"
+        'metadata.name: Invalid value: "9mnist": pods and Services are named after the job: it must consist of '
+        "lowercase letters, digits and '-', start with a letter and end with a letter or digit"
     ),
-    "too-many-replicas": "spec.tfReplicaSpecs: asks for 20000 replicas; a job may have 10000",
+    "too-many-replicas": "spec.tfReplicaSpecs: requests 20000 replicas; the maximum is 10000",
     "alpha-form": (
-        "spec.tfReplicaSpecs: is needed; spec.replicaSpecs: is the form of v1alpha1, which goes without tfReplicaSpecs"
+        "spec.tfReplicaSpecs: Required value; spec.replicaSpecs: Forbidden: v1alpha1 format; it requires a new job without "
+        "tfReplicaSpecs"
     ),
     "container-name": "spec.tfReplicaSpecs.Worker.template.spec.containers: one container must be named tensorflow; found main",
-    "replica-specs-missing": "spec.tfReplicaSpecs: is required: name at least one of Chief, Master, PS, Worker, Evaluator",
+    "replica-specs-missing": "spec.tfReplicaSpecs: Required value: at least one of Chief, Master, PS, Worker, Evaluator",
     "replica-type-unknown": (
-        "spec.tfReplicaSpecs.Helper: is no replica type; the types are Chief, Master, PS, Worker, Evaluator"
+        'spec.tfReplicaSpecs.Helper: Unsupported value: supported values: "Chief", "Master", "PS", "Worker", "Evaluator"'
     ),
     "template-refused": (
-        'pod mnist-worker-0 was refused: Pod "mnist-worker-0" is invalid: '
+        'pod mnist-worker-0 was rejected: Pod "mnist-worker-0" is invalid: '
         "spec.containers[0].volumeMounts[0].name: Not found"
     ),
-    "spec-invalid": "spec.runPolicy.backoffLimit: must be a whole number of at least 0, not a negative number",
+    "spec-invalid": "spec.runPolicy.backoffLimit: must be a non-negative integer, not a negative number",
 }.items():
     case(_id)(_invalid(_mistake))
 
@@ -135,15 +133,15 @@ def _held(reason: str, message: str) -> Callable[[World], object]:
 
 
 case("held-invalid")(
-    _held("InvalidTFJobSpec", "spec.runPolicy.backoffLimit: must be a whole number of at least 0, not a string")
+    _held("InvalidTFJobSpec", "spec.runPolicy.backoffLimit: must be a non-negative integer, not a string")
 )
 case("held-refused")(
     _held(
         "RefusedTFJobSpec",
-        'pod mnist-worker-1 was refused: Pod "mnist-worker-1" is invalid: spec.containers[0].image: Required value',
+        'pod mnist-worker-1 was rejected: Pod "mnist-worker-1" is invalid: spec.containers[0].image: Required value',
     )
 )
-case("held-too-large")(_held("TFJobTooLarge", "spec.tfReplicaSpecs: asks for 20000 replicas; a job may have 10000"))
+case("held-too-large")(_held("TFJobTooLarge", "spec.tfReplicaSpecs: requests 20000 replicas; the maximum is 10000"))
 
 
 @case("no-replicas")
@@ -283,12 +281,12 @@ for _id, _message in {
     "priority-class-missing": 'pods "mnist-worker-1" is forbidden: no PriorityClass with name urgent was found',
     "runtime-class-missing": 'pods "mnist-worker-1" is forbidden: pod rejected: RuntimeClass "gvisor" not found',
     "name-taken": (
-        "pod mnist-worker-1 exists already and is not controlled by this TFJob: it belongs to ReplicaSet "
-        "web; delete it, or make the job anew under another name"
+        "pod mnist-worker-1 already exists and is not controlled by this TFJob: it belongs to ReplicaSet "
+        "web; delete it or recreate the job under another name"
     ),
     "ended-pod-in-the-way": (
-        "pod mnist-worker-1 exists already and is not controlled by this TFJob: it has ended, "
-        "and belongs to nobody; delete it to let this job go on"
+        "pod mnist-worker-1 already exists and is not controlled by this TFJob: it has finished "
+        "and has no owner; delete it to continue"
     ),
     "operator-no-rights": (
         'pods is forbidden: User "system:serviceaccount:kubeflow:tf-job-operator" cannot create '
@@ -315,7 +313,7 @@ def _(world: World) -> None:
         "TFJob",
         JOB,
         "PodGroupsUnavailable",
-        "No pod is created before the PodGroups of volcano can be read: GET podgroups: 404 Not Found",
+        "Waiting for PodGroups of volcano before creating pods: GET podgroups: 404 Not Found",
     )
 
 
@@ -919,7 +917,8 @@ for _id, _reason in {
 }.items():
     case(_id)(
         _with(
-            _reason, do=lambda world, reason: world.event("TFJob", JOB, reason, "spec.tensorBoard.logDir: is required")
+            _reason,
+            do=lambda world, reason: world.event("TFJob", JOB, reason, "spec.tensorBoard.logDir: Required value"),
         )
     )
 

@@ -575,14 +575,14 @@ def test_what_the_job_controller_meets_when_it_creates_a_pod_is_told_until_there
 def test_what_the_operator_meets_when_it_creates_a_job_is_told() -> None:
     """Only while there is no Job: a name that another job has."""
     world = alpha_world(without="worker-x7ab-1")
-    taken = "Error creating: Job worker-x7ab-1 exists already and belongs to CronJob nightly"
+    taken = "Error creating: Job worker-x7ab-1 already exists and belongs to CronJob nightly"
     world.event("TFJob", JOB, "FailedCreate", taken)
     assert diagnose(world.evidence()).causes[0].id == "pods-missing"
     del world.batch_jobs["worker-x7ab-1"]
     first = diagnose(world.evidence()).causes[0]
     assert (first.id, first.title) == (
         "name-taken",
-        "The name of worker-x7ab-1 is in use: a Job of that name belongs to CronJob nightly",
+        "The name of worker-x7ab-1 is in use: a Job with that name belongs to CronJob nightly",
     )
 
 

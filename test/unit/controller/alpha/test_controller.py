@@ -172,7 +172,7 @@ async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_
         await world.sync()
     assert ("create", "services", "ps-76no-0") in world.client.actions
     assert ("create", "configmaps", "cm-ps-76no") in world.client.actions
-    warned = "Error creating: Service master-76no-0 exists already and belongs to TfJob theirs"
+    warned = "Error creating: Service master-76no-0 already exists and belongs to TfJob theirs"
     assert world.recorder.events.count(("Warning", "FailedCreate", warned)) == 1
 
 
@@ -197,7 +197,7 @@ async def test_children_of_an_earlier_job_of_this_name_are_waited_for_in_silence
     world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
     earlier = {"kind": "TFJob", "name": "example-job", "uid": "earlier", "controller": True}
     world.client.objects["services", "master-76no-0"] = {"metadata": {"ownerReferences": [earlier]}}
-    with pytest.raises(NameTakenError, match="not gone yet"):
+    with pytest.raises(NameTakenError, match="still being deleted"):
         await world.sync()
     assert [reason for _, reason, _ in world.recorder.events] == []
 
@@ -218,7 +218,7 @@ async def test_a_program_that_lost_its_label_is_made_anew() -> None:
     world.client.fail["create", "configmaps", "cm-ps-76no"] = status_error(AlreadyExistsError, 409)
     mine = {"name": "cm-ps-76no", "namespace": "ns", "uid": "c", "ownerReferences": [{"uid": UID, "controller": True}]}
     world.client.objects["configmaps", "cm-ps-76no"] = {"metadata": mine}
-    with pytest.raises(NameTakenError, match="made anew"):
+    with pytest.raises(NameTakenError, match="is recreated"):
         await world.sync()
     assert world.client.bodies["delete", "configmaps", "cm-ps-76no"]["uid"] == "c"
 
@@ -233,7 +233,7 @@ async def test_a_job_that_the_server_refuses_fails_with_its_words() -> None:
     world.client.fail["create", "jobs", "master-76no-0"] = status_error(InvalidError, 422, "spec.template: no")
     await world.sync()
     assert (world.status["phase"], world.status["state"]) == ("Failed", "Failed")
-    assert world.status["reason"] == "invalid job spec: Job master-76no-0 was refused: spec.template: no"
+    assert world.status["reason"] == "invalid job spec: Job master-76no-0 was rejected: spec.template: no"
     world.observe_status()
     assert await world.sync() == [("delete", "services", "master-76no-0")]
 

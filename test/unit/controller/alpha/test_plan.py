@@ -342,7 +342,7 @@ def test_a_wrong_specification_fails_a_job_that_has_not_begun_and_holds_one_that
 
 def test_a_job_that_is_refused_fails_unless_it_ran_before_it_was_edited() -> None:
     running, read_as, there = begun()
-    words = refused(read_as, "Job master-76no-0 was refused: spec.template: no")
+    words = refused(read_as, "Job master-76no-0 was rejected: spec.template: no")
     assert status_of(plan(KUBEFLOW, running, words, NONE, EPOCH)).phase == Phase.FAILED
     edited = msgspec.structs.replace(running, metadata=msgspec.structs.replace(running.metadata, generation=2))
     held = plan(KUBEFLOW, edited, words, there, EPOCH)

@@ -72,7 +72,7 @@ async def test_where_the_alpha_dialect_is_not_served_its_jobs_fail_and_say_how_i
     await world.sync()
     assert [each["type"] for each in world.client.bodies[STATUS][1]["value"]["conditions"]] == ["Failed"]
     told = " ".join(mistakes(job(ALPHA)))
-    assert "spec.replicaSpecs: is the form of v1alpha1" in told
+    assert "spec.replicaSpecs: Forbidden: v1alpha1 format" in told
     assert "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1" in told
 
 

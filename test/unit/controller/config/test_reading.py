@@ -71,21 +71,24 @@ def test_what_is_left_empty_says_nothing(content: bytes) -> None:
         ("&a [*a]", "got `array`"),
         ("accelerators: &a {x: *a}", "unknown field `x`"),
         ("!!python/object/apply:os.abort []", "python/object"),
-        ("accelerators: {'a b': }", "accelerators[a b]: is not the name of a resource"),
+        ("accelerators: {'a b': }", "accelerators[a b]: must be the name of a resource"),
         ("accelerators: {a: {volumes: [{name: lib, hostPath: /x}]}}", "missing required field `mountPath`"),
-        ("accelerators: {a: {volumes: [{name: Lib, hostPath: /x, mountPath: /x}]}}", "volumes[0].name: must be"),
+        (
+            "accelerators: {a: {volumes: [{name: Lib, hostPath: /x, mountPath: /x}]}}",
+            "volumes[0].name: must consist of",
+        ),
         ("accelerators: {a: {volumes: [{name: x, hostPath: x, mountPath: /x}]}}", "volumes[0].hostPath: must be"),
         ("accelerators: {a: {volumes: [{name: x, hostPath: /x/../y, mountPath: /x}]}}", "without '..'"),
         ("accelerators: {a: {volumes: [{name: x, hostPath: /x, mountPath: '/x:y'}]}}", "volumes[0].mountPath: must be"),
         (
             "accelerators: {a: {volumes: [{name: x, hostPath: /x, mountPath: /m}, {name: x, hostPath: /y, mountPath: /n}]}}",
-            "x is several paths of the node",
+            "x has more than one path of the node",
         ),
         (
             "accelerators: {a: {volumes: [{name: x, hostPath: /x, mountPath: /m}, {name: y, hostPath: /y, mountPath: /m/}]}}",
             "/m is mounted twice",
         ),
-        ("accelerators: {a: {envVars: [{name: A=B}]}}", "envVars[0].name: is not the name of a variable"),
+        ("accelerators: {a: {envVars: [{name: A=B}]}}", "envVars[0].name: must be the name of an environment variable"),
         ("accelerators: {a: {envVars: [{name: TF_CONFIG, value: x}]}}", "TF_CONFIG is set by the operator"),
         ("accelerators: {a: {envVars: [{name: A, value: 1}]}}", "got `int`"),
         ("accelerators: {a: {envVars: [{name: A}, {name: A}]}}", "A is set twice"),
@@ -108,5 +111,5 @@ def test_nonsense_is_reported_like_any_mistake(content: bytes) -> None:
 
 def test_all_mistakes_are_reported_at_once() -> None:
     """Whoever corrects one must not wait a minute to see the next."""
-    with pytest.raises(ConfigFileError, match=r"name: must be .*; .*hostPath: must be .*; .*TF_CONFIG"):
+    with pytest.raises(ConfigFileError, match=r"name: must consist of .*; .*hostPath: must be .*; .*TF_CONFIG"):
         parse(b"accelerators: {a: {volumes: [{name: A, hostPath: a, mountPath: /a}], envVars: [{name: TF_CONFIG}]}}")

@@ -29,7 +29,7 @@ def test_the_defaults_are_those_of_kubernetes() -> None:
         (15, 10, 0, "retry period"),
         (15, 10, -1, "retry period"),
         (0, 0, 0, "retry period"),
-        (15.5, 10, 2, "whole seconds"),
+        (15.5, 10, 2, "whole number of seconds"),
     ],
 )
 def test_numbers_that_do_not_fit_each_other_are_refused(

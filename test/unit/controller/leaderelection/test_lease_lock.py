@@ -173,7 +173,7 @@ async def test_a_lease_that_can_not_be_understood_is_an_error_of_ours(
     """LE-01, D19: an ApiError like any other, and what was known before stays known."""
     await lock.create(RECORD)
     client.raw = raw
-    with pytest.raises(DecodeError, match="lease ns/lock: the response cannot be understood"):
+    with pytest.raises(DecodeError, match="lease ns/lock: the response cannot be decoded"):
         await lock.get()
     await lock.update(RECORD)
 

@@ -74,8 +74,11 @@ def test_mistakes_are_reported_in_the_words_of_the_dialect() -> None:
     """TB-03: and the job itself is not affected by them."""
     found = read({"replicaSpecs": REPLICAS, "tensorboard": {"serviceType": "ExternalName"}})
     assert isinstance(found, LeftAlone)
-    assert "spec.tensorboard.logDir: is required" in found.mistakes
-    assert "spec.tensorboard.serviceType: must be one of ClusterIP, NodePort, LoadBalancer" in found.mistakes
+    assert "spec.tensorboard.logDir: Required value" in found.mistakes
+    assert (
+        'spec.tensorboard.serviceType: Unsupported value: supported values: "ClusterIP", "NodePort", "LoadBalancer"'
+        in found.mistakes
+    )
 
 
 def test_nothing_is_done_before_a_job_has_its_runtime_id() -> None:

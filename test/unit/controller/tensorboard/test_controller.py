@@ -344,7 +344,10 @@ async def test_a_name_that_somebody_else_has_is_reported_and_their_object_is_lef
         assert bench.names(SERVICES) == [NAME]
         warnings = [message for kind, _, message in process.recorder.events if kind == "Warning"]
         (warning,) = warnings
-        assert warning.startswith(f"Error creating deployment {NAME}: it exists already and belongs to {holder}; ")
+        whose = "has no owner" if holder == "nobody" else f"belongs to {holder}"
+        assert warning.startswith(
+            f"Error creating deployment {NAME}: it already exists and {whose}; delete it or recreate"
+        )
         await bench.user.delete(DEPLOYMENTS, HOME, NAME)
         await asyncio.sleep(LONGEST_DELAY_S + 1.0)
         assert bench.board()["spec"]["replicas"] == 1

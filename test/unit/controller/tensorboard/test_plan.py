@@ -194,10 +194,10 @@ def test_a_mistake_takes_nothing_down_and_a_mended_one_goes_on() -> None:
     """TB-03: what ran before goes on, as with a held job."""
     server = Server()
     settle(server, wish())
-    decided = decide(LeftAlone("spec.tensorBoard.logDir: is required"), server.found())
+    decided = decide(LeftAlone("spec.tensorBoard.logDir: Required value"), server.found())
     assert decided.steps == ()
     assert [(each.reason, each.message) for each in decided.warnings] == [
-        ("InvalidTensorBoard", "spec.tensorBoard.logDir: is required")
+        ("InvalidTensorBoard", "spec.tensorBoard.logDir: Required value")
     ]
     assert settle(server, wish()) == 0
 
@@ -308,5 +308,5 @@ def test_it_is_reported_why_no_pod_comes_up(condition: dict[str, str], told: str
     server.objects[DEPLOYMENTS.kind, "mnist-tensorboard"]["status"] = {"conditions": [condition]}
     decided = decide(wish(), server.found())
     assert decided.steps == ()
-    text = f"deployment mnist-tensorboard does not get on: {told}"
+    text = f"deployment mnist-tensorboard is not progressing: {told}"
     assert [(each.reason, each.message) for each in decided.warnings] == ([("FailedTensorBoard", text)] if told else [])

@@ -569,7 +569,7 @@ async def test_a_success_whose_write_lost_its_response_is_not_forgotten_again() 
     world.pods.put(pod("Worker", 0, "Pending"))
     await world.sync()  # the counter waits
     world.pods.put(pod("Chief", 0, "Succeeded", 0))
-    world.client.fail[STATUS] = ConnectionLostError("the connection broke")
+    world.client.fail[STATUS] = ConnectionLostError("the connection was lost")
     with pytest.raises(ConnectionLostError):
         await world.sync()
     del world.client.fail[STATUS]
@@ -613,7 +613,7 @@ async def test_a_success_whose_write_failed_is_remembered_though_its_pod_is_gone
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
     for child in (pod("Worker", 0), pod("Worker", 1, "Succeeded", 0)):
         world.pods.put(child)
-    world.client.fail[STATUS] = ConnectionLostError("the connection broke")
+    world.client.fail[STATUS] = ConnectionLostError("the connection was lost")
     with pytest.raises(ConnectionLostError):
         await world.sync()
     del world.client.fail[STATUS]
@@ -666,7 +666,7 @@ async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children
     await world.sync()
     condition = world.client.bodies[STATUS][1]["value"]["conditions"][-1]
     assert (condition["type"], condition["reason"]) == ("Failed", "InvalidTFJobSpec")
-    assert "the spec is invalid: pod mnist-worker-0 was refused: args: must be strings" in condition["message"]
+    assert "the spec is invalid: pod mnist-worker-0 was rejected: args: must be strings" in condition["message"]
     assert [event for event in world.recorder.events if event[0] == "Warning"] == [
         ("Warning", "InvalidTFJobSpec", condition["message"])
     ]

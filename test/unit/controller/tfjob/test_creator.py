@@ -219,7 +219,7 @@ async def test_a_replica_whose_name_is_taken_stops_no_other(kind: str) -> None:
 @pytest.mark.parametrize(
     ("owners", "whose"),
     [
-        ([], "it belongs to nobody"),
+        ([], "it has no owner"),
         ([{"kind": "ReplicaSet", "name": "web", "uid": "w", "controller": True}], "it belongs to ReplicaSet web"),
     ],
 )
@@ -233,8 +233,8 @@ async def test_a_taken_name_is_reported_with_its_holder_and_what_to_do(
     for _ in range(5):
         await world.create(SLOTS[:1])
     told = (
-        "Error creating: service mnist-worker-0 exists already and is not controlled by this TFJob: "
-        f"{whose}; delete it, or make the job anew under another name"
+        "Error creating: service mnist-worker-0 already exists and is not controlled by this TFJob: "
+        f"{whose}; delete it or recreate the job under another name"
     )
     assert world.recorder.events == [("Warning", "FailedCreateService", told)]
     world.clock.step(REPEAT_AFTER_S)
@@ -299,8 +299,8 @@ async def test_an_ended_orphan_that_stands_in_the_way_is_told_of() -> None:
     await world.create(SLOTS[:1])
     assert world.blocked.next_due_in_s(JOB.metadata) is not None
     assert world.recorder.events[-1][:2] == ("Warning", "FailedCreatePod")
-    assert "pod mnist-worker-0 exists already" in world.recorder.events[-1][-1]
-    assert "it has ended, and belongs to nobody" in world.recorder.events[-1][-1]
+    assert "pod mnist-worker-0 already exists" in world.recorder.events[-1][-1]
+    assert "it has finished and has no owner" in world.recorder.events[-1][-1]
 
 
 @pytest.mark.parametrize("error", [InvalidError, BadRequestError])
@@ -308,7 +308,7 @@ async def test_a_pod_that_the_server_calls_invalid_is_a_mistake_in_the_specifica
     """B01: `args` with a number is refused by the API server each time; it is reported as the job's mistake, not retried."""
     world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(error, 422, "args: must be strings")
-    with pytest.raises(RefusedError, match="pod mnist-worker-0 was refused: args: must be strings"):
+    with pytest.raises(RefusedError, match="pod mnist-worker-0 was rejected: args: must be strings"):
         await world.create(SLOTS[:1])
 
 

@@ -103,7 +103,7 @@ async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_ba
     assert world.taken() == [STATUS, CREATE_GROUP, ("get", "podgroups", "mnist")]
     ((kind, reason, text),) = world.recorder.events
     assert (kind, reason) == ("Warning", "FailedCreatePodGroup")
-    assert text.startswith("Error creating: PodGroup mnist exists already and is not controlled by this TFJob")
+    assert text.startswith("Error creating: PodGroup mnist already exists and is not controlled by this TFJob")
     assert world.expectations.satisfied(OWNER)
 
 
@@ -139,7 +139,7 @@ async def test_a_group_that_is_invalid_makes_the_job_so() -> None:
     assert world.taken() == [STATUS, CREATE_GROUP, STATUS]
     (*_, last) = world.client.bodies[STATUS][1]["value"]["conditions"]
     assert last["type"] == ConditionType.FAILED
-    assert "PodGroup mnist was refused: spec.minResources.cpu: no quantity" in last["message"]
+    assert "PodGroup mnist was rejected: spec.minResources.cpu: no quantity" in last["message"]
 
 
 async def test_a_group_is_deleted_once_and_only_once() -> None:
@@ -200,7 +200,7 @@ async def test_a_job_that_waits_for_groups_to_become_readable_is_told_of_once_an
     assert world.taken() == []
     ((_, reason, message),) = world.recorder.events
     assert reason == "PodGroupsUnavailable"
-    assert message.endswith("is the CRD podgroups.scheduling.volcano.sh installed, with v1beta1?")
+    assert message.endswith("the CRD podgroups.scheduling.volcano.sh (v1beta1) is not installed")
     world.pod_groups.has_synced = True
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
     await world.sync()

@@ -54,7 +54,7 @@ def test_a_plugin_that_hangs_is_killed_with_all_that_it_has_started(tmp_path: Pa
     """D21: its own child too, which holds the pipe that we read."""
     hanging = plugin(tmp_path, FIRST_HANGS, limit_s=1.0)
     began = time.monotonic()
-    with pytest.raises(CredentialsError, match="not ended within 1 s, and was killed"):
+    with pytest.raises(CredentialsError, match="did not exit within 1s and was killed"):
         hanging()
     assert time.monotonic() - began < 10.0
     started = [int((tmp_path / name).read_text()) for name in ("runs", "child")]
@@ -87,7 +87,7 @@ async def test_a_request_fails_when_a_plugin_hangs_and_a_later_one_gets_its_toke
 
     reader = PluginReader("aws", plugin(tmp_path, FIRST_HANGS, limit_s=1.0), None, None)
     source = RefreshedCredentials(reader, call=call)
-    with pytest.raises(CredentialsError, match="the credential plugin aws failed: it has not ended within 1 s"):
+    with pytest.raises(CredentialsError, match="credential plugin aws failed: it did not exit within 1s"):
         await source.get()
     with pytest.raises(CredentialsError):  # not immediately
         await source.get()

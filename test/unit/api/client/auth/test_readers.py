@@ -31,7 +31,7 @@ def test_a_plugin_is_asked_again_after_four_fifths_of_what_it_gave(expires: str 
 
 def test_an_expiry_without_a_time_zone_is_refused() -> None:
     status = {"token": "t", "expirationTimestamp": "2026-01-01T01:00:00"}
-    with pytest.raises(CredentialsError, match="the credential plugin aws failed: a bad response"):
+    with pytest.raises(CredentialsError, match="credential plugin aws failed: it did not print a valid ExecCredential"):
         PluginReader("aws", lambda: status, None, None)()
 
 
@@ -39,6 +39,8 @@ def test_what_a_plugin_said_when_it_failed_is_not_in_the_traceback_either() -> N
     def fail() -> Mapping[str, str]:
         raise ValueError("no JSON: s3cret")
 
-    with pytest.raises(CredentialsError, match=r"the credential plugin aws failed: a bad response$") as raised:
+    with pytest.raises(
+        CredentialsError, match=r"credential plugin aws failed: it did not print a valid ExecCredential$"
+    ) as raised:
         PluginReader("aws", fail, None, None)()
     assert "s3cret" not in "".join(traceback.format_exception(raised.value))

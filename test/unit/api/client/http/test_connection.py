@@ -205,10 +205,10 @@ async def test_an_idle_connection_that_the_server_closes_is_lost_at_once() -> No
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", "the response is not HTTP: "),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n", "the response is not HTTP: "),
         (OPEN + b"xyz\r\n", "the response is not HTTP: "),
-        (b"HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", "goes over to another protocol"),
-        (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"x" * MAX_HEAD_BYTES, "head is longer than 65536 bytes"),
-        (OPEN + chunk(b"{}") + b"0\r\n" + b"X: y\r\n" * MAX_HEAD_BYTES, "head is longer than 65536 bytes"),
-        (b"HTTP/1.1 100 Continue\r\n\r\n" * MAX_HEAD_BYTES, "head is longer than 65536 bytes"),
+        (b"HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", "switched protocols"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"x" * MAX_HEAD_BYTES, "header exceeds 65536 bytes"),
+        (OPEN + chunk(b"{}") + b"0\r\n" + b"X: y\r\n" * MAX_HEAD_BYTES, "header exceeds 65536 bytes"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * MAX_HEAD_BYTES, "header exceeds 65536 bytes"),
     ],
 )
 async def test_nonsense_is_one_error_and_costs_the_connection(arrives: bytes, text: str) -> None:

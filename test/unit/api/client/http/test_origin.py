@@ -28,6 +28,6 @@ def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) ->
 )
 def test_what_is_no_address_is_not_quoted(url: str) -> None:
     """D18: it may be an address with a typing error, and a password in it."""
-    with pytest.raises(ValueError, match="must be like https://host:port") as raised:
+    with pytest.raises(ValueError, match="must have the form https://host:port") as raised:
         Origin.of(url)
     assert "s3cret" not in str(raised.value)

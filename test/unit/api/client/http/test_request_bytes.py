@@ -128,7 +128,7 @@ def test_a_server_is_named_as_in_its_url(url: str, header: str, authority: str) 
     ["api.example", "ftp://api.example", f"http://ada:{SECRET}@:80", f"http://ada:{SECRET}@h:port", "http://[::1"],
 )
 def test_what_is_no_address_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(ValueError, match="must be like") as raised:
+    with pytest.raises(ValueError, match="must have the form") as raised:
         Origin.of(url)
     assert SECRET not in str(raised.value)
     assert SECRET not in repr(Origin.of(f"http://ada:{SECRET}@proxy"))

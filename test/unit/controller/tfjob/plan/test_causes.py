@@ -87,9 +87,9 @@ ONE = "TFJob ns/mnist has failed because 1 Worker replica(s) failed. "
         ),
         (
             failed(ended("tensorflow", 0), reason="DeadlineExceeded"),
-            "Pod mnist-worker-0: DeadlineExceeded; its training exited with code 0",
+            "Pod mnist-worker-0: DeadlineExceeded; its training container exited with code 0",
         ),
-        (failed(), "Pod mnist-worker-0: its kubelet tells of no container"),
+        (failed(), "Pod mnist-worker-0: the kubelet reported no container status"),
     ],
 )
 def test_a_failed_job_says_which_pod_which_container_and_why(found: Pod, told: str) -> None:
@@ -127,15 +127,15 @@ def test_at_the_backoff_limit_the_replica_is_named_that_was_restarted_most() -> 
     last = ContainerStateTerminated(exit_code=137, reason="OOMKilled", message="allocating")
     pods = [restarted(0, 1), restarted(1, 4, last), pod("Worker", 2)]
     assert message_of(pods, "OnFailure", backoffLimit=3) == (
-        "Job mnist has failed because it has reached the specified backoff limit. Pod mnist-worker-1 was restarted most, "
-        "4 times; last, container tensorflow exited with code 137 (OOMKilled): allocating"
+        "Job mnist has failed because it has reached the specified backoff limit. Pod mnist-worker-1 was restarted most often "
+        "(4 times); its last failure: container tensorflow exited with code 137 (OOMKilled): allocating"
     )
 
 
 def test_a_last_exit_that_nobody_knows_is_not_told() -> None:
     """U8: without a last state the message says nothing about it."""
     message = message_of([restarted(0, 2)], "OnFailure", backoffLimit=1)
-    assert message.endswith("Pod mnist-worker-0 was restarted most, 2 times")
+    assert message.endswith("Pod mnist-worker-0 was restarted most often (2 times)")
 
 
 def test_a_message_stays_short_whatever_processes_and_nodes_say() -> None:

@@ -157,7 +157,7 @@ def test_an_edit_of_the_policy_that_leaves_the_group_as_it_is_is_told_once(
     seen = msgspec.structs.replace(group(), spec=PodGroupSpec(min_member=2, **made))
     told = decide(edited(policy(TWO, **asked)), Gang(VOLCANO, seen)).events
     assert [event.reason for event in told] == ["PodGroupNotUpdated"]
-    assert f"spec.runPolicy.schedulingPolicy.{field} will count" in told[0].message
+    assert f"spec.runPolicy.schedulingPolicy.{field} cannot change" in told[0].message
     as_before = edited(policy(TWO, **asked), generations=0)
     assert decide(as_before, Gang(VOLCANO, seen)).events == ()
 
@@ -175,7 +175,7 @@ def test_an_edit_that_asks_for_nothing_else_of_the_group_is_not_told() -> None:
         assert decide(edited(policy(TWO, **asked)), Gang(VOLCANO, seen)).events == (), asked
     plugins = msgspec.structs.replace(group(), spec=PodGroupSpec(min_member=2, schedule_timeout_seconds=5))
     told = decide(edited(policy(TWO, queue="b", scheduleTimeoutSeconds=9)), Gang(PLUGINS, plugins)).events
-    assert [event.message.partition(" will")[0].rpartition(".")[2] for event in told] == ["scheduleTimeoutSeconds"]
+    assert [event.message.partition(" cannot")[0].rpartition(".")[2] for event in told] == ["scheduleTimeoutSeconds"]
 
 
 def test_a_replica_that_succeeded_counts_as_long_as_its_pod_is_there() -> None:
@@ -267,7 +267,7 @@ def test_where_groups_can_not_be_read_a_warning_says_so_and_the_job_asks_again()
     assert decided.requeue_after_s == LOOK_AGAIN_S
     (problem,) = decided.problems
     assert (problem.event.type, problem.event.reason) == ("Warning", "PodGroupsUnavailable")
-    assert problem.event.message.endswith("volcano can be read: 404 no such resource")
+    assert problem.event.message.endswith("before creating pods: 404 no such resource")
     whole = decide(begun(TWO), gang, [pod("Worker", 0), pod("Worker", 1)])
     assert whole.requeue_after_s is None
     assert whole.problems == ()

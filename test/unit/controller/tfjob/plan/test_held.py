@@ -32,8 +32,8 @@ MISTAKES = {
     "two entries of one type": {"tfReplicaSpecs": {"Worker": replica(2), "worker": replica(2)}},
     "nothing at all": {},
 }
-TEXT = "spec.runPolicy.backoffLimit: must be a whole number of at least 0"
-REFUSAL = "pod mnist-worker-1 was refused: spec.containers[0].image: Required value"
+TEXT = "spec.runPolicy.backoffLimit: must be a non-negative integer"
+REFUSAL = "pod mnist-worker-1 was rejected: spec.containers[0].image: Required value"
 NO_CHILDREN: dict[str, list[str]] = {"create pods": [], "create services": [], "delete pods": [], "delete services": []}
 RUNNING = [pod("Worker", 0), pod("Worker", 1)]
 

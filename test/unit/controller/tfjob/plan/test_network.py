@@ -124,7 +124,7 @@ def test_a_job_that_has_begun_keeps_its_network(before: dict[str, Any], after: d
     events = [(event.reason, event.message) for event in decide(changed, *running_pods()).events]
     assert (
         "NetworkNotUpdated",
-        f"spec.runPolicy.network stays {stays}, with which the job began; another network takes a new job",
+        f"spec.runPolicy.network cannot change after the job started; it stays {stays}",
     ) in events
 
 
@@ -145,7 +145,7 @@ def test_the_network_may_be_changed_until_the_job_begins() -> None:
 def test_another_word_is_a_mistake() -> None:
     """The message has the words that may stand there."""
     (mistake,) = invalid_spec(job(SHARED | {"runPolicy": {"network": "host"}})).mistakes
-    assert str(mistake) == "spec.runPolicy.network: must be one of perReplica, shared"
+    assert str(mistake) == 'spec.runPolicy.network: Unsupported value: supported values: "perReplica", "shared"'
 
 
 def test_pods_have_the_names_that_tf_config_tells() -> None:

@@ -410,7 +410,7 @@ def test_an_invalid_job_fails_with_one_warning_and_no_children() -> None:
     """B02, B03: the condition and the event say the same; the second plan finds nothing to do."""
     invalid = job({"foo": 1})
     decided = plan(invalid, InvalidSpec((Mistake("spec.x", "is wrong"),)), [], [], LATER)
-    text = "Failed to marshal the object to TFJob; the spec is invalid: spec.x: is wrong"
+    text = "TFJob has failed because the spec is invalid: spec.x: is wrong"
     assert told(decided.status) == [ConditionType.FAILED]
     assert decided.events == (JobEvent("Warning", "InvalidTFJobSpec", text),)
     assert decided.status is not None
