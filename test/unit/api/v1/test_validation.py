@@ -195,7 +195,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("key", "meant"),
-    [("Wroker", "Worker"), ("workers", "Worker"), ("Cheif", "Chief"), ("evaluater", "Evaluator"), ("Launcher", "")],
+    [("Workr", "Worker"), ("workers", "Worker"), ("Chieff", "Chief"), ("evaluatr", "Evaluator"), ("Launcher", "")],
 )
 def test_a_misspelt_replica_type_is_reported_with_what_was_meant_and_all_else_that_is_wrong(
     key: str, meant: str
