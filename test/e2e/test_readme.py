@@ -108,7 +108,9 @@ def shell(cluster: NodeCluster, images: None, tmp_path: Path) -> Iterator[Shell]
 
 
 @pytest.mark.parametrize("way", ONLY)
-def test_the_readme_leads_from_nothing_to_a_finished_job_and_back(shell: Shell, cluster: NodeCluster, way: str) -> None:
+def test_the_readme_leads_from_nothing_to_a_finished_job_and_back(
+    shell: Shell, cluster: NodeCluster, way: str, figure: Callable[[str], None]
+) -> None:
     """Each command succeeds, and shows what the README says that it shows."""
     if way == "helm" and cached("helm", HELM) is None:
         pytest.skip(f"helm {HELM} is not in the cache: `make chart` fetches it")
@@ -121,9 +123,7 @@ def test_the_readme_leads_from_nothing_to_a_finished_job_and_back(shell: Shell, 
             printed[command] = shell.types(command)
             if command.startswith("kubectl tfjob watch"):
                 seconds = time.monotonic() - start
-                figure(
-                    f"README, with {way}: {len(printed)} commands, {seconds:.0f} s from the archive to a finished job"
-                )
+                figure(f"README, with {way}: {len(printed)} commands, {seconds:.0f} s to a finished job")
 
     def of(start: str) -> str:
         return next(text for command, text in printed.items() if command.startswith(start))
