@@ -20,6 +20,7 @@ from kubernetes.client import (
     V1PodTemplateSpec,
 )
 
+from hack.matrix.programs import notebook
 from hack.matrix.programs.steps import DONE, LIMIT_S, PRINTED, SCRIPT, expect, fails, output_of, step, until, where
 
 NAME: Final = "life"
@@ -195,3 +196,4 @@ class Life:
 if __name__ == "__main__":
     cluster = where()
     Life(Sdk(cluster.kubeconfig, cluster.namespace)).run()
+    notebook.run_apart(cluster)

@@ -23,7 +23,7 @@ from hack.matrix import differences, installing, jobs, kubectl_matrix, sdk_matri
 from hack.matrix.errors import CheckError, FetchError
 from hack.matrix.installing import Check, Session
 from hack.matrix.kubectl import Kubectl, columns_of, expect_in
-from hack.matrix.programs import steps
+from hack.matrix.programs import notebook, steps
 from hack.matrix.releases import RELEASES, check_integrity, unpack
 from hack.matrix.report import Difference, Kind, Report, Result, judge, line_of, tail_of
 from hack.matrix.sdks import SDKS, Sdk, environment_name, parse_steps
@@ -326,3 +326,12 @@ def test_an_environment_that_another_process_made_meanwhile_is_used(tmp_path: Pa
 def test_the_programs_tell_the_hollow_node_in_its_own_words() -> None:
     """They have a copy of the annotations' names, since their environments have only what an SDK needs."""
     assert (steps.RUN, steps.LOG) == (script.RUN, script.LOG)
+
+
+def test_the_notebook_page_installs_the_newest_release_of_the_matrix_and_has_all_steps() -> None:
+    """A page whose release left the matrix, or whose cells are not found, would no longer be run."""
+    text = notebook.PAGE.read_text()
+    assert notebook.INSTALLS.findall(text) == [SDKS[-1].version]
+    cells = [cell["code"] for cell in notebook.CELL.finditer(text)]
+    for call in ("TrainingClient(", "create_job(", "wait_for_job_conditions(", "get_job_logs(", "delete_job("):
+        assert any(call in cell for cell in cells), call
