@@ -1,10 +1,10 @@
-"""The lives of a job by each SDK, all at once, each in a namespace of its own of one control plane."""
+"""The lives of a job by each SDK, all at once, each in a namespace of its own of one control plane, where its user may edit."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hack.matrix import sdks
 from hack.matrix.cluster import MANIFESTS, at_work, control_plane
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from hack.matrix.report import Report
     from hack.matrix.sdks import Sdk
+
+ACCOUNT: Final = "notebook"
 
 
 def run(chosen: Sequence[Sdk], report: Report) -> None:
@@ -35,8 +37,12 @@ def run(chosen: Sequence[Sdk], report: Report) -> None:
             for sdk, python in pythons.items():
                 namespace = f"sdk-{sdk.package}-{sdk.version.replace('.', '-')}"
                 plane.create_namespace(namespace)
+                # As docs/notebook.md says.
+                binding = ("create", "rolebinding", "notebook", "--clusterrole=edit", f"--user={ACCOUNT}")
+                plane.run_kubectl("-n", namespace, *binding)
                 log = plane.directory / "logs" / f"{namespace}.log"
-                programs.append(stack.enter_context(sdks.started(sdk, python, plane.kubeconfig, namespace, log)))
+                kubeconfig = plane.kubeconfig_for(ACCOUNT)
+                programs.append(stack.enter_context(sdks.started(sdk, python, kubeconfig, namespace, log)))
             for program in programs:
                 for result in sdks.results_of(program):
                     report.add(result, server)

@@ -67,6 +67,8 @@ ELSEWHERE: Final = (
     Elsewhere("docs/install.md", "kubectl -n kubeflow port-forward", f"{NO_PROGRAMS}: test_cluster_page.py runs the page"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow create token", "since kubectl 1.24; by the API: test_cluster_page.py"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
+    Elsewhere("docs/notebook.md", "pip install", "`make sdk-matrix` installs it, and runs the cells of the page"),
+    Elsewhere("docs/notebook.md", "kubectl -n team create rolebinding", "`make sdk-matrix`: for its user"),
     Elsewhere("docs/operations.md", "helm upgrade", "test_chart.py does it, with each Helm"),
     Elsewhere("docs/operations.md", "kubectl -n kubeflow rollout", "no Deployments are run here: test_rolling_back.py does it"),
     Elsewhere("docs/runbooks.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
