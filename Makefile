@@ -44,6 +44,11 @@ integration: venv ## Run the integration tests alone
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(BESIDE) test/integration
 
+.PHONY: nightly
+nightly: venv ## Run the tests that `make test` leaves out because there are many of them: each piece of advice, followed to its end
+	@$(PYTHON) -m hack.control_plane build >/dev/null
+	@$(PYTEST) test -m nightly
+
 image: venv ## Build the operator's image as an OCI archive in build/, without a registry, and the list of its parts (root)
 	@$(PYTHON) -m hack.image
 

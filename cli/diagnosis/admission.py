@@ -122,6 +122,7 @@ WEBHOOK_DOWN: Final = _refused(
     (
         "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations",
         "Fix the Service of the webhook, or ask your cluster administrator",
+        RETRIED,
     ),
     "An admission webhook cannot be called, and its failurePolicy is Fail",
 )
@@ -137,7 +138,7 @@ NO_ACCOUNT: Final = _refused(
     411,
     'ServiceAccount "{account}" not found ({who} not created)',
     (
-        "kubectl -n {namespace} create serviceaccount {account}",
+        f"Create it. {RETRIED}: kubectl -n {{namespace}} create serviceaccount {{account}}",
         "Or name another one in serviceAccountName of the template: kubectl -n {namespace} edit tfjob {job}",
     ),
     "The template names a ServiceAccount that does not exist",
@@ -172,7 +173,7 @@ ENDED_IN_THE_WAY: Final = _refused(
     "ended-pod-in-the-way",
     415,
     "The name of {who} is in use by a finished pod without an owner",
-    ("Delete it with its logs: kubectl -n {namespace} delete pod {object}",),
+    ("Delete it with its logs: kubectl -n {namespace} delete pod {object}", RETRIED),
     "A finished pod without an owner has the replica's name; it is not adopted",
 )
 NO_RIGHTS: Final = _refused(

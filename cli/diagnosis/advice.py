@@ -30,7 +30,7 @@ NEW_CONFIG_MAP: Final = "kubectl -n {namespace} create configmap {name} --from-f
 NEW_KEYS: Final = "kubectl -n {namespace} create secret generic {name} --from-file"
 AGAIN: Final = Change("", recreate=False)
 """The cause is outside the manifest: a failed job is replaced; the kubelet restarts the containers of a running one."""
-RETRIED: Final = "The operator retries by itself"
+RETRIED: Final = "The operator retries by itself, after five minutes at the latest"
 
 _EDIT: Final = "kubectl -n {namespace} edit tfjob {job}"
 _RECREATE: Final = (

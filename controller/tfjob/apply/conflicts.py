@@ -99,7 +99,10 @@ class _Child:
 
 @dataclass(slots=True)
 class _Job:
+    """`generation` is that of the job's latest view: the delays of an earlier one say nothing about an edited template."""
+
     owner: OwnerKey
+    generation: int
     children: dict[str, _Child] = field(default_factory=dict)
 
 
@@ -116,10 +119,14 @@ class BlockedChildren:
         self._jobs: dict[str, _Job] = {}
 
     def of(self, job: ObjectMeta) -> Blocked:
-        """Return the children of this job that could not be created."""
+        """Return the children of this job that could not be created; after an edit all may be tried at once."""
         found = self._find(job)
         if found is None:
             return NONE_BLOCKED
+        if found.generation != job.generation:
+            found.generation = job.generation
+            for name in found.children:
+                self._delays.clear(found.owner, name)
         waiting = self._waiting(found)
         return Blocked(frozenset(found.children), frozenset(waiting), min(waiting.values(), default=None))
 
@@ -176,7 +183,7 @@ class BlockedChildren:
             self._drop(key, found)
             found = None
         if found is None:
-            found = self._jobs[key] = _Job(owner)
+            found = self._jobs[key] = _Job(owner, job.generation)
         return found.children.setdefault(name, _Child())
 
     def _drop(self, key: str, job: _Job) -> None:

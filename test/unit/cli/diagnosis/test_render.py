@@ -44,7 +44,8 @@ def test_a_cause_has_its_title_what_was_seen_and_what_to_do() -> None:
         '1. ServiceAccount "trainer" not found (mnist-worker-1 not created) [error: service-account-missing]',
         '   - event of tfjob mnist, 3m ago: FailedCreatePod: Error creating: pods "mnist-worker-1" is',
         '     forbidden: error looking up service account team/trainer: serviceaccount "trainer" not found',
-        "   > kubectl -n team create serviceaccount trainer",
+        "   > Create it. The operator retries by itself, after five minutes at the latest:",
+        "     kubectl -n team create serviceaccount trainer",
         "   > Or name another one in serviceAccountName of the template:",
         "     kubectl -n team edit tfjob mnist",
     ]

@@ -72,6 +72,18 @@ def test_a_name_that_becomes_free_is_taken_at_once() -> None:
     assert blocked.next_due_in_s(META) == pytest.approx(FIRST_DELAY_S)
 
 
+def test_an_edit_is_tried_at_once() -> None:
+    """Whoever corrects a template does not wait for five minutes, which the old one had earned."""
+    blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
+    edited = ObjectMeta(name="mnist", namespace="ns", uid="uid-1", generation=1)
+    for _ in range(8):
+        blocked.refused(META, "mnist-worker-0")
+    assert "mnist-worker-0" in names(without_blocked(PLAN, blocked.of(edited)))
+    blocked.refused(edited, "mnist-worker-0")
+    assert "mnist-worker-0" not in names(without_blocked(PLAN, blocked.of(edited)))
+    assert blocked.next_due_in_s(edited) == pytest.approx(FIRST_DELAY_S)
+
+
 def test_the_same_news_of_a_child_is_reported_once_in_ten_minutes() -> None:
     """U2: it used to be reported 13 times in 30 s."""
     clock = FakeClock()

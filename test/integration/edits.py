@@ -1,0 +1,35 @@
+"""An editor for `kubectl edit` that makes the edits of a test: paths of a manifest, and the values that they get."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def change(manifest: Any, edits: dict[str, Any]) -> None:
+    """Set each path, whose parts are separated by spaces, to its value; None removes it."""
+    for path, value in edits.items():
+        parts: list[Any] = [int(part) if part.isdigit() else part for part in path.split()]
+        place, last = manifest, parts.pop()
+        for part in parts:
+            place = place[part] if isinstance(place, list) else place.setdefault(part, {})
+        if value is None:
+            del place[last]
+        else:
+            place[last] = value
+
+
+def change_file(file: Path, edits: dict[str, Any]) -> None:
+    """Make the edits in a file."""
+    manifest = yaml.safe_load(file.read_text())
+    change(manifest, edits)
+    file.write_text(yaml.safe_dump(manifest))
+
+
+if __name__ == "__main__":
+    change_file(Path(sys.argv[-1]), json.loads(os.environ["EDITS"]))

@@ -1,0 +1,437 @@
+"""What `explain` advises helps: a user who runs its commands and makes its edits gets a job that runs.
+
+A row of `ADVICE` says how the trouble comes about and how the user follows: which edits they make where the advice says so,
+what they fill in for capitals, and what others do whom it sends them to. The steps are parsed from the printed text. All
+troubles are made at once, on one control plane with one operator and one hollow node; the node runs what an annotation says,
+so an edit that corrects a template changes that too. Rows that are not in `QUICK` run in `make nightly`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+
+from hack.hollow_node.script import RUN
+from integration import edits
+from integration.cluster import Cluster, replica, specs, with_policy
+from integration.stage import FOREVER, MERGE, POD, TRAINING, Stage, Trouble, one
+from integration.test_life_troubles import LAST_WORDS, edit, mistaken
+from integration.test_pod_troubles import STARTING
+from integration.test_troubles import scaled
+from support.waiting import eventually
+from tfjob_operator.cli.diagnosis.render import render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hack.control_plane import ControlPlane
+    from integration.stage import Then
+
+WORKER: Final = "spec tfReplicaSpecs Worker"
+TEMPLATE: Final = f"{WORKER} template spec"
+CONTAINER: Final = f"{TEMPLATE} containers 0"
+RUNS: Final[dict[str, Any]] = {f"{WORKER} template metadata annotations {RUN}": FOREVER}
+"""The edit after which the hollow node lets the container run, as a kubelet would the one that was corrected."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A trouble, and how its advice is followed until the job is in `state`, under the name `becomes` if it got another.
+
+    `before` is done before the job is created, and `then` is what others do afterwards: an administrator, or a kubelet that
+    sees what was created. A step whose prose begins with "Or" is an alternative: it is followed where `instead` is True, and
+    then alone.
+    """
+
+    trouble: Trouble
+    edit: dict[str, Any] = field(default_factory=dict)
+    fill: dict[str, str] = field(default_factory=dict)
+    before: Then = lambda _stage, _job: None
+    then: Then = lambda _stage, _job: None
+    becomes: str = ""
+    state: str = "Running"
+    instead: bool = False
+
+    @property
+    def id(self) -> str:
+        """The name of the test."""
+        return self.trouble.job
+
+
+class Printed(NamedTuple):
+    """A step as it is printed: prose and a command, one of which may be missing."""
+
+    prose: str
+    command: str
+
+
+def printed(lines: list[str]) -> list[Printed]:
+    """Return the steps of the first cause in the text of `explain`."""
+    first = "\n".join(lines).partition("\n\n1. ")[2].partition("\n\n")[0]
+    found: list[Printed] = []
+    for line in first.splitlines():
+        if line.startswith("   > kubectl "):
+            found.append(Printed("", line[5:]))
+        elif line.startswith("   > "):
+            found.append(Printed(line[5:], ""))
+        elif line.startswith("     kubectl ") and found:
+            found[-1] = Printed(found[-1].prose, line[5:])
+    return found
+
+
+class User:
+    """Somebody at a shell, with kubectl, its plugin and an editor."""
+
+    def __init__(self, plane: ControlPlane, stage: Stage, folder: Path) -> None:
+        self._stage = stage
+        self._folder = folder
+        (folder / "file.env").write_text("key=value\n")
+        path = f"{plane.kubectl.parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        editor = f"{sys.executable} {edits.__file__}"
+        self._environment = {**os.environ, "PATH": path, "KUBECONFIG": str(plane.kubeconfig), "KUBE_EDITOR": editor}
+
+    def follow(self, advice: Advice) -> None:
+        """Follow the advice about the first cause, which is the row's trouble."""
+        trouble = advice.trouble
+        steps = printed(render(self._stage.explain(trouble.job, trouble.later_s), 10_000))
+        assert steps
+        for step in steps:
+            if step.command and step.prose.startswith("Or ") == advice.instead:
+                self._run(advice, step)
+        advice.then(self._stage, trouble.job)
+
+    def _run(self, advice: Advice, step: Printed) -> None:
+        command = step.command
+        for name, value in {"FILE": "file.env", "ENVFILE": "file.env", **advice.fill}.items():
+            command = re.sub(rf"\b{name}\b", value, command)
+        assert not re.search(r"[ =][A-Z]{3,}\b", command), f"nobody said what to fill in: {command}"
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self._folder,
+            env=self._environment | {"EDITS": json.dumps(advice.edit)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{step.command}: {done.stdout}{done.stderr}"
+        if step.prose.startswith(("Save the manifest", "To give", "To have")):
+            edits.change_file(self._folder / f"{advice.trouble.job}.yaml", advice.edit)
+
+
+def workers(count: int, run: str = FOREVER, policy: str = "Never") -> dict[str, Any]:
+    """The specification of a job of workers."""
+    return specs(Worker=replica(count, policy, run))
+
+
+def prioritized(name: str, count: int) -> dict[str, Any]:
+    """An entry of workers with a priority class."""
+    found = replica(count, run=FOREVER)
+    found["template"]["spec"]["priorityClassName"] = name
+    return found
+
+
+def of_node(id_: str) -> Trouble:
+    """A trouble of a container that does not start, as the tests of troubles make it."""
+    spec, then = STARTING[id_]
+    return Trouble(id_, spec, then or (lambda *_: None))
+
+
+def started(id_: str, edited: dict[str, Any], **more: Any) -> Advice:
+    """What keeps a container from starting is edited."""
+    return Advice(of_node(id_), RUNS | edited, **more)
+
+
+def failed(id_: str, run: str, edited: dict[str, Any], **more: Any) -> Advice:
+    """A job has failed, and is replaced by one with an edited manifest."""
+    return Advice(Trouble(id_, one(run)), RUNS | edited, **more)
+
+
+def logged(id_: str, edited: dict[str, Any]) -> Advice:
+    """A job has failed, with its reason in the log."""
+    spec, then = LAST_WORDS[id_]
+    return Advice(Trouble(id_, spec, then), RUNS | edited)
+
+
+def ungated(stage: Stage, job: str) -> None:
+    """Remove the gates of the pod, as their owner does."""
+    stage.api("PATCH", f"pods/{POD.format(job)}", {"spec": {"schedulingGates": None}}, MERGE)
+
+
+def taken(phase: str) -> Then:
+    """Have a pod without an owner in the place of the replica."""
+
+    def before(stage: Stage, job: str) -> None:
+        body = {"metadata": {"name": POD.format(job)}, "spec": {"containers": [TRAINING], "schedulerName": "none"}}
+        stage.api("POST", "pods", body)
+        stage.api("PATCH", f"pods/{POD.format(job)}/status", {"status": {"phase": phase}}, MERGE)
+
+    return before
+
+
+def counted(stage: Stage, job: str) -> None:
+    """A quota of one pod for the priority class of the job; the test writes its status, as a quota controller does."""
+    hard = {"pods": "1"}
+    scope = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": [job]}]}
+    stage.answer(
+        "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", json.dumps({"metadata": {"name": job}, "value": 1})
+    )
+    stage.api("POST", "resourcequotas", {"metadata": {"name": job}, "spec": {"hard": hard, "scopeSelector": scope}})
+    stage.api("PATCH", f"resourcequotas/{job}/status", {"status": {"hard": hard, "used": {"pods": "0"}}}, MERGE)
+
+
+def limited(stage: Stage, _job: str) -> None:
+    """A LimitRange that concerns only containers with a request and a limit of CPU."""
+    bounds = {"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}
+    stage.api("POST", "limitranges", {"metadata": {"name": "narrow"}, "spec": {"limits": [bounds]}})
+
+
+def ready(stage: Stage, job: str) -> None:
+    """Start the container, as the kubelet does once what was missing is there."""
+    notes = {"metadata": {"annotations": {RUN: FOREVER}}}
+    stage.api("PATCH", f"pods/{POD.format(job)}", notes, MERGE)
+
+
+def released(stage: Stage, job: str) -> None:
+    """Remove the finalizer of the pod, as its owner does."""
+    stage.api("PATCH", f"pods/{POD.format(job)}", {"metadata": {"finalizers": None}}, MERGE)
+
+
+def corrected(*ids: str) -> Iterator[Advice]:
+    """The template of a container that does not start is corrected."""
+    for id_ in ids:
+        yield started(id_, {f"{CONTAINER} image": "train:2"})
+
+
+REGISTRY: Final = {"SECRET": "registry-key", "SERVER": "registry.example", "USER": "ada", "PASSWORD": "lovelace"}
+PULL_SECRET: Final = {f"{TEMPLATE} imagePullSecrets": [{"name": "registry-key"}]}
+NO_MOUNT: Final = {f"{CONTAINER} volumeMounts": None}
+WRONG_MOUNT: Final = TRAINING | {"volumeMounts": [{"name": "none", "mountPath": "/x"}]}
+ALPHA_SPEC: Final = {"replicaSpecs": [{"tfReplicaType": "MASTER", "template": {"spec": {"containers": [TRAINING]}}}]}
+FAR_APART: Final = {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}
+TYPES: Final = "spec tfReplicaSpecs"
+ADVICE: Final = [
+    # Pods that are not created; first, since the operator retries them less and less often
+    Advice(Trouble("service-account-missing", one(serviceAccountName="trainer"))),
+    Advice(
+        Trouble("service-account-missing", one(serviceAccountName="nobody"), name="other-account"),
+        {f"{TEMPLATE} serviceAccountName": "default"},
+        instead=True,
+    ),
+    Advice(Trouble("priority-class-missing", one(priorityClassName="urgent")), {f"{TEMPLATE} priorityClassName": None}),
+    Advice(Trouble("runtime-class-missing", one(runtimeClassName="gvisor")), {f"{TEMPLATE} runtimeClassName": None}),
+    Advice(Trouble("ended-pod-in-the-way", one()), before=taken("Failed")),
+    Advice(Trouble("name-taken", one()), {"metadata name": "renamed"}, before=taken("Pending"), becomes="renamed"),
+    Advice(
+        Trouble("quota-exceeded", specs(Worker=prioritized("quota-exceeded", 2))),
+        {f"{WORKER} replicas": 1},
+        before=counted,
+    ),
+    Advice(
+        Trouble("limit-range-ratio", one(containers=[TRAINING | {"resources": FAR_APART}])),
+        {f"{CONTAINER} resources requests cpu": "2"},
+        before=limited,
+    ),
+    # The specification
+    Advice(
+        Trouble("container-name", one(containers=[TRAINING | {"name": "main"}])), {f"{CONTAINER} name": "tensorflow"}
+    ),
+    Advice(Trouble("replica-type-unknown", specs(Helper=replica())), {TYPES: workers(1)["tfReplicaSpecs"]}),
+    Advice(Trouble("replica-specs-missing", {}), {"spec": workers(1)}),
+    Advice(
+        Trouble("spec-invalid", with_policy(workers(1), cleanPodPolicy="Maybe")),
+        {"spec runPolicy cleanPodPolicy": "All"},
+    ),
+    Advice(Trouble("too-many-replicas", workers(20_000)), {f"{WORKER} replicas": 1}),
+    Advice(Trouble("tf-config-too-long", workers(9000)), {f"{WORKER} replicas": 1}),
+    Advice(Trouble("name-invalid", one(), name="9mnist"), {"metadata name": "mnist-9"}, becomes="mnist-9"),
+    Advice(Trouble("name-too-long", one(), name="n" * 60), {"metadata name": "short"}, becomes="short"),
+    Advice(Trouble("template-refused", one(containers=[WRONG_MOUNT])), NO_MOUNT),
+    Advice(Trouble("alpha-form", ALPHA_SPEC), {"spec": workers(1)}),
+    Advice(
+        Trouble("held-invalid", one(), edit(lambda worker: worker.update(restartPolicy="Maybe"))),
+        {f"{WORKER} restartPolicy": "Never"},
+    ),
+    Advice(Trouble("held-refused", one(), edit(mistaken)), NO_MOUNT),
+    Advice(
+        Trouble("held-too-large", one(), edit(lambda worker: worker.update(replicas=20_000))), {f"{WORKER} replicas": 1}
+    ),
+    Advice(Trouble("no-replicas", workers(0)), fill={"COUNT": "2"}),
+    Advice(Trouble("field-unknown", with_policy(workers(1), backofLimit=3)), {"spec runPolicy backofLimit": None}),
+    Advice(
+        Trouble("run-policy-conflict", with_policy(workers(1), backoffLimit=3) | {"backoffLimit": 4}),
+        {"spec backoffLimit": None},
+    ),
+    Advice(Trouble("no-workers-to-scale", specs(Chief=replica(run=FOREVER)), scaled)),
+    Advice(
+        Trouble("restart-policy-overridden", one(policy="OnFailure", restartPolicy="Always")),
+        {f"{TEMPLATE} restartPolicy": None},
+    ),
+    Advice(
+        Trouble("managed-elsewhere", with_policy(workers(1), managedBy="kueue.x-k8s.io/multikueue")),
+        {"spec runPolicy managedBy": None},
+    ),
+    Advice(Trouble("suspended", with_policy(workers(1), suspend=True))),
+    Advice(
+        Trouble("tensorboard-invalid", workers(1) | {"tensorBoard": {"image": "board:1"}}),
+        {"spec tensorBoard logDir": "/logs"},
+    ),
+    # Pods without a node
+    Advice(Trouble("scheduling-gated", one(schedulingGates=[{"name": "example.com/quota"}]), since=27), then=ungated),
+    Advice(
+        Trouble("scheduler-missing", one(schedulerName="volcanoo"), later_s=120),
+        {f"{TEMPLATE} schedulerName": None},
+    ),
+    # Images, and containers that do not start
+    *corrected("image-name-invalid", "image-not-found", "image-registry-unreachable", "image-pull-failed"),
+    *corrected("image-wrong-platform", "image-registry-untrusted", "image-signature"),
+    started("image-never-pulled", {f"{CONTAINER} imagePullPolicy": "IfNotPresent"}),
+    started("image-missing-or-private", PULL_SECRET, fill=REGISTRY | {"SECRET": "other-key"}),
+    started("image-no-right", PULL_SECRET, fill=REGISTRY),
+    started("config-map-missing", {}, then=ready),
+    started("secret-missing", {}, then=ready),
+    started("runs-as-root", {f"{CONTAINER} securityContext": {"runAsUser": 1000}}),
+    started("program-missing", {f"{CONTAINER} command": ["python", "/train.py"]}),
+    started("command-not-split", {f"{CONTAINER} command": ["python", "/train.py", "--steps=9"]}),
+    started("program-not-executable", {f"{CONTAINER} command": ["python", "/train.py"]}),
+    started("mount-path-wrong", {f"{CONTAINER} workingDir": "/"}),
+    started("container-cannot-start", {f"{CONTAINER} workingDir": "/"}),
+    started("config-map-volume-missing", {}, then=ready, fill={"settings": "mounted"}),
+    started("secret-volume-missing", {}, then=ready, fill={"keys": "mounted"}),
+    started("host-path-missing", {f"{CONTAINER} workingDir": "/"}),
+    started("volume-in-use", {f"{CONTAINER} workingDir": "/"}),
+    # Bad ends
+    failed("out-of-memory", "0s:oom-killed", {f"{CONTAINER} resources": {"limits": {"memory": "64Gi"}}}),
+    failed("illegal-instruction", "0s:132", {f"{CONTAINER} image": "train:2"}),
+    failed("segmentation-fault", "0s:139", {f"{CONTAINER} image": "train:2"}),
+    failed("aborted", "0s:134", {}),
+    failed("command-not-found", "0s:127", {f"{CONTAINER} command": ["python"]}),
+    failed("command-not-executable", "0s:126", {f"{CONTAINER} command": ["python"]}),
+    failed("killed", "0s:137", {}),
+    failed("terminated", "0s:143", {}),
+    failed("exit-code", "0s:1", {}),
+    failed("evicted", "0s:evicted", {f"{CONTAINER} resources": {"requests": {"memory": "1Gi"}}}),
+    Advice(Trouble("crash-loop", one("0s:1", "OnFailure")), RUNS | {f"{CONTAINER} image": "train:2"}),
+    Advice(
+        Trouble("deadline-exceeded", with_policy(one(), activeDeadlineSeconds=1)),
+        {"spec runPolicy activeDeadlineSeconds": 3600},
+    ),
+    Advice(
+        Trouble("backoff-limit", with_policy(one("0s:1", "OnFailure"), backoffLimit=0)),
+        RUNS | {"spec runPolicy backoffLimit": 9},
+    ),
+    Advice(
+        Trouble("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),
+        {"spec runPolicy backoffLimit": 9},
+    ),
+    Advice(Trouble("deadline-near", with_policy(one(), activeDeadlineSeconds=3600), later_s=3400)),
+    Advice(
+        Trouble("restarted-after-success", one("0s:0, forever", "Always")),
+        {f"{WORKER} restartPolicy": "OnFailure", **dict.fromkeys(RUNS, "0s:0")},
+        state="Succeeded",
+    ),
+    *(logged(id_, {f"{CONTAINER} image": "train:2"}) for id_ in ("python-module-missing", "tf-config-misread")),
+    *(
+        logged(id_, {f"{CONTAINER} args": ["--batch=1"]})
+        for id_ in ("arguments-unknown", "gpu-out-of-memory", "disk-full")
+    ),
+    *(
+        logged(id_, {f"{CONTAINER} args": ["--data=/d"]})
+        for id_ in ("file-not-found", "loss-not-a-number", "port-in-use")
+    ),
+    *(logged(id_, {}) for id_ in ("peer-name-unresolved", "peer-unreachable")),
+    logged("python-out-of-memory", {f"{CONTAINER} resources": {"limits": {"memory": "64Gi"}}}),
+    logged("shared-memory-full", {f"{TEMPLATE} volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}),
+]
+QUICK: Final = {
+    "container-name",
+    "9mnist",
+    "template-refused",
+    "held-invalid",
+    "no-replicas",
+    "field-unknown",
+    "managed-elsewhere",
+    "suspended",
+    "service-account-missing",
+    "ended-pod-in-the-way",
+    "name-taken",
+    "quota-exceeded",
+    "scheduler-missing",
+    "image-not-found",
+    "image-no-right",
+    "command-not-split",
+    "config-map-missing",
+    "out-of-memory",
+    "exit-code",
+    "crash-loop",
+    "deadline-exceeded",
+    "backoff-limit",
+    "deadline-near",
+    "restarted-after-success",
+    "python-module-missing",
+}
+"""Rows that run in `make test`: one for each way in which advice is followed."""
+
+
+class Played(NamedTuple):
+    """The stage on which the troubles of a session are made, and who follows the advice."""
+
+    stage: Stage
+    user: User
+
+
+@pytest.fixture(scope="module")
+def played(
+    request: pytest.FixtureRequest, control_plane: ControlPlane, crd: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Played]:
+    """All troubles whose tests were chosen, made at once."""
+    namespace, folder = "advice", tmp_path_factory.mktemp("advice")
+    control_plane.create_namespace(namespace)
+    cluster = Cluster(control_plane, namespace, folder)
+    items: list[Any] = request.session.items
+    chosen: list[Advice] = [each.callspec.params["advice"] for each in items if each.originalname == FOLLOWED]
+    with Stage(control_plane, cluster) as stage, cluster.operator(), cluster.node():
+        made = [each for each in chosen if each.trouble.since <= stage.minor]
+        for each in made:
+            each.before(stage, each.id)
+        stage.jobs(each.trouble for each in made)
+        for each in made:
+            each.trouble.then(stage, each.id)
+        yield Played(stage, User(control_plane, stage, folder))
+    control_plane.run_kubectl("delete", "namespace", namespace, "--wait=false", check=False)
+
+
+FOLLOWED: Final = "test_a_job_runs_once_the_printed_advice_was_followed"
+
+
+@pytest.mark.parametrize(
+    "advice",
+    [pytest.param(each, id=each.id, marks=[] if each.id in QUICK else [pytest.mark.nightly]) for each in ADVICE],
+)
+def test_a_job_runs_once_the_printed_advice_was_followed(played: Played, advice: Advice) -> None:
+    """The trouble is on line one; then every command that is printed for it succeeds, and the job runs without it."""
+    stage, trouble = played.stage, advice.trouble
+    if trouble.since > stage.minor:
+        pytest.skip("this API server cannot have the trouble")
+    eventually(lambda: stage.first(trouble) == trouble.id, trouble.id, yet=lambda: stage.explain(advice.id))
+    played.user.follow(advice)
+    job = advice.becomes or advice.id
+    # After some refusals the operator retries once a minute, and sooner on an idle machine.
+    eventually(lambda: stage.cluster.state(job) == advice.state, f"{job} is {advice.state}", limit_s=150)
+    eventually(
+        lambda: all(cause.id != trouble.id for cause in stage.explain(job).causes),
+        f"{trouble.id} is over",
+        yet=lambda: stage.explain(job),
+    )
+    if job != advice.id:
+        assert advice.id not in stage.cluster.names("tfjobs")
+    stage.cluster.kubectl("delete", "tfjob", job, "--wait=false")
