@@ -1,6 +1,6 @@
 """`make demo-page`: the examples' jobs, and the live page of them, until Ctrl-C.
 
-One more job runs on, so that there is something to watch. The hollow node runs no programs, so there are no logs.
+One more job runs on, so that there is something to watch. No program runs: by their scripts, pods print progress as Keras does.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
 
 from hack.demo.errors import DemoError
+from hack.hollow_node.script import LOG, RUN
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
@@ -29,7 +32,7 @@ RUNS_ON: Final = {
                 "replicas": replicas,
                 "restartPolicy": "ExitCode",
                 "template": {
-                    "metadata": {"annotations": {"hollow.tfjob.kubeflow.org/run": run}},
+                    "metadata": {"annotations": {RUN: run, LOG: "keras 500 every 2s"}},
                     "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]},
                 },
             }
@@ -43,13 +46,23 @@ RUNS_ON: Final = {
 }
 
 
+def _with_a_log(job: dict[str, Any]) -> dict[str, Any]:
+    """Let the pods of a TFJob print what a training of a few seconds would."""
+    for replica in job["spec"]["tfReplicaSpecs"].values():
+        meta = replica["template"].setdefault("metadata", {})
+        meta["annotations"] = {LOG: "keras 10 every 0.2s", **meta.get("annotations", {})}
+    return job
+
+
 async def keep_up(plane: ControlPlane, teller: Teller) -> None:
     """Create the jobs and serve the page, until cancelled. Raises ControlPlaneError, DemoError when the page ends by itself."""
     examples = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
-    for path in examples:
-        await asyncio.to_thread(plane.run_kubectl, "create", "-f", str(path))
+    documents = [document for path in examples for document in yaml.safe_load_all(path.read_text())]
+    jobs = [_with_a_log(document) for document in documents if document["kind"] == "TFJob"]
+    for job in jobs:
+        await asyncio.to_thread(plane.run_kubectl, "create", "-f", "-", input=json.dumps(job))
     await asyncio.to_thread(plane.run_kubectl, "create", "-f", "-", input=json.dumps(RUNS_ON))
-    teller.say(f"{len(examples) + 1} jobs created")
+    teller.say(f"{len(jobs) + 1} jobs created")
     command = (sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--all-namespaces")
     process = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, env={**os.environ, "KUBECONFIG": str(plane.kubeconfig)}

@@ -70,7 +70,7 @@ class HollowNode:
         """
         self._client = client
         self._nodes = nodes or (NodeSpec(name),)
-        self._scheduler = Scheduler((node.name for node in self._nodes), kubernetes)
+        self._scheduler = Scheduler((node.name for node in self._nodes), kubernetes, roomy=not nodes)
         self._images = images or {}
         self._workers = workers
         self._clock = clock or LoopClock()

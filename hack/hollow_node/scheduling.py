@@ -75,9 +75,10 @@ class Scheduler:
     Invariant: a pod counts on one node at most: from its binding, or from when it is seen there, until it has ended or is gone.
     """
 
-    def __init__(self, names: Iterable[str], kubernetes: Kubernetes) -> None:
-        """Take the names of our nodes; `observe_node` tells what they are like."""
+    def __init__(self, names: Iterable[str], kubernetes: Kubernetes, *, roomy: bool = False) -> None:
+        """Take the names of our nodes; `observe_node` tells what they are like. `roomy`: they have all that pods request."""
         self.names = frozenset(names)
+        self._roomy = roomy
         self._kubernetes = kubernetes
         self._nodes: dict[str, _Node] = {}
         self._places: dict[str, _Place] = {}
@@ -141,7 +142,8 @@ class Scheduler:
         seen = node.seen
         if seen.spec.unschedulable and not _tolerated(_CORDONED, spec.tolerations):
             return _Refusal(["node(s) were unschedulable"])
-        return self._tainted(spec, seen) or self._unselected(spec, seen) or _overfull(requests, node)
+        refusal = self._tainted(spec, seen) or self._unselected(spec, seen)
+        return refusal if refusal is not None or self._roomy else _overfull(requests, node)
 
     def _tainted(self, spec: HollowSpec, node: HollowNodeObject) -> _Refusal | None:
         for taint in node.spec.taints:

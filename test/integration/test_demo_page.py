@@ -12,10 +12,15 @@ from urllib.parse import urlsplit
 from support.pages import ROOT
 
 LIMIT_S: Final = 90
+READ: Final = {
+    "/-/log/default/runs-on-chief-0?follow=true": b"10/10 - 2s - loss: 2.3000",
+    "/-/curves?run=default/runs-on": b'"loss"',
+}
+"""What is read of logs, and what comes soon: lines, and curves of them."""
 
 
 def test_the_demo_keeps_a_page_up_until_ctrl_c() -> None:
-    """It shows the jobs to whoever has the printed address, and leaves nothing behind."""
+    """It shows the jobs, with logs and curves, to whoever has the printed address, and leaves nothing behind."""
     # A shell makes its background jobs ignore SIGINT, and tests that run as one pass that on to their child processes.
     command = ["env", "--default-signal=INT", sys.executable, "-m", "hack.demo", "--page"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -33,6 +38,13 @@ def test_the_demo_keeps_a_page_up_until_ctrl_c() -> None:
                 while b'"name":"runs-on"' not in seen:
                     seen += stream.readline()
             connection.close()
+            for path, shows in READ.items():
+                connection.request("GET", path, headers={"Cookie": cookie})
+                seen = b""
+                with connection.getresponse() as stream:
+                    while shows not in seen:
+                        seen += stream.readline()
+                connection.close()
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=LIMIT_S)
         finally:

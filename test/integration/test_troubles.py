@@ -5,6 +5,7 @@ More, each in a namespace of its own, are in test_diagnosis.py; those of pods th
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from support.waiting import eventually
 from tfjob_operator.cli.diagnosis.table import TROUBLES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pytest
 
     from hack.control_plane import ControlPlane
@@ -83,9 +86,21 @@ WITHOUT_PODS = [
 ]
 
 
-def test_jobs_of_replicas_that_make_no_pod_are_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the alpha dialect; no Job controller runs here. Jobs can be suspended since Kubernetes 1.22."""
-    with stage.cluster.operator("--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"):
+@contextlib.contextmanager
+def without_controllers(plane: ControlPlane) -> Iterator[None]:
+    """Let no controller run but the operator: nobody looks at Jobs, and nobody counts what quotas limit."""
+    plane.kill("kube-controller-manager")
+    try:
+        yield
+    finally:
+        plane.start_again("kube-controller-manager")
+
+
+def test_jobs_of_replicas_that_make_no_pod_are_on_line_one(
+    control_plane: ControlPlane, stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the alpha dialect. Jobs can be suspended since Kubernetes 1.22."""
+    with without_controllers(control_plane), stage.cluster.operator("--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"):
         judge(capsys, stage, WITHOUT_PODS)
 
 
@@ -338,14 +353,13 @@ def test_what_the_api_server_denies_is_on_line_one(
             namespace_labels({ENFORCE: "restricted"})(stage, "")
             judge(capsys, stage, [RESTRICTED_PODS])
             namespace_labels({ENFORCE: None})(stage, "")
-            control_plane.kill("kube-controller-manager")  # which would count
             hard = {"hard": {"pods": "9"}}
-            stage.api("POST", "resourcequotas", {"metadata": {"name": "new"}, "spec": hard})
-            stage.api("PATCH", "resourcequotas/new/status", {"status": hard}, MERGE)  # without `used`
-            eventually(stage.refuses_pods, "the quota is in force")
-            judge(capsys, stage, [UNCOUNTED])
+            with without_controllers(control_plane):
+                stage.api("POST", "resourcequotas", {"metadata": {"name": "new"}, "spec": hard})
+                stage.api("PATCH", "resourcequotas/new/status", {"status": hard}, MERGE)  # without `used`
+                eventually(stage.refuses_pods, "the quota is in force")
+                judge(capsys, stage, [UNCOUNTED])
     finally:
-        control_plane.restart_controller_manager()
         for path, body in made:
             stage.api("DELETE", f"{path}/{body['metadata']['name']}")
 

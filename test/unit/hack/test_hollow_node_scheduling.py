@@ -127,6 +127,13 @@ def test_pods_are_spread_and_give_their_room_back_when_they_end() -> None:
     assert made.place(pod(spec, "fourth")) == second
 
 
+def test_a_node_about_which_nothing_is_said_has_whatever_pods_request() -> None:
+    """Also what no node is likely to have; its taints are heeded all the same."""
+    made = Scheduler(["a"], NEWEST, roomy=True)
+    made.observe_node(node(NodeSpec("a")))
+    assert made.place(pod(asks(cpu="1000000", nvidia_gpu="1"))) == "a"
+
+
 def test_a_node_that_is_gone_takes_no_pods() -> None:
     """And one that comes again does, with those that still count there."""
     made, spec = scheduler(Case("[{name: a, allocatable: {cpu: 2}}]", {})), asks(cpu="2")
