@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.options import print_value, target_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,47 +17,68 @@ if TYPE_CHECKING:
     from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.session import Session
 
-UNSEEN = "not seen: you may not read it"
+UNKNOWN: Final = "unknown (no permission)"
+LEASE: Final = "tf-operator"
+"""The name of the operator's Lease, in whichever namespace it runs."""
 
 
 @click.command("version")
-@click.option("--client", is_flag=True, help="Show the plugin's version alone, without a cluster.")
+@click.option("--client", is_flag=True, help="Print only the version of the plugin, without using a cluster.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print it for a program.")
 @target_options
-def command(target: Target, client: bool) -> None:  # noqa: FBT001 - a flag of the command line
-    """Show the versions of this plugin, of the cluster, of the TFJob APIs that it serves, and of the operator in it."""
+def command(target: Target, client: bool, output: str | None) -> None:  # noqa: FBT001 - a flag of the command line
+    """Print the versions of this plugin, the cluster, the TFJob APIs that it serves, and the operator.
+
+    An operator without a Deployment is found by its Lease. What you have no permission to read is unknown.
+    """
     from importlib.metadata import version
 
-    click.echo(f"kubectl-tfjob  {version('tfjob-operator')}")
-    if client:
+    found: dict[str, Any] = {"kubectl-tfjob": version("tfjob-operator")}
+    if not client:
+        with target.session() as session:
+            found |= _of_cluster(session)
+    if output is not None:
+        print_value(found, output)
         return
-    with target.session() as session:
-        click.echo(f"Kubernetes     {session.get('/version')['gitVersion']}")
-        for group in ("kubeflow.org", "tensorflow.org"):
-            served = _served(session, group)
-            if served or group == "kubeflow.org":
-                click.echo(f"{group:14} {', '.join(served) or 'no TFJobs: the CRD is not installed'}")
-        click.echo(f"operator       {_operator(session)}")
+    for name, value in found.items():
+        click.echo(f"{name:14} {value if isinstance(value, str) else ', '.join(value)}")
 
 
-def _served(session: Session, group: str) -> list[str]:
+def _of_cluster(session: Session) -> dict[str, Any]:
+    cluster = _read(session, "/version")
+    found: dict[str, Any] = {"Kubernetes": UNKNOWN if cluster is None else str(cluster.get("gitVersion", ""))}
+    for group in ("kubeflow.org", "tensorflow.org"):
+        served = _read(session, f"/apis/{group}")
+        versions = [each["version"] for each in (served or {}).get("versions") or ()]
+        if versions or group == "kubeflow.org":
+            found[group] = versions or (UNKNOWN if served is None else "not served: the CRD is not installed")
+    found["operator"] = _operator(session)
+    return found
+
+
+def _read(session: Session, path: str, **query: str) -> dict[str, Any] | None:
+    """Return a response, {} where there is nothing, None without permission."""
     try:
-        found = session.get(f"/apis/{group}")
+        found: dict[str, Any] = session.get(path, **query)
     except ApiError as error:
-        if error.code == 404:
-            return []
+        if error.is_not_found:
+            return {}
+        if error.is_denied:
+            return None
         raise
-    return [each["version"] for each in found["versions"]]
+    return found
 
 
 def _operator(session: Session) -> str:
-    """Return the images of the Deployments that run the operator."""
-    try:
-        found = session.get("/apis/apps/v1/deployments", labelSelector="app.kubernetes.io/name=tfjob-operator")
-    except ApiError as error:
-        if error.code == 403:
-            return UNSEEN
-        raise
-    return "; ".join(_images(found["items"])) or "no Deployment of it is there"
+    """Return the images of the Deployments that run the operator; without any, who holds its Lease."""
+    label = "app.kubernetes.io/name=tfjob-operator"
+    deployments = _read(session, "/apis/apps/v1/deployments", labelSelector=label)
+    if deployments is not None and deployments.get("items"):
+        return "; ".join(_images(deployments["items"]))
+    leases = _read(session, "/apis/coordination.k8s.io/v1/leases", fieldSelector=f"metadata.name={LEASE}")
+    held = "; ".join(_holders((leases or {}).get("items") or []))
+    unknown = deployments is None or leases is None
+    return held or (UNKNOWN if unknown else f"not found: no Deployment and no Lease {LEASE}")
 
 
 def _images(items: list[dict[str, Any]]) -> Iterator[str]:
@@ -65,4 +88,18 @@ def _images(items: list[dict[str, Any]]) -> Iterator[str]:
             meta, ready = each["metadata"], each.get("status", {}).get("readyReplicas", 0)
         except (KeyError, IndexError) as error:
             raise CliError("the server sent a Deployment without containers") from error
-        yield f"{image} ({meta['namespace']}/{meta['name']}, {ready} ready)"
+        yield f"{image} (Deployment {meta['namespace']}/{meta['name']}, {ready} ready)"
+
+
+def _holders(items: list[dict[str, Any]]) -> Iterator[str]:
+    now = datetime.now(UTC)
+    for each in items:
+        spec, meta = each.get("spec") or {}, each["metadata"]
+        try:
+            renewed = datetime.fromisoformat(spec["renewTime"])
+            held = timedelta(seconds=spec["leaseDurationSeconds"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        where = f"Lease {meta['namespace']}/{meta['name']}, renewed {duration((now - renewed).total_seconds())} ago"
+        is_held = bool(spec.get("holderIdentity")) and renewed + held > now
+        yield f"{spec['holderIdentity']} ({where})" if is_held else f"not running ({where})"

@@ -15,6 +15,7 @@ from tfjob_operator.cli.app import app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from email.message import Message
     from pathlib import Path
 
     from click.testing import Result
@@ -26,7 +27,7 @@ class Server:
 
     url: str
     responses: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
-    asked: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+    asked: list[tuple[str, str, Message, bytes]] = field(default_factory=list)
 
     def answers(self, path: str, *bodies: Any, code: int = 200) -> None:
         """Send these, one after the other, the last one again and again. What is no bytes is sent as JSON."""
@@ -44,7 +45,7 @@ def server() -> Iterator[Server]:
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            told.asked.append((self.command, self.path, dict(self.headers), body))
+            told.asked.append((self.command, self.path, self.headers, body))
             kept = told.responses.get(self.path) or told.responses.get(self.path.partition("?")[0])
             code, answer = (404, b"404 page not found") if not kept else kept.pop(0) if len(kept) > 1 else kept[0]
             self.send_response(code)
