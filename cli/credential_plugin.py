@@ -42,10 +42,10 @@ def run(entry: Mapping[str, Any], cluster: Mapping[str, Any]) -> Mapping[str, st
     except OSError as error:
         hint = entry.get("installHint")
         raise CliError(
-            f"the credential plugin {command[0]} can not be started: {error.strerror}{f'. {hint}' if hint else ''}"
+            f"cannot run the credential plugin {command[0]}: {error.strerror}{f'. {hint}' if hint else ''}"
         ) from error
     if done.returncode:
-        raise CliError(f"the credential plugin {command[0]} has failed with exit code {done.returncode}")
+        raise CliError(f"credential plugin {command[0]} failed with exit code {done.returncode}")
     try:
         credential = json.loads(done.stdout)
         about = credential["apiVersion"], credential["kind"]
@@ -53,5 +53,5 @@ def run(entry: Mapping[str, Any], cluster: Mapping[str, Any]) -> Mapping[str, st
     except (ValueError, KeyError, TypeError):
         about, status = ("", ""), {}
     if about != (version, "ExecCredential"):
-        raise CliError(f"the credential plugin {command[0]} printed no ExecCredential of {version}")
+        raise CliError(f"credential plugin {command[0]} did not print an ExecCredential of {version}")
     return status

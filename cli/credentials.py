@@ -60,7 +60,7 @@ class Credentials:
             certificate = status.get("clientCertificateData") or certificate
             key = status.get("clientKeyData") or key
         if header is not None and not (header.isascii() and header.isprintable()):
-            raise CliError("the token holds characters that cannot be sent in a header, such as a line break")
+            raise CliError("the token contains characters that are not allowed in a header, such as a line break")
         return Shown(header, _context(access, certificate, key) if self._tls else None)
 
 
@@ -75,7 +75,7 @@ def _context(access: Access, certificate: str | None, key: str | None) -> ssl.SS
         if certificate and key:
             _load(context, certificate, key)
     except (ssl.SSLError, ValueError) as error:
-        raise CliError(f"the kubeconfig's certificates can not be used: {error}") from error
+        raise CliError(f"invalid certificate or key in the kubeconfig: {error}") from error
     return context
 
 

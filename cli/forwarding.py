@@ -43,7 +43,7 @@ class Board(NamedTuple):
 def board_of(name: str, job: Mapping[str, Any]) -> Board:
     """Return the TensorBoard that a job asks for. Raises CliError when it asks for none."""
     if not any(key.lower() == "tensorboard" for key in jobs.spec_of(job)):
-        raise CliError(f"{name} has no TensorBoard: give it spec.tensorBoard.logDir with kubectl edit tfjob {name}")
+        raise CliError(f"{name} has no TensorBoard: set spec.tensorBoard.logDir with kubectl edit tfjob {name}")
     label = alpha.LABEL_JOB_NAME if jobs.is_alpha(job) else "app.kubernetes.io/instance"
     return Board(name, job["metadata"]["uid"], f"{_OPERATOR},{label}={job['metadata']['name']}")
 
@@ -79,11 +79,11 @@ class Forwarding:
                         self._stay(process, pod["metadata"]["uid"])
                     elif is_first:
                         _, errors = process.communicate()
-                        last = (errors.split("\n") if errors else ["it has ended"])[0]
+                        last = (errors.split("\n") if errors else ["exited"])[0]
                         raise CliError(f"kubectl port-forward: {last}")
                 finally:
                     process.terminate()
-            self._tell("connecting again")
+            self._tell("reconnecting")
             self._pause(LOOK_S)
 
     def _next_pod(self) -> dict[str, Any] | None:
@@ -104,7 +104,7 @@ class Forwarding:
             if job["metadata"]["uid"] != self._board.job_uid:
                 return None
             phase = (pods[0].get("status") or {}).get("phase") if pods else None
-            self._tell(f"waiting for its pod, which is {phase or 'not there yet'}")
+            self._tell(f"waiting for its pod ({phase or 'not created'})")
             self._pause(LOOK_S)
 
     def _tell(self, text: str) -> None:

@@ -73,16 +73,18 @@ def _split(name: str) -> tuple[str, str]:
     """Return the group that a name asks for, "" for any, and the name of the job. Raises CliError for other kinds."""
     place, slash, bare = name.rpartition("/")
     if not bare:
-        raise CliError(f"{name!r} is not the name of a job")
+        raise CliError(f"{name!r} is not a job name")
     if not slash:
         return "", bare
     kind, _, group = place.lower().partition(".")
     if kind in _KINDS and (not group or group in _VERSIONS):
         return group, bare
     if kind in _KINDS:
-        raise CliError(f"there are no TFJobs of {group!r}, only of {' and '.join(_VERSIONS)}")
-    there = f". A job in the namespace {place}: -n {place} {bare}" if "/" not in place and "." not in place else ""
-    raise CliError(f"{name!r} is not the name of a job{there}")
+        raise CliError(f"unknown API group {group!r}: TFJobs are of {' or '.join(_VERSIONS)}")
+    there = (
+        f": for a job in the namespace {place} use -n {place} {bare}" if "/" not in place and "." not in place else ""
+    )
+    raise CliError(f"{name!r} is not a job name{there}")
 
 
 def path_of(job: Mapping[str, Any], *, alone: bool = True) -> str:
@@ -157,9 +159,7 @@ def without_crd(error: ApiError) -> CliError:
     """Return the error, or a clearer one where the server knows no TFJobs at all."""
     no_such_group = not error.reason  # not a Status, which has a reason
     if error.is_not_found and (no_such_group or "could not find the requested resource" in error.message):
-        return NoTFJobsError(
-            "this cluster has no TFJobs: the operator's CRD is not installed (kubectl get crd tfjobs.kubeflow.org)"
-        )
+        return NoTFJobsError("TFJobs are not served by this cluster: the CRD tfjobs.kubeflow.org is not installed")
     return error
 
 

@@ -76,12 +76,12 @@ class Manifest:
 def read(name: str) -> Iterator[Manifest]:
     """Yield the TFJobs of a file, `-` for standard input. Other objects are skipped, Lists are opened.
 
-    Raises CliError for a file that cannot be read or is no YAML, and for a TFJob in an unknown version.
+    Raises CliError for a file that cannot be read or is not valid YAML, and for a TFJob in an unknown version.
     """
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{name} can not be read: {getattr(error, 'strerror', None) or 'it is no UTF-8'}") from error
+        raise CliError(f"cannot read {name}: {getattr(error, 'strerror', None) or 'not valid UTF-8'}") from error
     file = "standard input" if name == "-" else name
     try:
         _check_size(file, text)
@@ -90,9 +90,9 @@ def read(name: str) -> Iterator[Manifest]:
                 yield from _jobs(file, node)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
-        raise CliError(f"{file}:{line}: this is no YAML: {error.problem}") from error
+        raise CliError(f"{file}:{line}: not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise CliError(f"{file}: this is no YAML that can be read") from error
+        raise CliError(f"{file}: not valid YAML") from error
 
 
 def _check_size(file: str, text: str) -> None:
@@ -115,7 +115,11 @@ def _check_size(file: str, text: str) -> None:
             if event.anchor is not None:
                 sizes[event.anchor] = 1
         if len(inside) > _DEEPEST or nodes > _MOST_NODES:
-            why = f"more than {_DEEPEST} levels" if len(inside) > _DEEPEST else f"more than {_MOST_NODES:,} values"
+            why = (
+                f"more than {_DEEPEST} levels of nesting"
+                if len(inside) > _DEEPEST
+                else f"more than {_MOST_NODES:,} values"
+            )
             line = event.start_mark.line + 1 if event.start_mark is not None else 1
             raise CliError(f"{file}:{line}: {why}")
 
@@ -137,7 +141,9 @@ def _jobs(file: str, node: yaml.Node) -> Iterator[Manifest]:
     line = node.start_mark.line + 1
     served = VERSIONS if group == TFJOBS.group else (TENSORFLOW.resource.version,)
     if version not in served:
-        raise CliError(f"{file}:{line}: {group} has no version {quoted(version)}: it has {', '.join(served)}")
+        raise CliError(
+            f"{file}:{line}: {group}/{quoted(version)} is not supported: supported versions: {', '.join(served)}"
+        )
     lines = {path.casefold(): place for path, place in _lines(node, "")}
     yield Manifest(file, line, group, version, body, lines)
 

@@ -90,10 +90,15 @@ def replica_options(command: F) -> F:
         multiple=True,
         type=click.IntRange(min=0),
         metavar="NUMBER",
-        help="Only replicas of this number.",
+        help="Only replicas of this index.",
     )
     @click.option(
-        "--replica", "names", multiple=True, metavar="NAME", callback=_names, help="This replica, such as worker-0."
+        "--replica",
+        "names",
+        multiple=True,
+        metavar="NAME",
+        callback=_names,
+        help="Only this replica, such as worker-0.",
     )
     @wraps(command)
     def with_choice(**given: Any) -> Any:
@@ -108,7 +113,7 @@ def replica_name(_ctx: click.Context, _option: click.Parameter, given: str | Non
     """Return the name of a replica in small letters. Raises BadParameter for what is none."""
     kind, _, index = (given or "").rpartition("-")
     if given and not (kind and index.isdecimal() and index.isascii()):
-        raise click.BadParameter(f"{given!r} is not like worker-0")
+        raise click.BadParameter(f"{given!r} is not a replica such as worker-0")
     return given and given.lower()
 
 
@@ -180,13 +185,11 @@ def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choic
 def none_there(name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
     """Return the error that says why there is no pod to do anything with."""
     if choice != Choice():
-        return CliError(f"{name} has no pod of those replicas: see kubectl get pods --selector={selector_of(job)}")
+        return CliError(f"no pods of these replicas of {name}: see kubectl get pods --selector={selector_of(job)}")
     over = jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}
     if over:
-        return CliError(
-            f"{name} has {min(over).lower()} and its pods are gone, by its cleanPodPolicy: with None they are kept"
-        )
-    return CliError(f"{name} has no pods yet: kubectl tfjob explain {name} says why")
+        return CliError(f"{name} has {min(over).lower()} and its pods were deleted; cleanPodPolicy None keeps them")
+    return CliError(f"{name} has no pods: see kubectl tfjob explain {name}")
 
 
 def container_of(pod: Mapping[str, Any], name: str | None) -> str | None:

@@ -97,7 +97,7 @@ class Session:
             while part := response.read1(_PART):
                 yield part
         except (OSError, http.client.HTTPException) as error:
-            raise ConnectionLostError(f"the stream of {self._access.server} was lost: {error}") from error
+            raise ConnectionLostError(f"connection to {self._access.server} lost: {error}") from error
         finally:
             if not response.isclosed():
                 self.close()
@@ -116,7 +116,7 @@ class Session:
             while line := response.readline():
                 yield json.loads(line)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ConnectionLostError(f"the watch of {self._access.server} was lost: {error}") from error
+            raise ConnectionLostError(f"connection to {self._access.server} lost: {error}") from error
         finally:
             self.close()  # the rest of the response was not read; the next request connects again
 
@@ -127,16 +127,14 @@ class Session:
         try:
             return json.loads(self._whole(response))
         except ValueError as error:
-            raise CliError(
-                f"{self._access.server} answered with something that is no JSON: is it an API server?"
-            ) from error
+            raise CliError(f"the response of {self._access.server} is not JSON: is it an API server?") from error
 
     def _whole(self, response: http.client.HTTPResponse) -> bytes:
         try:
             return response.read()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise CliError(f"the response of {self._access.server} broke off: {error}") from error
+            raise CliError(f"connection to {self._access.server} lost: {error}") from error
 
     def _send(
         self,
@@ -178,7 +176,7 @@ class Session:
                 connection.close()  # the server has closed it meanwhile
                 return self._asked(connection, (method, target, body), headers, patience_s)
         except ssl.SSLCertVerificationError as error:
-            raise CliError(f"{self._access.server} is not who it should be: {error.verify_message}") from error
+            raise CliError(f"cannot verify the certificate of {self._access.server}: {error.verify_message}") from error
         except TimeoutError as error:
             self.close()  # its answer may still come, and would be taken for that of the next request
             limit = f" within {self._access.timeout_s:g}s" if self._access.timeout_s else ""
@@ -186,7 +184,7 @@ class Session:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CliError(f"no connection to {self._access.server}: {why}") from error
+            raise CliError(f"cannot connect to {self._access.server}: {why}") from error
 
     def _asked(
         self,
@@ -225,11 +223,11 @@ class Session:
 def _connect(access: Access, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
     address = urlsplit(access.server)
     if address.scheme not in {"http", "https"} or not address.hostname:
-        raise CliError("the address of the API server must be like https://host:port")
+        raise CliError("the address of the API server must be of the form https://HOST:PORT")
     proxy = access.proxy or proxy_of_environment(access.server)
     hop = urlsplit(proxy) if proxy else address
     if proxy and (hop.scheme != "http" or not hop.hostname):
-        raise CliError("a proxy must be like http://host:port")
+        raise CliError("the proxy must be of the form http://HOST:PORT")
     host, port = hop.hostname or "", hop.port or (443 if hop.scheme == "https" else 80)
     if context is None:
         plain = http.client.HTTPConnection(host, port, timeout=access.timeout_s)
@@ -296,5 +294,5 @@ def _refusal(response: http.client.HTTPResponse) -> ApiError:
         text = " ".join(body.decode(errors="replace").split())[:_MOST_SHOWN]
         message, reason = f"{response.status} {response.reason}: {text}".rstrip(": "), ""
     if response.status == http.client.UNAUTHORIZED:
-        message = f"{message}: the credentials of the kubeconfig are not accepted; log in again"
+        message = f"{message}: the credentials in the kubeconfig were rejected; log in again"
     return ApiError(message, code=response.status, reason=reason)

@@ -1,17 +1,20 @@
-"""The job that `submit` makes of its options. Pure."""
+"""The job that `submit` makes of its options, from nothing or from the job of a file. Pure."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.v1.constants import CHIEF, CONTAINER_NAME, EVALUATOR, PS, WORKER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 GPU: Final = "nvidia.com/gpu"
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+_OF_SERVER: Final = ("creationTimestamp", "generateName", "generation", "managedFields", "resourceVersion", "uid")
+"""Metadata that a new job must not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +28,24 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The options; 0, "" and None stand for those not given. `policy` are the fields of `spec.runPolicy` that were given."""
+    """The options; None, "" and empty ones were not given. `policy` are the fields of `spec.runPolicy` that were given."""
 
     name: str
-    image: str
+    image: str = ""
     command: Sequence[str] = ()
-    workers: int = 0
-    ps: int = 0
+    workers: int | None = None
+    ps: int | None = None
     chief: bool = False
     evaluator: bool = False
-    gpus: int = 0
+    gpus: int | None = None
     cpu: str = ""
     memory: str = ""
     mounts: Sequence[Mount] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    env_from_secrets: Sequence[str] = ()
+    image_pull_secrets: Sequence[str] = ()
+    tolerations: Sequence[Mapping[str, str]] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict)
     restart_policy: str | None = None
     policy: Mapping[str, Any] = field(default_factory=dict)
     queue: str = ""
@@ -46,54 +53,125 @@ class Submission:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def job_of(asked: Submission, namespace: str = "") -> dict[str, Any]:
-    """Return the job, in the order in which people write one."""
+def job_of(asked: Submission, namespace: str = "", base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the job, in the order in which people write one. Options replace the values of `base`, and add to its lists."""
+    base = base or {}
     labels = {**asked.labels, **({QUEUE_LABEL: asked.queue} if asked.queue else {})}
-    meta: dict[str, Any] = {"name": asked.name}
-    meta |= {"namespace": namespace} if namespace else {}
-    meta |= {"labels": labels} if labels else {}
-    sizes = ((CHIEF, int(asked.chief)), (PS, asked.ps), (WORKER, asked.workers), (EVALUATOR, int(asked.evaluator)))
-    policy = dict(asked.policy)
-    if asked.queue:
-        policy["suspend"] = True  # Kueue lets it go on as soon as its queue has room for it
-    spec: dict[str, Any] = {"runPolicy": policy} if policy else {}
-    spec["tfReplicaSpecs"] = {kind: _replicas(asked, kind, size) for kind, size in sizes if size}
+    policy = {**asked.policy, **({"suspend": True} if asked.queue else {})}  # Kueue resumes it once it is admitted
+    given: Any = base.get("metadata")
+    meta = {"name": asked.name, **({"namespace": namespace} if namespace else {})}
+    meta = {**{key: value for key, value in _dict(given).items() if key not in _OF_SERVER}, **meta}
+    if labels:
+        meta["labels"] = _dict(meta.get("labels")) | labels
+    spec = deepcopy(_dict(base.get("spec")))
+    if policy:
+        spec = {"runPolicy": _dict(spec.get("runPolicy")) | policy} | {
+            key: value for key, value in spec.items() if key != "runPolicy"
+        }
+    spec["tfReplicaSpecs"] = entries = _dict(spec.get("tfReplicaSpecs"))
+    for kind, size in _sizes(asked, entries):
+        _resize(entries, kind, size)
+    for kind, entry in entries.items():
+        entries[kind] = _replicas(asked, _dict(entry), is_server=kind.lower() == PS.lower())
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": spec}
 
 
-def _replicas(asked: Submission, kind: str, size: int) -> dict[str, Any]:
-    restart = {"restartPolicy": asked.restart_policy} if asked.restart_policy else {}
-    pod: dict[str, Any] = {"containers": [_container(asked, kind)]}
+def _dict(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _sizes(asked: Submission, entries: Mapping[str, Any]) -> Iterable[tuple[str, int]]:
+    workers = asked.workers
+    if workers is None and not entries and not asked.chief:
+        workers = 1
+    given = (
+        (CHIEF, int(asked.chief) or None),
+        (PS, asked.ps),
+        (WORKER, workers),
+        (EVALUATOR, int(asked.evaluator) or None),
+    )
+    return [(kind, size) for kind, size in given if size is not None]
+
+
+def _resize(entries: dict[str, Any], kind: str, size: int) -> None:
+    """Set the number of replicas of a type; a new one gets the template of the first type that there is."""
+    key = next((each for each in entries if each.lower() == kind.lower()), kind)
+    first: Any = next(iter(entries.values()), {})
+    if not size:
+        entries.pop(key, None)
+    else:
+        template = _dict(entries.get(key, {"template": deepcopy(_dict(first).get("template"))}))
+        entries[key] = {"replicas": size} | {name: value for name, value in template.items() if name != "replicas"}
+
+
+def _replicas(asked: Submission, entry: dict[str, Any], *, is_server: bool) -> dict[str, Any]:
+    template = _dict(entry.pop("template", None))
+    pod = _dict(template.get("spec"))
+    containers = list(pod.get("containers") or ())
+    place = next(
+        (place for place, each in enumerate(containers) if each.get("name") == CONTAINER_NAME), len(containers)
+    )
+    container = containers[place] if place < len(containers) else {"name": CONTAINER_NAME}
+    names = _volumes(asked.mounts, pod)
+    containers[place : place + 1] = [_container(asked, container, names, with_gpus=not is_server)]
+    pod["containers"] = containers
     if asked.mounts:
         pod["volumes"] = [
-            {"name": _volume(number), "persistentVolumeClaim": {"claimName": each.claim}}
-            for number, each in enumerate(asked.mounts)
+            *(pod.get("volumes") or ()),
+            *(
+                {"name": name, "persistentVolumeClaim": {"claimName": each.claim}}
+                for name, each in zip(names, asked.mounts, strict=True)
+            ),
         ]
     if asked.priority_class:
         pod["priorityClassName"] = asked.priority_class
-    return {"replicas": size, **restart, "template": {"spec": pod}}
+    if asked.node_selector:
+        pod["nodeSelector"] = _dict(pod.get("nodeSelector")) | asked.node_selector
+    for key, more in (
+        ("tolerations", [dict(each) for each in asked.tolerations]),
+        ("imagePullSecrets", [{"name": each} for each in asked.image_pull_secrets]),
+    ):
+        if more:
+            pod[key] = [*(pod.get(key) or ()), *more]
+    restart = {"restartPolicy": asked.restart_policy} if asked.restart_policy else {}
+    return entry | restart | {"template": template | {"spec": pod}}
 
 
-def _container(asked: Submission, kind: str) -> dict[str, Any]:
-    container: dict[str, Any] = {"name": CONTAINER_NAME, "image": asked.image}
+def _volumes(mounts: Sequence[Mount], pod: Mapping[str, Any]) -> list[str]:
+    """Return names for the volumes of mounts that the pod does not have yet."""
+    taken = {each.get("name") for each in pod.get("volumes") or ()}
+    free = [name for number in range(len(mounts) + len(taken)) if (name := f"volume-{number}") not in taken]
+    return free[: len(mounts)]
+
+
+def _container(
+    asked: Submission, base: Mapping[str, Any], volumes: Sequence[str], *, with_gpus: bool
+) -> dict[str, Any]:
+    container = dict(base)
+    container |= {"image": asked.image} if asked.image else {}
     if asked.command:
+        container.pop("args", None)
         container["command"] = list(asked.command)
     if asked.env:
-        container["env"] = [{"name": name, "value": value} for name, value in asked.env.items()]
+        kept = [each for each in container.get("env") or () if each.get("name") not in asked.env]
+        container["env"] = [*kept, *({"name": name, "value": value} for name, value in asked.env.items())]
+    if asked.env_from_secrets:
+        secrets = ({"secretRef": {"name": each}} for each in asked.env_from_secrets)
+        container["envFrom"] = [*(container.get("envFrom") or ()), *secrets]
     requests = {name: value for name, value in (("cpu", asked.cpu), ("memory", asked.memory)) if value}
     limits: dict[str, Any] = {"memory": asked.memory} if asked.memory else {}
-    if asked.gpus and kind != PS:
+    if asked.gpus and with_gpus:
         limits[GPU] = asked.gpus  # extended resources are requested by their limit
-    resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
+    resources = _dict(container.get("resources"))
+    for key, values in (("requests", requests), ("limits", limits)):
+        if values:
+            resources[key] = _dict(resources.get(key)) | values
     if resources:
         container["resources"] = resources
-    if asked.mounts:
-        container["volumeMounts"] = [
-            {"name": _volume(number), "mountPath": each.path, **({"readOnly": True} if each.read_only else {})}
-            for number, each in enumerate(asked.mounts)
-        ]
+    if volumes:
+        mounts = (
+            {"name": name, "mountPath": each.path, **({"readOnly": True} if each.read_only else {})}
+            for name, each in zip(volumes, asked.mounts, strict=True)
+        )
+        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *mounts]
     return container
-
-
-def _volume(number: int) -> str:
-    return f"volume-{number}"

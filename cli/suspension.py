@@ -1,4 +1,4 @@
-"""`spec.runPolicy.suspend`, set and unset: what the verbs `suspend` and `resume` do."""
+"""`spec.runPolicy.suspend`, set and unset: what the commands `suspend` and `resume` do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def set_suspended(target: Target, names: Sequence[str], *, to: bool) -> None:
-    """Suspend jobs or let them go on, one after the other, and say of each what was done.
+    """Suspend or resume jobs, one after the other, and print the result of each.
 
     Raises Exit after the last if one of them could not be changed, CliError if the kubeconfig cannot be used.
     """
@@ -36,12 +36,12 @@ def set_suspended(target: Target, names: Sequence[str], *, to: bool) -> None:
 def _set(session: Session, name: str, *, to: bool) -> str:
     job = jobs.get(session, name)
     if jobs.is_alpha(job):
-        raise CliError(f"{name} is a job of the alpha dialect, which has no suspend")
+        raise CliError(f"{name} is a v1alpha1 job, which cannot be suspended")
     over = jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}
     if over:
-        raise CliError(f"{name} has ended: {min(over)}")
+        raise CliError(f"{name} has finished: {min(over)}")
     policy = jobs.spec_of(job).get("runPolicy") or {}
     if bool(policy.get("suspend")) == to:
-        return f"{jobs.full_name(job)} {'is suspended already' if to else 'is not suspended'}"
+        return f"{jobs.full_name(job)} {'is already suspended' if to else 'is not suspended'}"
     jobs.patch(session, job["metadata"]["name"], {"spec": {"runPolicy": {"suspend": to}}})
     return f"{jobs.full_name(job)} {'suspended' if to else 'resumed'}"

@@ -17,14 +17,13 @@ PROGRAM: Final = "kubectl_complete-tfjob"
 
 
 @click.command("completion")
-@click.option("--install", is_flag=True, help=f"Write {PROGRAM} beside this plugin.")
-@click.option("--folder", metavar="FOLDER", help="Write it there instead: any folder of the PATH.")
+@click.option("--install", is_flag=True, help=f"Write {PROGRAM} next to this plugin.")
+@click.option("--folder", metavar="FOLDER", help="Write it to this folder of the PATH instead.")
 def command(*, install: bool, folder: str | None) -> None:
-    """Make `kubectl tfjob <TAB>` complete verbs, options and names of jobs, in bash, zsh and fish.
+    """Set up completion of commands, options and job names after `kubectl tfjob`, in bash, zsh and fish.
 
-    kubectl 1.26 and newer complete a plugin by asking a program that must be in the PATH. Package managers for
-    plugins cannot install a second program, so `--install` writes it. The shell itself needs kubectl's completion:
-    `kubectl completion --help` says how.
+    kubectl 1.26 and newer complete a plugin by running a program of that name in the PATH. Plugin managers install only
+    one program, so `--install` writes it. The shell also needs kubectl's own completion: see `kubectl completion --help`.
     """
     if not install:
         click.echo(_script(), nl=False)
@@ -32,18 +31,16 @@ def command(*, install: bool, folder: str | None) -> None:
     place = Path(folder) if folder else Path(sys.argv[0]).absolute().parent  # where the link is, if it is one
     target = place / PROGRAM
     if target.exists() and target.resolve() == _beside():
-        click.echo(f"{target} is there already")
+        click.echo(f"{target} already exists")
         return
     try:
         target.write_text(_script())
         target.chmod(0o755)
     except OSError as error:
-        raise CliError(
-            f"{target} can not be written: {error.strerror}; choose a folder of the PATH with --folder"
-        ) from error
+        raise CliError(f"cannot write {target}: {error.strerror}; choose a folder of the PATH with --folder") from error
     click.echo(f"{target} written")
     if str(place) not in os.environ.get("PATH", "").split(os.pathsep):
-        click.echo(f"{place} is not in the PATH: kubectl will not find it there", err=True)
+        click.echo(f"warning: {place} is not in the PATH, so kubectl will not find it", err=True)
 
 
 def _beside() -> Path:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 @click.command("convert")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 def command(files: tuple[str, ...]) -> None:
-    """Print the TFJobs in files as kubeflow.org/v1. What differs from before stands above each job, in comments.
+    """Convert the TFJobs in files to kubeflow.org/v1 and print them, with comments on differences in behavior.
 
-    `-` is standard input. Nothing is sent anywhere: look at the result, then give it to kubectl.
+    `-` is standard input. Nothing is sent to a cluster: review the output, then apply it with kubectl.
     """
     converted = [_text(manifest) for file in files for manifest in manifests.read(file)]
     if not converted:
-        raise CliError("there are no TFJobs in it")
+        raise CliError("no TFJobs found")
     click.echo("---\n".join(converted), nl=False)
 
 
@@ -37,12 +37,12 @@ def _text(manifest: Manifest) -> str:
     body: dict[str, Any] = dict(manifest.body)
     comments = []
     if manifest.version != TFJOBS.version or manifest.group != TFJOBS.group:
-        comments.append(f"it was {manifest.group}/{manifest.version}")
+        comments.append(f"converted from {manifest.group}/{manifest.version}")
     raw = msgspec.json.encode(body.get("spec") or {})
     if manifest.group == TENSORFLOW.resource.group or is_alpha(raw):
         done = to_v1(manifest.alpha, manifest.name, raw)
         if not isinstance(done, Conversion):
-            raise CliError(f"{manifest.file}:{manifest.line_of(done[0].path)}: {done[0]}; mend it first")
+            raise CliError(f"{manifest.file}:{manifest.line_of(done[0].path)}: {done[0]}; fix it first")
         body["spec"] = done.spec
         comments += done.differences
     body |= {"apiVersion": f"{TFJOBS.group}/{TFJOBS.version}", "kind": TFJOBS.kind}

@@ -26,20 +26,17 @@ PORT: Final = 8787
 
 @click.command("dashboard")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Show the jobs of all namespaces.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help=f"The port to listen on; {PORT} or a free one if it is left out."
-)
-@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+@click.option("--port", type=click.IntRange(0, 65535), help=f"The port to listen on; by default {PORT}, or a free one.")
+@click.option("--no-browser", is_flag=True, help="Print the address without opening a browser.")
 @target_options
 def command(target: Target, everywhere: bool, port: int | None, no_browser: bool) -> None:  # noqa: FBT001 - flags
-    """Serve a live page of jobs on this machine, until Ctrl-C: states, replicas, timelines, logs, events.
+    """Serve a live page of jobs on 127.0.0.1 until Ctrl-C: states, replicas, timelines, logs and events.
 
-    Without -n and -A it shows all namespaces if you may list the jobs of all, else the one of your context. The page only
-    reads, with your own rights. It listens on 127.0.0.1; the printed address lets in one browser, and a new address is
-    printed when it has.
+    Without -n and -A it shows all namespaces if you have permission to list jobs in all, else that of the context. The page is
+    read-only and uses your permissions. Each printed link works in one browser; a new one is printed when it was used.
     """
     if everywhere and target.namespace:
-        raise CliError("-n and -A exclude each other")
+        raise CliError("--namespace and --all-namespaces cannot be combined")
     try:
         import aiohttp  # noqa: F401
     except ModuleNotFoundError as error:
@@ -69,9 +66,9 @@ class _Told:
         """Take the next address."""
         self._often += 1
         if self._often > 1:
-            click.echo(f"A browser was let in. For another one: {address}")
+            click.echo(f"Opened in a browser. Link for another one: {address}")
             return
-        click.echo(f"The page of your jobs, for one browser:\n\n    {address}\n\nCtrl-C ends it.")
+        click.echo(f"Dashboard (the link works in one browser):\n\n    {address}\n\nPress Ctrl-C to stop.")
         if self._folder is not None:
             _open(address, self._folder)
 
@@ -106,7 +103,7 @@ def listen(port: int | None) -> socket.socket:
             failure = error
         else:
             return listening
-    raise CliError(f"port {port} can not be listened on: {failure.strerror}")
+    raise CliError(f"cannot listen on port {port}: {failure.strerror}")
 
 
 def _reader(target: Target) -> Callable[[str | None], Access]:

@@ -25,16 +25,21 @@ _FIRST = ("chief-0", "master-0", "worker-0")
 @click.command("exec")
 @click.argument("name", metavar="JOB")
 @click.argument("words", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--replica", metavar="NAME", callback=replica_name, help="The replica, such as worker-1; else the chief.")
-@click.option("-c", "--container", metavar="NAME", help="The container; else the one that trains.")
-@click.option("-i", "--stdin", is_flag=True, help="Hand on standard input. On a terminal it always is.")
+@click.option(
+    "--replica",
+    metavar="NAME",
+    callback=replica_name,
+    help="The replica, such as worker-1; by default the chief, or worker-0.",
+)
+@click.option("-c", "--container", metavar="NAME", help="The container; by default the one named tensorflow.")
+@click.option("-i", "--stdin", is_flag=True, help="Pass standard input to the command; always on a terminal.")
 @target_options
 def command(
     *, target: Target, name: str, words: tuple[str, ...], replica: str | None, container: str | None, stdin: bool
 ) -> None:
-    """Run a command in a replica of a job, as kubectl exec does; without a command, a shell.
+    """Run a command in a replica of a job, as kubectl exec does; without a command, run a shell.
 
-    Without --replica it runs in the chief, or worker 0 where there is none. The exit code is the command's.
+    The exit code is that of the command.
     """
     with target.session() as session:
         job = jobs.get(session, name)
@@ -57,8 +62,8 @@ def command(
 
 def _container(replica: Replica, given: str | None) -> str:
     if replica.phase != "Running":
-        raise CliError(f"{replica.name} does not run: its pod {replica.pod_name} is {replica.phase or 'not there yet'}")
+        raise CliError(f"{replica.name} is not running: pod {replica.pod_name} is {replica.phase or 'Pending'}")
     named = container_of(replica.pod, given)
     if named is None:
-        raise CliError(f"{replica.name} has no container {given}: see kubectl describe pod {replica.pod_name}")
+        raise CliError(f"container {given} not found in pod {replica.pod_name}")
     return named

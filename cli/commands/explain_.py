@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
-import msgspec
 
 from tfjob_operator.cli.collecting import collect
 from tfjob_operator.cli.diagnosis.advice import aimed
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.render import render
-from tfjob_operator.cli.options import seconds, target_options
+from tfjob_operator.cli.options import print_value, seconds, target_options
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.diagnosis.causes import Diagnosis
@@ -28,7 +27,7 @@ _WIDTH: Final = 100
 
 @click.command("explain")
 @click.argument("name", metavar="NAME")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the causes for a program.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print it for a program.")
 @click.option(
     "--silent-after",
     default="10m",
@@ -46,8 +45,8 @@ def command(target: Target, name: str, output: str | None, silent_after: float) 
     """
     with target.session() as session:
         diagnosis = _aimed(diagnose(collect(session, name, datetime.now(UTC), silent_after)), target)
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(diagnosis)))
+    if output is not None:
+        print_value(diagnosis, output)
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     for line in render(diagnosis, width):

@@ -30,14 +30,16 @@ _NOTHING_THERE = (400, 404)
 @click.command("logs")
 @click.argument("name", metavar="JOB")
 @replica_options
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended, over restarts and new pods.")
-@click.option("-p", "--previous", is_flag=True, help="What containers wrote before they were restarted in place.")
-@click.option("-c", "--container", metavar="NAME", help="This container; else the one that trains.")
-@click.option("--since", callback=seconds, metavar="TIME", help="Only lines of so long ago, such as 90s or 2h.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines of each replica.")
-@click.option("--timestamps", is_flag=True, help="Print when each line was written, as the kubelet says.")
-@click.option("--no-prefix", is_flag=True, help="Print lines alone, without the replica before them.")
-@click.option("--no-color", is_flag=True, help="No colours, as when NO_COLOR is set or the output is no terminal.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Follow the logs, across restarts and new pods, until the job finishes."
+)
+@click.option("-p", "--previous", is_flag=True, help="Print the logs of the previous containers.")
+@click.option("-c", "--container", metavar="NAME", help="The container; by default the one named tensorflow.")
+@click.option("--since", callback=seconds, metavar="TIME", help="Only lines newer than this, such as 90s or 2h.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only this many last lines of each replica.")
+@click.option("--timestamps", is_flag=True, help="Print the time of each line.")
+@click.option("--no-prefix", is_flag=True, help="Print lines without the name of the replica.")
+@click.option("--no-color", is_flag=True, help="Use no colors, as with the variable NO_COLOR.")
 @click.option(
     "--max-log-requests",
     "most",
@@ -45,7 +47,7 @@ _NOTHING_THERE = (400, 404)
     metavar="NUMBER",
     default=MOST_LOGS,
     show_default=True,
-    help="How many replicas may be followed at once.",
+    help="The maximum number of replicas to follow.",
 )
 @target_options
 def command(
@@ -63,13 +65,13 @@ def command(
     no_color: bool,
     most: int,
 ) -> None:
-    """Print what the replicas of a job have written: of all, or of some, while they run and as long as their pods are there.
+    """Print the logs of the replicas of a job, all or some, as long as their pods exist.
 
-    Each line begins with its replica, such as worker-0. With --follow what a replica writes after a restart, or in a new pod,
-    comes in its place, each line once.
+    Each line begins with its replica, such as worker-0. With --follow, logs continue after restarts and in new pods, each
+    line once.
     """
     if follow and previous:
-        raise click.UsageError("--previous is of the past: it cannot be followed")
+        raise click.UsageError("--previous cannot be combined with --follow")
     terminal = sys.stdout.isatty()
     colour = terminal and not no_color and not os.environ.get("NO_COLOR")
     shower = Shower(terminal=terminal, colour=colour, prefixes=not no_prefix, stamps=timestamps)
@@ -100,7 +102,7 @@ def _print(
     """Print the log of one replica as it is now; return False, after a line on standard error, if there is none."""
     named = container_of(replica.pod, container)
     if named is None:
-        CliError(f"{replica.name} has no container {container}: see kubectl describe pod {replica.pod_name}").show()
+        CliError(f"container {container} not found in pod {replica.pod_name}").show()
         return False
     path = pods_path(session.namespace, f"{replica.pod_name}/log")
     to_line = split if "timestamps" in query else _plain

@@ -37,18 +37,22 @@ class Ended(NamedTuple):
 
 
 @click.command("prune")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Delete in all namespaces.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Delete jobs of all namespaces.")
 @click.option(
     "-l", "--selector", metavar="LABELS", default="", help="Only jobs with these labels, such as team=vision."
 )
 @click.option(
-    "--older-than", "age", callback=seconds, metavar="TIME", help="Only what ended so long ago, as 12h or 7d."
+    "--older-than",
+    "age",
+    callback=seconds,
+    metavar="TIME",
+    help="Only jobs that finished longer ago, such as 12h or 7d.",
 )
 @click.option(
-    "--state", "states", multiple=True, type=click.Choice(_ENDS, case_sensitive=False), help="Only what ended so."
+    "--state", "states", multiple=True, type=click.Choice(_ENDS, case_sensitive=False), help="Only jobs in this state."
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted without deleting it.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @target_options
 def command(
     *,
@@ -60,9 +64,9 @@ def command(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Delete jobs that have ended, with the pods and logs that were kept of them. It asks first, unless told --yes.
+    """Delete finished jobs with their remaining pods and logs, after confirmation.
 
-    Jobs that run, wait or are suspended are never deleted, nor is one that was changed since it was looked at.
+    Only jobs that succeeded or failed are deleted, and none that has changed since it was listed.
     """
     before = None if age is None else datetime.now(UTC) - timedelta(seconds=age)
     with target.session() as session:
@@ -73,7 +77,7 @@ def command(
             if (not states or job.state in states) and (before is None or (job.at is not None and job.at <= before))
         ]
         if not found:
-            click.echo(f"No ended jobs found{'' if everywhere else f' in {session.namespace} namespace'}.", err=True)
+            click.echo(f"No finished jobs found{'' if everywhere else f' in {session.namespace} namespace'}.", err=True)
             return
         if dry_run:
             for job in found:
@@ -128,7 +132,9 @@ def _shown(job: Ended, everywhere: bool) -> str:  # noqa: FBT001 - as the option
 def _ask(found: list[Ended], everywhere: bool) -> None:  # noqa: FBT001 - as the option
     """Ask for confirmation. Raises CliError if there is no terminal, Exit if the user refuses."""
     if not sys.stdin.isatty():
-        raise CliError(f"{len(found)} jobs would be deleted: give --yes to do so, --dry-run to see which")
+        raise CliError(
+            f"standard input is not a terminal: pass --yes to delete {len(found)} jobs, or --dry-run to list them"
+        )
     for job in found:
         when = f" {job.at:%Y-%m-%d %H:%M} UTC" if job.at is not None else ""
         click.echo(f"{_shown(job, everywhere)} {job.state}{when}")
@@ -142,7 +148,7 @@ def _delete(session: Session, job: Ended, everywhere: bool) -> bool:  # noqa: FB
         session.delete(job.path, jobs.only(job.uid, job.version))
     except ApiError as error:
         if error.code == _CONFLICT:
-            CliError(f"{_shown(job, everywhere)} was changed meanwhile, and is left: {clean(error.message)}").show()
+            CliError(f"{_shown(job, everywhere)} has changed and was not deleted: {clean(error.message)}").show()
             return False
         if error.code != _NOT_FOUND:
             error.show()

@@ -23,12 +23,12 @@ _CONFLICT = 409
 @click.command("restart")
 @click.argument("name", metavar="JOB")
 @replica_options
-@click.option("--dry-run", is_flag=True, help="Say what would be restarted, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted without deleting it.")
 @target_options
 def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None:
-    """Delete the pods of a job, all or some: the operator makes new ones in their places. No backoff limit counts that.
+    """Delete the pods of a job, all or some: the operator recreates them. Not counted by the backoff limit.
 
-    What has succeeded stays so. A job that has ended cannot go on: it has to be deleted and created again.
+    Replicas that succeeded are not recreated. A finished job cannot be restarted: delete it and create it again.
     """
     failures = 0
     with target.session() as session:
@@ -52,20 +52,20 @@ def _check(name: str, job: dict[str, object]) -> None:
     over = jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}
     if over:
         raise CliError(
-            f"{name} has ended: {min(over)}. To run it from the beginning: kubectl get tfjob {name} -o yaml > {name}.yaml, "
+            f"{name} has finished: {min(over)}. To run it again: kubectl get tfjob {name} -o yaml > {name}.yaml, "
             f"then kubectl replace --force -f {name}.yaml"
         )
     if (jobs.spec_of(job).get("runPolicy") or {}).get("suspend"):
-        raise CliError(f"{name} is suspended and has no pods: kubectl tfjob resume {name}")
+        raise CliError(f"{name} is suspended and has no pods: resume it with kubectl tfjob resume {name}")
 
 
 def _restart(session: Session, replica: Replica, *, dry_run: bool) -> str:
     """Delete the pod of a replica, by its UID; return what was done."""
     shown = f"pod/{replica.pod_name}"
     if replica.phase == "Succeeded":
-        return f"{shown} left: {replica.name} has succeeded"
+        return f"{shown} not deleted: {replica.name} has succeeded"
     if "deletionTimestamp" in replica.pod["metadata"]:
-        return f"{shown} is being deleted already"
+        return f"{shown} is already being deleted"
     if dry_run:
         return f"{shown} deleted (dry run)"
     try:
@@ -73,5 +73,5 @@ def _restart(session: Session, replica: Replica, *, dry_run: bool) -> str:
     except ApiError as error:
         if error.code not in {_NOT_FOUND, _CONFLICT}:
             raise
-        return f"{shown} was made anew already"
+        return f"{shown} was already recreated"
     return f"{shown} deleted"

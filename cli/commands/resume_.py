@@ -17,5 +17,5 @@ if TYPE_CHECKING:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @target_options
 def command(target: Target, names: tuple[str, ...]) -> None:
-    """Let suspended jobs go on: their pods are made again, but for those that had succeeded."""
+    """Resume suspended jobs: the operator recreates the pods of replicas that have not succeeded."""
     set_suspended(target, names, to=False)

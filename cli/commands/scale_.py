@@ -22,12 +22,12 @@ _MOST_DIGITS = 9
 @click.argument("sizes", metavar="TYPE=COUNT...", nargs=-1, required=True)
 @target_options
 def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
-    """Change how many replicas a job has, such as `worker=4`. kubectl scale knows of workers alone."""
+    """Change the number of replicas of a job, such as `worker=4`. kubectl scale changes only workers."""
     wanted = dict(map(_size, sizes))
     with target.session() as session:
         job = jobs.get(session, name)
         if jobs.is_alpha(job):
-            raise CliError(f"{name} is a job of the alpha dialect: edit its spec.replicaSpecs with kubectl edit")
+            raise CliError(f"{name} is a v1alpha1 job: edit its spec.replicaSpecs with kubectl edit")
         entries = jobs.spec_of(job).get("tfReplicaSpecs") or {}
         keys = {key.lower(): key for key in entries}
         unknown = sorted(wanted.keys() - keys)
@@ -43,9 +43,7 @@ def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
 def _size(given: str) -> tuple[str, int]:
     kind, _, count = given.partition("=")
     if not kind or not count.isdecimal() or not count.isascii():
-        raise click.BadParameter(f"{given!r} is not like worker=4", param_hint="TYPE=COUNT")
+        raise click.BadParameter(f"{given!r} is not of the form TYPE=COUNT, such as worker=4", param_hint="TYPE=COUNT")
     if len(count) > _MOST_DIGITS:
-        raise click.BadParameter(
-            f"no job has that many replicas: {kind}={count[:_MOST_DIGITS]}...", param_hint="TYPE=COUNT"
-        )
+        raise click.BadParameter(f"too many replicas: {kind}={count[:_MOST_DIGITS]}...", param_hint="TYPE=COUNT")
     return kind.lower(), int(count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -13,14 +12,17 @@ from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.commands.validate_ import judge
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.manifests import Manifest
-from tfjob_operator.cli.options import seconds, target_options
+from tfjob_operator.cli.manifests import Manifest, read
+from tfjob_operator.cli.options import print_value, seconds, target_options
 from tfjob_operator.cli.submission import Mount, Submission, job_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfjob_operator.cli.options import Target
 
 _COUNT: Final = click.IntRange(min=0)
+_EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICY: Final = {
     "clean_pod_policy": "cleanPodPolicy",
     "ttl": "ttlSecondsAfterFinished",
@@ -37,7 +39,7 @@ def _mounts(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...
         claim, colon, rest = each.partition(":")
         path, read_only = (rest.removesuffix(":ro"), True) if rest.endswith(":ro") else (rest, False)
         if not claim or not colon or not path.startswith("/") or ":" in path:
-            raise click.BadParameter(f"{each!r} is not like claim:/path or claim:/path:ro")
+            raise click.BadParameter(f"{each!r} is not of the form CLAIM:/PATH or CLAIM:/PATH:ro")
         found.append(Mount(claim, path, read_only))
     return found
 
@@ -47,7 +49,7 @@ def _pairs(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]
     for each in given:
         key, sign, value = each.partition("=")
         if not key or not sign:
-            raise click.BadParameter(f"{each!r} is not like KEY=VALUE")
+            raise click.BadParameter(f"{each!r} is not of the form KEY=VALUE")
         found[key] = value
     return found
 
@@ -56,9 +58,23 @@ def _labels(ctx: click.Context, option: click.Parameter, given: tuple[str, ...])
     return _pairs(ctx, option, tuple(part for each in given for part in each.split(",") if part))
 
 
+def _tolerations(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[dict[str, str]]:
+    found = []
+    for each in given:
+        taint, _, effect = each.partition(":")
+        key, sign, value = taint.partition("=")
+        if not key or effect not in _EFFECTS:
+            raise click.BadParameter(
+                f"{each!r} is not of the form KEY[=VALUE][:EFFECT], with an effect of {_EFFECTS[1:]}"
+            )
+        toleration = {"key": key, "operator": "Equal", "value": value} if sign else {"key": key, "operator": "Exists"}
+        found.append(toleration | ({"effect": effect} if effect else {}))
+    return found
+
+
 def _quantity(_ctx: click.Context, _option: click.Parameter, given: str) -> str:
     if given and (parse_quantity(given) is None or given.startswith("-")):
-        raise click.BadParameter(f"{given!r} is no quantity such as 2, 500m or 4Gi")
+        raise click.BadParameter(f"{given!r} is not a quantity such as 2, 500m or 4Gi")
     return given
 
 
@@ -70,26 +86,20 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
 @click.command("submit")
 @click.argument("name", metavar="NAME")
 @click.argument("program", metavar="[-- COMMAND [ARG...]]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--image", required=True, help="The image that all replicas run.")
-@click.option("--workers", type=_COUNT, metavar="COUNT", help="Workers; 1 if there is no --chief either.")
-@click.option("--ps", type=_COUNT, default=0, metavar="COUNT", help="Parameter servers.")
-@click.option("--chief", is_flag=True, help="A chief, whose end is that of the job.")
-@click.option("--evaluator", is_flag=True, help="An evaluator.")
 @click.option(
-    "--gpu",
-    "gpus",
-    type=_COUNT,
-    default=0,
-    metavar="COUNT",
-    help="nvidia.com/gpu of each replica but parameter servers.",
+    "-f", "--filename", metavar="FILE", help="A manifest with one TFJob to start from; options override its values."
 )
-@click.option("--cpu", default="", callback=_quantity, metavar="QUANTITY", help="CPUs that each replica requests.")
+@click.option("--image", default="", help="The image of all replicas; required without --filename.")
+@click.option("--workers", type=_COUNT, metavar="COUNT", help="Workers; 1 if neither --chief nor --filename is given.")
+@click.option("--ps", type=_COUNT, metavar="COUNT", help="Parameter servers.")
+@click.option("--chief", is_flag=True, help="Add a chief; the job finishes when it does.")
+@click.option("--evaluator", is_flag=True, help="Add an evaluator.")
 @click.option(
-    "--memory",
-    default="",
-    callback=_quantity,
-    metavar="QUANTITY",
-    help="Memory that each replica requests, and its limit.",
+    "--gpu", "gpus", type=_COUNT, metavar="COUNT", help="nvidia.com/gpu per replica, except parameter servers."
+)
+@click.option("--cpu", default="", callback=_quantity, metavar="QUANTITY", help="CPU request per replica.")
+@click.option(
+    "--memory", default="", callback=_quantity, metavar="QUANTITY", help="Memory request and limit per replica."
 )
 @click.option(
     "--volume",
@@ -97,25 +107,50 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
     multiple=True,
     callback=_mounts,
     metavar="CLAIM:/PATH[:ro]",
-    help="Mount a claim in all replicas.",
-)
-@click.option("--env", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="A variable of all replicas.")
-@click.option("--restart-policy", type=click.Choice([each.value for each in RestartPolicy]), help="Of all replicas.")
-@click.option(
-    "--clean-pod-policy", type=click.Choice([each.value for each in CleanPodPolicy]), help="Which pods go at the end."
+    help="Mount a PersistentVolumeClaim in all replicas.",
 )
 @click.option(
-    "--ttl", callback=_whole_seconds, metavar="TIME", help="Delete the job so long after its end, such as 7d."
+    "--env", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="An environment variable of all replicas."
 )
 @click.option(
-    "--deadline", callback=_whole_seconds, metavar="TIME", help="Fail when it has taken so long, such as 12h."
+    "--env-from-secret", "env_from_secrets", multiple=True, metavar="NAME", help="Environment variables from a Secret."
 )
-@click.option("--backoff-limit", type=_COUNT, metavar="COUNT", help="Fail after so many restarts.")
 @click.option(
-    "--queue", default="", metavar="NAME", help="Kueue's local queue: the job is suspended until it is admitted."
+    "--image-pull-secret", "image_pull_secrets", multiple=True, metavar="NAME", help="A Secret for pulling the image."
 )
-@click.option("--priority-class", default="", metavar="NAME", help="The PriorityClass of its pods.")
-@click.option("--suspend", is_flag=True, default=None, help="Make no pods before it is resumed.")
+@click.option(
+    "--toleration",
+    "tolerations",
+    multiple=True,
+    callback=_tolerations,
+    metavar="KEY[=VALUE][:EFFECT]",
+    help="A taint that the pods tolerate.",
+)
+@click.option(
+    "--node-selector", multiple=True, callback=_labels, metavar="KEY=VALUE", help="A label that nodes must have."
+)
+@click.option(
+    "--restart-policy",
+    type=click.Choice([each.value for each in RestartPolicy]),
+    help="The restart policy of all replicas.",
+)
+@click.option(
+    "--clean-pod-policy",
+    type=click.Choice([each.value for each in CleanPodPolicy]),
+    help="Which pods are deleted when the job finishes.",
+)
+@click.option(
+    "--ttl", callback=_whole_seconds, metavar="TIME", help="Delete the job this long after it finishes, such as 7d."
+)
+@click.option(
+    "--deadline", callback=_whole_seconds, metavar="TIME", help="Fail the job if it runs longer, such as 12h."
+)
+@click.option("--backoff-limit", type=_COUNT, metavar="COUNT", help="Fail the job after this many restarts.")
+@click.option(
+    "--queue", default="", metavar="NAME", help="The LocalQueue of Kueue; the job is suspended until it is admitted."
+)
+@click.option("--priority-class", default="", metavar="NAME", help="The PriorityClass of the pods.")
+@click.option("--suspend", is_flag=True, default=None, help="Create the job suspended, without pods.")
 @click.option(
     "-l", "--label", "labels", multiple=True, callback=_labels, metavar="KEY=VALUE", help="A label of the job."
 )
@@ -125,26 +160,31 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
     is_flag=False,
     flag_value="client",
     default="none",
-    help="Send nothing, or have the server only check it; with -o to see it.",
+    help="Do not create the job; with server, let the API server validate it.",
 )
-@click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), help="What to print of the job.")
-@click.option("--watch", "watches", is_flag=True, help="Go on as the verb watch does, until the job has ended.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), help="Print the job, or its name.")
+@click.option("--watch", "watches", is_flag=True, help="Watch the job until it finishes, as the command watch does.")
 @target_options
-def command(target: Target, dry_run: str, output: str | None, watches: bool, **given: Any) -> None:  # noqa: FBT001 - a flag
-    """Make a job of flags, and start it.
+def command(
+    *, target: Target, filename: str | None, dry_run: str, output: str | None, watches: bool, **given: Any
+) -> None:
+    """Create a TFJob from flags, or from a manifest and flags.
 
-    It is checked first by the operator's own reader, as `validate` does: nothing is sent that would fail.
+    The job is validated first as the operator does, and not created if it is invalid.
     """
     if watches and (dry_run != "none" or output is not None):
-        raise click.UsageError("--watch shows the job as it runs: it goes with neither --dry-run nor --output")
+        raise click.UsageError("--watch cannot be combined with --dry-run or --output")
+    if not given["image"] and filename is None:
+        raise click.UsageError("--image or --filename is required")
+    base = None if filename is None else _base(filename)
     asked = _submission(given)
-    _check(asked)
+    _check(job_of(asked, base=base))
     if dry_run == "client":
-        _print(job_of(asked, target.namespace or ""), output, " (dry run)")
+        _print(job_of(asked, target.namespace or "", base), output, " (dry run)")
         return
     with target.session() as session:
         query = {"dryRun": "All"} if dry_run == "server" else {}
-        job = jobs.create(session, job_of(asked, session.namespace), **query)
+        job = jobs.create(session, job_of(asked, session.namespace, base), **query)
         _print(job, output, " (server dry run)" if query else "")
         if watches:
             from tfjob_operator.cli.commands.watch_ import watch
@@ -152,34 +192,38 @@ def command(target: Target, dry_run: str, output: str | None, watches: bool, **g
             watch(session, asked.name)
 
 
+def _base(file: str) -> Mapping[str, Any]:
+    """Return the one job of a file. Raises CliError for none, several, or one of an older version."""
+    found = list(read(file))
+    if len(found) != 1:
+        raise CliError(f"{file} has {len(found)} TFJobs: --filename takes one")
+    if (found[0].group, found[0].version) != (jobs.GROUP, "v1"):
+        raise CliError(f"{file} is not {jobs.GROUP}/v1: convert it with kubectl tfjob convert {file}")
+    return found[0].body
+
+
 def _submission(given: dict[str, Any]) -> Submission:
     policy = {field: given.pop(key) for key, field in _POLICY.items()}
-    workers = given.pop("workers")
     return Submission(
         command=given.pop("program"),
-        workers=int(not given["chief"]) if workers is None else workers,
         policy={field: value for field, value in policy.items() if value is not None},
         **given,
     )
 
 
-def _check(asked: Submission) -> None:
-    """Raise CliError for a job that the operator would not run, in its words; warn of what it would warn of."""
-    judgement = judge(Manifest("", 1, "kubeflow.org", "v1", job_of(asked)))
+def _check(job: dict[str, Any]) -> None:
+    """Validate the job as the operator would: raise CliError on errors, print its warnings."""
+    judgement = judge(Manifest("", 1, jobs.GROUP, "v1", job))
     if judgement.mistakes:
         more = f"; and {judgement.more} more" if judgement.more else ""
-        raise CliError(f"nothing was sent, for the job would fail: {'; '.join(map(str, judgement.mistakes))}{more}")
+        raise CliError(f"job not created: {'; '.join(map(str, judgement.mistakes))}{more}")
     for warning in judgement.warnings:
         click.echo(f"warning: {clean(warning)}", err=True)
 
 
 def _print(job: dict[str, Any], output: str | None, how: str) -> None:
     name = f"{jobs.FULL_NAME}/{job['metadata']['name']}"
-    if output == "json":
-        click.echo(json.dumps(job, indent=4, ensure_ascii=False))
-    elif output == "yaml":
-        from tfjob_operator.cli.yaml_text import yaml_text
-
-        click.echo(yaml_text(job, sort_keys=False), nl=False)
+    if output in {"json", "yaml"}:
+        print_value(job, output)
     else:
         click.echo(name if output == "name" else f"{name} created{how}")

@@ -17,5 +17,5 @@ if TYPE_CHECKING:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @target_options
 def command(target: Target, names: tuple[str, ...]) -> None:
-    """Stop the pods of jobs. What has succeeded stays so, and `resume` goes on with the rest."""
+    """Suspend jobs: delete their pods. `resume` recreates those that have not succeeded."""
     set_suspended(target, names, to=True)

@@ -29,14 +29,14 @@ _HOST: Final = "127.0.0.1"
     "--port",
     type=click.IntRange(0, 65_535),
     metavar="NUMBER",
-    help=f"The port of this machine; else {PORT}, or any that is free.",
+    help=f"The local port; by default {PORT}, or a free one.",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address alone.")
+@click.option("--no-browser", is_flag=True, help="Print the address without opening a browser.")
 @target_options
 def command(*, target: Target, name: str, port: int | None, no_browser: bool) -> None:
-    """Open the TensorBoard of a job: forwards a port of 127.0.0.1 to it, until Ctrl-C.
+    """Open the TensorBoard of a job by forwarding a port of 127.0.0.1 to it until Ctrl-C.
 
-    The job has to ask for one with spec.tensorBoard. When its pod is replaced, the port leads to the new one.
+    The job must have spec.tensorBoard. When the pod is replaced, the port is forwarded to the new one.
     """
     with target.session() as session:
         board = board_of(name, jobs.get(session, name))
@@ -44,13 +44,13 @@ def command(*, target: Target, name: str, port: int | None, no_browser: bool) ->
         forwarding = Forwarding(target, session, board, ports=(local, PORT), pause=time.sleep)
         for _ in forwarding.connections():
             url = f"http://{_HOST}:{local}/"
-            click.echo(f"TensorBoard of {name}: {url}   (Ctrl-C ends it)")
+            click.echo(f"TensorBoard of {name}: {url}   (press Ctrl-C to stop)")
             if not no_browser and _has_screen():
                 import webbrowser
 
                 webbrowser.open(url)
             no_browser = True  # once
-    click.echo(f"the TensorBoard of {name} is gone", err=True)
+    click.echo(f"the TensorBoard of {name} was deleted", err=True)
 
 
 def _free_port(wanted: int | None) -> int:
@@ -62,10 +62,10 @@ def _free_port(wanted: int | None) -> int:
                 probe.bind((_HOST, port))
             except OSError as error:
                 if wanted:
-                    raise CliError(f"port {wanted} of {_HOST} can not be used: {error.strerror}") from error
+                    raise CliError(f"cannot listen on {_HOST}:{wanted}: {error.strerror}") from error
                 continue
             return int(probe.getsockname()[1])
-    raise CliError(f"{_HOST} has no port that is free")
+    raise CliError(f"no free port on {_HOST}")
 
 
 def _has_screen() -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tfjob_operator.cli.errors import ApiError
 from tfjob_operator.cli.gathering import events_of, snapshot
-from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.terminal import terminal
 from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.render import ASCII, UNICODE, Frame, render
@@ -23,13 +24,14 @@ _FORBIDDEN = 403
 
 @click.command("timeline")
 @click.argument("name", metavar="NAME")
-@click.option("--utc", is_flag=True, help="Write times in UTC, not in the time of this machine.")
-@click.option("--no-color", is_flag=True, help="Use no colours; so does the variable NO_COLOR.")
+@click.option("--utc", is_flag=True, help="Print times in UTC instead of local time.")
+@click.option("--no-color", is_flag=True, help="Use no colors, as with the variable NO_COLOR.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print it for a program.")
 @target_options
-def command(target: Target, name: str, utc: bool, no_color: bool) -> None:  # noqa: FBT001 - flags
-    """Draw what each replica of a job did when, and list what happened.
+def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str | None) -> None:
+    """Show the history of a job and its replicas: a bar for each replica, then conditions and events.
 
-    Events tell of pods that are gone, for as long as the API server keeps events, which mostly is an hour.
+    Deleted pods are known only from events, which API servers usually keep for an hour. Repeated events are shown once.
     """
     events: list[Event] = []
     with target.session() as session:
@@ -39,11 +41,30 @@ def command(target: Target, name: str, utc: bool, no_color: bool) -> None:  # no
         except ApiError as error:
             if error.code != _FORBIDDEN:
                 raise
-            click.echo("you may not read events: pods that are gone are not shown", err=True)
+            click.echo("no permission to list events: deleted pods are not shown", err=True)
     timeline = timeline_of(seen.job, seen.pods, events)
+    if output is not None:
+        print_value(_plain(timeline), output)
+        return
     screen = terminal(no_color=no_color)
     now = datetime.now(UTC)
     zone = UTC if utc else now.astimezone().tzinfo or UTC
     frame = Frame(now, zone, screen.width, UNICODE if screen.unicode else ASCII)
     for line in render(timeline, name, frame, screen.paint):
         click.echo(screen.shown(line))
+
+
+def _plain(value: Any) -> Any:
+    """Return the values of a timeline as JSON has them, with names in camelCase."""
+    if isinstance(value, tuple) and not hasattr(value, "_asdict"):
+        return [_plain(each) for each in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    named = value._asdict() if isinstance(value, tuple) else {}
+    named |= {each.name: getattr(value, each.name) for each in fields(value)} if is_dataclass(value) else {}
+    return {_camel(name): _plain(each) for name, each in named.items()} or value
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Judgement(NamedTuple):
-    """What the operator would say about one job: the first mistakes, how many `more` there are, and warnings."""
+    """The result of validating one job: the first errors, how many `more` there are, and warnings."""
 
     mistakes: tuple[Mistake, ...]
     more: int
@@ -36,12 +36,11 @@ class Judgement(NamedTuple):
 
 @click.command("validate")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--strict", is_flag=True, help="Exit with 1 also where there are only warnings, such as unknown fields.")
+@click.option("--strict", is_flag=True, help="Exit with 1 on warnings, too, such as unknown fields.")
 def command(*, files: tuple[str, ...], strict: bool) -> None:
-    """Check the TFJobs in files, without a cluster: what the operator would say of them, and where that stands.
+    """Validate the TFJobs in files as the operator does, without a cluster, and print errors with their lines.
 
-    `-` is standard input. The exit code is 1 when a job is invalid or a file can not be read; warnings change nothing unless
-    --strict is given.
+    `-` is standard input. The exit code is 1 if a job is invalid or a file cannot be read, and with --strict on warnings.
     """
     jobs = invalid = unread = warned = 0
     for file in files:
@@ -63,7 +62,7 @@ def command(*, files: tuple[str, ...], strict: bool) -> None:
 
 
 def judge(manifest: Manifest) -> Judgement:
-    """Return what the operator would say of a job."""
+    """Validate a job as the operator would."""
     if not manifest.name:
         return Judgement((Mistake("metadata.name", "is missing"),), 0, ())
     if "spec" not in manifest.body:
@@ -99,7 +98,7 @@ def _good(warnings: Iterable[SpecWarning], *more: str) -> Judgement:
 
 
 def _print(manifest: Manifest, judgement: Judgement) -> bool:
-    """Print what there is to say of a job. Return whether it is invalid."""
+    """Print the errors and warnings of a job. Return True if it is invalid."""
     for mistake in judgement.mistakes:
         click.echo(f"{manifest.file}:{manifest.line_of(mistake.path)}: {clean(str(mistake))}")
     if judgement.more:

@@ -23,11 +23,14 @@ TIMED_OUT: Final = 124
 @click.command("wait")
 @click.argument("name", metavar="NAME")
 @click.option(
-    "--timeout", callback=seconds, metavar="TIME", help="How long to wait at most, such as 90s or 2h; else without end."
+    "--timeout",
+    callback=seconds,
+    metavar="TIME",
+    help="The maximum time to wait, such as 90s or 2h; by default no limit.",
 )
 @target_options
 def command(target: Target, name: str, timeout: float | None) -> None:
-    """Wait until a job has ended, print how, and exit: 0 it succeeded, 1 it failed, 3 it was deleted, 124 it takes longer."""
+    """Wait until a job finishes and print its state. Exit codes: 0 succeeded, 1 failed, 3 deleted, 124 timed out."""
     until = None if timeout is None else time.monotonic() + timeout
     full = f"{jobs.FULL_NAME}/{name}"
     with target.session() as session:
@@ -39,5 +42,5 @@ def command(target: Target, name: str, timeout: float | None) -> None:
             if end is not None:
                 click.echo(f"{full} {end.condition}: {clean(end.message)}")
                 raise click.exceptions.Exit(end.code)
-    click.echo(f"{full} has not ended in time", err=True)
+    click.echo(f"timed out waiting for {full}", err=True)
     raise click.exceptions.Exit(TIMED_OUT)

@@ -33,13 +33,13 @@ _CALM_S: Final = 0.1
 
 @click.command("watch")
 @click.argument("name", metavar="NAME")
-@click.option("--no-color", is_flag=True, help="Use no colours; so does the variable NO_COLOR.")
+@click.option("--no-color", is_flag=True, help="Use no colors, as with the variable NO_COLOR.")
 @target_options
 def command(target: Target, name: str, no_color: bool) -> None:  # noqa: FBT001 - a flag
-    """Show how a job stands, anew with each change, until it has ended; exit as `wait` does: 0 succeeded, 1 failed, 3 deleted.
+    """Show the state of a job live until it finishes. Exit codes as of `wait`: 0 succeeded, 1 failed, 3 deleted.
 
-    Where the log of the chief, the master or worker 0 tells the step there is a bar of how far the training is. Without a
-    terminal each change is a line.
+    A progress bar is shown if the log of the chief, the master or worker 0 reports steps. Without a terminal, each change is
+    printed on a line.
     """
     with target.session() as session:
         watch(session, name, no_color=no_color)

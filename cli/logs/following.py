@@ -100,12 +100,12 @@ class Following:
         replicas = find(self._session, self._job, self._choice).replicas
         if len(replicas) > self._most:
             raise CliError(
-                f"{len(replicas)} replicas are more than {self._most} streams: "
-                "choose some by --type, --index or --replica, or raise --max-log-requests"
+                f"too many replicas to follow: {len(replicas)}, the maximum is {self._most}: "
+                "use --type, --index or --replica, or increase --max-log-requests"
             )
         self._take(replicas, first)
         if not replicas:
-            click.echo(f"{self._name}: no pods yet; waiting for them", err=True)
+            click.echo(f"{self._name}: waiting for pods", err=True)
         Thread(target=self._watch, daemon=True).start()
         try:
             self._print()
@@ -179,11 +179,11 @@ class Following:
         container = container_of(replica.pod, self._container)
         if container is None:
             self._done.add(replica.uid)
-            click.echo(f"{replica.name} has no container {clean(str(self._container))}", err=True)
+            click.echo(f"container {clean(str(self._container))} not found in pod {replica.pod_name}", err=True)
             return
         if len(self._tails) >= self._most:
             self._done.add(replica.uid)
-            click.echo(f"{replica.name} is not followed: --max-log-requests is {self._most}", err=True)
+            click.echo(f"{replica.name} is not followed: increase --max-log-requests (now {self._most})", err=True)
             return
         tail = Tail(self._session.another(), self._asker, replica, container, first=first, put=self._put)
         self._tails[replica.name] = tail

@@ -178,7 +178,7 @@ class Tail:
                 if self._stopped or (isinstance(error, ApiError) and error.is_denied):
                     raise
                 if pause_s == FIRST_PAUSE_S:
-                    self._put(Note(self, f"its log can not be read now, it is tried again: {error.message}"))
+                    self._put(Note(self, f"cannot read logs, retrying: {error.message}"))
                 self._next(standing, pause_s)
                 seen, pause_s = None, min(2 * pause_s, LONGEST_PAUSE_S)
                 continue

@@ -93,7 +93,8 @@ def _summary(kind: TypeStanding, paint: Paint, width: int) -> str:
         f"{number} {word}" for number, word in ((kind.succeeded, "succeeded"), (kind.failed, "failed")) if number
     ]
     text = f"{quoted(kind.type) or 'Others'}: {', '.join(counts)}"
-    missing = f", {kind.missing} missing" if kind.missing else ""
+    indices = kind.missing if kind.missing.isdecimal() else f"[{kind.missing}]"
+    missing = f", {quoted(kind.type).lower()}-{indices} missing" if kind.missing else ""
     room = max(width - len(text), 0)
     cut = missing if len(missing) <= room else f"{missing[: max(room - 3, 0)]}..."[:room]
     return f"{text[:width]}{paint(cut, 'red')}"

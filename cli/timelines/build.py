@@ -186,22 +186,34 @@ def _spans(
 
 
 def _happenings(job: Job, own: Sequence[Event], of_pods: Sequence[Event]) -> list[Happening]:
-    """Return what happened, in the order of time. An event that only repeats a condition is left out."""
+    """Return what happened, in the order of time. Repeats are one, and so are a condition and the event that reports it."""
     name = job.metadata.name
-    found: list[Happening] = []
-    told: list[tuple[str, datetime]] = []
+    told: list[Happening] = []
     for condition in job.status.conditions or ():
         at = utc(condition.last_transition_time)
         off_tells = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}  # of others False says nothing
         if at is not None and (condition.status == "True" or off_tells):
-            told.append((condition.reason, at))
             bad = condition.status == "True" and condition.type in {ConditionType.FAILED, ConditionType.HELD}
-            found.append(Happening(at, name, condition.reason or condition.type, condition.message, bad))
+            told.append(Happening(at, name, condition.reason or condition.type, condition.message, bad))
+    found: dict[tuple[str, str, str], Happening] = {}
     for event in (*own, *of_pods):
         at = utc(event.at)
-        if at is None or any(reason == event.reason and abs(at - since) <= _SAME for reason, since in told):
+        if at is None:
             continue
-        times = event.series.count if event.series is not None else event.count
-        about = event.involved_object.name
-        found.append(Happening(at, about, event.reason, event.message, event.type == "Warning", max(times, 1)))
-    return sorted(found, key=lambda each: each.at)
+        same = next((place for place, each in enumerate(told) if _reports(event, each, at)), None)
+        if same is not None:
+            if told[same].reason == ConditionReason.LIMIT:
+                told[same] = told[same]._replace(reason=event.reason)  # which of the limits it was
+            continue
+        times = max(event.series.count if event.series is not None else event.count, 1)
+        key = event.involved_object.name, event.reason, event.message
+        before = found.get(key)
+        if before is not None:
+            at, times = max(at, before.at), times + before.times
+        found[key] = Happening(at, *key, event.type == "Warning", times)
+    return sorted([*told, *found.values()], key=lambda each: each.at)
+
+
+def _reports(event: Event, condition: Happening, at: datetime) -> bool:
+    same = event.reason == condition.reason or (bool(event.message) and event.message == condition.message)
+    return same and abs(at - condition.at) <= _SAME

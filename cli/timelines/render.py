@@ -11,7 +11,7 @@ from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.timelines.values import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime, tzinfo
 
     from tfjob_operator.cli.timelines.values import Happening, Life, Replica, Span, Timeline
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 NARROWEST: Final = 40
 """The least width in columns: on a narrower terminal nothing reads well, and lines are this long."""
 _DAY_S: Final = 86_400
+MOST_HAPPENINGS: Final = 100
+"""How many conditions and events are listed at most, the newest."""
 _LABEL: Final = 24
 """The most columns that names take."""
 
@@ -65,7 +67,11 @@ def render(timeline: Timeline, name: str, frame: Frame, paint: Callable[[str, st
     chart = _Chart(start, end, timeline, frame, paint)
     lines += chart.lines(timeline)
     if timeline.happenings:
-        lines += ["", *(line for each in timeline.happenings for line in _happening(each, frame, end - start, paint))]
+        shown = _joined(timeline.happenings)
+        if len(shown) > MOST_HAPPENINGS:
+            lines += ["", f"... {len(shown) - MOST_HAPPENINGS} more before these"]
+        shown = shown[-MOST_HAPPENINGS:]
+        lines += ["", *(line for each, more in shown for line in _happening(each, more, frame, end - start, paint))]
     return lines
 
 
@@ -79,13 +85,14 @@ def _bounds(timeline: Timeline, now: datetime) -> tuple[float, float]:
 
 
 def _head(timeline: Timeline, name: str, start: float, end: float, frame: Frame) -> str:
-    first = _clock(start, frame, end - start)
+    length_s = end - start
     over = (
-        f" to {_clock(timeline.end.timestamp(), frame, end - start)}" if timeline.end is not None else ", and goes on"
+        f"finished {_clock(timeline.end.timestamp(), frame, length_s)} after {duration(length_s)}"
+        if timeline.end is not None
+        else f"running for {duration(length_s)}"
     )
-    return f"{quoted(name)}: {first}{over} ({duration(end - start)}, {frame.zone.tzname(frame.now) or 'UTC'})"[
-        : frame.width
-    ]
+    zone = frame.zone.tzname(frame.now) or "UTC"
+    return f"{quoted(name)}: started {_clock(start, frame, length_s)} {zone}, {over}"[: frame.width]
 
 
 def _clock(seconds: float, frame: Frame, length_s: float) -> str:
@@ -140,7 +147,9 @@ class _Chart:
         size = len(_clock(self._start, self._frame, self._end - self._start)) + 2
         for place in range(0, max(self._columns - size + 3, 1), max(size + 4, self._columns // 5)):
             at = self._start + (self._end - self._start) * place / self._columns
-            line = f"{line:<{place}}{_clock(at, self._frame, self._end - self._start)}"
+            time = _clock(at, self._frame, self._end - self._start)
+            if not line.endswith(time):  # a short job has several columns in the same second
+                line = f"{line:<{place}}{time}"
         return line[: self._columns]
 
     def _place(self, moment: datetime | None) -> int:
@@ -182,19 +191,38 @@ def _label(replica: Replica) -> str:
 
 
 def _note(replica: Replica) -> str:
-    """Return how the last pod ended, and how often the replica was made anew or restarted."""
+    """Return how the last pod ended, and how often the replica was recreated or restarted."""
     last = replica.lives[-1]
     how = f"exit {last.exit_code}" if last.exit_code else (last.ending.value if last.ending is not None else "")
     again = len(replica.lives) - 1 if replica.name.type else 0
     again += sum(life.restarts for life in replica.lives)
-    return ", ".join(each for each in (how, f"{again}x again" if again else "") if each)
+    return ", ".join(each for each in (how, f"{again} restart{'s'[: again - 1]}" if again else "") if each)
 
 
-def _happening(each: Happening, frame: Frame, length_s: float, paint: Callable[[str, str], str]) -> Iterator[str]:
+def _joined(happenings: Sequence[Happening]) -> list[tuple[Happening, int]]:
+    """Return what happened, with how many more objects it happened to next."""
+    found: list[tuple[Happening, int]] = []
+    for each in happenings:
+        last, more = found[-1] if found else (None, 0)
+        if last is not None and _what(last) == _what(each) and last.about != each.about:
+            found[-1] = last, more + 1
+        else:
+            found.append((each, 0))
+    return found
+
+
+def _what(each: Happening) -> tuple[str, str]:
+    return each.reason, each.message.replace(each.about, "")
+
+
+def _happening(
+    each: Happening, more: int, frame: Frame, length_s: float, paint: Callable[[str, str], str]
+) -> Iterator[str]:
     when = _clock(each.at.timestamp(), frame, length_s)
-    often = f" ({each.times} times)" if each.times > 1 else ""
+    often = f" (x{each.times})" if each.times > 1 else ""
     said = " ".join(clean(each.message, 1000).split())
-    text = f"{when}  {quoted(each.about)}  {quoted(each.reason)}{often}{': ' if said else ''}{said}"
+    about = f"{quoted(each.about)}{f' and {more} more' if more else ''}"
+    text = f"{when}  {about}  {quoted(each.reason)}{often}{': ' if said else ''}{said}"
     first, *rest = textwrap.wrap(text, frame.width, subsequent_indent="    ", max_lines=4)
     reason = quoted(each.reason)
     yield first.replace(reason, paint(reason, "red"), 1) if each.is_warning else first

@@ -50,7 +50,7 @@ def test_what_has_ended_is_pruned_and_what_runs_is_not(cluster: Cluster, plugin:
             f"tfjob.kubeflow.org/{name} deleted (dry run)" for name in ("broken", "fine")
         ]
         assert plugin("prune", "--yes", "--older-than=1h") == (
-            f"No ended jobs found in {cluster.namespace} namespace.\n"
+            f"No finished jobs found in {cluster.namespace} namespace.\n"
         )
         assert plugin("prune", "--yes", "--state=failed") == "tfjob.kubeflow.org/broken deleted\n"
         assert plugin("prune", "--yes") == "tfjob.kubeflow.org/fine deleted\n"
@@ -64,5 +64,5 @@ def test_top_of_a_cluster_without_metrics_is_one_line(cluster: Cluster, plugin: 
         eventually(lambda: uids(cluster), "it runs")
         told = plugin("top", "mnist", code=1)
     assert told == (
-        "error: this cluster measures nothing: the metrics API (metrics.k8s.io) is not there; install metrics-server\n"
+        "error: Metrics API not available: the metrics API (metrics.k8s.io) is not there; install metrics-server\n"
     )

@@ -88,5 +88,5 @@ def test_where_the_program_is_already_it_stays_as_it_is(tmp_path: Path, mocker: 
     (links / "kubectl_complete-tfjob").unlink()
     (links / "kubectl_complete-tfjob").symlink_to(own / "kubectl_complete-tfjob")
     again = run("completion", "--install")
-    assert again.stdout == f"{links}/kubectl_complete-tfjob is there already\n"
+    assert again.stdout == f"{links}/kubectl_complete-tfjob already exists\n"
     assert (own / "kubectl_complete-tfjob").read_text() == "#!/bin/sh\n"

@@ -52,9 +52,9 @@ def test_restart_deletes_those_very_pods(server: Server, kubeconfig: Path) -> No
     result = run("restart", f"--kubeconfig={kubeconfig}", "mnist")
     assert result.output.splitlines() == [
         "pod/mnist-worker-0 deleted",
-        "pod/mnist-worker-1 left: worker-1 has succeeded",
-        "pod/mnist-worker-2 is being deleted already",
-        "pod/mnist-worker-3 was made anew already",
+        "pod/mnist-worker-1 not deleted: worker-1 has succeeded",
+        "pod/mnist-worker-2 is already being deleted",
+        "pod/mnist-worker-3 was already recreated",
     ]
     assert deletes(server) == {
         f"{PODS}/mnist-worker-0": {"uid": "uid-worker-0"},
@@ -82,7 +82,7 @@ def test_restart_of_some_is_of_those_alone(server: Server, kubeconfig: Path) -> 
     [
         (job(conditions=("Failed",)), "kubectl replace --force -f mnist.yaml"),
         (job(spec={"runPolicy": {"suspend": True}}), "kubectl tfjob resume mnist"),
-        (job(), "mnist has no pods yet"),
+        (job(), "mnist has no pods"),
     ],
 )
 def test_restart_says_what_to_do_where_it_can_do_nothing(
@@ -141,7 +141,7 @@ def test_prune_deletes_what_has_ended_as_it_was_seen(
 def test_prune_deletes_jobs_of_tensorflow_org_too(server: Server, kubeconfig: Path) -> None:
     """Each by the path of its API; a cluster with neither API is told so."""
     first = JOBS.replace("kubeflow.org/v1", "tensorflow.org/v1alpha1")
-    assert "this cluster has no TFJobs" in run("prune", f"--kubeconfig={kubeconfig}", "--yes").stderr
+    assert "TFJobs are not served by this cluster" in run("prune", f"--kubeconfig={kubeconfig}", "--yes").stderr
     server.answers(first, {"metadata": {}, "items": [ended("old", "Failed", 9)]})
     server.answers(f"{first}/old", {})
     assert run("prune", f"--kubeconfig={kubeconfig}", "--yes").output == "tfjob.tensorflow.org/old deleted\n"
@@ -158,7 +158,7 @@ def test_prune_deletes_nothing_that_nobody_agreed_to(server: Server, kubeconfig:
     refused = run("prune", f"--kubeconfig={kubeconfig}")
     assert (refused.exit_code, refused.stderr) == (
         1,
-        "error: 4 jobs would be deleted: give --yes to do so, --dry-run to see which\n",
+        "error: standard input is not a terminal: pass --yes to delete 4 jobs, or --dry-run to list them\n",
     )
     dry = run("prune", f"--kubeconfig={kubeconfig}", "--dry-run", "--state=failed")
     assert dry.output == "tfjob.kubeflow.org/failed deleted (dry run)\n"
@@ -181,7 +181,7 @@ def test_prune_goes_on_when_one_job_can_not_be_deleted(server: Server, kubeconfi
     result = run("prune", f"--kubeconfig={kubeconfig}", "-A", "-l", "team=vision", "--yes")
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [f"tfjob.kubeflow.org/{name} in team deleted" for name in ("gone", "fine")]
-    assert "was changed meanwhile, and is left" in result.stderr
+    assert "has changed and was not deleted" in result.stderr
     assert "labelSelector=team%3Dvision" in server.asked[0][1]
     server.answers("/apis/kubeflow.org/v1/tfjobs", {"metadata": {}, "items": []})
-    assert run("prune", f"--kubeconfig={kubeconfig}", "-A").stderr == "No ended jobs found.\n"
+    assert run("prune", f"--kubeconfig={kubeconfig}", "-A").stderr == "No finished jobs found.\n"

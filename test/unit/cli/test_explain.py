@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tfjob_operator.cli.collecting import MOST_LAST_LINES, MOST_LOGS, collect
 from tfjob_operator.cli.diagnosis.evidence import Absent, LastLine
@@ -165,7 +165,7 @@ def test_a_node_that_does_not_hand_out_a_log_keeps_nothing_else_from_being_told(
     assert len(found.pods or ()) == 1
 
 
-@pytest.mark.parametrize("output", [[], ["--output=json"]])
+@pytest.mark.parametrize("output", [[], ["--output=json"], ["--output=yaml"]])
 def test_what_may_not_be_read_is_named_and_the_rest_is_told(
     server: Server, kubeconfig: Path, output: list[str]
 ) -> None:
@@ -179,7 +179,7 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told(
     result = run("explain", f"--kubeconfig={kubeconfig}", "mnist", *output)
     assert result.exit_code == 0
     if output:
-        told = json.loads(result.output)
+        told = yaml.safe_load(result.output)  # JSON is YAML
         assert told["causes"][0]["id"].startswith("image-")
         assert told["unseen"].endswith("leases, nodes, persistent volume claims")
         return

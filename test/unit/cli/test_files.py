@@ -97,10 +97,10 @@ def test_lists_and_several_documents_are_opened_and_other_objects_skipped(tmp_pa
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: [", ": this is no YAML: "),
-        ("a: b\n\t- c: d", "this is no YAML"),
-        (JOB.replace("v1", "v2", 1), "job.yaml:1: kubeflow.org has no version v2: it has v1, v1beta2"),
-        ("\x00", "is no YAML"),
+        ("a: [", ": not valid YAML: "),
+        ("a: b\n\t- c: d", "not valid YAML"),
+        (JOB.replace("v1", "v2", 1), "job.yaml:1: kubeflow.org/v2 is not supported: supported versions: v1, v1beta2"),
+        ("\x00", "not valid YAML"),
     ],
 )
 def test_a_file_that_can_not_be_read_is_told_and_the_others_go_on(tmp_path: Path, text: str, says: str) -> None:
@@ -110,7 +110,7 @@ def test_a_file_that_can_not_be_read_is_told_and_the_others_go_on(tmp_path: Path
     result = run("validate", write(tmp_path, text), str(tmp_path / "none"), str(good))
     assert result.exit_code == 1
     assert says in result.stderr
-    assert "none can not be read: No such file or directory" in result.stderr
+    assert "/none: No such file or directory" in result.stderr
     assert "1 job, 0 invalid" in result.stderr
 
 
@@ -127,7 +127,7 @@ def test_what_was_converted_is_a_valid_job_of_v1(path: Path) -> None:
     """Comments say what it was; the metadata stays."""
     result = run("convert", str(path))
     assert result.exit_code == 0
-    assert result.stdout.startswith("# it was ")
+    assert result.stdout.startswith("# converted from ")
     before = list(manifests.read(str(path)))
     converted = path.parent / "converted"
     documents = [each for each in yaml.safe_load_all(result.stdout) if each]
@@ -144,7 +144,7 @@ def test_a_job_with_mistakes_is_not_converted(tmp_path: Path) -> None:
     result = run("convert", write(tmp_path, text))
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: {tmp_path}/job.yaml:5: spec.replicaSpecs")
-    assert run("convert", write(tmp_path, "kind: Pod\napiVersion: v1\n")).stderr == "error: there are no TFJobs in it\n"
+    assert run("convert", write(tmp_path, "kind: Pod\napiVersion: v1\n")).stderr == "error: no TFJobs found\n"
 
 
 @pytest.mark.parametrize(("command", "shown"), SHOWN.findall((ROOT / "docs" / "kubectl-tfjob.md").read_text()))
@@ -165,10 +165,10 @@ BOMB = "\n".join(
     ("text", "says"),
     [
         (BOMB, "job.yaml:7: more than 1,000,000 values"),
-        ("[" * 50_000, "job.yaml:1: more than 100 levels"),
+        ("[" * 50_000, "job.yaml:1: more than 100 levels of nesting"),
         (
             JOB.replace("replicas: 1", f"replicas: {'9' * 6000}"),
-            "job.yaml:1: this is no YAML: a number has too many digits",
+            "job.yaml:1: not valid YAML: a number has too many digits",
         ),
     ],
     ids=["aliases", "levels", "digits"],

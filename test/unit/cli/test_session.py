@@ -59,7 +59,7 @@ def test_a_status_becomes_the_line_that_kubectl_prints(server: Server, capsys: p
     ("code", "body", "says"),
     [
         (502, b"<html>\n<b>Bad Gateway</b>" + b"x" * 10_000, "502 Bad Gateway: <html> <b>Bad Gateway</b>xxx"),
-        (200, b"<html>", "no JSON: is it an API server?"),
+        (200, b"<html>", "is not JSON: is it an API server?"),
         (401, b'{"message": "Unauthorized", "reason": "Unauthorized"}', "log in again"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_watch_that_breaks_off_says_so_after_what_came_whole(sent: bytes) -> N
     with listening(serve) as port, Session(Access(f"http://127.0.0.1:{port}")) as session:
         events = session.watch("/w")
         assert next(events) == {"a": 1}
-        with pytest.raises(ConnectionLostError, match="was lost"):
+        with pytest.raises(ConnectionLostError, match="connection to .* lost"):
             next(events)
 
 
@@ -189,7 +189,7 @@ def test_tls_verifies_the_server_by_the_authority_and_the_name(tmp_path: Path) -
     with (
         listening(refuse) as port,
         Session(Access(f"https://127.0.0.1:{port}", authority=ca, **own)) as session,
-        pytest.raises(CliError, match="is not who it should be"),
+        pytest.raises(CliError, match="cannot verify the certificate"),
     ):
         session.get("/")
 
@@ -218,9 +218,9 @@ def test_a_credential_plugin_is_run_and_its_token_sent(server: Server, tmp_path:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("./none", "can not be started: No such file or directory. Install it"),
+        ("./none", "No such file or directory. Install it"),
         ("false", "exit code 1"),
-        ("true", "printed no"),
+        ("true", "did not print"),
     ],
 )
 def test_a_credential_plugin_that_fails_is_named(tmp_path: Path, command: str, says: str) -> None:
@@ -254,7 +254,7 @@ def test_a_proxy_is_asked_for_a_tunnel() -> None:
 @pytest.mark.parametrize(("server", "proxy"), [("ftp://a", None), ("http://a", "socks5://b"), ("nonsense", None)])
 def test_an_address_that_can_not_be_used_is_told(server: str, proxy: str | None) -> None:
     """Before anything is sent."""
-    with Session(Access(server, proxy=proxy)) as session, pytest.raises(CliError, match="must be like"):
+    with Session(Access(server, proxy=proxy)) as session, pytest.raises(CliError, match="must be of the form"):
         session.get("/a")
 
 
@@ -320,7 +320,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_made_anew() -> None:
         with Session(Access(f"http://127.0.0.1:{listening.getsockname()[1]}")) as session:
             assert [session.get("/a"), session.get("/a"), session.get("/a")] == [{}, {}, {}]
             thread.join()
-            with pytest.raises(CliError, match="no connection"):
+            with pytest.raises(CliError, match="cannot connect"):
                 session.patch("/a", {})
 
 

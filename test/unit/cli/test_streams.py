@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import stat
 import sys
@@ -82,11 +83,11 @@ def test_exec_becomes_kubectl_exec_in_the_pod_of_a_replica(
 @pytest.mark.parametrize(
     ("phase", "options", "code", "says"),
     [
-        ("Pending", [], 1, "worker-0 does not run: its pod mnist-worker-0 is Pending"),
-        ("Running", ["--container=no"], 1, "worker-0 has no container no"),
-        ("Running", ["--replica=worker-7"], 1, "mnist has no pod of those replicas"),
+        ("Pending", [], 1, "worker-0 is not running: pod mnist-worker-0 is Pending"),
+        ("Running", ["--container=no"], 1, "container no not found in pod mnist-worker-0"),
+        ("Running", ["--replica=worker-7"], 1, "no pods of these replicas of mnist"),
         ("Running", ["--replica=evaluator-0"], 1, "mnist has no replicas of type evaluator"),
-        ("Running", ["--replica=worker"], 2, "'worker' is not like worker-0"),
+        ("Running", ["--replica=worker"], 2, "'worker' is not a replica such as worker-0"),
         ("Running", [], 1, "kubectl not found in PATH"),
     ],
 )
@@ -119,6 +120,11 @@ def test_top_shows_usage_against_requests_and_limits(server: Server, kubeconfig:
         ["worker-0", "501m", "50%", "13%", "1024Mi", "50%", "-"],
         ["worker-1", "501m", "100%", "-", "1024Mi", "100%", "-"],
     ]
+    found = json.loads(run("top", "mnist", "-o", "json", f"--kubeconfig={kubeconfig}").output)["items"]
+    assert found[1] == {
+        "replica": "worker-0", "cpu": "501m", "cpuRequest": "50%", "cpuLimit": "13%",
+        "memory": "1024Mi", "memoryRequest": "50%", "memoryLimit": "-",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -176,15 +182,15 @@ def test_tensorboard_forwards_to_the_pod_that_is_ready_and_then_to_its_successor
     assert result.exit_code == 0
     url = browser.call_args.args[0]
     assert browser.call_count == 1
-    assert result.stdout.splitlines() == [f"TensorBoard of mnist: {url}   (Ctrl-C ends it)"] * 2
+    assert result.stdout.splitlines() == [f"TensorBoard of mnist: {url}   (press Ctrl-C to stop)"] * 2
     port = url.rpartition(":")[2].rstrip("/")
     assert told.read_text().splitlines() == [
         f"--namespace=team --kubeconfig={kubeconfig} port-forward pod/mnist-tensorboard-{uid} {port}:6006 --address=127.0.0.1"
         for uid in ("a", "b")
     ]
     assert result.stderr.splitlines()[:2] == [
-        "TensorBoard of mnist: waiting for its pod, which is not there yet",
-        "TensorBoard of mnist: waiting for its pod, which is Pending",
+        "TensorBoard of mnist: waiting for its pod (not created)",
+        "TensorBoard of mnist: waiting for its pod (Pending)",
     ]
     assert result.stderr.splitlines()[-1] == "the TensorBoard of mnist is gone"
 
@@ -203,7 +209,7 @@ def test_a_job_without_a_tensorboard_is_told_how_to_get_one(server: Server, kube
     """One line."""
     server.answers(f"{JOBS}/mnist", job())
     result = run("tensorboard", "mnist", f"--kubeconfig={kubeconfig}")
-    assert "give it spec.tensorBoard.logDir" in result.stderr
+    assert "set spec.tensorBoard.logDir" in result.stderr
 
 
 def test_a_port_that_is_taken_is_left_alone(server: Server, kubeconfig: Path, mocker: MockerFixture) -> None:
@@ -212,6 +218,6 @@ def test_a_port_that_is_taken_is_left_alone(server: Server, kubeconfig: Path, mo
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = run("tensorboard", "mnist", f"--kubeconfig={kubeconfig}", f"--port={port}")
-        assert f"port {port} of 127.0.0.1 can not be used: " in result.stderr
+        assert f"cannot listen on 127.0.0.1:{port}: " in result.stderr
         mocker.patch.object(tensorboard_, "PORT", port)
         assert tensorboard_._free_port(None) != port

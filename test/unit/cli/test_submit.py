@@ -86,6 +86,110 @@ def test_every_flag_has_its_field() -> None:
     assert "nvidia.com/gpu" not in server["template"]["spec"]["containers"][0]["resources"]["limits"]
 
 
+def test_a_gpu_job_for_a_tainted_pool_needs_no_file() -> None:
+    """Tolerations, labels of nodes, and Secrets for the environment and the registry."""
+    body = shown(
+        "--toleration=gpu", "--toleration=pool=spot:NoSchedule", "--node-selector=zone=a,gpu=a100", "--env-from-secret=bucket",
+        "--image-pull-secret=registry", "--ps=1",
+    )  # fmt: skip
+    for kind in ("Worker", "PS"):
+        pod = body["spec"]["tfReplicaSpecs"][kind]["template"]["spec"]
+        assert pod["tolerations"] == [
+            {"key": "gpu", "operator": "Exists"},
+            {"key": "pool", "operator": "Equal", "value": "spot", "effect": "NoSchedule"},
+        ]
+        assert pod["nodeSelector"] == {"zone": "a", "gpu": "a100"}
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+        assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "bucket"}}]
+
+
+BASE = """
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: base, uid: u, labels: {team: vision, run: "1"}, annotations: {a: b}}
+spec:
+  runPolicy: {backoffLimit: 3}
+  tfReplicaSpecs:
+    worker:
+      replicas: 4
+      restartPolicy: OnFailure
+      template:
+        metadata: {labels: {x: z}}
+        spec:
+          nodeSelector: {zone: b}
+          volumes: [{name: volume-0, emptyDir: {}}]
+          containers:
+            - {name: side, image: side:1}
+            - name: tensorflow
+              image: old:1
+              args: ["--lr=1"]
+              env: [{name: A, value: "1"}, {name: B, value: "2"}]
+              resources: {requests: {cpu: 1, ephemeral-storage: 1Gi}}
+status: {conditions: []}
+"""
+
+
+def from_base(tmp_path: Path, *arguments: str) -> Any:
+    file = tmp_path / "base.yaml"
+    file.write_text(BASE)
+    result = run("submit", "mine", "-f", str(file), "--dry-run=client", "-o", "yaml", *arguments)
+    assert result.exit_code == 0, result.output
+    return yaml.safe_load(result.stdout)
+
+
+def test_flags_override_the_job_of_a_file(tmp_path: Path) -> None:
+    """What is not given stays as it is there; what only the server writes is left out."""
+    same = from_base(tmp_path)
+    expected = yaml.safe_load(BASE)
+    del expected["status"], expected["metadata"]["uid"]
+    expected["metadata"]["name"] = "mine"
+    assert same == expected
+    body = from_base(
+        tmp_path, "--image=new:2", "--workers=2", "--chief", "--env=B=3", "--cpu=8", "--label=run=2", "--deadline=1h",
+        "--node-selector=gpu=a100", "--volume=data:/data", "--restart-policy=Never", "--", "python", "new.py",
+    )  # fmt: skip
+    assert body["metadata"]["labels"] == {"team": "vision", "run": "2"}
+    assert body["spec"]["runPolicy"] == {"backoffLimit": 3, "activeDeadlineSeconds": 3600}
+    assert {
+        kind: (each["replicas"], each["restartPolicy"]) for kind, each in body["spec"]["tfReplicaSpecs"].items()
+    } == {
+        "worker": (2, "Never"),
+        "Chief": (1, "Never"),
+    }
+    for each in body["spec"]["tfReplicaSpecs"].values():
+        pod = each["template"]["spec"]
+        assert each["template"]["metadata"] == {"labels": {"x": "z"}}
+        assert pod["nodeSelector"] == {"zone": "b", "gpu": "a100"}
+        assert [volume["name"] for volume in pod["volumes"]] == ["volume-0", "volume-1"]
+        side, container = pod["containers"]
+        assert side == {"name": "side", "image": "side:1"}
+        assert container == {
+            "name": "tensorflow",
+            "image": "new:2",
+            "command": ["python", "new.py"],
+            "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "3"}],
+            "resources": {"requests": {"cpu": "8", "ephemeral-storage": "1Gi"}},
+            "volumeMounts": [{"name": "volume-1", "mountPath": "/data"}],
+        }
+    assert "worker" not in from_base(tmp_path, "--workers=0", "--chief", "--ps=1")["spec"]["tfReplicaSpecs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "has 0 TFJobs: --filename takes one"),
+        (f"{BASE}---{BASE}", "has 2 TFJobs: --filename takes one"),
+        (BASE.replace("/v1", "/v1beta2"), "is not kubeflow.org/v1: convert it with kubectl tfjob convert"),
+    ],
+)
+def test_a_file_must_have_one_job_of_v1(tmp_path: Path, text: str, says: str) -> None:
+    """Exit code 1; without a file there must be an image."""
+    (tmp_path / "base.yaml").write_text(text)
+    result = run("submit", "mine", "-f", str(tmp_path / "base.yaml"), "--dry-run")
+    assert (result.exit_code, says in result.stderr) == (1, True)
+    assert "--image or --filename is required" in run("submit", "mine").stderr
+
+
 def test_a_job_for_a_queue_waits_until_kueue_admits_it() -> None:
     """The label names the local queue, and the job is suspended: Kueue resumes it."""
     body = shown("--queue=gpus")
@@ -96,12 +200,14 @@ def test_a_job_for_a_queue_waits_until_kueue_admits_it() -> None:
 @pytest.mark.parametrize(
     ("flag", "says"),
     [
-        ("--volume=data", "is not like claim:/path"),
-        ("--volume=data:relative", "is not like claim:/path"),
-        ("--env=A", "is not like KEY=VALUE"),
-        ("--label==x", "is not like KEY=VALUE"),
-        ("--cpu=many", "is no quantity"),
-        ("--memory=-1Gi", "is no quantity"),
+        ("--volume=data", "is not of the form CLAIM:/PATH"),
+        ("--volume=data:relative", "is not of the form CLAIM:/PATH"),
+        ("--toleration=a:Sometimes", "is not of the form KEY[=VALUE][:EFFECT]"),
+        ("--node-selector=a", "is not of the form KEY=VALUE"),
+        ("--env=A", "is not of the form KEY=VALUE"),
+        ("--label==x", "is not of the form KEY=VALUE"),
+        ("--cpu=many", "is not a quantity"),
+        ("--memory=-1Gi", "is not a quantity"),
         ("--workers=-1", "is not in the range"),
         ("--restart-policy=Sometimes", "is not one of"),
         ("--ttl=7", "is not a duration such as 90s"),
@@ -119,9 +225,9 @@ def test_what_the_operator_would_refuse_is_not_sent(server: Server, kubeconfig: 
     """With the operator's message, in one line."""
     result = run("submit", "Not_A_Name", "--image=x", f"--kubeconfig={kubeconfig}")
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: nothing was sent, for the job would fail: metadata.name: ")
+    assert result.stderr.startswith("error: job not created: metadata.name: ")
     assert len(result.stderr.splitlines()) == 1
-    assert run("submit", "mnist", "--image=", f"--kubeconfig={kubeconfig}").exit_code == 1
+    assert run("submit", "mnist", "--image=", f"--kubeconfig={kubeconfig}").exit_code == 2
     assert server.asked == []
 
 

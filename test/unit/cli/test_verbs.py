@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,7 +75,7 @@ def test_an_error_is_one_line_and_exit_code_1(kubeconfig: Path) -> None:
     result = run("list", f"--kubeconfig={kubeconfig}")
     assert result.exit_code == 1
     assert result.output.splitlines() == [
-        "error: this cluster has no TFJobs: the operator's CRD is not installed (kubectl get crd tfjobs.kubeflow.org)"
+        "error: TFJobs are not served by this cluster: the CRD tfjobs.kubeflow.org is not installed"
     ]
 
 
@@ -100,7 +102,7 @@ def test_jobs_of_the_first_api_are_found_by_name(server: Server, kubeconfig: Pat
     server.answers(f"{first}/b", old)
     ends = {name: run("wait", name, f"--kubeconfig={kubeconfig}").exit_code for name in ("a", f"{full}a", "b", "c")}
     assert ends == {"a": 0, f"{full}a": 1, "b": 1, "c": 1}
-    assert "is not the name of a job" in run("wait", "job.batch/a", f"--kubeconfig={kubeconfig}").stderr
+    assert "is not a job name" in run("wait", "job.batch/a", f"--kubeconfig={kubeconfig}").stderr
 
 
 def test_a_job_that_an_operator_of_2018_has_ended_has_ended(server: Server, kubeconfig: Path) -> None:
@@ -136,8 +138,8 @@ def test_of_several_jobs_each_is_tried_and_one_failure_is_exit_code_1(server: Se
     assert result.exit_code == 1
     assert result.stdout == "tfjob.kubeflow.org/mnist suspended\n"
     assert result.stderr.splitlines() == [
-        "error: done has ended: Succeeded",
-        "error: alpha is a job of the alpha dialect, which has no suspend",
+        "error: done has finished: Succeeded",
+        "error: alpha is a v1alpha1 job, which cannot be suspended",
         'Error from server (NotFound): tfjobs.kubeflow.org "gone" not found',
     ]
 
@@ -147,17 +149,17 @@ def test_of_several_jobs_each_is_tried_and_one_failure_is_exit_code_1(server: Se
     [
         (
             "team-b/mnist",
-            "error: 'team-b/mnist' is not the name of a job. A job in the namespace team-b: -n team-b mnist",
+            "error: 'team-b/mnist' is not a job name: for a job in the namespace team-b use -n team-b mnist",
         ),
-        ("pod/mnist", "error: 'pod/mnist' is not the name of a job. A job in the namespace pod: -n pod mnist"),
-        ("a/tfjob/mnist", "error: 'a/tfjob/mnist' is not the name of a job"),
-        ("pods.v1.core/mnist", "error: 'pods.v1.core/mnist' is not the name of a job"),
+        ("pod/mnist", "error: 'pod/mnist' is not a job name: for a job in the namespace pod use -n pod mnist"),
+        ("a/tfjob/mnist", "error: 'a/tfjob/mnist' is not a job name"),
+        ("pods.v1.core/mnist", "error: 'pods.v1.core/mnist' is not a job name"),
         (
             "tfjob.example.com/mnist",
-            "error: there are no TFJobs of 'example.com', only of kubeflow.org and tensorflow.org",
+            "error: unknown API group 'example.com': TFJobs are of kubeflow.org or tensorflow.org",
         ),
-        ("tfjob/", "error: 'tfjob/' is not the name of a job"),
-        ("", "error: '' is not the name of a job"),
+        ("tfjob/", "error: 'tfjob/' is not a job name"),
+        ("", "error: '' is not a job name"),
     ],
 )
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_a_token_that_no_header_can_hold_is_an_error(server: Server, tmp_path: P
         path.write_text(json.dumps(kubeconfig_of(server.url, token=token)))
         result = run("suspend", f"--kubeconfig={path}", "mnist")
         assert (result.exit_code, "sec" in result.stderr) == (code, False)
-    assert result.stderr == "error: the token holds characters that cannot be sent in a header, such as a line break\n"
+    assert result.stderr == "error: the token contains characters that are not allowed in a header, such as a line break\n"
     assert {headers["Authorization"] for _, _, headers, _ in server.asked} == {"Bearer secret"}
 
 
@@ -222,9 +224,9 @@ def test_scale_keeps_the_letter_case_of_the_job(server: Server, kubeconfig: Path
 @pytest.mark.parametrize(
     ("sizes", "code", "says"),
     [
-        (["worker"], 2, "'worker' is not like worker=4"),
-        (["worker=-1"], 2, "is not like worker=4"),
-        (["worker=" + "9" * 5000], 2, "no job has that many replicas: worker=999999999..."),
+        (["worker"], 2, "'worker' is not of the form TYPE=COUNT"),
+        (["worker=-1"], 2, "is not of the form TYPE=COUNT"),
+        (["worker=" + "9" * 5000], 2, "too many replicas: worker=999999999..."),
         (["chief=1"], 1, "mnist has no replicas of type chief: it has Worker"),
     ],
 )
@@ -274,7 +276,7 @@ def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(
     server.answers(JOBS, json.dumps({"type": "ERROR", "object": {}}).encode() + b"\n")
     result = run("wait", f"--kubeconfig={kubeconfig}", "mnist", "--timeout=10s")
     assert result.exit_code == 124
-    assert result.stderr == "tfjob.kubeflow.org/mnist has not ended in time\n"
+    assert result.stderr == "timed out waiting for tfjob.kubeflow.org/mnist\n"
     assert len([path for _, path, *_ in server.asked if path.endswith("/mnist")]) > 1
 
 
@@ -312,20 +314,63 @@ def test_other_times_are_a_wrong_command_line(given: str) -> None:
     assert run("wait", "mnist", f"--timeout={given}").exit_code == 2
 
 
-def test_version_says_what_is_there(server: Server, kubeconfig: Path) -> None:
-    """The versions of plugin, cluster, APIs and operator."""
+FORBIDDEN = {"message": "no", "reason": "Forbidden"}
+DEPLOYMENTS, LEASES = "/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"
+
+
+def lease(renewed_s: float, holder: str = "laptop_1") -> dict[str, Any]:
+    at = (datetime.now(UTC) - timedelta(seconds=renewed_s)).isoformat()
+    spec = {"holderIdentity": holder, "renewTime": at, "leaseDurationSeconds": 15}
+    return {"metadata": {"name": "tf-operator", "namespace": "kubeflow"}, "spec": spec}
+
+
+def test_version_prints_what_is_there(server: Server, kubeconfig: Path) -> None:
+    """The versions of plugin, cluster, APIs and operator; with -o for a program, and with --client of the plugin alone."""
     server.answers("/version", {"gitVersion": "v1.36.3"})
     server.answers("/apis/kubeflow.org", {"versions": [{"version": "v1"}, {"version": "v1beta2"}]})
     template = {"spec": {"containers": [{"image": "tf-operator:1"}]}}
     meta = {"name": "tf-operator", "namespace": "kubeflow"}
     deployment = {"metadata": meta, "spec": {"template": template}, "status": {"readyReplicas": 2}}
-    server.answers("/apis/apps/v1/deployments", {"items": [deployment]})
+    server.answers(DEPLOYMENTS, {"items": [deployment]})
     lines = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()
     assert [line[15:] for line in lines[1:]] == [
         "v1.36.3",
         "v1, v1beta2",
-        "tf-operator:1 (kubeflow/tf-operator, 2 ready)",
+        "tf-operator:1 (Deployment kubeflow/tf-operator, 2 ready)",
     ]
-    server.answers("/apis/apps/v1/deployments", {"message": "no", "reason": "Forbidden"}, code=403)
-    assert "you may not read it" in run("version", f"--kubeconfig={kubeconfig}").output
+    found = json.loads(run("version", "-o", "json", f"--kubeconfig={kubeconfig}").output)
+    assert (found["Kubernetes"], found["kubeflow.org"]) == ("v1.36.3", ["v1", "v1beta2"])
     assert run("version", "--client").output == lines[0] + "\n"
+    assert run("version", "--client", "-o", "yaml").output.startswith("kubectl-tfjob: ")
+
+
+@pytest.mark.parametrize(
+    ("deployments", "leases", "shown"),
+    [
+        ([], (3, "laptop_1"), "laptop_1 (Lease kubeflow/tf-operator, renewed 3s ago)"),
+        (None, (3, "laptop_1"), "laptop_1 (Lease kubeflow/tf-operator, renewed 3s ago)"),
+        ([], (60, "laptop_1"), "not running (Lease kubeflow/tf-operator, renewed 60s ago)"),
+        ([], (3, ""), "not running (Lease kubeflow/tf-operator, renewed 3s ago)"),
+        ([], (), "not found: no Deployment and no Lease tf-operator"),
+        ([], None, "unknown (no permission)"),
+        (None, (), "unknown (no permission)"),
+    ],
+)
+def test_an_operator_without_a_deployment_is_found_by_its_lease(
+    server: Server, kubeconfig: Path, deployments: Any, leases: Any, shown: str
+) -> None:
+    """It runs outside the cluster, or a user may not list Deployments."""
+    held = [lease(*leases)] if leases else leases
+    for path, items in ((DEPLOYMENTS, deployments), (LEASES, held)):
+        server.answers(path, FORBIDDEN if items is None else {"items": items}, code=403 if items is None else 200)
+    shown_now = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()[-1][15:]
+    assert re.sub(r"\d+s", "Ns", shown_now) == re.sub(r"\d+s", "Ns", shown)
+
+
+def test_who_may_read_nothing_still_gets_the_version(server: Server, kubeconfig: Path) -> None:
+    """Exit code 0: nothing is wrong."""
+    for path in ("/version", "/apis/kubeflow.org", "/apis/tensorflow.org", DEPLOYMENTS, LEASES):
+        server.answers(path, FORBIDDEN, code=403)
+    result = run("version", f"--kubeconfig={kubeconfig}")
+    assert result.exit_code == 0
+    assert [line[15:] for line in result.output.splitlines()[1:]] == ["unknown (no permission)"] * 3

@@ -112,10 +112,10 @@ def test_replicas_are_chosen_by_type_number_or_name(logs: Logs, options: list[st
     [
         (["--type=chief"], 1, "mnist has no replicas of type chief: it has worker"),
         (["--replica=chief-0"], 1, "mnist has no replicas of type chief: it has worker"),
-        (["--replica=worker"], 2, "'worker' is not like worker-0"),
-        (["--index=7"], 1, "mnist has no pod of those replicas"),
-        (["--container=side"], 1, "worker-0 has no container side"),
-        (["--follow", "--previous"], 2, "it cannot be followed"),
+        (["--replica=worker"], 2, "'worker' is not a replica such as worker-0"),
+        (["--index=7"], 1, "no pods of these replicas of mnist"),
+        (["--container=side"], 1, "container side not found in pod mnist-worker-0"),
+        (["--follow", "--previous"], 2, "--previous cannot be combined with --follow"),
         (["--previous"], 1, "worker-0: mnist-worker-0 is waiting to start, or has no earlier run"),
     ],
 )
@@ -130,8 +130,8 @@ def test_what_makes_no_sense_is_one_line(logs: Logs, options: list[str], code: i
 @pytest.mark.parametrize(
     ("condition", "says"),
     [
-        ("Running", "mnist has no pods yet: kubectl tfjob explain mnist says why"),
-        ("Succeeded", "mnist has succeeded and its pods are gone, by its cleanPodPolicy"),
+        ("Running", "mnist has no pods: see kubectl tfjob explain mnist"),
+        ("Succeeded", "mnist has succeeded and its pods were deleted; cleanPodPolicy"),
     ],
 )
 def test_a_job_without_pods_is_told_with_the_reason(logs: Logs, condition: str, says: str) -> None:
@@ -237,7 +237,7 @@ def test_what_is_not_there_yet_is_waited_for(logs: Logs) -> None:
         logs.cluster.end_job()
         result = ended()
     assert result.stdout == "worker-0 | at last\n"
-    assert "its log can not be read now, it is tried again: dial tcp 10.0.0.1:10250: i/o timeout" in result.stderr
+    assert "cannot read logs, retrying: dial tcp 10.0.0.1:10250: i/o timeout" in result.stderr
 
 
 def test_a_pod_that_never_started_does_not_keep_it_waiting(logs: Logs) -> None:
@@ -273,7 +273,7 @@ def test_no_more_streams_than_one_says_are_opened(logs: Logs) -> None:
         logs.cluster.pod(f"mnist-worker-{index}")
     result = logs("--follow", "--max-log-requests=2")
     assert result.exit_code == 1
-    assert "3 replicas are more than 2 streams" in result.stderr
+    assert "too many replicas to follow: 3, the maximum is 2" in result.stderr
     assert logs.cluster.opened == {}
 
 

@@ -45,7 +45,7 @@ def test_a_missing_package_is_reported_with_the_command_that_installs_it(mocker:
 
 def test_one_namespace_and_all_of_them_exclude_each_other() -> None:
     """kubectl accepts both, and then ignores one of them."""
-    assert run("dashboard", "-A", "-n", "team").output == "error: -n and -A exclude each other\n"
+    assert run("dashboard", "-A", "-n", "team").output == "error: --namespace and --all-namespaces cannot be combined\n"
 
 
 def test_a_port_that_is_taken_is_said_where_it_was_asked_for() -> None:
@@ -53,7 +53,7 @@ def test_a_port_that_is_taken_is_said_where_it_was_asked_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = run("dashboard", f"--port={port}")
-    assert result.output == f"error: port {port} can not be listened on: Address already in use\n"
+    assert result.output == f"error: cannot listen on port {port}: Address already in use\n"
 
 
 def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
         "REPLICA          STATE             NODE    AGE  RESTARTS  EXIT",
         "PS: 1 of 1 running",
         "`- ps-0          Running           node-1  4m   0",
-        "Worker: 0 of 3 running, 1-2 missing",
+        "Worker: 0 of 3 running, worker-[1-2] missing",
         "|- worker-0      CrashLoopBackOff  node-1  4m   4         1",
         "|    Traceback / ValueError: no data",
         "`- worker-[1-2]  Missing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.timelines.render import ASCII, Frame, render
+from tfjob_operator.cli.timelines.render import ASCII, MOST_HAPPENINGS, Frame, render
 from tfjob_operator.cli.timelines.values import (
     Ending,
     Happening,
@@ -59,7 +60,7 @@ def test_a_bar_shows_what_a_replica_did_when() -> None:
     """All pods of a replica are in one row, and the gap between them is a gap."""
     whole = Timeline(start=at(0), replicas=(WORKER,), suspensions=(Span(at(50), at(60)),))
     assert drawn(whole) == [
-        "mnist: 12:00:00, and goes on (100s, UTC)",
+        "mnist: started 12:00:00 UTC, running for 100s",
         "",
         "          12:00:00      12:00:28      12:00:56      12:01:24",
         "worker-0  .....####################     ####################",
@@ -72,7 +73,7 @@ def test_a_bar_shows_what_a_replica_did_when() -> None:
 def test_a_wide_terminal_has_room_for_how_it_ended() -> None:
     """With the number of times that it was made anew or restarted."""
     bar = next(line for line in drawn(Timeline(start=at(0), replicas=(WORKER,)), 100) if line.startswith("worker-0"))
-    assert bar.endswith("# 2x again")
+    assert bar.endswith("# 2 restarts")
     ended = Replica(WORKER.name, WORKER.lives[:1])
     assert drawn(Timeline(start=at(0), end=at(50), replicas=(ended,)), 100)[3].endswith("# exit 137")
 
@@ -97,14 +98,46 @@ def test_what_happened_is_listed_with_times_and_without_control_characters() -> 
     )
     lines = drawn(Timeline(start=at(0), happenings=happened))
     (first, *rest) = lines[4:]
-    assert first == "12:00:03  mnist-worker-0  BackOff (7 times): Back-off\\x1b[2J"
+    assert first == "12:00:03  mnist-worker-0  BackOff (x7): Back-off\\x1b[2J word"
     assert len(rest) == 3
-    assert drawn(Timeline(start=at(-2 * 86_400), happenings=happened))[0].startswith("mnist: 11-20 12:00, and")
+    assert drawn(Timeline(start=at(-2 * 86_400), happenings=happened))[0].startswith(
+        "mnist: started 11-20 12:00 UTC, running for 2d"
+    )
 
 
 def test_a_job_of_which_nothing_is_known_yet_has_an_empty_timeline() -> None:
     """No status, no pods, no events."""
-    assert drawn(Timeline())[0] == "mnist: 12:01:40, and goes on (1s, UTC)"
+    assert drawn(Timeline())[0] == "mnist: started 12:01:40 UTC, running for 1s"
+
+
+def test_a_short_job_has_each_time_once() -> None:
+    """Several columns are in the same second."""
+    axis = drawn(Timeline(start=at(0), end=at(2)), 100)[2].split()
+    assert axis == ["12:00:00", "12:00:01"]
+
+
+def test_what_happened_to_several_pods_in_turn_is_one_line() -> None:
+    """With how many more; a reason that comes between them ends it."""
+    pulled = [Happening(at(n), f"mnist-worker-{n}", "Pulled", f"image of mnist-worker-{n}") for n in range(3)]
+    whole = (
+        *pulled,
+        Happening(at(3), "mnist", "Running"),
+        Happening(at(4), "mnist-ps-0", "Pulled", "image of mnist-ps-0"),
+    )
+    assert [line[10:] for line in drawn(Timeline(start=at(0), happenings=whole), 100)[4:]] == [
+        "mnist-worker-0 and 2 more  Pulled: image of mnist-worker-0",
+        "mnist  Running",
+        "mnist-ps-0  Pulled: image of mnist-ps-0",
+    ]
+
+
+def test_of_ten_thousand_events_the_newest_are_listed() -> None:
+    """And how many more there are."""
+    whole = tuple(Happening(at(n), "mnist", f"Reason{n}") for n in range(10_000))
+    lines = drawn(Timeline(start=at(0), happenings=whole), 100)
+    assert lines[4] == "... 9900 more before these"
+    assert len(lines) == 6 + MOST_HAPPENINGS
+    assert lines[-1].endswith("mnist  Reason9999")
 
 
 INTERVALS = st.lists(
@@ -133,7 +166,7 @@ def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Serv
     result = run("timeline", "mnist", "--utc", f"--kubeconfig={kubeconfig}")
     assert result.exit_code == 0
     assert result.stdout.startswith("mnist: ")
-    assert result.stderr == "you may not read events: pods that are gone are not shown\n"
+    assert result.stderr == "no permission to list events: deleted pods are not shown\n"
     about = {"kind": "TFJob", "name": "mnist", "uid": "u1"}
     event = {"involvedObject": about, "reason": "Seen", "message": "hello", "lastTimestamp": "2026-11-22T12:00:00Z"}
     of_pod = event | {"involvedObject": {"kind": "Pod", "name": "mnist-worker-0", "uid": "p"}, "reason": "Started"}
@@ -146,3 +179,27 @@ def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Serv
     assert "mnist  Seen: hello" in told
     assert "mnist-worker-0  Started: hello" in told
     assert "Odd" not in told
+
+
+def test_json_has_the_timeline_by_names(server: Server, kubeconfig: Path) -> None:
+    """In camelCase, times with their zones."""
+    body = job(conditions=("Running",))
+    body["metadata"]["creationTimestamp"] = "2026-11-22T12:00:00Z"
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", body)
+    status = {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "tensorflow", "state": {"terminated": {"exitCode": 3}}}],
+    }
+    meta = {"name": "mnist-worker-0", "uid": "p", "labels": {"replica-type": "worker", "replica-index": "0"}}
+    labels = {f"training.kubeflow.org/{key}": value for key, value in meta.pop("labels").items()}  # type: ignore[attr-defined]
+    server.answers(
+        "/api/v1/namespaces/team/pods",
+        {"items": [{"metadata": meta | {"labels": labels}, "status": status}], "metadata": {}},
+    )
+    server.answers("/api/v1/namespaces/team/events", {"items": [], "metadata": {}})
+    found = json.loads(run("timeline", "mnist", "-o", "json", f"--kubeconfig={kubeconfig}").stdout)
+    assert found["start"] == "2026-11-22T12:00:00+00:00"
+    (replica,) = found["replicas"]
+    assert replica["name"] == {"type": "Worker", "number": 0}
+    assert replica["lives"][0]["exitCode"] == 3
+    assert run("timeline", "mnist", "-o", "yaml", f"--kubeconfig={kubeconfig}").stdout.startswith("start: ")

@@ -297,6 +297,22 @@ def test_what_happened_stands_in_the_order_of_time_and_once() -> None:
     assert (told.start, told.end) == (time(0), time(60))
 
 
+def test_a_limit_is_one_entry_with_the_reason_of_its_event() -> None:
+    """The condition has JobFailed for all limits, and the same message."""
+    failed = job(("Failed", "True", "JobFailed", 60))
+    (told,) = timeline(events=[event(61, "DeadlineExceeded", "JobFailed")], of=failed).happenings
+    assert (told.at, told.reason, told.message, told.is_warning) == (time(60), "DeadlineExceeded", "JobFailed", True)
+
+
+def test_repeats_of_an_event_are_one() -> None:
+    """At the last time, with the sum; another message is another event."""
+    events = [pod_event(each, "BackOff", "p1") | {"count": 7} for each in (30, 10)] + [event(5, "BackOff", "other")]
+    assert [(each.at, each.times) for each in timeline(events=events).happenings if each.reason == "BackOff"] == [
+        (time(5), 1),
+        (time(30), 14),
+    ]
+
+
 MAYBE_TIMES = st.one_of(
     st.none(), st.sampled_from([at(each) for each in (-5, 0, 3, 9, 50)]), st.just("2026-11-22T12:00:07")
 )
