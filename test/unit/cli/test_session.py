@@ -113,7 +113,7 @@ def test_a_watch_that_breaks_off_says_so_after_what_came_whole(sent: bytes) -> N
     with listening(serve) as port, Session(Access(f"http://127.0.0.1:{port}")) as session:
         events = session.watch("/w")
         assert next(events) == {"a": 1}
-        with pytest.raises(ConnectionLostError, match="connection to .* lost"):
+        with pytest.raises(ConnectionLostError, match=r"connection to .* lost"):
             next(events)
 
 

@@ -192,7 +192,7 @@ def test_tensorboard_forwards_to_the_pod_that_is_ready_and_then_to_its_successor
         "TensorBoard of mnist: waiting for its pod (not created)",
         "TensorBoard of mnist: waiting for its pod (Pending)",
     ]
-    assert result.stderr.splitlines()[-1] == "the TensorBoard of mnist is gone"
+    assert result.stderr.splitlines()[-1] == "the TensorBoard of mnist was deleted"
 
 
 @pytest.mark.usefixtures("fast")

@@ -207,7 +207,9 @@ def test_a_token_that_no_header_can_hold_is_an_error(server: Server, tmp_path: P
         path.write_text(json.dumps(kubeconfig_of(server.url, token=token)))
         result = run("suspend", f"--kubeconfig={path}", "mnist")
         assert (result.exit_code, "sec" in result.stderr) == (code, False)
-    assert result.stderr == "error: the token contains characters that are not allowed in a header, such as a line break\n"
+    assert (
+        result.stderr == "error: the token contains characters that are not allowed in a header, such as a line break\n"
+    )
     assert {headers["Authorization"] for _, _, headers, _ in server.asked} == {"Bearer secret"}
 
 
