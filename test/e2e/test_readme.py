@@ -95,16 +95,22 @@ class Shell:
             self._bash.kill()
 
 
-@pytest.fixture
-def shell(cluster: NodeCluster, images: None, tmp_path: Path) -> Iterator[Shell]:
-    """On a node with neither the operator nor its image; afterwards both are there again, as other tests expect."""
+@pytest.fixture(scope="module")
+def bare(cluster: NodeCluster, images: None) -> Iterator[NodeCluster]:
+    """The node without the operator, which is installed again for the tests after these."""
     uninstall(cluster.node.plane)
-    cluster.node.containers.remove_image(f"docker.io/library/{IMAGE}")
-    shell = Shell(cluster, tmp_path)
-    yield shell
-    shell.close()
+    yield cluster
     install(cluster.node.plane)
     cluster.wait_for_operator()
+
+
+@pytest.fixture
+def shell(bare: NodeCluster, tmp_path: Path) -> Iterator[Shell]:
+    """On the node, which does not have the operator's image either."""
+    bare.node.containers.remove_image(f"docker.io/library/{IMAGE}")
+    shell = Shell(bare, tmp_path)
+    yield shell
+    shell.close()
 
 
 @pytest.mark.parametrize("way", ONLY)
