@@ -1,16 +1,21 @@
-"""How tests run: coroutine tests on virtual time, those with sockets on a real loop, both checked for leaked tasks."""
+"""How tests run: coroutine tests on virtual time, those with sockets on a real loop, both checked for leaked tasks.
+
+Folders whose tests share one control plane take `control_plane` and `crd` from here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import structlog
 
 from fakes.virtual_loop import VirtualTimeLoop
+from hack.control_plane import ControlPlane, ControlPlaneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -36,6 +41,26 @@ def _logging_as_it_was() -> Iterator[None]:
     before = structlog.get_config()
     yield
     structlog.configure(**before)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A real control plane; the first session on a machine builds it, which takes minutes."""
+    try:
+        plane = ControlPlane.start("pytest")
+    except ControlPlaneError as error:
+        pytest.fail(f"no control plane: {error}", pytrace=False)
+    with plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def crd(control_plane: ControlPlane) -> None:
+    """The CRD, applied as the README says."""
+    crd = Path(__file__).parents[1] / "manifests" / "base" / "crd.yaml"
+    control_plane.run_kubectl("apply", "--server-side", "-f", str(crd))
+    control_plane.wait_for_crd("tfjobs.kubeflow.org")
+    control_plane.restart_controller_manager()  # otherwise its garbage collector learns of TFJobs only after up to 30 s
 
 
 async def _checked(body: Coroutine[object, object, None], limit: float | None) -> None:

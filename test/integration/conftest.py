@@ -1,4 +1,4 @@
-"""The control plane of a test session: started once, shared by all integration tests, each in a namespace of its own."""
+"""A namespace of the session's control plane for each integration test."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.kubernetes_versions import NEWEST, Kubernetes
-from integration.cluster import ROOT, Cluster
+from integration.cluster import Cluster
 from integration.plugin import Plugin
 from integration.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from hack.control_plane import ControlPlane
 
 HERE = Path(__file__).parent
 
@@ -33,17 +34,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.integration)
 
 
-@pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
-    """A real control plane; the first session on a machine builds it, which takes minutes."""
-    try:
-        plane = ControlPlane.start("pytest")
-    except ControlPlaneError as error:
-        pytest.fail(f"no control plane: {error}", pytrace=False)
-    with plane:
-        yield plane
-
-
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """A fresh namespace in which pods can be created; its deletion is not waited for, since it takes five seconds."""
@@ -51,14 +41,6 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     control_plane.create_namespace(name)
     yield name
     control_plane.run_kubectl("delete", "namespace", name, "--wait=false", check=False)
-
-
-@pytest.fixture(scope="session")
-def crd(control_plane: ControlPlane) -> None:
-    """The CRD, applied as the README says."""
-    control_plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
-    control_plane.wait_for_crd("tfjobs.kubeflow.org")
-    control_plane.restart_controller_manager()  # otherwise its garbage collector learns of TFJobs only after up to 30 s
 
 
 @pytest.fixture

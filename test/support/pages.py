@@ -26,6 +26,8 @@ class Command(NamedTuple):
     line: int
     text: str
     """With its continuation lines, as one line."""
+    answer: tuple[str, ...] = ()
+    """The lines that the page shows below it."""
 
 
 def pages() -> list[str]:
@@ -38,6 +40,16 @@ def blocks(page: str) -> list[list[Command]]:
     """The commands of a page, block by block."""
     found = [_commands(page, line, lines) for line, lines in _code((ROOT / page).read_text().splitlines())]
     return [commands for commands in found if commands]
+
+
+def below(page: str, heading: str) -> list[Command]:
+    """The commands between a heading of a page and the next one."""
+    lines = (ROOT / page).read_text().splitlines()
+    (start,) = (number for number, line in enumerate(lines, 1) if line.startswith("#") and line.lstrip("# ") == heading)
+    end = next(
+        (number for number, line in enumerate(lines, 1) if number > start and line.startswith("## ")), len(lines) + 1
+    )
+    return [command for block in blocks(page) for command in block if start < command.line < end]
 
 
 def _code(lines: list[str]) -> list[tuple[int, list[str]]]:
@@ -65,7 +77,11 @@ def _code(lines: list[str]) -> list[tuple[int, list[str]]]:
 def _commands(page: str, first: int, lines: list[str]) -> list[Command]:
     start = lines[0]
     if start.startswith(PROMPT):
-        return [Command(page, first + at, line[2:]) for at, line in enumerate(lines) if line.startswith(PROMPT)]
+        starts = [at for at, line in enumerate(lines) if line.startswith(PROMPT)]
+        return [
+            Command(page, first + at, lines[at][2:], tuple(lines[at + 1 : end]))
+            for at, end in zip(starts, [*starts[1:], len(lines)], strict=True)
+        ]
     if start.split(" ")[0] not in PROGRAMS:
         return []
     found: list[Command] = []
