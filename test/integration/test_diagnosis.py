@@ -115,7 +115,6 @@ SOMEBODYS = {
 }
 
 REFUSED: dict[str, tuple[tuple[dict[str, Any], ...], dict[str, Any]]] = {
-    "quota-exceeded": ((QUOTA,), template()),
     "quota-wants-requests": ((CPU_QUOTA,), template()),
     "limit-range-maximum": ((RANGE,), asking(limits={"memory": "2Gi"})),
     "limit-range-minimum": ((RANGE,), asking(requests={"memory": "1Mi"}, limits={"memory": "512Mi"})),
@@ -127,11 +126,9 @@ REFUSED: dict[str, tuple[tuple[dict[str, Any], ...], dict[str, Any]]] = {
     "template-refused": ((), template(containers=[TRAINING | {"volumeMounts": [{"name": "none", "mountPath": "/x"}]}])),
     "spec-invalid": ((), with_policy(template(), cleanPodPolicy="Sometimes")),
     "container-name": ((), template(containers=[{"name": "main", "image": "i:1"}])),
-    "suspended": ((), with_policy(template(), suspend=True)),
     "managed-elsewhere": ((), with_policy(template(), managedBy="kueue.x-k8s.io/multikueue")),
     "no-replicas": ((), specs(Worker=replica(0))),
     "too-many-replicas": ((), specs(Worker=replica(20_000))),
-    "field-unknown": ((), with_policy(template(), backofLimit=3)),
 }
 """By the ID of the cause: objects that exist before the job, and the job's specification. No pod has to run for these."""
 

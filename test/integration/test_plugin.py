@@ -86,21 +86,6 @@ def test_a_watch_prints_a_job_that_is_created_later(cluster: Cluster, plugin: Pl
     assert (process.returncode, errors.strip()) == (130, "")
 
 
-def test_a_job_is_scaled_suspended_resumed_and_waited_for(cluster: Cluster, plugin: Plugin) -> None:
-    """What the operator does with it is what it does after a `kubectl patch`."""
-    with cluster.operator(), cluster.node():
-        cluster.create("mnist", specs(Worker=replica(2, run="600s:0")))
-        plugin("scale", "mnist", "worker=3")
-        eventually(lambda: len(cluster.names("pods")) == 3, "the third worker is there")
-        assert plugin("suspend", "mnist") == "tfjob.kubeflow.org/mnist suspended\n"
-        eventually(lambda: cluster.names("pods") == [], "its pods are gone")
-        assert plugin("wait", "mnist", "--timeout=1s", code=124).endswith("has not ended in time\n")
-        assert plugin("resume", "mnist") == "tfjob.kubeflow.org/mnist resumed\n"
-        eventually(lambda: len(cluster.names("pods")) == 3, "its pods are back")
-        cluster.create("short", specs(Worker=replica(run="1s:0")))
-        assert plugin("wait", "short").startswith("tfjob.kubeflow.org/short Succeeded: ")
-
-
 def test_what_validate_calls_a_mistake_is_what_the_operator_says(
     cluster: Cluster, plugin: Plugin, tmp_path: Path
 ) -> None:
