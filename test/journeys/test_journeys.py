@@ -44,7 +44,7 @@ STORIES: Final = {
 NO_OPERATOR: Final = (TROUBLESHOOTING, "No operator is running")
 IMAGES: Final = """
 registry.example.com/mnist:1: {run: "6s:0", log: "keras 3 every 2s", memory: 700Mi}
-registry.example.com/mnist:lates: {run: image-pull-back-off}
+registry.example.com/mnist:11: {run: image-pull-back-off}
 registry.example.com/mnist:killed: {run: "1s:137, 6s:0"}
 registry.example.com/resnet:1: {run: forever}
 """
