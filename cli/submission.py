@@ -126,7 +126,7 @@ def _replicas(asked: Submission, entry: dict[str, Any], *, is_server: bool) -> d
     if asked.priority_class:
         pod["priorityClassName"] = asked.priority_class
     if asked.node_selector:
-        pod["nodeSelector"] = _dict(pod.get("nodeSelector")) | asked.node_selector
+        pod["nodeSelector"] = {**_dict(pod.get("nodeSelector")), **asked.node_selector}
     for key, more in (
         ("tolerations", [dict(each) for each in asked.tolerations]),
         ("imagePullSecrets", [{"name": each} for each in asked.image_pull_secrets]),

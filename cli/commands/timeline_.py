@@ -56,13 +56,12 @@ def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str
 
 def _plain(value: Any) -> Any:
     """Return the values of a timeline as JSON has them, with names in camelCase."""
-    if isinstance(value, tuple) and not hasattr(value, "_asdict"):
-        return [_plain(each) for each in value]
     if isinstance(value, datetime):
         return value.isoformat()
-    named = value._asdict() if isinstance(value, tuple) else {}
-    named |= {each.name: getattr(value, each.name) for each in fields(value)} if is_dataclass(value) else {}
-    return {_camel(name): _plain(each) for name, each in named.items()} or value
+    names = [each.name for each in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
+    if names:
+        return {_camel(name): _plain(getattr(value, name)) for name in names}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _camel(name: str) -> str:

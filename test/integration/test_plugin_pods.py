@@ -45,7 +45,7 @@ def test_what_has_ended_is_pruned_and_what_runs_is_not(cluster: Cluster, plugin:
             cluster.create(name, specs(Worker=replica(run=end)))
         cluster.wait_for("fine", "Succeeded")
         cluster.wait_for("broken", "Failed")
-        assert plugin("restart", "fine", code=1).startswith("error: fine has ended: Succeeded.")
+        assert plugin("restart", "fine", code=1).startswith("error: fine has finished: Succeeded.")
         assert plugin("prune", "--dry-run").splitlines() == [
             f"tfjob.kubeflow.org/{name} deleted (dry run)" for name in ("broken", "fine")
         ]
