@@ -59,7 +59,7 @@ def job_of(asked: Submission, namespace: str = "", base: Mapping[str, Any] | Non
     labels = {**asked.labels, **({QUEUE_LABEL: asked.queue} if asked.queue else {})}
     policy = {**asked.policy, **({"suspend": True} if asked.queue else {})}  # Kueue resumes it once it is admitted
     given: Any = base.get("metadata")
-    meta = {"name": asked.name, **({"namespace": namespace} if namespace else {})}
+    meta: dict[str, Any] = {"name": asked.name, **({"namespace": namespace} if namespace else {})}
     meta = {**{key: value for key, value in _dict(given).items() if key not in _OF_SERVER}, **meta}
     if labels:
         meta["labels"] = _dict(meta.get("labels")) | labels
