@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 NAME: Final = "tfjob"
 """The controller's name, on the metrics of its queue and workers, and on what its syncs log."""
 
-IS_LEADER: Final = Metric("tf_operator_is_leader", "Whether this process does the work: 1 or 0", labels=())
+IS_LEADER: Final = Metric("tf_operator_is_leader", "Whether this process is the leader: 1 or 0", labels=())
 
 log = structlog.get_logger(__name__)
 

@@ -119,7 +119,7 @@ nothing, and to read a kilobyte costs nothing. A watch (inotify) would have to f
 some file systems."""
 WRONG: Final = Metric(
     "tf_operator_config_file_wrong",
-    "Whether the configuration file is wrong, so that what it said before is in force: 1 or 0",
+    "Whether the configuration file is invalid and the previous configuration is used: 1 or 0",
     labels=(),
 )
 log = structlog.get_logger(__name__)
@@ -178,7 +178,7 @@ class ConfigFile:
         return parse(content)
 
 
-REASON: Final = "ConfigFileWrong"
+REASON: Final = "InvalidConfigFile"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 FRAMEWORK: Final = "tensorflow"
 """The label that separates TFJobs from other kinds of jobs in the family `training_operator_jobs_*`."""
 TRANSITIONS: Final = {
-    "created": "Jobs that were taken on",
-    "deleted": "Jobs that were deleted, of those that were worked on",
-    "successful": "Jobs that have succeeded",
-    "failed": "Jobs that have failed",
-    "restarted": "Times that a job began to restart replicas",
+    "created": "Number of jobs created",
+    "deleted": "Number of jobs deleted",
+    "successful": "Number of jobs succeeded",
+    "failed": "Number of jobs failed",
+    "restarted": "Number of times a job restarted replicas",
 }
 TOTALS: Final = {name: Metric(f"tf_operator_jobs_{name}_total", text, labels=()) for name, text in TRANSITIONS.items()}
 BY_NAMESPACE: Final = {

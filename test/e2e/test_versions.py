@@ -323,7 +323,7 @@ def test_a_changed_configuration_reaches_the_operator_and_a_wrong_one_changes_no
     def told() -> str:
         return cluster.kubectl("describe", "deployment", "tf-job-operator", "-n", "kubeflow")
 
-    cluster.eventually(lambda: "ConfigFileWrong" in told() and words in told(), "an event tells", CONFIG_LIMIT_S)
+    cluster.eventually(lambda: "InvalidConfigFile" in told() and words in told(), "an event tells", CONFIG_LIMIT_S)
     finds_drivers(cluster, "with-drivers-of-before")
     accelerators.say()
     cluster.eventually(lambda: accelerators.wrong() == ["0.0", "0.0"], "the file is mended", CONFIG_LIMIT_S)

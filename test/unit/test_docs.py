@@ -10,6 +10,7 @@ from hack.weight import trace_life
 from support.cases import for_each
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1alpha1 import constants as alpha
+from tfjob_operator.controller.config import file
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
@@ -98,7 +99,7 @@ def test_no_event_has_a_reason_that_was_renamed() -> None:
     text = (ROOT / "docs" / "migration.md").read_text().split("\n### Event reasons\n")[1].split("\n### ")[0]
     rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `") and " on a job " not in line]
     old, new = ({name for row in rows for name in re.findall(r"`(\w+)`", row[side])} for side in (0, 1))
-    reasons = {*EventReason, *alpha.EventReason}
+    reasons = {*EventReason, *alpha.EventReason, file.REASON}
     assert old
     assert not old & reasons
     assert new <= reasons

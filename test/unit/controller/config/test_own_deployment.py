@@ -29,7 +29,7 @@ async def test_the_leader_tells_by_a_warning_on_the_deployment() -> None:
     told = Told(FOUND)
     assert await told.own.tell("no such key")
     ((event_type, reason, message),) = told.recorder.events
-    assert (event_type, reason) == ("Warning", "ConfigFileWrong")
+    assert (event_type, reason) == ("Warning", "InvalidConfigFile")
     assert message.endswith("no such key")
     assert [request.path for request in told.transport.requests] == [
         "/apis/apps/v1/namespaces/home/deployments/operator"
