@@ -207,7 +207,7 @@ def test_a_wrong_specification_is_reported_in_the_jobs_own_words_and_harms_no_ot
             'Unsupported value: supported values: "MASTER", "WORKER", "PS"',
         ),
         "chief": ({"replicaSpecs": [entry("WORKER", "1s:0")]}, "Missing ReplicaSpec for chief: MASTER"),
-        "both": ({"replicaSpecs": [entry(None, "1s:0")], "tfReplicaSpecs": {}}, "two forms of one thing"),
+        "both": ({"replicaSpecs": [entry(None, "1s:0")], "tfReplicaSpecs": {}}, "Forbidden: v1 format"),
         "refused": ({"replicaSpecs": [entry(None, "1s:0", hostname="No_Name")]}, "was rejected"),
     }
     for name, (spec, _) in wrong.items():

@@ -201,7 +201,7 @@ def test_without_the_crd_a_warning_says_so_and_what_runs_goes_on(
                 lambda: [event for event in cluster.events("waits") if event[0] == "Warning"], "a person is told"
             )
             assert [reason for _, reason, _ in warning] == ["PodGroupsUnavailable"]
-            assert f"is the CRD {VOLCANO} installed" in warning[0][2]
+            assert f"the CRD {VOLCANO} (v1beta1) is not installed" in warning[0][2]
             assert cluster.names("pods") == ["runs-worker-0"]
             install(control_plane, "volcano-podgroups.yaml", VOLCANO)
             enter(cluster, "waits", "Inqueue")
