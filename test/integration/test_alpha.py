@@ -350,7 +350,7 @@ def test_the_plugin_shows_a_job_of_either_api(plane: ControlPlane, world: AlphaC
     master = next(each for each in world.names("pods") if each.startswith("master-x7ab-0-"))
     world.kubectl("annotate", "pod", master, f"{RUN}=0s:0", "--overwrite")
     assert plugin("wait", "old").startswith(f"{full} Succeeded: ")
-    assert "old has succeeded" in plugin("explain", "old")
+    assert plugin("explain", "old").startswith("old: Succeeded ")
 
 
 TROUBLES = {
