@@ -163,7 +163,7 @@ NAME_TAKEN: Final = _refused(
     "The name of {who} is in use: a {kind} with that name {holder}",
     (
         "kubectl -n {namespace} get {kind} {object} -o yaml",
-        f"To give the job another name, save the manifest, then change metadata.name in the file: {SAVE}",
+        f"To give the job another name, save the manifest, then in the file change metadata.name: {SAVE}",
         CREATE_RENAMED,
         DELETE_RENAMED,
     ),

@@ -24,7 +24,8 @@ DESCRIBE_NODE: Final = "kubectl describe node {node}"
 DESCRIBE_NODES: Final = "kubectl describe nodes"
 LOGS: Final = "kubectl -n {namespace} logs {pod} --container={container} --previous={previous} --tail=50"
 OPERATOR_LOGS: Final = (
-    "Look for the job in the operator's log: kubectl -n kubeflow logs --selector=name=tf-job-operator --tail=500"
+    "Look for the job in the operator's log (OPERATORS is its namespace): "
+    "kubectl -n {operators} logs --selector=name=tf-job-operator --tail=500"
 )
 NEW_CONFIG_MAP: Final = "kubectl -n {namespace} create configmap {name} --from-file"
 NEW_KEYS: Final = "kubectl -n {namespace} create secret generic {name} --from-file"
@@ -85,7 +86,7 @@ def _running(change: Change) -> Iterator[str]:
 
 
 def _ended(change: Change) -> Iterator[str]:
-    yield f"Save the manifest{', then ' * bool(change.what)}{change.what}{' in the file' * bool(change.what)}: {SAVE}"
+    yield f"Save the manifest{', then in the file ' * bool(change.what)}{change.what}: {SAVE}"
     yield REPLACE
 
 

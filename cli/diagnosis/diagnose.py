@@ -73,6 +73,8 @@ def _cause(facts: Facts, group: Sequence[Finding]) -> Cause:
     ordered = sorted(group, key=lambda finding: natural(finding.who))
     first, whom = ordered[0], tuple(dict.fromkeys(finding.who for finding in ordered))
     given = {"job": facts.name, "namespace": facts.namespace, "resource": facts.shape.resource} | dict(first.values)
+    if facts.evidence.lease is not None:
+        given = {"operators": facts.evidence.lease.metadata.namespace} | given
     values = {name: value(text) or " " for name, text in given.items()}
     who = named(whom[0]) if len(whom) == 1 else f"{len(whom)} pods"
     title = " ".join(fill(first.trouble.title, values | {"who": who}).split())

@@ -26,7 +26,7 @@ def _image(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: st
 
 
 _CORRECT: Final = Change("correct image in the template")
-_OTHER: Final = Change("use another image in the template")
+_OTHER: Final = Change("or use another image in the template")
 _CREDENTIALS: Final = (
     "If the image is private, store the credentials of its registry in a Secret; SECRET is its name: "
     "kubectl -n {namespace} create secret docker-registry SECRET --docker-server=SERVER --docker-username=USER "

@@ -51,7 +51,7 @@ MANAGED_ELSEWHERE: Final = Trouble(
     "The job is managed by {manager}; this operator ignores it",
     (
         "Ask the owner of {manager} about the job",
-        f"To have this operator run it, save the manifest, then remove spec.runPolicy.managedBy in the file: {SAVE}",
+        f"To have this operator run it, save the manifest, then in the file remove spec.runPolicy.managedBy: {SAVE}",
         REPLACE,
     ),
     "spec.runPolicy.managedBy names another controller, such as MultiKueue",

@@ -212,14 +212,15 @@ _RULES: Final = (
     rule(VOLUME_LIMIT, r"exceed max volume count"),
     rule(HOST_PORT, r"didn't have free ports for the requested pod ports"),
     rule(FULL, r"\bInsufficient (?![^\s,]*/)"),
-    rule(TAINT, r"Insufficient [^\s,]*/.*(untolerated taint\(?s?\)? (?!\{node\.kubernetes\.io/)|had taints)"),
+    rule(TAINT, r"^(?=.*Insufficient [^\s,]*/)(?=.*(untolerated taint(?!\(?s?\)? \{node\.kubernetes\.io/)|had taint))"),
     rule(FULL, r"\bInsufficient "),
     rule(TOO_MANY_PODS, r"Too many pods"),
     rule(NOT_READY, r"taint\(?s?\)? \{node\.kubernetes\.io/(not-ready|unreachable):"),
     rule(PRESSURE, r"taint\(?s?\)? \{node\.kubernetes\.io/\w+-pressure:"),
     rule(CORDONED, r"node\(s\) were unschedulable|taint\(?s?\)? \{node\.kubernetes\.io/unschedulable:"),
-    rule(TAINT, r"untolerated taint|had taints?\b"),
+    rule(TAINT, r"(untolerated|had) taints?(?! \{node-role\.kubernetes\.io/)(\(s\))?"),
     rule(SELECTOR, r"node\(s\) didn't match (Pod's node affinity|node selector|the requested node name)"),
+    rule(TAINT, r"untolerated taint|had taint"),
 )
 _LATE_S: Final = 60.0
 """A scheduler looks at a new pod within seconds."""

@@ -24,7 +24,7 @@ def _invalid(id_: str, title: str, fix: str, meaning: str) -> Trouble:
 
 
 def _renamed(id_: str, title: str, fix: str, meaning: str) -> Trouble:
-    save = f"Save the manifest, then {fix} in the file: {SAVE}"
+    save = f"Save the manifest, then in the file {fix}: {SAVE}"
     return Trouble(id_, 200, Severity.ERROR, f"Invalid spec: {title}", (save, CREATE_RENAMED, DELETE_RENAMED), meaning)
 
 
@@ -43,7 +43,7 @@ NAME_TOO_LONG: Final = _renamed(
 NAME_INVALID: Final = _renamed(
     "name-invalid",
     "metadata.name is not a valid name for pods and Services",
-    "change metadata.name to lower-case letters, digits and '-', starting with a letter,",
+    "change metadata.name to lower-case letters, digits and '-', starting with a letter",
     "The job's name is not a DNS label",
 )
 TOO_MANY_REPLICAS: Final = _invalid(

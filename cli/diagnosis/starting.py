@@ -53,7 +53,7 @@ NO_KEY: Final = _start(
     "config-key-missing",
     642,
     'Key "{name}" not found in {kind} "{object}" (env of {who})',
-    (f"Add the key. {_STARTS}: kubectl -n {{namespace}} edit {{kind}} {{object}}", Change("correct the key in env")),
+    (f"Add the key. {_STARTS}: kubectl -n {{namespace}} edit {{kind}} {{object}}", Change("or correct the key in env")),
     "Environment from a key that the ConfigMap or Secret does not have",
 )
 RUNS_AS_ROOT: Final = _start(

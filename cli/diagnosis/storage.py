@@ -25,13 +25,14 @@ def _storage(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: 
 
 _CLAIM: Final = "kubectl -n {namespace} describe pvc {claim}"
 _OTHER_CLAIM: Final = Change("mount another PersistentVolumeClaim (claimName)")
+_OR_OTHER: Final = Change("or mount another PersistentVolumeClaim (claimName)")
 _STARTS: Final = "The pod then starts by itself"
 _DRIVER: Final = "Ask your cluster administrator to check the storage driver of the node"
 CLAIM_MISSING: Final = _storage(
     "claim-missing",
     480,
     'PersistentVolumeClaim "{claim}" not found (mounted by {who})',
-    ("kubectl -n {namespace} get pvc", f"Create PersistentVolumeClaim {{claim}}. {_STARTS}", _OTHER_CLAIM),
+    ("kubectl -n {namespace} get pvc", f"Create PersistentVolumeClaim {{claim}}. {_STARTS}", _OR_OTHER),
     "The template names a PersistentVolumeClaim that does not exist",
 )
 CLASS_MISSING: Final = _storage(
@@ -59,7 +60,7 @@ CLAIM_LOST: Final = _storage(
     "claim-lost",
     484,
     'PersistentVolumeClaim "{claim}" has lost its PersistentVolume (mounted by {who})',
-    (_CLAIM, "Ask your cluster administrator to restore the PersistentVolume", _OTHER_CLAIM),
+    (_CLAIM, "Ask your cluster administrator to restore the PersistentVolume", _OR_OTHER),
     "The claim's phase is Lost",
 )
 CLAIM_PENDING: Final = _storage(
@@ -100,7 +101,7 @@ KEY_VOLUME: Final = _storage(
     (
         "kubectl -n {namespace} describe pod {pod}",
         f"Add the key to OBJECT, the ConfigMap or Secret of the volume. {_STARTS}: kubectl -n {{namespace}} edit OBJECT",
-        Change("correct the key in items of the volume"),
+        Change("or correct the key in items of the volume"),
     ),
     "A volume names a key that does not exist",
 )

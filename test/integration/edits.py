@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -24,9 +24,18 @@ def change(manifest: Any, edits: dict[str, Any]) -> None:
             place[last] = value
 
 
+class _Loader(yaml.SafeLoader):
+    """Leaves times as they are written, since API servers read no other form of them."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [each for each in found if each[0] != "tag:yaml.org,2002:timestamp"]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 def change_file(file: Path, edits: dict[str, Any]) -> None:
     """Make the edits in a file."""
-    manifest = yaml.safe_load(file.read_text())
+    manifest = yaml.load(file.read_text(), Loader=_Loader)  # a safe one
     change(manifest, edits)
     file.write_text(yaml.safe_dump(manifest))
 
