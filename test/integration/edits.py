@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
@@ -27,10 +27,11 @@ def change(manifest: Any, edits: dict[str, Any]) -> None:
 class _Loader(yaml.SafeLoader):
     """Leaves times as they are written, since API servers read no other form of them."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: [each for each in found if each[0] != "tag:yaml.org,2002:timestamp"]
-        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+
+_Loader.yaml_implicit_resolvers = {
+    first: [each for each in found if each[0] != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def change_file(file: Path, edits: dict[str, Any]) -> None:

@@ -200,6 +200,7 @@ def keyed(stage: Stage, _job: str) -> None:
 def ready(stage: Stage, job: str) -> None:
     """Start the container, as the kubelet does once what was missing is there."""
     notes = {"metadata": {"annotations": {RUN: FOREVER}}}
+    stage.pod(POD.format(job))
     stage.api("PATCH", f"pods/{POD.format(job)}", notes, MERGE)
 
 

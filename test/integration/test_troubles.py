@@ -81,7 +81,6 @@ def suspended(stage: Stage, job: str) -> None:
 
 
 WITHOUT_PODS = [
-    Trouble("job-controller-silent", ALPHA, later_s=120),
     Trouble("batch-job-suspended", ALPHA, suspended, since=22),
 ]
 
@@ -374,8 +373,10 @@ BY_THEMSELVES = {
     "scheduler-missing",
     "held-invalid",
     "namespace-terminating",
+    "quota-exceeded",
+    "suspended",
 }
-"""Troubles with tests of their own in test_diagnosis.py, or here."""
+"""Troubles with tests of their own in test_diagnosis.py, test_advice.py, or here."""
 
 
 def test_the_page_says_which_troubles_are_made_for_real() -> None:
