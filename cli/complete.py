@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tfjob_operator.cli.app import ALIASES, COMMANDS, app
-from tfjob_operator.cli.options import GLOBAL_OPTIONS, Target
+from tfjob_operator.cli.options import GLOBAL_OPTIONS
+from tfjob_operator.cli.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,8 +23,8 @@ from tfjob_operator.cli.replicas import pods_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.session import Session
+    from tfjob_operator.cli.target import Target
 
 LOOK_S: Final = 2.0
 """The interval at which the pod is polled."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfjob_operator.cli.errors import CliError
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.target import Target
 
 
 def kubectl(target: Target, namespace: str | None, verb: str, *arguments: str) -> list[str]:

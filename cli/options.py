@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from tfjob_operator.cli.durations import seconds_of
-from tfjob_operator.cli.overrides import Overrides
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tfjob_operator.cli.kubeconfig import Access
-    from tfjob_operator.cli.session import Session
-
 F = TypeVar("F", bound="Callable[..., Any]")
-
-
-@dataclass(frozen=True, slots=True)
-class Target(Overrides):
-    """Which cluster, user and namespace."""
-
-    def access(self) -> Access:
-        """Return how to reach the cluster. Raises CliError."""
-        from tfjob_operator.cli.kubeconfig import read_access
-
-        return read_access(self.kubeconfig, self.context, self.namespace, self)
-
-    def session(self) -> Session:
-        """Open a session there. Raises CliError."""
-        from tfjob_operator.cli.session import Session
-
-        return Session(self.access())
 
 
 def seconds(_ctx: click.Context, _option: click.Parameter, given: str | None) -> float | None:
@@ -67,6 +45,8 @@ GLOBAL_OPTIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     ),
 )
 """The names and the settings of each, as click takes them."""
+GLOBAL_KEYS: Final = tuple(names[-1].removeprefix("--").replace("-", "_") for names, _ in GLOBAL_OPTIONS)
+"""Their names as arguments, which are the fields of `Target`."""
 _SHOWN: Final = 3
 """How many of them the help of a command shows; `kubectl tfjob --help` shows all."""
 
@@ -82,11 +62,14 @@ def target_options(command: F) -> F:
     """Give a command the global options, which it takes as one argument, `target`; they may also stand before the command."""
     from functools import wraps
 
+    from tfjob_operator.cli.target import Target
+
     @wraps(command)
     def with_target(**given: Any) -> Any:
         before = click.get_current_context().find_root().params
-        own = {each.name: given.pop(each.name) for each in fields(Target)}
-        return command(target=Target(**{key: value or before.get(key, value) for key, value in own.items()}), **given)
+        own = {key: given.pop(key) for key in GLOBAL_KEYS}
+        target = Target(**{key: value or before.get(key, value) for key, value in own.items()})
+        return command(target=target, **given)
 
     decorated: Any = with_target
     for number, (names, settings) in reversed(list(enumerate(GLOBAL_OPTIONS))):

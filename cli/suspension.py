@@ -12,8 +12,8 @@ from tfjob_operator.cli.errors import CliError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.session import Session
+    from tfjob_operator.cli.target import Target
 
 
 def set_suspended(target: Target, names: Sequence[str], *, to: bool) -> None:

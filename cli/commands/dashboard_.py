@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfjob_operator.cli.kubeconfig import Access
-    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.target import Target
 
 LOOPBACK: Final = "127.0.0.1"
 PORT: Final = 8787

@@ -15,8 +15,8 @@ from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.replicas import Choice, container_of, find, none_there, replica_name
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.replicas import Replica
+    from tfjob_operator.cli.target import Target
 
 _FIRST = ("chief-0", "master-0", "worker-0")
 """Where one looks first: the replica that decides about the job."""

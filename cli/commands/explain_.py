@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tfjob_operator.cli.collecting import collect
-from tfjob_operator.cli.diagnosis.advice import aimed
-from tfjob_operator.cli.diagnosis.diagnose import diagnose
-from tfjob_operator.cli.diagnosis.render import render
 from tfjob_operator.cli.options import print_value, seconds, target_options
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.diagnosis.causes import Diagnosis
-    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.target import Target
 
 _WIDTH: Final = 100
 """Columns where there is no terminal."""
@@ -43,6 +39,10 @@ def command(target: Target, name: str, output: str | None, silent_after: float) 
     Reads the job, its pods and events, and, as far as you have permission, nodes, quotas, claims, queues and logs.
     What could not be read is named at the end. Nothing is changed.
     """
+    from tfjob_operator.cli.collecting import collect
+    from tfjob_operator.cli.diagnosis.diagnose import diagnose
+    from tfjob_operator.cli.diagnosis.render import render
+
     with target.session() as session:
         diagnosis = _aimed(diagnose(collect(session, name, datetime.now(UTC), silent_after)), target)
     if output is not None:
@@ -55,6 +55,8 @@ def command(target: Target, name: str, output: str | None, silent_after: float) 
 
 def _aimed(diagnosis: Diagnosis, target: Target) -> Diagnosis:
     """Return the diagnosis with commands for the cluster that was asked, which may not be that of the current context."""
+    from tfjob_operator.cli.diagnosis.advice import aimed
+
     given = (("kubeconfig", target.kubeconfig), ("context", target.context))
     flags = [shlex.quote(f"--{name}={value}") for name, value in given if value]
     return replace(

@@ -18,8 +18,8 @@ from tfjob_operator.cli.options import print_value, target_options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.session import Session
+    from tfjob_operator.cli.target import Target
 
 _FORMATS: Final = ("wide", "name", "json", "yaml")
 _TEMPLATES: Final = (

@@ -11,7 +11,6 @@ import click
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.logs.following import MOST_LOGS, Following
 from tfjob_operator.cli.logs.lines import Line, Splitter, split
 from tfjob_operator.cli.logs.showing import Shower
 from tfjob_operator.cli.options import seconds, target_options
@@ -20,9 +19,9 @@ from tfjob_operator.cli.replicas import container_of, find, none_there, pods_pat
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.replicas import Choice, Replica
     from tfjob_operator.cli.session import Session
+    from tfjob_operator.cli.target import Target
 
 _NOTHING_THERE = (400, 404)
 
@@ -45,7 +44,7 @@ _NOTHING_THERE = (400, 404)
     "most",
     type=click.IntRange(min=1),
     metavar="NUMBER",
-    default=MOST_LOGS,
+    default=50,
     show_default=True,
     help="The maximum number of replicas to follow.",
 )
@@ -82,6 +81,8 @@ def command(
         job = jobs.get(session, name)
         choice.check(name, job)
         if follow:
+            from tfjob_operator.cli.logs.following import Following
+
             Following(session, job, choice, container, shower, most=most, clock=time.monotonic, pause=time.sleep).run(
                 first
             )

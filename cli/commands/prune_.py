@@ -16,8 +16,8 @@ from tfjob_operator.cli.options import seconds, target_options
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.session import Session
+    from tfjob_operator.cli.target import Target
 
 _ENDS = ("Succeeded", "Failed")
 _NOT_FOUND = 404

@@ -11,7 +11,7 @@ from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import target_options
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.target import Target
 
 _MOST_DIGITS = 9
 """The field is an int32."""

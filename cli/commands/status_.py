@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfjob_operator.cli.gathering import snapshot
 from tfjob_operator.cli.options import print_value, target_options
-from tfjob_operator.cli.status.judge import standing_of
-from tfjob_operator.cli.status.render import ASCII, UNICODE, render
-from tfjob_operator.cli.terminal import terminal
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.target import Target
 
 
 @click.command("status")
@@ -24,6 +20,11 @@ if TYPE_CHECKING:
 @target_options
 def command(target: Target, name: str, output: str | None, no_color: bool) -> None:  # noqa: FBT001 - a flag
     """Show the state of a job and of each replica: node, age, restarts, exit code, last message, and which pods are missing."""
+    from tfjob_operator.cli.gathering import snapshot
+    from tfjob_operator.cli.status.judge import standing_of
+    from tfjob_operator.cli.status.render import ASCII, UNICODE, render
+    from tfjob_operator.cli.terminal import terminal
+
     with target.session() as session:
         seen = snapshot(session, name)
     standing = standing_of(seen.job, seen.body, seen.pods)

@@ -6,22 +6,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.text import clean
-from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.commands.validate_ import judge
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.manifests import Manifest, read
 from tfjob_operator.cli.options import print_value, seconds, target_options
-from tfjob_operator.cli.submission import Mount, Submission, job_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.submission import Mount, Submission
+    from tfjob_operator.cli.target import Target
 
 _COUNT: Final = click.IntRange(min=0)
+RESTART_POLICIES: Final = ("Always", "OnFailure", "Never", "ExitCode")
+CLEAN_POD_POLICIES: Final = ("All", "Running", "None")
+"""Those of the API, whose module takes longer to import than the command line to parse."""
 _EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICY: Final = {
     "clean_pod_policy": "cleanPodPolicy",
@@ -34,6 +33,8 @@ _POLICY: Final = {
 
 
 def _mounts(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[Mount]:
+    from tfjob_operator.cli.submission import Mount
+
     found = []
     for each in given:
         claim, colon, rest = each.partition(":")
@@ -73,6 +74,8 @@ def _tolerations(_ctx: click.Context, _option: click.Parameter, given: tuple[str
 
 
 def _quantity(_ctx: click.Context, _option: click.Parameter, given: str) -> str:
+    from tfjob_operator.api.resources import parse_quantity
+
     if given and (parse_quantity(given) is None or given.startswith("-")):
         raise click.BadParameter(f"{given!r} is not a quantity such as 2, 500m or 4Gi")
     return given
@@ -131,12 +134,12 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
 )
 @click.option(
     "--restart-policy",
-    type=click.Choice([each.value for each in RestartPolicy]),
+    type=click.Choice(RESTART_POLICIES),
     help="The restart policy of all replicas.",
 )
 @click.option(
     "--clean-pod-policy",
-    type=click.Choice([each.value for each in CleanPodPolicy]),
+    type=click.Choice(CLEAN_POD_POLICIES),
     help="Which pods are deleted when the job finishes.",
 )
 @click.option(
@@ -172,6 +175,8 @@ def command(
 
     The job is validated first as the operator does, and not created if it is invalid.
     """
+    from tfjob_operator.cli.submission import job_of
+
     if watches and (dry_run != "none" or output is not None):
         raise click.UsageError("--watch cannot be combined with --dry-run or --output")
     if not given["image"] and filename is None:
@@ -194,6 +199,8 @@ def command(
 
 def _base(file: str) -> Mapping[str, Any]:
     """Return the one job of a file. Raises CliError for none, several, or one of an older version."""
+    from tfjob_operator.cli.manifests import read
+
     found = list(read(file))
     if len(found) != 1:
         raise CliError(f"{file} has {len(found)} TFJobs: --filename takes one")
@@ -203,6 +210,8 @@ def _base(file: str) -> Mapping[str, Any]:
 
 
 def _submission(given: dict[str, Any]) -> Submission:
+    from tfjob_operator.cli.submission import Submission
+
     policy = {field: given.pop(key) for key, field in _POLICY.items()}
     return Submission(
         command=given.pop("program"),
@@ -213,6 +222,9 @@ def _submission(given: dict[str, Any]) -> Submission:
 
 def _check(job: dict[str, Any]) -> None:
     """Validate the job as the operator would: raise CliError on errors, print its warnings."""
+    from tfjob_operator.cli.commands.validate_ import judge
+    from tfjob_operator.cli.manifests import Manifest
+
     judgement = judge(Manifest("", 1, jobs.GROUP, "v1", job))
     if judgement.mistakes:
         more = f"; and {judgement.more} more" if judgement.more else ""

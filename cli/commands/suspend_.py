@@ -10,7 +10,7 @@ from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.suspension import set_suspended
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.target import Target
 
 
 @click.command("suspend")

@@ -16,7 +16,7 @@ from tfjob_operator.cli.forwarding import Forwarding, board_of
 from tfjob_operator.cli.options import target_options
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.target import Target
 
 PORT: Final = 6006
 """TensorBoard's own port: that of the pod, and the one tried first on this machine."""

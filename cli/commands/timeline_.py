@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfjob_operator.cli.errors import ApiError
-from tfjob_operator.cli.gathering import events_of, snapshot
 from tfjob_operator.cli.options import print_value, target_options
-from tfjob_operator.cli.terminal import terminal
-from tfjob_operator.cli.timelines.build import timeline_of
-from tfjob_operator.cli.timelines.render import ASCII, UNICODE, Frame, render
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.diagnosis.objects import Event
-    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.target import Target
 
 _FORBIDDEN = 403
 
@@ -33,6 +29,11 @@ def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str
 
     Deleted pods are known only from events, which API servers usually keep for an hour. Repeated events are shown once.
     """
+    from tfjob_operator.cli.gathering import events_of, snapshot
+    from tfjob_operator.cli.terminal import terminal
+    from tfjob_operator.cli.timelines.build import timeline_of
+    from tfjob_operator.cli.timelines.render import ASCII, UNICODE, Frame, render
+
     events: list[Event] = []
     with target.session() as session:
         seen = snapshot(session, name)

@@ -17,9 +17,9 @@ from tfjob_operator.cli.table import TablePrinter
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.replicas import Choice, Replica
     from tfjob_operator.cli.session import Session
+    from tfjob_operator.cli.target import Target
 
 COLUMNS: Final = ("REPLICA", "CPU(CORES)", "%REQUEST", "%LIMIT", "MEMORY(BYTES)", "%REQUEST", "%LIMIT")
 _KEYS: Final = ("replica", "cpu", "cpuRequest", "cpuLimit", "memory", "memoryRequest", "memoryLimit")

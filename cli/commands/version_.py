@@ -14,8 +14,8 @@ from tfjob_operator.cli.options import print_value, target_options
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.session import Session
+    from tfjob_operator.cli.target import Target
 
 UNKNOWN: Final = "unknown (no permission)"
 LEASE: Final = "tf-operator"

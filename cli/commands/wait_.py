@@ -13,7 +13,7 @@ from tfjob_operator.cli.options import seconds, target_options
 from tfjob_operator.cli.versions import end_of, versions
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.target import Target
 
 GONE: Final = 3
 TIMED_OUT: Final = 124

@@ -15,15 +15,11 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.commands.wait_ import GONE
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import target_options
-from tfjob_operator.cli.replicas import Choice, find
-from tfjob_operator.cli.terminal import terminal
 from tfjob_operator.cli.versions import end_of
-from tfjob_operator.cli.watching.live import Live
-from tfjob_operator.cli.watching.show import Printer, Screen
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.session import Session
+    from tfjob_operator.cli.target import Target
 
 AGES_S: Final = 1.0
 """How often the job is drawn again if nothing changes, because ages grow."""
@@ -47,6 +43,11 @@ def command(target: Target, name: str, no_color: bool) -> None:  # noqa: FBT001 
 
 def watch(session: Session, name: str, *, no_color: bool = False) -> None:
     """Watch a job until it has ended, then raise Exit with the code for how it ended. Raises CliError."""
+    from tfjob_operator.cli.replicas import Choice, find
+    from tfjob_operator.cli.terminal import terminal
+    from tfjob_operator.cli.watching.live import Live
+    from tfjob_operator.cli.watching.show import Printer, Screen
+
     look = partial(terminal, no_color=no_color)
     shown = Screen(look) if look().is_terminal else Printer()
     full = f"{jobs.FULL_NAME}/{name}"

@@ -32,6 +32,8 @@ JOBS: Final = 10
 START_S: Final = 0.25
 """In seconds: so short that a person does not notice it."""
 TIMES_KUBECTL: Final = 1.5
+TIMES_CLICK: Final = 2.0
+"""What start-up, up to the parsed command line, may cost beside the import of the parser."""
 
 
 class Run(NamedTuple):
@@ -61,6 +63,7 @@ def measure(bench: Bench) -> list[Result]:
             "list": side(str(program), "list"),
             "help": side(str(program), "--help"),
             "python": side(python, "-c", "pass"),
+            "click": side(python, "-c", "import click"),
         },
         ROUNDS,
     )
@@ -72,6 +75,7 @@ def measure(bench: Bench) -> list[Result]:
         Result("plugin_kubectl_get", wall["kubectl"], "s"),
         Result("plugin_list_cpu", median(cpu["list"]), "CPU s"),
         Result("plugin_python_cpu", median(cpu["python"]), "CPU s"),
+        Result("plugin_startup_vs_click", ratio(cpu["help"], cpu["click"]), "x CPU", at_most(TIMES_CLICK)),
         Result("plugin_list_vs_kubectl_get", ratio(cpu["list"], cpu["kubectl"]), "x CPU", at_most(TIMES_KUBECTL)),
     ]
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from hack.plugin.wheel import ROOT
 from tfjob_operator.cli.app import COMMANDS, NAME, app
-from tfjob_operator.cli.options import Target
+from tfjob_operator.cli.options import GLOBAL_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGE: Final = ROOT / "docs" / "kubectl-tfjob-reference.md"
 COMMAND: Final = "python -m hack.plugin.reference"
-TARGET: Final = frozenset(each.name for each in fields(Target))
+TARGET: Final = frozenset(GLOBAL_KEYS)
 """The global options: they are described once."""
 
 

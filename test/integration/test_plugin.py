@@ -121,8 +121,8 @@ def test_explain_tells_a_user_of_one_namespace_what_it_may_not_see(
             lambda: "[error: service-account-missing]" in one_line(plugin("explain", "why")), "the cause is told"
         )
     told = one_line(plugin("explain", "why"))
-    assert " 1. The service account nobody of why-worker-0 and 1 more does not exist" in told
-    assert "Not looked at, since you may not read them: CRDs, leases" in told
+    assert ' 1. ServiceAccount "nobody" not found (2 pods not created)' in told
+    assert "because you have no permission to read: CRDs, leases" in told
 
 
 def one_line(text: str) -> str:

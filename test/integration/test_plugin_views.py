@@ -48,7 +48,7 @@ def test_replicas_that_cannot_be_made_are_missing(cluster: Cluster, plugin: Plug
     with cluster.operator():
         cluster.create("why", spec)
         eventually(lambda: "FailedCreatePod" in plugin("timeline", "why"), "the refusal is told")
-    assert "Worker: 0 of 3 running, 0-2 missing" in plugin("status", "why")
+    assert "Worker: 0 of 3 running, worker-[0-2] missing" in plugin("status", "why")
     assert plugin("status", "none", code=1) == 'Error from server (NotFound): tfjobs.kubeflow.org "none" not found\n'
 
 

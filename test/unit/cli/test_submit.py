@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
+from tfjob_operator.cli.commands import submit_
 from unit.cli.conftest import job, run
 
 if TYPE_CHECKING:
@@ -27,6 +29,12 @@ def shown(*arguments: str) -> Any:
 
 def replicas(body: Any) -> dict[str, int]:
     return {kind: each["replicas"] for kind, each in body["spec"]["tfReplicaSpecs"].items()}
+
+
+def test_the_policies_are_those_of_the_api() -> None:
+    """They are not imported, so that the command line is parsed at once."""
+    assert list(submit_.RESTART_POLICIES) == [*RestartPolicy]
+    assert list(submit_.CLEAN_POD_POLICIES) == [*CleanPodPolicy]
 
 
 def test_an_image_is_enough() -> None:
