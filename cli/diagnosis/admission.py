@@ -18,7 +18,7 @@ from tfjob_operator.cli.diagnosis.advice import (
     RETRIED,
     SAVE,
 )
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest, natural
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import amount, named, some
@@ -208,28 +208,7 @@ NO_PODS: Final = Trouble(
     (DESCRIBE_JOB, OPERATOR_LOGS),
     "Replicas have had no pod for a minute, and no event gives a reason",
 )
-TROUBLES: Final = (
-    QUOTA,
-    QUOTA_WANTS,
-    QUOTA_UNKNOWN,
-    RANGE_MAX,
-    RANGE_MIN,
-    RANGE_RATIO,
-    POD_SECURITY,
-    POD_POLICY,
-    WEBHOOK_DENIED,
-    WEBHOOK_DOWN,
-    POLICY_DENIED,
-    NO_ACCOUNT,
-    NO_PRIORITY,
-    NO_RUNTIME,
-    NAME_TAKEN,
-    ENDED_IN_THE_WAY,
-    NO_RIGHTS,
-    OVERLOADED,
-    REFUSED,
-    NO_PODS,
-)
+TROUBLES: Final = defined(globals())
 
 _RULES: Final = (
     # kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.cli.diagnosis.advice import AGAIN
-from tfjob_operator.cli.diagnosis.causes import Finding, Running, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Finding, Running, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.words import named, said
@@ -47,7 +47,7 @@ UNSEEN: Final = Trouble(
     ),
     "A Job of the alpha dialect has no status a minute after its creation",
 )
-TROUBLES: Final = (FAILED, SUSPENDED, UNSEEN)
+TROUBLES: Final = defined(globals())
 
 _LATE_S: Final = 60.0
 

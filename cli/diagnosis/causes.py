@@ -61,6 +61,11 @@ class Trouble:
             raise ValueError(f"{self.id!r} is no ID")
 
 
+def defined(names: Mapping[str, object]) -> tuple[Trouble, ...]:
+    """Return the troubles among the names of a module, in the order of their definition."""
+    return tuple(each for each in names.values() if isinstance(each, Trouble))
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One place where a trouble shows: `who` is a pod or the job, `proofs` are lines of evidence with their sources.

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, limit_of
+from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
 from tfjob_operator.cli.diagnosis.pods import exits_of, keeps_down
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.starting import CANNOT_START
-from tfjob_operator.cli.diagnosis.starting import RULES as START_RULES
 from tfjob_operator.cli.diagnosis.words import ago, named, said
 
 if TYPE_CHECKING:
@@ -150,25 +149,7 @@ INIT_FAILED: Final = _crash(
     (LOGS, Change("correct the init container in the template according to the log")),
     "An init container fails, so the training never starts",
 )
-TROUBLES: Final = (
-    OUT_OF_MEMORY,
-    EPHEMERAL,
-    EVICTED,
-    POD_DEADLINE,
-    LIVENESS,
-    ILLEGAL,
-    SEGFAULT,
-    ABORTED,
-    COMMAND,
-    NOT_EXECUTABLE,
-    USAGE,
-    KILLED,
-    TERMINATED,
-    BACKOFF_LIMIT,
-    FAILED,
-    CRASH_LOOP,
-    INIT_FAILED,
-)
+TROUBLES: Final = defined(globals())
 
 _BY_CODE: Final = {
     126: NOT_EXECUTABLE,
@@ -320,7 +301,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
     elif end.reason == "Liveness":
         trouble = LIVENESS
     elif end.reason in {"StartError", "ContainerCannotRun"}:
-        trouble, more = first_match(START_RULES, end.words) or (CANNOT_START, {"words": end.reason})
+        trouble, more = first_match(starting.RULES, end.words) or (starting.CANNOT_START, {"words": end.reason})
     elif told is not None:
         trouble, more = told
     elif end.init:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tfjob_operator.api.core import POD_GROUP_PENDING
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
@@ -88,7 +88,7 @@ OTHER_SCHEDULER: Final = Trouble(
     (Change("remove schedulerName from the template", recreate=False),),
     "A template's schedulerName is not the gang scheduler",
 )
-TROUBLES: Final = (UNAVAILABLE, GROUP_REFUSED, TOO_FEW, NO_ROOM, QUEUED, NOT_SEEN, OTHER_SCHEDULER)
+TROUBLES: Final = defined(globals())
 
 _RULES: Final = (
     # scheduler-plugins: pkg/coscheduling/core/core.go, coscheduling.go

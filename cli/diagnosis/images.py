@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
@@ -138,22 +138,7 @@ SLOW: Final = Trouble(
     ("Large images take minutes", DESCRIBE_POD),
     "An image has been pulled for more than five minutes",
 )
-TROUBLES: Final = (
-    INVALID_NAME,
-    NEVER_PULL,
-    RATE_LIMIT,
-    MISSING_OR_PRIVATE,
-    NO_RIGHT,
-    NOT_FOUND,
-    WRONG_PLATFORM,
-    CERTIFICATE,
-    NO_SPACE,
-    UNREACHABLE,
-    SIGNATURE,
-    PULL_FAILED,
-    SECRET_MISSING,
-    SLOW,
-)
+TROUBLES: Final = defined(globals())
 
 _RULES: Final = (
     # kubernetes: pkg/kubelet/images/image_manager.go

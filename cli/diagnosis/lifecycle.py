@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
 from tfjob_operator.cli.diagnosis.rules import value
@@ -189,24 +189,7 @@ KEPT: Final = Trouble(
     ),
     "A job that finished over a day ago has no TTL, and still has pods",
 )
-TROUBLES: Final = (
-    DEADLINE,
-    NODE_AWAY,
-    STUCK,
-    NO_SERVICE,
-    WRONG_SELECTOR,
-    DISRUPTED,
-    RESTARTING,
-    DEADLINE_NEAR,
-    BACKOFF_NEAR,
-    NOT_ADOPTED,
-    NOT_DELETED,
-    RELABELLED,
-    SILENT,
-    QUIET,
-    JOB_FAILED,
-    KEPT,
-)
+TROUBLES: Final = defined(globals())
 
 _NEAR_S: Final = 600.0
 _LATE_S: Final = 60.0

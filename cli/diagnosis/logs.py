@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
-from tfjob_operator.cli.diagnosis.causes import Change, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.rules import rule
 
 if TYPE_CHECKING:
@@ -123,22 +123,7 @@ SHARED_MEMORY: Final = _log(
     (Change("mount an emptyDir with medium: Memory at /dev/shm"),),
     "Data loaders or NCCL fill /dev/shm",
 )
-TROUBLES: Final = (
-    PEER_UNKNOWN,
-    GPU_MEMORY,
-    NO_GPU,
-    NO_MODULE,
-    DISK_FULL,
-    PORT_IN_USE,
-    NO_ACCESS,
-    NO_FILE,
-    BAD_ARGUMENTS,
-    TF_CONFIG_BAD,
-    PEER_AWAY,
-    NAN_LOSS,
-    PROCESS_MEMORY,
-    SHARED_MEMORY,
-)
+TROUBLES: Final = defined(globals())
 
 # The words of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), CUDA and NCCL.
 RULES: Final[tuple[Rule, ...]] = (

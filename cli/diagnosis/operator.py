@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.words import ago, named
 from tfjob_operator.cli.durations import duration
@@ -125,17 +125,7 @@ CRD_OLD: Final = Trouble(
     ),
     "The CRD lacks fields that the operator writes; successes and restarts may be lost",
 )
-TROUBLES: Final = (
-    NAMESPACE_TERMINATING,
-    JOB_DELETING,
-    MANAGED_ELSEWHERE,
-    NOT_RUNNING,
-    MISSING,
-    NOT_ACTING,
-    NOT_SERVED,
-    EDIT_UNSEEN,
-    CRD_OLD,
-)
+TROUBLES: Final = defined(globals())
 
 LATE_S: Final = 60.0
 """A new job has a status within a second; after a minute the work queue is too long, or no operator runs."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import exits_of, keeps_down, statuses
 from tfjob_operator.cli.diagnosis.rules import value
@@ -43,7 +43,7 @@ AFTER_SUCCESS: Final = Trouble(
     (Change("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),),
     "A container exits with code 0, and its restart policy starts it again",
 )
-TROUBLES: Final = (AFTER_SUCCESS, FOR_EVER, RESTARTED)
+TROUBLES: Final = defined(globals())
 
 _OFTEN: Final = 5
 """So many restarts are not chance: by then the kubelet's back-off has reached five minutes."""

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import rule, value
@@ -168,27 +168,7 @@ UNSCHEDULABLE: Final = _unscheduled(
     ("kubectl -n {namespace} describe pod {pod}", DESCRIBE_NODES),
     "Any other reason given by the scheduler",
 )
-TROUBLES: Final = (
-    GATED,
-    NO_NODES,
-    VOLUME_ELSEWHERE,
-    TAINT,
-    PRESSURE,
-    CORDONED,
-    NOT_READY,
-    FULL,
-    TOO_MANY_PODS,
-    UNBOUND,
-    SELECTOR,
-    VOLUME_LIMIT,
-    POD_AFFINITY,
-    SPREAD,
-    HOST_PORT,
-    DEVICE_CLAIM,
-    PREEMPTING,
-    NO_SCHEDULER,
-    UNSCHEDULABLE,
-)
+TROUBLES: Final = defined(globals())
 
 # kubernetes: pkg/scheduler/framework/plugins/*, pkg/scheduler/scheduler.go (ErrReason...), in the words of 1.20 to 1.36. A node
 # is counted under the first filter that it fails (taints, affinity, resources, volumes, other pods), so the reason of the last

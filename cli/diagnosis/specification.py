@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, SAVE
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
 
@@ -168,28 +168,7 @@ ALWAYS: Final = Trouble(
     (Change("set restartPolicy of the template to OnFailure or Never", recreate=False),),
     "An alpha template with restartPolicy: Always",
 )
-TROUBLES: Final = (
-    TF_CONFIG_TOO_LONG,
-    NAME_TOO_LONG,
-    NAME_INVALID,
-    TOO_MANY_REPLICAS,
-    ALPHA_FORM,
-    NO_CHIEF,
-    NO_CONTAINER,
-    NO_REPLICA_SPECS,
-    REPLICA_TYPE,
-    TEMPLATE_REFUSED,
-    INVALID,
-    HELD_INVALID,
-    HELD_REFUSED,
-    HELD_TOO_LARGE,
-    NO_REPLICAS,
-    UNKNOWN_FIELD,
-    CONFLICT,
-    NO_WORKERS,
-    POLICY_OVERRIDDEN,
-    ALWAYS,
-)
+TROUBLES: Final = defined(globals())
 
 # The words of api/v1/validation.py, controller/tfjob/plan/spec.py, build/tf_config.py and apply/children.py;
 # api/v1alpha1/validation.py and controller/alpha/executor.py.

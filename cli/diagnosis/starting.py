@@ -14,7 +14,7 @@ from tfjob_operator.cli.diagnosis.advice import (
     NEW_CONFIG_MAP,
     NEW_KEYS,
 )
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
@@ -146,23 +146,7 @@ STARTS_SLOWLY: Final = Trouble(
     (DESCRIBE_POD, "Check whether the kubelet is Ready: kubectl describe node {node}"),
     "A pod has been on a node for more than five minutes, and no container runs",
 )
-TROUBLES: Final = (
-    NO_CONFIG_MAP,
-    NO_SECRET,
-    NO_KEY,
-    RUNS_AS_ROOT,
-    NO_PROGRAM,
-    COMMAND_UNSPLIT,
-    NOT_EXECUTABLE,
-    WRONG_FORMAT,
-    NO_WORKING_FOLDER,
-    DEVICE,
-    SANDBOX,
-    CANNOT_START,
-    REJECTED,
-    INIT_RUNS,
-    STARTS_SLOWLY,
-)
+TROUBLES: Final = defined(globals())
 
 RULES: Final = (
     # kubernetes: pkg/kubelet/kubelet_pods.go (makeEnvironmentVariables), kuberuntime/security_context_others.go

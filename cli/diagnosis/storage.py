@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
@@ -133,22 +133,7 @@ MOUNT_FAILED: Final = _storage(
     (DESCRIBE_POD, _DRIVER),
     "FailedMount or FailedAttachVolume, for another reason",
 )
-TROUBLES: Final = (
-    CLAIM_MISSING,
-    CLASS_MISSING,
-    NO_CLASS,
-    PROVISIONING,
-    CLAIM_LOST,
-    CLAIM_PENDING,
-    MULTI_ATTACH,
-    CONFIG_VOLUME,
-    SECRET_VOLUME,
-    KEY_VOLUME,
-    DRIVER_MISSING,
-    MOUNT_RIGHTS,
-    HOST_PATH,
-    MOUNT_FAILED,
-)
+TROUBLES: Final = defined(globals())
 
 # kubernetes: pkg/controller/volume/persistentvolume/pv_controller.go; words of the scheduler: plugins/volumebinding
 _CLAIM_RULES: Final = (

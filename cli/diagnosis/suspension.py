@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import ago, named, said
@@ -138,21 +138,7 @@ WAITS: Final = _kueue(
     (_LOOK, _QUEUE),
     "The Workload has no quota yet, for a reason unknown here",
 )
-TROUBLES: Final = (
-    BY_USER,
-    NO_WORKLOAD,
-    DEACTIVATED,
-    CHECK_REJECTED,
-    NO_QUEUE,
-    QUEUE_STOPPED,
-    NAMESPACE_MISMATCH,
-    TOO_LARGE,
-    PREEMPTED,
-    PODS_READY,
-    WAITS_FOR_QUOTA,
-    WAITS_FOR_CHECK,
-    WAITS,
-)
+TROUBLES: Final = defined(globals())
 
 # kueue: pkg/controller/core/workload_controller.go, pkg/workload/resources.go,
 # pkg/scheduler/flavorassigner/flavorassigner.go; before 0.10 "insufficient quota for X in flavor Y, request > maximum

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.rules import value
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ UNAVAILABLE: Final = Trouble(
     ("Ask your cluster administrator to apply the RBAC manifests of the operator's version",),
     "The operator may not list Deployments",
 )
-TROUBLES: Final = (INVALID, FAILED, UNAVAILABLE)
+TROUBLES: Final = defined(globals())
 _REASONS: Final = {
     EventReason.INVALID_TENSOR_BOARD: INVALID,
     EventReason.FAILED_TENSOR_BOARD: FAILED,

@@ -63,7 +63,7 @@ def test_somebody_logs_in_where_a_link_led_and_sees_what_is_theirs_until_they_lo
     stranger.shows("#problem", "does not accept this token")
     field.fill(" good\n")
     page.get_by_role("button", name="Log in").click()
-    stranger.shows(".why h2", "the image has no Python module sentencepiece")
+    stranger.shows(".why h2", "Python module sentencepiece not found in the image")
     stranger.shows("#where", "ann")
     stranger.open("/")
     stranger.shows("tr[data-key='nlp/bert-finetune-2']")

@@ -92,7 +92,7 @@ def test_a_job_goes_through_its_life_before_ones_eyes(tab: Looking, dashboard: D
 def test_a_failed_job_says_why_on_top(tab: Looking) -> None:
     """The page begins with the first lines of `kubectl tfjob explain`."""
     tab.open("/nlp/bert-finetune-2")
-    tab.shows(".why h2", "the image has no Python module sentencepiece")
+    tab.shows(".why h2", "Python module sentencepiece not found in the image")
     assert "Worker 0" in tab.shows(".replicas .bad").locator("xpath=ancestor::tr").inner_text()
 
 
