@@ -105,7 +105,10 @@ class User:
         steps = printed(render(self._stage.explain(trouble.job, trouble.later_s), 10_000))
         assert steps
         for step in steps:
-            if step.command and step.prose.startswith("Or ") == advice.instead and "Only if" not in step.prose:
+            follows = step.prose.startswith("Or ") == advice.instead or step.prose.startswith(
+                "Delete the affected pods"
+            )
+            if step.command and follows and "Only if" not in step.prose:
                 self._run(advice, step)
         advice.then(self._stage, trouble.job)
 
@@ -302,7 +305,8 @@ ADVICE: Final = [
     ),
     # Images, and containers that do not start
     *corrected("image-name-invalid", "image-not-found", "image-registry-unreachable", "image-pull-failed"),
-    *corrected("image-wrong-platform", "image-registry-untrusted", "image-signature"),
+    *corrected("image-wrong-platform", "image-signature"),
+    started("image-registry-untrusted", {f"{CONTAINER} image": "other:1"}, instead=True),
     *corrected("image-no-space", "program-wrong-format"),
     started("image-rate-limit", PULL_SECRET, fill=REGISTRY | {"SECRET": "hub-key"}),
     started("image-pull-secret-missing", {}, then=ready, fill=REGISTRY),
