@@ -25,12 +25,7 @@ _FIRST = ("chief-0", "master-0", "worker-0")
 @click.command("exec")
 @click.argument("name", metavar="JOB")
 @click.argument("words", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--replica",
-    metavar="NAME",
-    callback=replica_name,
-    help="The replica, such as worker-1; by default the chief, or worker-0.",
-)
+@click.option("--replica", metavar="NAME", callback=replica_name, help="The replica, such as worker-1.")
 @click.option("-c", "--container", metavar="NAME", help="The container; by default the one named tensorflow.")
 @click.option("-i", "--stdin", is_flag=True, help="Pass standard input to the command; always on a terminal.")
 @target_options

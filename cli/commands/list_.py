@@ -67,33 +67,13 @@ def _sort_key(_ctx: click.Context, _option: click.Parameter, given: str) -> str:
 @click.command("list")
 @click.argument("names", metavar="[NAME...]", nargs=-1)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the jobs of all namespaces.")
-@click.option(
-    "-l", "--selector", metavar="LABELS", default="", help="Only jobs with these labels, such as team=vision."
-)
-@click.option(
-    "--field-selector",
-    "fields",
-    metavar="FIELDS",
-    default="",
-    help="Only jobs with these values of fields, such as metadata.name=mnist.",
-)
+@click.option("-l", "--selector", metavar="LABELS", default="", help="Only jobs with these labels.")
+@click.option("--field-selector", "fields", metavar="FIELDS", default="", help="Only jobs with these fields.")
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False), help="Only jobs in this state."
 )
-@click.option(
-    "--sort-by",
-    default="",
-    callback=_sort_key,
-    metavar="COLUMN",
-    help="Sort by a column, or by a field such as .status.startTime.",
-)
-@click.option(
-    "-o",
-    "--output",
-    callback=_format,
-    metavar="FORMAT",
-    help="wide, name, json, yaml, or a template of kubectl's, such as jsonpath=TEMPLATE.",
-)
+@click.option("--sort-by", default="", callback=_sort_key, metavar="COLUMN", help="Sort by a column or field.")
+@click.option("-o", "--output", callback=_format, metavar="FORMAT", help="wide, name, json, yaml, jsonpath=...")
 @click.option("--no-headers", is_flag=True, help="Print no header.")
 @click.option("-w", "--watch", is_flag=True, help="After the list, print each job whose row changes.")
 @click.option("--show-managed-fields", "managed", is_flag=True, help="Keep metadata.managedFields in JSON and YAML.")

@@ -29,9 +29,7 @@ _NOTHING_THERE = (400, 404)
 @click.command("logs")
 @click.argument("name", metavar="JOB")
 @replica_options
-@click.option(
-    "-f", "--follow", is_flag=True, help="Follow the logs, across restarts and new pods, until the job finishes."
-)
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs until the job finishes.")
 @click.option("-p", "--previous", is_flag=True, help="Print the logs of the previous containers.")
 @click.option("-c", "--container", metavar="NAME", help="The container; by default the one named tensorflow.")
 @click.option("--since", callback=seconds, metavar="TIME", help="Only lines newer than this, such as 90s or 2h.")

@@ -38,16 +38,8 @@ class Ended(NamedTuple):
 
 @click.command("prune")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Delete jobs of all namespaces.")
-@click.option(
-    "-l", "--selector", metavar="LABELS", default="", help="Only jobs with these labels, such as team=vision."
-)
-@click.option(
-    "--older-than",
-    "age",
-    callback=seconds,
-    metavar="TIME",
-    help="Only jobs that finished longer ago, such as 12h or 7d.",
-)
+@click.option("-l", "--selector", metavar="LABELS", default="", help="Only jobs with these labels.")
+@click.option("--older-than", "age", callback=seconds, metavar="TIME", help="Only jobs finished longer ago.")
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(_ENDS, case_sensitive=False), help="Only jobs in this state."
 )

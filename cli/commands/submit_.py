@@ -89,17 +89,13 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
 @click.command("submit")
 @click.argument("name", metavar="NAME")
 @click.argument("program", metavar="[-- COMMAND [ARG...]]", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "-f", "--filename", metavar="FILE", help="A manifest with one TFJob to start from; options override its values."
-)
-@click.option("--image", default="", help="The image of all replicas; required without --filename.")
-@click.option("--workers", type=_COUNT, metavar="COUNT", help="Workers; 1 if neither --chief nor --filename is given.")
+@click.option("-f", "--filename", metavar="FILE", help="A manifest of one TFJob that the options override.")
+@click.option("--image", default="", help="The image of all replicas.")
+@click.option("--workers", type=_COUNT, metavar="COUNT", help="Workers; by default 1.")
 @click.option("--ps", type=_COUNT, metavar="COUNT", help="Parameter servers.")
 @click.option("--chief", is_flag=True, help="Add a chief; the job finishes when it does.")
 @click.option("--evaluator", is_flag=True, help="Add an evaluator.")
-@click.option(
-    "--gpu", "gpus", type=_COUNT, metavar="COUNT", help="nvidia.com/gpu per replica, except parameter servers."
-)
+@click.option("--gpu", "gpus", type=_COUNT, metavar="COUNT", help="GPUs per replica, except parameter servers.")
 @click.option("--cpu", default="", callback=_quantity, metavar="QUANTITY", help="CPU request per replica.")
 @click.option(
     "--memory", default="", callback=_quantity, metavar="QUANTITY", help="Memory request and limit per replica."
@@ -110,48 +106,26 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
     multiple=True,
     callback=_mounts,
     metavar="CLAIM:/PATH[:ro]",
-    help="Mount a PersistentVolumeClaim in all replicas.",
+    help="Mount a claim in all replicas.",
 )
-@click.option(
-    "--env", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="An environment variable of all replicas."
-)
-@click.option(
-    "--env-from-secret", "env_from_secrets", multiple=True, metavar="NAME", help="Environment variables from a Secret."
-)
-@click.option(
-    "--image-pull-secret", "image_pull_secrets", multiple=True, metavar="NAME", help="A Secret for pulling the image."
-)
+@click.option("--env", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="A variable of all replicas.")
+@click.option("--env-from-secret", "env_from_secrets", multiple=True, metavar="NAME", help="Variables from a Secret.")
+@click.option("--image-pull-secret", "image_pull_secrets", multiple=True, metavar="NAME", help="A Secret to pull with.")
 @click.option(
     "--toleration",
     "tolerations",
     multiple=True,
     callback=_tolerations,
     metavar="KEY[=VALUE][:EFFECT]",
-    help="A taint that the pods tolerate.",
+    help="A tolerated taint.",
 )
-@click.option(
-    "--node-selector", multiple=True, callback=_labels, metavar="KEY=VALUE", help="A label that nodes must have."
-)
-@click.option(
-    "--restart-policy",
-    type=click.Choice(RESTART_POLICIES),
-    help="The restart policy of all replicas.",
-)
-@click.option(
-    "--clean-pod-policy",
-    type=click.Choice(CLEAN_POD_POLICIES),
-    help="Which pods are deleted when the job finishes.",
-)
-@click.option(
-    "--ttl", callback=_whole_seconds, metavar="TIME", help="Delete the job this long after it finishes, such as 7d."
-)
-@click.option(
-    "--deadline", callback=_whole_seconds, metavar="TIME", help="Fail the job if it runs longer, such as 12h."
-)
+@click.option("--node-selector", multiple=True, callback=_labels, metavar="KEY=VALUE", help="A required node label.")
+@click.option("--restart-policy", type=click.Choice(RESTART_POLICIES), help="Of all replicas.")
+@click.option("--clean-pod-policy", type=click.Choice(CLEAN_POD_POLICIES), help="Which pods to delete.")
+@click.option("--ttl", callback=_whole_seconds, metavar="TIME", help="Delete the finished job after this time.")
+@click.option("--deadline", callback=_whole_seconds, metavar="TIME", help="Fail the job after this time.")
 @click.option("--backoff-limit", type=_COUNT, metavar="COUNT", help="Fail the job after this many restarts.")
-@click.option(
-    "--queue", default="", metavar="NAME", help="The LocalQueue of Kueue; the job is suspended until it is admitted."
-)
+@click.option("--queue", default="", metavar="NAME", help="The LocalQueue of Kueue that admits the job.")
 @click.option("--priority-class", default="", metavar="NAME", help="The PriorityClass of the pods.")
 @click.option("--suspend", is_flag=True, default=None, help="Create the job suspended, without pods.")
 @click.option(
@@ -166,7 +140,7 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
     help="Do not create the job; with server, let the API server validate it.",
 )
 @click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), help="Print the job, or its name.")
-@click.option("--watch", "watches", is_flag=True, help="Watch the job until it finishes, as the command watch does.")
+@click.option("--watch", "watches", is_flag=True, help="Watch the job until it finishes.")
 @target_options
 def command(
     *, target: Target, filename: str | None, dry_run: str, output: str | None, watches: bool, **given: Any

@@ -22,12 +22,7 @@ TIMED_OUT: Final = 124
 
 @click.command("wait")
 @click.argument("name", metavar="NAME")
-@click.option(
-    "--timeout",
-    callback=seconds,
-    metavar="TIME",
-    help="The maximum time to wait, such as 90s or 2h; by default no limit.",
-)
+@click.option("--timeout", callback=seconds, metavar="TIME", help="The maximum time to wait, such as 2h.")
 @target_options
 def command(target: Target, name: str, timeout: float | None) -> None:
     """Wait until a job finishes and print its state. Exit codes: 0 succeeded, 1 failed, 3 deleted, 124 timed out."""

@@ -46,7 +46,7 @@ class TokenEntrance:
     """For the page on its user's own machine: a browser that has used the printed address is the user's."""
 
     title_page = "no-entry.html"
-    words = "This browser was not let in: use the address that kubectl tfjob dashboard has printed."
+    words = "Access denied. Open the link printed by `kubectl tfjob dashboard`; each link works in one browser."
     public = frozenset({"page.css", "icon.svg"})
 
     def __init__(self, door: Door, entered: File, entered_now: Callable[[], None]) -> None:

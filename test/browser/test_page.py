@@ -251,7 +251,7 @@ def test_a_used_or_wrong_token_is_refused_and_a_new_one_is_printed(
     for address in (dashboard.address, f"{dashboard.home}/?token=wrong", dashboard.home):
         response = page.goto(address)
         assert response.status == 401
-        assert "This browser was not let in" in page.inner_text("h1")
+        assert "Access denied" in page.inner_text("h1")
     page.goto(dashboard.next_address())
     page.wait_for_selector("tr[data-key]")
     context.close()

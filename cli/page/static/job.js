@@ -90,7 +90,7 @@ export class JobPage {
       h('dl', { class: 'facts' },
         row.api !== API && fact('API', row.api), fact('Replicas', meters(row.replicas, over)), fact('Restarts', String(row.restarts)), row.queue && fact('Queue', row.queue),
         fact('Created', h('span', null, age(row.created, ' ago'))),
-        length !== null && row.state !== 'Suspended' && fact(over ? 'Took' : RUNS.has(row.state) ? 'Runs for' : 'Waits for', over ? span(length) : age(row.started)),
+        length !== null && row.state !== 'Suspended' && fact(over ? 'Duration' : RUNS.has(row.state) ? 'Running for' : 'Waiting for', over ? span(length) : age(row.started)),
         over && row.ended !== null && fact('Ended', age(row.ended, ' ago'))));
   }
 

@@ -19,7 +19,7 @@ export class LogView {
     this.lines = h('div', { class: 'log', tabindex: '0', role: 'log', 'aria-label': 'Log', 'aria-live': 'off' });
     this.lines.addEventListener('scroll', () => { this.sticks = this.lines.scrollHeight - this.lines.scrollTop - this.lines.clientHeight < NEAR_END; });
     this.containerLabel = label('Container', this.container);
-    this.previousLabel = label(this.previous, 'before the restart');
+    this.previousLabel = label(this.previous, 'Previous container');
     this.element = h('section', { class: 'panel' }, h('div', { class: 'log-bar' }, label('Replica', this.replica), this.containerLabel, this.previousLabel, this.filter, this.status), this.lines);
     this.sticks = true;
     this.waiting = [];

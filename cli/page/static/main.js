@@ -78,7 +78,7 @@ class App {
 
   show() {
     this.banners();
-    const words = { connecting: 'connecting', live: 'live', lost: 'connection lost', out: 'not let in', stale: 'out of date' };
+    const words = { connecting: 'connecting', live: 'live', lost: 'connection lost', out: 'access denied', stale: 'out of date' };
     const state = this.live === 'live' && this.state?.troubles.some((each) => each.lost) ? 'stale' : this.live;
     const live = at('live');
     if (live.textContent !== words[state]) live.textContent = words[state];

@@ -4,10 +4,10 @@ import { h, s } from './dom.js';
 import { clock, now, span } from './format.js';
 
 const STATES = {
-  waiting: ['Waits for a node', 'var(--grey-fill)'], starting: ['Starts', 'var(--amber-fill)'], running: ['Runs', 'var(--blue-fill)'],
-  restarting: ['Waits to restart', 'var(--c1)'], unstable: ['Was restarted again and again', 'url(#stripes)'], stopping: ['Stops', 'var(--c3)'],
+  waiting: ['Pending', 'var(--grey-fill)'], starting: ['Starting', 'var(--amber-fill)'], running: ['Running', 'var(--blue-fill)'],
+  restarting: ['Back-off', 'var(--c1)'], unstable: ['Restarting repeatedly', 'url(#stripes)'], stopping: ['Terminating', 'var(--c3)'],
 };
-const BANDS = { suspended: ['Suspended', 'var(--violet-bg)'], held: ['Held by a wrong edit', 'var(--amber-bg)'] };
+const BANDS = { suspended: ['Suspended', 'var(--violet-bg)'], held: ['On hold: invalid edit', 'var(--amber-bg)'] };
 const LANE = 28;
 const TOP = 26;
 const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800];

@@ -31,7 +31,7 @@ async def test_nothing_is_shown_to_who_was_not_let_in(page_cluster: PageCluster,
         for path in (*PATHS, "/-/static/..%2fserver.py", "/-/nothing"):
             code, _, body = await browser.get(path)
             assert code == 401, path
-            assert b"not let in" in body
+            assert b"ccess denied" in body
         assert (await browser.get("/?token=wrong"))[0] == 401
         assert (await browser.get("/", Cookie=f"tfjob-page-{browser.home.rpartition(':')[2]}=wrong"))[0] == 401
 
