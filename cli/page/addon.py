@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance
-from tfjob_operator.cli.page.files import read_files
-from tfjob_operator.cli.page.metrics import exposition
+from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance, exposition
+from tfjob_operator.cli.page.entrance import read_files
 from tfjob_operator.cli.page.reviews import Reviews
 from tfjob_operator.cli.page.run import listening, reading
 from tfjob_operator.cli.page.server import Page

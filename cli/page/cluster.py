@@ -16,7 +16,7 @@ from tfjob_operator.api.meta import Resource, object_key
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.diagnosis.objects import BATCH_JOBS, Event, Pod
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.job_caches import Caches, JobCaches
+from tfjob_operator.cli.page.job_caches import APIS, Caches, JobCaches, NotedSource, served
 from tfjob_operator.cli.page.keys import FIRST, places_of, read_key
 from tfjob_operator.cli.page.objects import (
     POD_SELECTOR,
@@ -29,8 +29,6 @@ from tfjob_operator.cli.page.objects import (
     marks_of_event,
     marks_of_job,
 )
-from tfjob_operator.cli.page.served import APIS, served
-from tfjob_operator.cli.page.source import NotedSource
 from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, SharedIndexInformer, object_of
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 

@@ -16,19 +16,17 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from aiohttp import web
 
-from tfjob_operator.cli.page.answers import Answer
-from tfjob_operator.cli.page.entrance import OURS
-from tfjob_operator.cli.page.metrics import TYPE as METRICS
-from tfjob_operator.cli.page.reviews import User
-from tfjob_operator.cli.page.security import FOREIGN, ONLY_READS, READS, UNKNOWN_NAME, is_of_another_page
+from tfjob_operator.cli.page.entrance import FOREIGN, ONLY_READS, OURS, READS, UNKNOWN_NAME, is_of_another_page
+from tfjob_operator.cli.page.reviews import Answer, User
 from tfjob_operator.cli.page.viewers import DeniedError, Guest, NotLetInError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from tfjob_operator.cli.page.reviews import Reviews
     from tfjob_operator.cli.page.viewers import Viewer
 
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 COOKIE: Final = "tfjob-page"
 MOST_COOKIE: Final = 3_800
 """The longest token that is kept in a cookie, in bytes: browsers drop cookies of more than 4096."""
@@ -189,3 +187,22 @@ def _is_from_here(request: web.Request) -> bool:
         return site == "same-origin"
     origin = request.headers.get("Origin")
     return origin is None or urlsplit(origin).netloc.lower() == request.headers.get("Host", "").lower()
+
+
+def exposition(reviews: Mapping[tuple[str, str], int], streams: int, jobs: int) -> str:
+    """Return the metrics: reviews by kind (`TokenReview`) and answer (`yes`, `no`, `failed`), open streams, jobs in caches."""
+    lines = [
+        "# HELP tfjob_page_reviews_total Reviews that the API server was asked for, by kind and answer.",
+        "# TYPE tfjob_page_reviews_total counter",
+        *(
+            f'tfjob_page_reviews_total{{kind="{kind}",answer="{answer}"}} {count}'
+            for (kind, answer), count in sorted(reviews.items())
+        ),
+        "# HELP tfjob_page_streams Browsers' tabs that are told of changes.",
+        "# TYPE tfjob_page_streams gauge",
+        f"tfjob_page_streams {streams}",
+        "# HELP tfjob_page_jobs Jobs in the cache.",
+        "# TYPE tfjob_page_jobs gauge",
+        f"tfjob_page_jobs {jobs}",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,19 +1,121 @@
-"""Where requests come in: who is let in, and what everybody else is told."""
+"""Where requests come in: who is let in, and what everybody else is told.
+
+The page on its user's own machine lets in whoever has the secret of a browser session, which is given for a one-time token.
+Other users of the machine can connect to 127.0.0.1 too, and other pages in the same browser can send requests there. So a
+request needs a cookie that only the holder of the printed address got, names this server in its `Host` (else a page could make
+its own name point here), and comes from this page itself (`Sec-Fetch-Site`, where a browser says so).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+import hmac
+import secrets
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from aiohttp import web
 
 from tfjob_operator.cli.page.viewers import Owner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from tfjob_operator.cli.page.files import File
-    from tfjob_operator.cli.page.security import Door
     from tfjob_operator.cli.page.viewers import Viewer
+
+_TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+class File(NamedTuple):
+    """What a browser gets."""
+
+    body: bytes
+    kind: str
+
+
+def read_files() -> dict[str, File]:
+    """Return all files by name."""
+    folder = files("tfjob_operator.cli.page").joinpath("static")
+    return {
+        each.name: File(each.read_bytes(), _TYPES[each.name.rpartition(".")[2]])
+        for each in folder.iterdir()
+        if each.name.rpartition(".")[2] in _TYPES
+    }
+
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+    "Server": "kubectl-tfjob",
+}
+"""On every response. Nothing is loaded from anywhere else, no script may write HTML, and nobody may frame the page."""
+MOST_SESSIONS: Final = 50
+"""Browsers that are let in at a time; the first is forgotten for a newer one."""
+
+READS: Final = frozenset({"GET", "HEAD"})
+ONLY_READS: Final = (405, "This page only shows: it takes no other requests than GET.")
+UNKNOWN_NAME: Final = (421, "This server is not known under that name.")
+FOREIGN: Final = (403, "Requests of other pages are not answered.")
+"""Refusals: a code, and a sentence."""
+
+
+class Door:
+    """Tokens and sessions of one page. `port`, on which it listens, is in the cookie's name: cookies know no ports."""
+
+    def __init__(self, port: int) -> None:
+        self.cookie = f"tfjob-page-{port}"
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._sessions: dict[str, None] = {}
+        self.token = secrets.token_urlsafe(32)
+        """Good for one browser. As soon as it is used, another one replaces it."""
+
+    def let_in(self, token: str) -> str | None:
+        """Return the secret of a new session for the token, which is used up by that; None for a wrong one."""
+        if not _same(token, self.token):
+            return None
+        self.token = secrets.token_urlsafe(32)
+        session = secrets.token_urlsafe(32)
+        self._sessions[session] = None
+        while len(self._sessions) > MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        return session
+
+    def knows(self, session: str) -> bool:
+        """Whether this is the secret of a session."""
+        return any(_same(session, each) for each in self._sessions)
+
+    def refusal(self, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Return why a request is refused whatever its cookie is, as a code and a sentence; None for one that is in order."""
+        if method not in READS:
+            return ONLY_READS
+        if headers.get("Host", "").lower() not in self._hosts:
+            return UNKNOWN_NAME
+        return FOREIGN if is_of_another_page(headers) else None
+
+
+def is_of_another_page(headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that another page sends this request, and not somebody who follows a link or types an address."""
+    navigates = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest", "document") == "document"
+    return headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"} and not navigates
+
+
+def _same(given: str, kept: str) -> bool:
+    """Compare two texts in a time that does not tell how much of them agrees."""
+    return hmac.compare_digest(given.encode(errors="replace"), kept.encode())
+
 
 OURS: Final = "/-/"
 """The prefix of all paths that are not pages: no namespace can have this name."""

@@ -1,16 +1,34 @@
-"""The jobs of one API, and the events about them: read as long as the cluster serves it."""
+"""The jobs of one API, and the events about them: read as long as the cluster serves it, and noting what may not be read."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
+
+import msgspec
+
+from tfjob_operator.api.client.errors import (
+    ApiError,
+    DecodeError,
+    ExpiredError,
+    InvalidError,
+    TooLargeResourceVersionError,
+)
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.cli.page.keys import FIRST
+from tfjob_operator.informers.deltas import T
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from tfjob_operator.api.client.options import ListOptions
+    from tfjob_operator.api.client.rest import RestClient
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.cli.diagnosis.objects import Event
     from tfjob_operator.informers import Registration, SharedIndexInformer
+    from tfjob_operator.informers.codec import Page
+    from tfjob_operator.informers.listwatch import Batch, ListerWatcher
 
 LOOK_S: Final = 120.0
 """How often it is looked whether an API that is not served has come: somebody installs its CRD."""
@@ -83,3 +101,73 @@ class JobCaches:
                 self._not_found.clear()
                 return
             self._not_found.clear()
+
+
+APIS: Final = (TFJOBS, FIRST)
+"""Those of which the page shows jobs."""
+
+
+class _Version(msgspec.Struct):
+    version: str = ""
+
+
+class _Group(msgspec.Struct):
+    name: str = ""
+    versions: list[_Version] | None = None
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Group] | None = None
+
+
+async def served(client: RestClient) -> frozenset[Resource]:
+    """Return those of `APIS` that are served. Raises ApiError."""
+    try:
+        found = msgspec.json.decode(await client.get_page("/apis"), type=_Groups)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"not a list of API groups: {error}") from error
+    there = {(group.name, each.version) for group in found.groups or () for each in group.versions or ()}
+    return frozenset(each for each in APIS if (each.group, each.version) in there)
+
+
+_IN_ORDER: Final = (ExpiredError, InvalidError, TooLargeResourceVersionError)
+"""Errors after which the reflector tries another request at once."""
+
+
+class NotedSource(Generic[T]):
+    """`ListerWatcher` that calls `note` with the error of each failed request, and with None for each that succeeds.
+
+    The end of a stream is not reported: it is opened again at once, and the result of that is reported.
+    """
+
+    def __init__(self, source: ListerWatcher[T], note: Callable[[ApiError | None], None]) -> None:
+        self._source = source
+        self._note = note
+
+    async def list(self, options: ListOptions) -> Page[T]:
+        """See `ListerWatcher.list`."""
+        try:
+            page = await self._source.list(options)
+        except ApiError as error:
+            self._failed(error)
+            raise
+        self._note(None)
+        return page
+
+    @asynccontextmanager
+    async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:
+        """See `ListerWatcher.watch`."""
+        opened = False
+        try:
+            async with self._source.watch(options) as batches:
+                opened = True
+                self._note(None)
+                yield batches
+        except ApiError as error:
+            if not opened:
+                self._failed(error)
+            raise
+
+    def _failed(self, error: ApiError) -> None:
+        if not isinstance(error, _IN_ORDER):
+            self._note(error)

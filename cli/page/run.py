@@ -1,8 +1,13 @@
-"""Puts the page together and runs it: client, informers, board and server, on one loop."""
+"""Puts the page together and runs it: client, informers, board and server, on one loop.
+
+The page acts as the plugin's user: the kubeconfig is read again each minute, as tokens in files rotate, and people log in again
+while the page is open.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,24 +16,34 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 from aiohttp import web
 
+from tfjob_operator.api.client.auth.credentials import (
+    FILE_REFRESH_S,
+    PluginReader,
+    RefreshedCredentials,
+    Trust,
+    address_of,
+    authorization,
+    usable_proxy,
+)
 from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.api.client.http.errors import CredentialsError
+from tfjob_operator.api.client.http.messages import Credentials, Settings
 from tfjob_operator.api.client.http.transport import HttpTransport
 from tfjob_operator.api.client.rest import RestClient
+from tfjob_operator.cli.credential_plugin import run as run_plugin
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.access import settings_of
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster, readable_scope
 from tfjob_operator.cli.page.details import Details
-from tfjob_operator.cli.page.entrance import TokenEntrance
-from tfjob_operator.cli.page.files import read_files
-from tfjob_operator.cli.page.security import Door
+from tfjob_operator.cli.page.entrance import Door, TokenEntrance, read_files
 from tfjob_operator.cli.page.server import Page
 from tfjob_operator.cli.page.streams import Streams
+from tfjob_operator.cli.session import proxy_of_environment
 
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from tfjob_operator.cli.kubeconfig import Access
 
@@ -134,3 +149,78 @@ async def listening(page: Page, on: socket.socket, tls: ssl.SSLContext | None = 
         yield
     finally:
         await runner.cleanup()
+
+
+_WHERE: Final = "the kubeconfig"
+
+
+def settings_of(read: Callable[[], Access]) -> Settings:
+    """Return the settings for the server that `read` finds, with credentials that are refreshed by calling it again.
+
+    Blocks (files). Raises CliError, ConfigError, CredentialsError, and OSError for certificates that cannot be used.
+    """
+    access = read()
+    tls = address_of(access.server).tls
+    trust = Trust(access.authority, verify=access.verify) if tls else None
+    reader = _Reader(read, trust)
+    proxy = access.proxy or proxy_of_environment(access.server)
+    first = reader() if access.command is None else None  # a plugin may ask on the terminal: the first request runs it
+    return Settings(
+        access.server,
+        RefreshedCredentials(reader, first=first),
+        tls_server_name=access.tls_server_name,
+        proxy=usable_proxy(proxy),
+    )
+
+
+class _Reader:
+    """Reads credentials. A context is made anew only for another certificate: a new one closes all connections."""
+
+    def __init__(self, read: Callable[[], Access], trust: Trust | None) -> None:
+        self._read = read
+        self._trust = trust
+        self._pair: tuple[str | None, str | None] = (None, None)
+        self._context: ssl.SSLContext | None = trust.context() if trust is not None else None
+
+    def __call__(self) -> Credentials:
+        """Return what the kubeconfig holds now. Raises CredentialsError."""
+        try:
+            access = self._read()
+            context = self._context_of(access)
+            if access.command is not None:
+                return PluginReader(str(access.command.get("command")), _runs(access), self._trust, context)()
+            return Credentials(_authorization(access), context, FILE_REFRESH_S)
+        except CliError as error:
+            raise CredentialsError(error.message) from error
+        except OSError as error:
+            raise CredentialsError(f"the certificates of {_WHERE} cannot be used: {error}") from error
+
+    def _context_of(self, access: Access) -> ssl.SSLContext | None:
+        pair = access.certificate, access.key
+        if self._trust is not None and pair != self._pair:
+            certificate, key = pair
+            both = certificate and key
+            self._context = (
+                self._trust.context_from_pem(certificate or "", key or "") if both else self._trust.context()
+            )
+            self._pair = pair
+        return self._context
+
+
+def _runs(access: Access) -> Callable[[], Mapping[str, str]]:
+    command, cluster = access.command or {}, access.cluster
+
+    def status() -> Mapping[str, str]:
+        try:
+            return run_plugin(command, cluster)
+        except CliError as error:
+            raise CredentialsError(error.message) from error
+
+    return status
+
+
+def _authorization(access: Access) -> str | None:
+    """Return the Authorization header. A password wins over a token, as in kubectl."""
+    if access.basic is not None:
+        return f"Basic {base64.b64encode(':'.join(access.basic).encode()).decode()}"
+    return authorization(f"Bearer {access.token}", f"the token of {_WHERE}") if access.token else None

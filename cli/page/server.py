@@ -1,4 +1,4 @@
-"""The pages and what they ask for, over HTTP. Every response bears the headers of `security`; none changes anything."""
+"""The pages and what they ask for, over HTTP. Every response bears the headers of `entrance`; none changes anything."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.errors import ApiError as Refusal
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.curves import MOST_RUNS, no_curves
-from tfjob_operator.cli.page.entrance import OURS
+from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS
 from tfjob_operator.cli.page.keys import FIRST, FIRST_NAME, JobKey
 from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError
-from tfjob_operator.cli.page.security import HEADERS, ONLY_READS
 from tfjob_operator.cli.page.streams import EVENT_STREAM
 from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError
 
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.cli.page.cluster import Cluster
     from tfjob_operator.cli.page.details import Details
-    from tfjob_operator.cli.page.entrance import Entrance
-    from tfjob_operator.cli.page.files import File
+    from tfjob_operator.cli.page.entrance import Entrance, File
     from tfjob_operator.cli.page.streams import Streams
     from tfjob_operator.cli.page.viewers import Viewer
 

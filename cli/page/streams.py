@@ -17,8 +17,7 @@ from tfjob_operator.cli.page.reviews import KEPT_S, Question, UnansweredError
 from tfjob_operator.cli.page.viewers import EVERYTHING, NotLetInError
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.page.board import Board, Row
-    from tfjob_operator.cli.page.feed import Update
+    from tfjob_operator.cli.page.board import Board, Row, Update
     from tfjob_operator.cli.page.viewers import Sight, Viewer
 
 BEAT_S: Final = 10.0

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tfjob_operator.api.meta import Resource
-    from tfjob_operator.cli.page.answers import Answer
     from tfjob_operator.cli.page.keys import JobKey
-    from tfjob_operator.cli.page.reviews import Reviews, User
+    from tfjob_operator.cli.page.reviews import Answer, Reviews, User
 
 Namespaces = frozenset[str] | None
 """Some namespaces, or, as None, all."""

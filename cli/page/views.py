@@ -1,11 +1,13 @@
-"""What the page shows of jobs, as values that become JSON: a row of the list, and all of one job. Pure."""
+"""What the page shows of jobs, as values that become JSON: a row of the list, and all of one job; and lines of logs. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
@@ -14,23 +16,19 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.diagnosis.facts import natural
-from tfjob_operator.cli.page.pods_view import (
-    MAX_WORDS,
-    is_ready,
-    main_status,
-    missing_view,
-    place_of,
-    replica_view,
-    seconds,
-    trouble_of,
-)
-from tfjob_operator.cli.page.timeline_view import timeline_view
+from tfjob_operator.cli.diagnosis.objects import Condition
+from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
+from tfjob_operator.cli.timelines.build import timeline_of
+from tfjob_operator.cli.timelines.job import Job as TimedJob
+from tfjob_operator.cli.timelines.job import JobStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
-    from tfjob_operator.cli.diagnosis.objects import Event, Pod
+    from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Event, Pod
     from tfjob_operator.cli.page.objects import Job
+    from tfjob_operator.cli.timelines.values import Life, Span
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 MOST_EVENTS: Final = 300
@@ -231,3 +229,260 @@ def _alpha_wish(job: Job, queue: str) -> Wish:
         sizes = begun.replicas if begun is not None else {}
         return Wish(sizes, queue, mistakes=clean(spec.text, MAX_WORDS), alpha=True)
     return Wish({alpha.V1_TYPES[each.type]: each.replicas for each in spec.replicas}, queue, alpha=True)
+
+
+MOST_LANES: Final = 300
+"""How many replicas are drawn: a screen has no room for more, and browsers would be slow."""
+
+
+def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dict[str, Any]:
+    """Return lanes of replicas with the lives of their pods, and when the job was suspended or held. An end of None is now."""
+    timeline = timeline_of(_timed(job), pods, events)
+    return {
+        "start": seconds(timeline.start),
+        "end": seconds(timeline.end),
+        "lanes": [
+            {"type": each.name.type, "index": each.name.number, "lives": [_life(life) for life in each.lives]}
+            for each in timeline.replicas[:MOST_LANES]
+        ],
+        "more": max(0, len(timeline.replicas) - MOST_LANES),
+        "spans": [*_spans("suspended", timeline.suspensions), *_spans("held", timeline.holds)],
+    }
+
+
+def _timed(job: Job) -> TimedJob:
+    status = job.status
+    conditions = tuple(
+        Condition(
+            type=each.type,
+            status=each.status,
+            reason=each.reason,
+            message=each.message,
+            last_transition_time=each.last_transition_time,
+        )
+        for each in status.conditions
+    )
+    timed = JobStatus(
+        conditions=conditions,
+        start_time=status.start_time,
+        completion_time=status.completion_time,
+        phase=status.phase,
+        runtime_id=status.runtime_id,
+    )
+    return TimedJob(metadata=job.metadata, status=timed)
+
+
+def _life(life: Life) -> dict[str, Any]:
+    return {
+        "pod": life.pod,
+        "node": life.node,
+        "start": seconds(life.start),
+        "end": seconds(life.end),
+        "ending": life.ending,
+        "exit": life.exit_code,
+        "reason": clean(life.reason, MAX_WORDS),
+        "restarts": life.restarts,
+        "intervals": [
+            {
+                "state": each.state,
+                "start": seconds(each.start),
+                "end": seconds(each.end),
+                "reason": clean(each.reason, MAX_WORDS),
+                "exit": each.exit_code,
+            }
+            for each in life.intervals
+        ],
+    }
+
+
+def _spans(kind: str, spans: Sequence[Span]) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": kind,
+            "start": seconds(each.start),
+            "end": seconds(each.end),
+            "message": clean(each.message, MAX_WORDS),
+        }
+        for each in spans
+    ]
+
+
+MAX_WORDS: Final = 600
+"""How many bytes of a message a table shows: the rest is in the events."""
+BAD_WAITS: Final = IMAGE_REASONS | {
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "StartError",
+}
+"""The reasons of a waiting container that will not start without help."""
+
+
+def place_of(pod: Pod) -> tuple[str, int]:
+    """Return the replica type and index of a pod, as its labels say; ("", 0) for labels that were edited away."""
+    labels = pod.metadata.labels or {}
+    kind = labels.get(c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE) or labels.get("job_type", "")
+    index = labels.get(c.LABEL_PREFIX + c.LABEL_REPLICA_INDEX) or labels.get("task_index", "")
+    names = {each.lower(): each for each in c.REPLICA_TYPES}
+    return names.get(kind.lower(), kind), int(index) if index.isdecimal() and len(index) < 7 else 0
+
+
+def is_ready(pod: Pod) -> bool:
+    """Return whether a pod runs, is ready, and is not being deleted."""
+    ready = condition_of(pod.status.conditions, "Ready")
+    return pod.status.phase == "Running" and ready is not None and ready.status == "True" and not _goes(pod)
+
+
+def trouble_of(pod: Pod) -> str:
+    """Return in one word why a pod is not as it should be, "" where it is."""
+    if pod.status.phase == "Succeeded" or _goes(pod):
+        return ""
+    for status in statuses(pod):
+        waiting = status.state.waiting if status.state is not None else None
+        if waiting is not None and waiting.reason in BAD_WAITS:
+            return waiting.reason
+    if pod.status.phase == "Failed":
+        ended = _training_end(pod)
+        return pod.status.reason or (f"exit code {ended}" if ended else "Failed")
+    scheduled = condition_of(pod.status.conditions, "PodScheduled")
+    if scheduled is not None and scheduled.status == "False":
+        return scheduled.reason or "Unschedulable"
+    return ""
+
+
+def replica_view(pod: Pod, restarts: int) -> dict[str, Any]:
+    """Return what the table of replicas shows of one pod. `restarts` are those of its replica, of all its pods."""
+    kind, index = place_of(pod)
+    main = main_status(pod)
+    running = main.state.running if main is not None and main.state is not None else None
+    word, exit_code, ended, message = _state(pod, main)
+    return {
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+        "type": kind,
+        "index": index,
+        "state": word,
+        "ready": is_ready(pod),
+        "trouble": trouble_of(pod),
+        "node": pod.spec.node_name,
+        "restarts": restarts,
+        "exit": exit_code,
+        "created": seconds(pod.metadata.creation_timestamp),
+        "started": seconds(running.started_at if running is not None else pod.status.start_time),
+        "ended": seconds(ended),
+        "message": clean(message, MAX_WORDS),
+        "containers": [each.name for each in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))],
+        "inPlace": main.restart_count if main is not None else 0,
+    }
+
+
+def missing_view(name: str, kind: str, index: int, *, done: bool, restarts: int) -> dict[str, Any]:
+    """Return what the table shows of a replica without a pod: it has ended and was cleaned up, or is still to come."""
+    return {
+        "name": name,
+        "uid": "",
+        "type": kind,
+        "index": index,
+        "state": "Succeeded" if done else "No pod",
+        "ready": False,
+        "trouble": "",
+        "node": "",
+        "restarts": restarts,
+        "exit": 0 if done else None,
+        "created": None,
+        "started": None,
+        "ended": None,
+        "message": "",
+        "containers": [],
+        "inPlace": 0,
+    }
+
+
+def main_status(pod: Pod) -> ContainerStatus | None:
+    """Return the status of the container that trains, or of the first one."""
+    found = pod.status.container_statuses or ()
+    return next((each for each in found if each.name == c.CONTAINER_NAME), found[0] if found else None)
+
+
+def seconds(then: datetime | None) -> float | None:
+    """Return a time as browsers count it, in seconds since 1970."""
+    return None if then is None else round(then.timestamp(), 3)
+
+
+def _state(pod: Pod, main: ContainerStatus | None) -> tuple[str, int | None, datetime | None, str]:
+    """Return a word, an exit code, the end and the newest message of a pod."""
+    state = main.state if main is not None else None
+    last = main.last_state.terminated if main is not None and main.last_state is not None else None
+    if state is not None and state.terminated is not None:
+        over = state.terminated
+        word = "Terminating" if _goes(pod) else pod.status.phase or "Ended"
+        return word, over.exit_code, over.finished_at, over.message or pod.status.message or over.reason
+    code = last.exit_code if last is not None else None
+    if _goes(pod):
+        return "Terminating", code, None, pod.status.message
+    if state is not None and state.waiting is not None and state.waiting.reason:
+        return state.waiting.reason, code, None, state.waiting.message or (last.message if last is not None else "")
+    scheduled = condition_of(pod.status.conditions, "PodScheduled")
+    if pod.status.phase != "Running" and scheduled is not None and scheduled.status == "False":
+        return scheduled.reason or "Unschedulable", code, None, scheduled.message
+    return pod.status.phase or "Pending", code, None, pod.status.message
+
+
+def _training_end(pod: Pod) -> int | None:
+    main = main_status(pod)
+    over = main.state.terminated if main is not None and main.state is not None else None
+    return over.exit_code if over is not None else None
+
+
+def _goes(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+MAX_LINE: Final = 4_096
+"""How many bytes of a line are shown: nobody reads a longer one, and browsers take seconds to wrap it."""
+_CODES: Final = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)"  # titles, links: up to their end
+    r"|\x1b[ -/]*[0-~]"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
+)
+_BACK: Final = re.compile(rb"\x08+")
+
+
+class LogLines:
+    """Cuts a stream of bytes into lines. At most `MAX_LINE` bytes of an unfinished line are kept.
+
+    Of a line that a program overwrites (progress bars end with a carriage return, or with backspaces) the last version counts.
+    """
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left_out = 0
+
+    def feed(self, chunk: bytes) -> Iterator[str]:
+        """Yield the lines that a chunk completes."""
+        *whole, rest = chunk.split(b"\n")
+        for piece in whole:
+            self._take(piece)
+            yield self._line()
+        self._take(rest)
+
+    def end(self) -> Iterator[str]:
+        """Yield what was written after the last line, if anything."""
+        if self._head:
+            yield self._line()
+
+    def _take(self, piece: bytes) -> None:
+        begin = piece.rstrip(b"\r").rfind(b"\r") + 1
+        if begin:
+            self._head, self._left_out, piece = b"", 0, piece[begin:]
+        room = MAX_LINE - len(self._head)
+        self._head += piece[:room]
+        self._left_out += max(0, len(piece) - room)
+
+    def _line(self) -> str:
+        text = _BACK.sub(b"\r", self._head).rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
+        more = f" ... {self._left_out} more bytes" if self._left_out else ""
+        self._head, self._left_out = b"", 0
+        return clean(_CODES.sub("", text).expandtabs(), MAX_LINE) + more

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tfjob_operator.cli.page import answers as module
-from tfjob_operator.cli.page.answers import Answers
+from tfjob_operator.cli.page import reviews as module
+from tfjob_operator.cli.page.reviews import Answers
 
 
 class Oracle:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.waiting import until
-from tfjob_operator.cli.page.security import HEADERS
+from tfjob_operator.cli.page.entrance import HEADERS
 from unit.cli.page.browser import Browser, a_cluster_page, rows_of, take
 from unit.cli.page.things import a_job, a_pod, an_event, ended
 

@@ -16,7 +16,7 @@ import pytest
 from tfjob_operator.api.client.http.errors import CredentialsError
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.kubeconfig import Access
-from tfjob_operator.cli.page.access import settings_of
+from tfjob_operator.cli.page.run import settings_of
 from unit.cli.conftest import run
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.page.feed import MOST_GONE, Feed
+from tfjob_operator.cli.page.board import MOST_GONE, Feed
 
 CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([b"1", b"2", None])))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.page.log_lines import MAX_LINE, LogLines
+from tfjob_operator.cli.page.views import MAX_LINE, LogLines
 
 
 def lines_of(*chunks: bytes) -> list[str]:

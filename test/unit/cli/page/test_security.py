@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tfjob_operator.cli.page.security import HEADERS, MOST_SESSIONS, Door
+from tfjob_operator.cli.page.entrance import HEADERS, MOST_SESSIONS, Door
 from unit.cli.page.browser import a_page
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from support.waiting import until
-from tfjob_operator.cli.page.log_lines import MAX_LINE
+from tfjob_operator.cli.page.views import MAX_LINE
 from unit.cli.page.browser import a_page, rows_of, take
 from unit.cli.page.things import a_job, a_pod, an_event, ended
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfjob_operator.cli.page.timeline_view import MOST_LANES, timeline_view
+from tfjob_operator.cli.page.views import MOST_LANES, timeline_view
 from unit.cli.page.things import CREATED_S, ended, job, pod
 
 
