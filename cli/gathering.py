@@ -9,9 +9,7 @@ import msgspec
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis.objects import Event, Pod
 from tfjob_operator.cli.replicas import Choice, find
-from tfjob_operator.cli.timelines.job import Job, job_of
-from tfjob_operator.cli.timelines.names import replica_of
-from tfjob_operator.cli.timelines.values import ReplicaName
+from tfjob_operator.cli.timelines.values import Job, ReplicaName, job_of, replica_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -11,14 +11,13 @@ import click
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.listing import COLUMNS, POD_SELECTOR, QUIET, Listing, state_of
-from tfjob_operator.cli.table import TablePrinter
-from tfjob_operator.cli.terminal import terminal
+from tfjob_operator.cli.terminal import TablePrinter, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tfjob_operator.cli.session import Session
-    from tfjob_operator.cli.watching.changes import Watch
+    from tfjob_operator.cli.watches import Watch
 
 _MOST_EVENTS: Final = 5_000
 """How many Warning events are read at most."""
@@ -87,7 +86,7 @@ class Jobs:
 
 def read_pods(session: Session, query: Query, listing: Listing, now: float, *, watch: bool = False) -> list[Watch]:
     """Read the pods of jobs, and Warning events where only they can tell; return how to watch both. Raises CliError."""
-    from tfjob_operator.cli.watching.changes import Watch
+    from tfjob_operator.cli.watches import Watch
 
     where = f"/api/v1/namespaces/{query.namespace}" if query.namespace is not None else "/api/v1"
     watches: list[Watch] = []
@@ -166,7 +165,7 @@ class ListView:
 
     def _watch(self, others: Sequence[Watch]) -> None:
         """Print jobs whose rows change, until the server ends a watch or the user presses Ctrl-C."""
-        from tfjob_operator.cli.watching.changes import Watch, changes
+        from tfjob_operator.cli.watches import Watch, changes
 
         sys.stdout.flush()
         query = self._source.query

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -11,11 +12,13 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.session import ConnectionLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tfjob_operator.cli.session import Session
+
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _V1: Final = tuple(c.LABEL_PREFIX + each for each in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
@@ -200,3 +203,38 @@ def container_of(pod: Mapping[str, Any], name: str | None) -> str | None:
         every = [*regular, *(str(each["name"]) for each in spec.get("initContainers") or ())]
         return name if name in every else None
     return c.CONTAINER_NAME if c.CONTAINER_NAME in regular or not regular else regular[0]
+
+
+RETRY_S: Final = 1.0
+
+
+def pod_lists(
+    session: Session, job: Mapping[str, Any], choice: Choice, *, pause: Callable[[float], None]
+) -> Iterator[Sequence[Replica]]:
+    """Yield the chosen pods of a job, sorted, as they are and whenever one changes; without end. `pause` sleeps.
+
+    A watch that has ended is begun again with a list, so nothing is missed. Raises CliError when the pods cannot be listed, or
+    their watch is refused.
+    """
+    while True:
+        found = find(session, job, choice)
+        yield found.replicas
+        yield from _watched(session, job, choice, found)
+        pause(RETRY_S)
+
+
+def _watched(session: Session, job: Mapping[str, Any], choice: Choice, found: Found) -> Iterator[Sequence[Replica]]:
+    pods = {each.uid: each.pod for each in found.replicas}
+    events = session.watch(pods_path(session.namespace), labelSelector=selector_of(job), resourceVersion=found.version)
+    with suppress(ConnectionLostError), closing(events):  # then they are listed again
+        for event in events:
+            if event["type"] == "ERROR":
+                return  # too old a version: likewise
+            if event["type"] == "BOOKMARK":
+                continue
+            pod = event["object"]
+            if event["type"] == "DELETED":
+                pods.pop(pod["metadata"]["uid"], None)
+            else:
+                pods[pod["metadata"]["uid"]] = pod
+            yield chosen(pods.values(), job, choice)

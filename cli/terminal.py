@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from dataclasses import dataclass
-from typing import Final
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 WIDTH: Final = 100
 """Columns where there is no terminal, as for `explain`."""
@@ -46,3 +51,52 @@ def _takes_unicode() -> bool:
     named = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
     is_utf_8 = "utf8" in named.lower().replace("-", "")
     return is_utf_8 and (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+PADDING: Final = 3
+"""Spaces between columns, and the least width of one: kubectl's `printers.GetNewTabWriter`."""
+MIN_WIDTH: Final = 6
+_LINE_END: Final = re.compile(r"[\f\n\r]")
+
+
+class TablePrinter:
+    """Turns rows into lines. Widths are remembered, so that the lines of a watch stand below those of the list."""
+
+    def __init__(self, header: Sequence[str], *, headers: bool = True, width: int = 0) -> None:
+        """`headers` False leaves out the header; lines are cut at `width`, unless it is 0."""
+        self._header = header if headers else None
+        self._widths = [MIN_WIDTH] * len(header)
+        self._width = width
+
+    def lines(
+        self, rows: Iterable[Sequence[str]], paint: Callable[[int, Sequence[str], str], str] | None = None
+    ) -> Iterator[str]:
+        """Yield the lines; the header comes before the first row. `paint` colors a padded cell, by its column and row."""
+        found = [[_first_line(cell) for cell in row] for row in rows]
+        if not found:
+            return
+        shown = [*([self._header] if self._header is not None else []), *found]
+        for row in shown:
+            self._widths = [max(width, len(cell) + PADDING) for width, cell in zip(self._widths, row, strict=True)]
+        if self._header is not None:
+            yield "".join(self._cells(self._header))
+            self._header = None
+        for row in found:
+            cells = self._cells(row)
+            yield "".join(paint(place, row, cell) for place, cell in enumerate(cells)) if paint else "".join(cells)
+
+    def _cells(self, row: Sequence[str]) -> list[str]:
+        """Return the padded cells of a row, cut where the terminal ends, without blanks at the end."""
+        cells = [cell.ljust(self._widths[place]) for place, cell in enumerate(row)]
+        if self._width:
+            starts = accumulate(self._widths, initial=0)
+            cells = [cell[: max(self._width - start, 0)] for cell, start in zip(cells, starts, strict=False)]
+        while cells and not cells[-1].strip():
+            cells.pop()
+        return [*cells[:-1], cells[-1].rstrip()] if cells else []
+
+
+def _first_line(text: str) -> str:
+    """Return a cell as kubectl shows it: the first line of a text, with dots where more follows."""
+    first, *rest = _LINE_END.split(text, maxsplit=1)
+    return f"{first}..." if rest else first

@@ -11,8 +11,7 @@ import click
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.logs.lines import Line, Splitter, split
-from tfjob_operator.cli.logs.showing import Shower
+from tfjob_operator.cli.logs.lines import Line, Shower, Splitter, split
 from tfjob_operator.cli.options import seconds, target_options
 from tfjob_operator.cli.replicas import container_of, find, none_there, pods_path, replica_options
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 def command(target: Target, name: str, output: str | None, no_color: bool) -> None:  # noqa: FBT001 - a flag
     """Show the state of a job and of each replica: node, age, restarts, exit code, last message, and which pods are missing."""
     from tfjob_operator.cli.gathering import snapshot
-    from tfjob_operator.cli.status.judge import standing_of
-    from tfjob_operator.cli.status.render import ASCII, UNICODE, render
+    from tfjob_operator.cli.status import ASCII, UNICODE, render, standing_of
     from tfjob_operator.cli.terminal import terminal
 
     with target.session() as session:

@@ -12,7 +12,7 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.replicas import find, none_there, replica_options, selector_of
-from tfjob_operator.cli.table import TablePrinter
+from tfjob_operator.cli.terminal import TablePrinter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ import click
 from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.options import seconds, target_options
-from tfjob_operator.cli.versions import end_of, versions
+from tfjob_operator.cli.watches import end_of, versions
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.target import Target

@@ -15,7 +15,7 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.commands.wait_ import GONE
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import target_options
-from tfjob_operator.cli.versions import end_of
+from tfjob_operator.cli.watches import end_of
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.session import Session
@@ -45,8 +45,7 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
     """Watch a job until it has ended, then raise Exit with the code for how it ended. Raises CliError."""
     from tfjob_operator.cli.replicas import Choice, find
     from tfjob_operator.cli.terminal import terminal
-    from tfjob_operator.cli.watching.live import Live
-    from tfjob_operator.cli.watching.show import Printer, Screen
+    from tfjob_operator.cli.watching import Live, Printer, Screen
 
     look = partial(terminal, no_color=no_color)
     shown = Screen(look) if look().is_terminal else Printer()

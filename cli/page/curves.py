@@ -13,8 +13,7 @@ from tfjob_operator.api.core import PODS
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.cli.page.views import MAX_WORDS, main_status, place_of
-from tfjob_operator.cli.training.curves import Curves
-from tfjob_operator.cli.training.log import LogReader
+from tfjob_operator.cli.training import Curves, LogReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence

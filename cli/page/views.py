@@ -19,8 +19,8 @@ from tfjob_operator.cli.diagnosis.facts import natural
 from tfjob_operator.cli.diagnosis.objects import Condition
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
 from tfjob_operator.cli.timelines.build import timeline_of
-from tfjob_operator.cli.timelines.job import Job as TimedJob
-from tfjob_operator.cli.timelines.job import JobStatus
+from tfjob_operator.cli.timelines.values import Job as TimedJob
+from tfjob_operator.cli.timelines.values import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,11 +1,50 @@
-"""The lives of replicas: what a pod did from when to when, and what happened to the job. Pure."""
+"""What a timeline is made of: the slice of a job, of any dialect, and the lives of its replicas. Pure."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from tfjob_operator.api.meta import Struct
+from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, REPLICA_TYPES
+from tfjob_operator.cli.diagnosis.objects import Condition, LifeMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class JobStatus(Struct, frozen=True):
+    """When a job began and ended, and its conditions, in their order; the last two are of the alpha dialect alone."""
+
+    conditions: tuple[Condition, ...] | None = None
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    phase: str = ""
+    runtime_id: str = ""
+
+
+class Job(Struct, frozen=True):
+    """A job."""
+
+    metadata: LifeMeta = LifeMeta()
+    status: JobStatus = JobStatus()
+
+
+class _Bare(Struct, frozen=True):
+    metadata: LifeMeta = LifeMeta()
+
+
+def job_of(raw: bytes | msgspec.Raw) -> Job:
+    """Decode a job; one whose status does not decode gets an empty one. Raises ValidationError if its metadata does not."""
+    try:
+        return msgspec.json.decode(raw, type=Job, strict=False)
+    except msgspec.ValidationError:
+        return Job(metadata=msgspec.json.decode(raw, type=_Bare, strict=False).metadata)
 
 
 class State(StrEnum):
@@ -108,3 +147,37 @@ class Timeline:
     suspensions: tuple[Span, ...] = ()
     holds: tuple[Span, ...] = ()
     happenings: tuple[Happening, ...] = ()
+
+
+_TYPES: Final = {name.casefold(): name for name in REPLICA_TYPES}
+_LABELS: Final = (
+    (LABEL_PREFIX + LABEL_REPLICA_TYPE, LABEL_PREFIX + LABEL_REPLICA_INDEX),
+    ("tf-replica-type", "tf-replica-index"),
+    (LABEL_REPLICA_TYPE, LABEL_REPLICA_INDEX),
+    ("job_type", "task_index"),
+)
+"""This operator's labels; two older pairs (before 2021); those of the alpha dialect, to which this operator adds its own."""
+_NAME: Final = re.compile(rf"({'|'.join(_TYPES)})(?:-[a-z0-9]{{4}})?-(\d{{1,5}})(?:-[a-z0-9]{{5}})?", re.IGNORECASE)
+"""After the job's name: `worker-0`; in the alpha dialect `worker-x7ab-0-abcde`, with or without the RuntimeId."""
+
+
+def replica_of(labels: Mapping[str, str] | None, job: str, pod: str, runtime_id: str = "") -> ReplicaName:
+    """Return which replica of a job a pod is, ReplicaName() where neither its labels nor its name tell it.
+
+    In the alpha dialect names of pods have the job's RuntimeId in them, and not the job's name.
+    """
+    for kind, index in _LABELS:
+        said, number = (labels or {}).get(kind, ""), (labels or {}).get(index, "")
+        if said and number.isascii() and number.isdigit() and len(number) < 6:
+            return ReplicaName(_TYPES.get(said.casefold(), said), int(number))
+    rest = pod.removeprefix(f"{job}-")
+    if runtime_id:
+        rest = rest.replace(f"-{runtime_id}-", "-", 1)
+    found = _NAME.fullmatch(rest) if rest != pod else None
+    return ReplicaName(_TYPES[found[1].casefold()], int(found[2])) if found is not None else ReplicaName()
+
+
+def order_of(name: ReplicaName) -> tuple[int, str, int]:
+    """Return a sort key for a replica: types in the order of REPLICA_TYPES, then all others."""
+    known = REPLICA_TYPES.index(name.type) if name.type in REPLICA_TYPES else len(REPLICA_TYPES)
+    return known, name.type, name.number

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fakes.manifests import is_crd, read_document, read_documents
 from tfjob_operator.cli.page.__main__ import command
-from tfjob_operator.cli.training.log import LogReader
-from tfjob_operator.cli.training.values import Progress
+from tfjob_operator.cli.training import LogReader, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.watching.changes import Watch, changes
+from tfjob_operator.cli.watches import Watch, changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

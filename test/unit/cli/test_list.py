@@ -361,7 +361,7 @@ def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, rows: Any
         (1, "ADDED", pod("new")),
     ]  # fmt: skip
     mocker.patch(
-        "tfjob_operator.cli.watching.changes.changes",
+        "tfjob_operator.cli.watches.changes",
         return_value=iter((number, {"type": kind, "object": body}) for number, kind, body in changed),
     )
     assert [row[:4] + row[6:] for row in rows("--watch")[2:]] == [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfjob_operator.cli.table import TablePrinter
+from tfjob_operator.cli.terminal import TablePrinter
 
 
 def test_a_column_is_three_wider_than_its_longest_cell() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tfjob_operator.cli.status.render import tone_of
+from tfjob_operator.cli.status import tone_of
 from tfjob_operator.cli.terminal import WIDTH, Terminal, terminal
 
 if TYPE_CHECKING:

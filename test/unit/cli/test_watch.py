@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tfjob_operator.cli import pod_lists, versions
+from tfjob_operator.cli import replicas, watches
+from tfjob_operator.cli import watching as watching_
 from tfjob_operator.cli.commands import watch_
 from tfjob_operator.cli.kubeconfig import Access
 from tfjob_operator.cli.replicas import Replica
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.terminal import Terminal
-from tfjob_operator.cli.training.values import Progress
-from tfjob_operator.cli.watching import live as live_
-from tfjob_operator.cli.watching.live import Live, Seen
-from tfjob_operator.cli.watching.show import Printer, Screen, progress_line
+from tfjob_operator.cli.training import Progress
+from tfjob_operator.cli.watching import Live, Printer, Screen, Seen, progress_line
 from unit.cli.conftest import job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, FakePod, Run, serving
 
@@ -41,9 +40,9 @@ NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def short_pauses(mocker: MockerFixture) -> None:
     """What is read again after a second is read again at once."""
-    mocker.patch.object(live_, "_LOG_RETRY_S", 0.02)
-    mocker.patch.object(pod_lists, "RETRY_S", 0.02)
-    mocker.patch.object(versions, "RETRY_S", 0.02)
+    mocker.patch.object(watching_, "_LOG_RETRY_S", 0.02)
+    mocker.patch.object(replicas, "RETRY_S", 0.02)
+    mocker.patch.object(watches, "RETRY_S", 0.02)
     mocker.patch.object(watch_, "_CALM_S", 0.02)
 
 

@@ -14,7 +14,7 @@ from fakes.virtual_loop import EPOCH
 from hack.hollow_node.logs import LogError, Options, stream
 from hack.hollow_node.objects import HollowPod
 from hack.hollow_node.script import LOG
-from tfjob_operator.cli.training.log import LogReader
+from tfjob_operator.cli.training import LogReader
 
 PATH: Final = ("ns", "p", "main")
 LINES: Final = "loading\n1s one\ntwo\n3s keras 2 every 2s\nsaved"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tfjob_operator.cli import pod_lists
-from tfjob_operator.cli.logs import following, tail
+from tfjob_operator.cli import replicas
+from tfjob_operator.cli.logs import following
 from unit.cli.conftest import job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, FakePod, Run, serving
 
@@ -61,12 +61,12 @@ class Logs:
 def logs(tmp_path: Path, mocker: MockerFixture) -> Iterator[Logs]:
     """The verb, with short pauses."""
     for module, name, value in (
-        (tail, "AGAIN_S", 0.02),
-        (tail, "FIRST_PAUSE_S", 0.02),
+        (following, "AGAIN_S", 0.02),
+        (following, "FIRST_PAUSE_S", 0.02),
         (following, "QUIET_S", 0.02),
         (following, "ASK_S", 0.0),
         (following, "PAUSE_S", 0.02),
-        (pod_lists, "RETRY_S", 0.02),
+        (replicas, "RETRY_S", 0.02),
     ):
         mocker.patch.object(module, name, value)
     cluster = Cluster()
@@ -168,7 +168,9 @@ def test_following_ends_when_the_job_has_ended_and_all_was_printed(logs: Logs) -
 
 def test_a_restart_in_place_goes_on_in_the_new_log(logs: Logs, mocker: MockerFixture) -> None:
     """What the first run wrote at its very end, after its stream was lost, is printed too."""
-    mocker.patch.object(tail, "AGAIN_S", 60.0)  # the watch tells of the restart before the stream is requested again
+    mocker.patch.object(
+        following, "AGAIN_S", 60.0
+    )  # the watch tells of the restart before the stream is requested again
     logs.cluster.pod("mnist-worker-0")
     logs.cluster.write("mnist-worker-0", "one")
     with logs.followed() as ended:

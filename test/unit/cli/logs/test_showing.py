@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfjob_operator.cli.logs.lines import Line
-from tfjob_operator.cli.logs.showing import Shower, harmless
+from tfjob_operator.cli.logs.lines import Line, Shower, harmless
 
 
 def shower(*, terminal: bool = False, colour: bool = False, prefixes: bool = True, stamps: bool = False) -> Shower:

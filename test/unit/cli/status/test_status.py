@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfjob_operator.cli.gathering import job_from, pods_from
-from tfjob_operator.cli.status.judge import standing_of
-from tfjob_operator.cli.status.render import ASCII, render
+from tfjob_operator.cli.status import ASCII, render, standing_of
 from unit.cli.conftest import run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tfjob_operator.cli.status.values import JobStanding
+    from tfjob_operator.cli.status import JobStanding
     from unit.cli.conftest import Server
 
 NOW = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.timelines.build import timeline_of
-from tfjob_operator.cli.timelines.job import job_of
-from tfjob_operator.cli.timelines.values import Ending, Life, ReplicaName, Span, Timeline
+from tfjob_operator.cli.timelines.values import Ending, Life, ReplicaName, Span, Timeline, job_of
 
 START = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 

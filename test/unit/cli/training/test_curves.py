@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.training.curves import Curves
-from tfjob_operator.cli.training.values import Point
+from tfjob_operator.cli.training import Curves, Point
 
 
 def steps_of(curves: Curves, name: str = "loss") -> list[int]:

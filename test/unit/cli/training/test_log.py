@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.training.lines import MOST_BYTES, Line, LineReader
-from tfjob_operator.cli.training.log import LogReader
-from tfjob_operator.cli.training.values import Point, Progress
+from tfjob_operator.cli.training import MOST_BYTES, Line, LineReader, LogReader, Point, Progress
 
 KERAS = (
     "Epoch 1/2\n"

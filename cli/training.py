@@ -1,0 +1,418 @@
+"""What logs tell about trainings: steps, losses, metrics, as points of curves, in bounded memory. Pure.
+
+The formats are those of Keras, of estimators, and of training loops that people write. All repetitions in the patterns are
+bounded or cannot overlap, so that no line takes longer than its length. A progress bar overwrites itself, with carriage returns
+or backspaces, so that one visible line is many in the log: each is returned as soon as it ends.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+STEP_TIME: Final = "step_time"
+"""The name of the seconds per step, however a log writes them."""
+EVALUATION: Final = "val_"
+"""The prefix of metrics that were measured on evaluation data, as Keras writes it."""
+STEP: Final = "step"
+EPOCH: Final = "epoch"
+
+
+class Point(NamedTuple):
+    """A number that a log tells. `value` may be nan or infinite; `time` is None where the log has no timestamps."""
+
+    step: int
+    name: str
+    value: float
+    time: datetime | None = None
+
+
+class Progress(NamedTuple):
+    """How far a training is: steps or epochs, as `unit` says. `total` is None where the log does not tell it."""
+
+    step: int
+    total: int | None
+    unit: str = STEP
+
+    @property
+    def share(self) -> float | None:
+        """The part that is done, 0 to 1, None where that is not known."""
+        return min(self.step / self.total, 1.0) if self.total else None
+
+
+MOST_BYTES: Final = 4096
+"""How many bytes of a line are read; a Keras bar with a dozen metrics has 500. The rest is skipped."""
+_OVERWRITES: Final = re.compile(rb"[\r\x08]+")
+_ESCAPES: Final = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[ -Z\\\\^-~])")
+"""Sequences of ECMA-48: CSI, such as colours; OSC, such as titles; and those of one letter."""
+_TIMESTAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[-+]\d\d:\d\d))(?: |$)")
+"""What a kubelet puts before each line with `timestamps=true` (RFC 3339)."""
+
+
+class Line(NamedTuple):
+    """A line without escape sequences, and when it was written, if the kubelet says so."""
+
+    text: str
+    time: datetime | None = None
+
+
+class LineReader:
+    """Makes lines of bytes, which may be cut anywhere. It raises for no input, and keeps at most one line."""
+
+    def __init__(self) -> None:
+        """Begin at the start of a line."""
+        self._part = bytearray()
+        self._time: datetime | None = None
+        self._at_start = True
+
+    def feed(self, data: bytes) -> Iterator[Line]:
+        """Yield the lines that end in `data`. What follows the last end is kept for the next time."""
+        first, *others = data.split(b"\n")
+        yield from self._overwritten(first)
+        for each in others:
+            yield from self._ended()
+            self._time, self._at_start = None, True
+            yield from self._overwritten(each)
+
+    def close(self) -> Iterator[Line]:
+        """Yield what is left: a last line without an end."""
+        yield from self._ended()
+
+    def _overwritten(self, data: bytes) -> Iterator[Line]:
+        first, *others = _OVERWRITES.split(data)
+        self._keep(first)
+        for each in others:
+            yield from self._ended()
+            self._keep(each)
+
+    def _keep(self, data: bytes) -> None:
+        self._part += data[: MOST_BYTES - len(self._part)]
+
+    def _ended(self) -> Iterator[Line]:
+        """Yield the line that has ended, unless it is empty."""
+        text = _ESCAPES.sub("", self._part.decode(errors="replace"))
+        self._part.clear()
+        if self._at_start and text:
+            self._at_start = False
+            found = _TIMESTAMP.match(text)
+            if found is not None:
+                self._time = _time(found[1])
+                text = text[found.end() :]
+        if text and not text.isspace():
+            yield Line(text, self._time)
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None  # the 30th of February
+
+
+_INT: Final = r"\d{1,15}(?!\d|\.\d)"
+_NUMBER: Final = (
+    r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,3})?|\.\d{1,30}(?:[eE][-+]?\d{1,3})?|nan|inf)(?![\w.]*\w)"
+)
+_NAME: Final = r"[A-Za-z_][\w./-]{0,60}"
+
+MAY_TELL: Final = re.compile(r"step|loss|epoch|iter|images/sec|\d/(?:\d|Unknown)", re.IGNORECASE)
+"""Matches every line that any of the patterns below matches: most lines of most logs are skipped by this alone."""
+
+KERAS_EPOCH: Final = re.compile(rf"\s{{0,4}}Epoch ({_INT})/({_INT})\s{{0,8}}$")
+"""keras: Model.fit prints it before each epoch."""
+KERAS_BAR: Final = re.compile(
+    rf"\s{{0,15}}({_INT})/({_INT}|Unknown)(?= \[[=>.]| [━╸╺]|\s{{1,8}}(?:- )?\d{{1,9}}[smu]{{1,2}}\b)"
+)
+"""keras: utils/generic_utils.py and, in Keras 3, utils/progbar.py: `120/938 [==>...] - ETA: 3s - loss: 0.41`,
+`938/938 ━━━━ 3s 4ms/step - loss: 0.41`, `120/Unknown - 3s 20ms/step`, and with verbose=2 `938/938 - 3s - loss: 0.41`."""
+KERAS_END: Final = re.compile(r" - \d{1,9}s - ")
+"""How a line of Keras in TensorFlow 1 begins with verbose=2: ` - 3s - loss: 0.41 - acc: 0.9`."""
+KERAS_PAIR: Final = re.compile(rf" - ({_NAME}): ({_NUMBER})(?= - |\s{{0,8}}$)")
+KERAS_STEP_TIME: Final = re.compile(r" (\d{1,9})(us|ms|s)/(?:step|sample)\b")
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+ESTIMATOR_RATE: Final = re.compile(rf"\bglobal_step/sec: ({_NUMBER})")
+"""tensorflow: StepCounterHook of basic_session_run_hooks.py."""
+ESTIMATOR_EVALUATION: Final = re.compile(rf"\bSaving dict for global step ({_INT}): ")
+"""tensorflow: _write_dict_to_summary of estimator.py."""
+ESTIMATOR_LAST: Final = re.compile(rf"\bLoss for final step: ({_NUMBER})")
+
+BENCHMARK: Final = re.compile(
+    rf"\s{{0,8}}({_INT})\s{{1,8}}images/sec: ({_NUMBER})"
+    rf"(?: \+/- [\d.]{{1,20}})?(?: \(jitter = [\d.]{{1,20}}\))?\s{{1,8}}({_NUMBER})"
+)
+"""tf_cnn_benchmarks: step, images a second, total loss."""
+TQDM: Final = re.compile(rf"\d{{1,3}}%\|[^|]{{0,400}}\| ({_INT})/({_INT}) \[")
+AT_STEP: Final = re.compile(rf"(?<![\w./-])({_NAME}(?: {_NAME}){{0,2}}) at step ({_INT}): ({_NUMBER})")
+"""tensorflow: mnist_with_summaries.py: `Accuracy at step 10: 0.7103`."""
+COUNT: Final = re.compile(
+    rf"(?<![A-Za-z])(global[_ ]step|step|iter(?:ation)?|epoch)[ \t]{{0,4}}[:=#(\[]?[ \t]{{0,4}}"
+    rf"({_INT})(?:[ \t]?(?:/|of)[ \t]?({_INT}))?",
+    re.IGNORECASE,
+)
+"""Where a training stands, as people print it: `step 20`, `Step 100/1000`, `epoch [3/10]`, `global_step=5`."""
+PAIR: Final = re.compile(rf"(?<![\w./-])({_NAME})[ \t]{{0,4}}[:=][ \t]{{0,4}}({_NUMBER})(%)?")
+WORDS: Final = re.compile(
+    rf"(?<![\w./-])([\w./-]{{0,40}}(?:loss|accuracy|acc|auc|perplexity|error))[ \t]{{1,4}}({_NUMBER})(%)?",
+    re.IGNORECASE,
+)
+"""Without a sign between name and number only names that are certainly metrics: `step 20 loss 0.3`."""
+_COUNTS: Final = {"step", "global_step", "iter", "iteration", "epoch", "epochs", "batch", "steps", "eta"}
+
+
+class Counts(NamedTuple):
+    """The step and the epoch in a line, each with its total; None for what the line does not say."""
+
+    step: int | None = None
+    steps: int | None = None
+    epoch: int | None = None
+    epochs: int | None = None
+
+
+def counts_of(text: str) -> Counts:
+    """Return the first step and the first epoch of a line; iterations are steps, a global step wins over a local one."""
+    found: dict[str, tuple[int, int | None]] = {}
+    for each in COUNT.finditer(text):
+        kind = each[1].lower().replace("_", " ")
+        kind = "step" if kind.startswith("iter") else kind
+        found.setdefault(kind, (int(each[2]), int(each[3]) if each[3] else None))
+    step, steps = found.get("global step") or found.get("step") or (None, None)
+    epoch, epochs = found.get("epoch") or (None, None)
+    return Counts(step, steps, epoch, epochs)
+
+
+def pairs_of(text: str) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a line with their names, each name once; percentages become fractions."""
+    told: set[str] = set()
+    for pattern in (PAIR, WORDS):
+        for name, number, percent in pattern.findall(text):
+            key = name.lower().rstrip(".")
+            if key not in told and key not in _COUNTS:
+                told.add(key)
+                yield name, float(number) / (100 if percent else 1)
+
+
+def keras_pairs_of(text: str) -> Iterator[tuple[str, float]]:
+    """Yield the metrics behind a bar of Keras."""
+    for name, number in KERAS_PAIR.findall(text):
+        yield name, float(number)
+
+
+def step_time_of(text: str) -> float | None:
+    """Return the seconds per step that a bar of Keras tells, None if it does not."""
+    found = KERAS_STEP_TIME.search(text)
+    return int(found[1]) * _SECONDS[found[2]] if found is not None else None
+
+
+class LogReader:
+    """Makes points of a log, whose bytes may be cut anywhere. It keeps one line and a few numbers, and raises for no input.
+
+    `progress` is how far the training is, by the last line that says so; None before there is one.
+    """
+
+    def __init__(self) -> None:
+        """Begin at the start of a log, or at the start of any of its lines."""
+        self.progress: Progress | None = None
+        self._lines = LineReader()
+        self._step = 0
+        self._rate: float | None = None
+        self._keras = _Keras()
+
+    def feed(self, data: bytes) -> list[Point]:
+        """Return the points of the lines that end in `data`."""
+        return self._points(self._lines.feed(data))
+
+    def close(self) -> list[Point]:
+        """Return the points of a last line without an end."""
+        return self._points(self._lines.close())
+
+    def _points(self, lines: Iterable[Line]) -> list[Point]:
+        return [
+            Point(step, name, value, line.time)
+            for line in lines
+            if MAY_TELL.search(line.text)
+            for step, name, value in self._told(line.text)
+        ]
+
+    def _told(self, text: str) -> Iterator[tuple[int, str, float]]:
+        """Yield the numbers of a line, read in the first format that matches."""
+        found = KERAS_EPOCH.match(text)
+        if found is not None:
+            self._keras.begin(int(found[1]), int(found[2]))
+            if self._keras.steps is None:
+                self.progress = Progress(int(found[1]) - 1, int(found[2]), EPOCH)
+            return
+        bar = KERAS_BAR.match(text)
+        if bar is not None:
+            yield from self._bar(bar, text)
+        elif self._keras.epoch is not None and KERAS_END.match(text):
+            self._step, self.progress = self._keras.epoch, Progress(self._keras.epoch, self._keras.epochs, EPOCH)
+            yield from ((self._step, *each) for each in keras_pairs_of(text))
+        else:
+            yield from self._other(text)
+
+    def _bar(self, bar: re.Match[str], text: str) -> Iterator[tuple[int, str, float]]:
+        """Yield the numbers of a Keras bar. One after a complete epoch, with no new one announced, is an evaluation."""
+        count, total = int(bar[1]), int(bar[2]) if bar[2].isdigit() else None
+        if self._keras.is_evaluation(count, total):
+            if count == total:
+                yield from ((self._step, EVALUATION + name, value) for name, value in keras_pairs_of(text))
+            return
+        self._step, self.progress = self._keras.advance(count, total)
+        yield from ((self._step, *each) for each in keras_pairs_of(text))
+        took = step_time_of(text)
+        if took is not None:
+            yield self._step, STEP_TIME, took
+
+    def _other(self, text: str) -> Iterator[tuple[int, str, float]]:
+        """Yield the numbers of a line of an estimator, a benchmark, or a hand-written training loop."""
+        if (rate := ESTIMATOR_RATE.search(text)) is not None:
+            self._rate = float(rate[1])  # the step that it is about follows in the next line
+        elif (evaluated := ESTIMATOR_EVALUATION.search(text)) is not None:
+            step = int(evaluated[1])
+            told = pairs_of(text[evaluated.end() :])
+            yield from ((step, EVALUATION + name, value) for name, value in told)
+        elif (last := ESTIMATOR_LAST.search(text)) is not None:
+            yield self._step, "loss", float(last[1])
+        elif (measured := BENCHMARK.match(text)) is not None:
+            self._at(int(measured[1]), None)
+            yield self._step, "images/sec", float(measured[2])
+            yield self._step, "loss", float(measured[3])
+        elif (bar := TQDM.search(text)) is not None:
+            self._at(int(bar[1]), int(bar[2]))
+            yield from ((self._step, *each) for each in pairs_of(text[bar.end() :]))
+        elif (at := AT_STEP.search(text)) is not None:
+            self._at(int(at[2]), None)
+            yield self._step, at[1], float(at[3])
+        else:
+            yield from self._counted(text)
+
+    def _counted(self, text: str) -> Iterator[tuple[int, str, float]]:
+        """Yield the numbers of a line that says where the training stands."""
+        counts = counts_of(text)
+        pairs = list(pairs_of(text))
+        if counts.step is not None:
+            step, total = counts.step, counts.steps
+            if counts.epoch and counts.steps:
+                step += (counts.epoch - 1) * counts.steps
+                total = counts.epochs * counts.steps if counts.epochs else None
+            self._at(step, total)
+        elif counts.epoch is not None and self._keras.epoch is None and (pairs or counts.epochs):
+            if self.progress is not None and self.progress.unit != EPOCH:
+                return  # a log that counts steps as well
+            self._step, self.progress = counts.epoch, Progress(counts.epoch, counts.epochs, EPOCH)
+        else:
+            return
+        yield from ((self._step, *each) for each in pairs)
+        if self._rate:
+            yield self._step, STEP_TIME, 1 / self._rate
+        self._rate = None
+
+    def _at(self, step: int, total: int | None) -> None:
+        """Note the step. A line without a total keeps the last one that is known."""
+        if total is None and self.progress is not None and self.progress.unit != EPOCH:
+            known = self.progress.total
+            total = known if known is not None and step <= known else None
+        self._step, self.progress = step, Progress(step, total)
+
+
+class _Keras:
+    """Where a training of Keras stands, which counts the steps of each epoch from 1.
+
+    `epoch` and `epochs` are None before the first was announced, `steps` (of one epoch) before it is known.
+    """
+
+    def __init__(self) -> None:
+        self.epoch: int | None = None
+        self.epochs: int | None = None
+        self.steps: int | None = None
+        self._before = 0
+        self._last: tuple[int, int | None] = (0, None)
+        self._evaluates = False
+
+    def begin(self, epoch: int, epochs: int) -> None:
+        """Note that an epoch begins. The first one begins the count anew, also in a process that was started again."""
+        self._before = 0 if epoch == 1 else self._before + self._last[0]
+        self.epoch, self.epochs = epoch, epochs
+        self._last, self._evaluates = (0, None), False
+
+    def is_evaluation(self, count: int, total: int | None) -> bool:
+        """Whether a bar belongs to no epoch: the epoch before it is complete, and no other one was announced."""
+        before, whole = self._last
+        if self.epoch is not None and before == whole and (count, total) != self._last:
+            self._evaluates = True
+        return self._evaluates
+
+    def advance(self, count: int, total: int | None) -> tuple[int, Progress]:
+        """Return the step of a bar, counted over all epochs, and how far that is."""
+        self._last = (count, total)
+        self.steps = total or self.steps
+        if self.epoch is None:
+            return count, Progress(count, total)
+        step = (self.epoch - 1) * total + count if total else self._before + count
+        whole = self.epochs * self.steps if self.epochs and self.steps else None
+        return step, Progress(step, whole)
+
+
+MOST_POINTS: Final = 1000
+"""How many points one curve has: a screen has no columns for more. They take 100 KB of memory."""
+MOST_NAMES: Final = 40
+"""How many curves one log has: any others are left out."""
+
+
+class Curves:
+    """The points of one log by name, in the order of their steps.
+
+    A training that goes on from a checkpoint repeats steps: a new point removes the old ones from its step on.
+    A curve of too many points keeps every second one, then every fourth, and so on, and always the last.
+    """
+
+    def __init__(self, most_points: int = MOST_POINTS, most_names: int = MOST_NAMES) -> None:
+        """Keep at most so many points of a curve (2 at least), and so many curves."""
+        self._most_points = max(most_points, 2)
+        self._most_names = most_names
+        self._curves: dict[str, _Curve] = {}
+
+    def add(self, points: Iterable[Point]) -> None:
+        """Add points in the order in which they were read."""
+        for point in points:
+            curve = self._curves.get(point.name)
+            if curve is None:
+                if len(self._curves) >= self._most_names:
+                    continue
+                curve = self._curves[point.name] = _Curve(self._most_points)
+            curve.add(point)
+
+    @property
+    def by_name(self) -> Mapping[str, Sequence[Point]]:
+        """The curves, in the order of their first points."""
+        return {name: curve.points() for name, curve in self._curves.items()}
+
+
+class _Curve:
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: list[Point] = []
+        self._every = 1
+        self._count = 0
+        self._last: Point | None = None
+
+    def add(self, point: Point) -> None:
+        while self._kept and self._kept[-1].step >= point.step:
+            self._kept.pop()
+            self._count = len(self._kept) * self._every
+        self._last = point
+        if self._count % self._every == 0:
+            self._kept.append(point)
+        self._count += 1
+        if len(self._kept) >= self._most:
+            del self._kept[1::2]
+            self._every *= 2
+
+    def points(self) -> list[Point]:
+        last = self._last
+        return self._kept if last is None or self._kept[-1] is last else [*self._kept, last]

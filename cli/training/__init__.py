@@ -1,1 +1,0 @@
-"""What logs tell about trainings: steps, losses, metrics. Pure."""
