@@ -237,7 +237,18 @@ class RestClient:
         into: type[T] | None = None,
         **options: Unpack[WriteOptions],
     ) -> bytes | T:
-        """Replace an object. ConflictError: it has changed since `body` was read."""
+        """Replace an object. ConflictError: it has changed since `body` was read.
+
+        The server removes every field that `body` lacks, with 200. So `body` must be the whole object, as a dict or JSON:
+        raises TypeError for a struct, as body or as its metadata, since a struct holds only the fields that its type names.
+        """
+        if isinstance(body, msgspec.Struct) or (
+            isinstance(body, dict) and isinstance(body.get("metadata"), msgspec.Struct)
+        ):
+            raise TypeError(
+                f"an update with a struct would remove the fields that it lacks from {resource.plural} {namespace}/{name}:"
+                " use patch or apply, or read the object as dict[str, Any]"
+            )
         path = resource.path(namespace, name, options.get("subresource"))
         return await self._read(self._request("PUT", path, self._write_query(options), body), into)
 

@@ -15,7 +15,7 @@ With an elector one replica works at a time; with a `PageServer` there are metri
 
 from __future__ import annotations
 
-from tfjob_operator.controller.manager.controller import Controller, RequeueError
+from tfjob_operator.controller.manager.controller import Controller, RequeueError, Result, TerminalError
 from tfjob_operator.controller.manager.manager import Manager, stop_on_signals
 
-__all__ = ["Controller", "Manager", "RequeueError", "stop_on_signals"]
+__all__ = ["Controller", "Manager", "RequeueError", "Result", "TerminalError", "stop_on_signals"]

@@ -37,12 +37,15 @@ class Mirror:
         if source is None or (source.metadata.labels or {}).get("mirror") != "yes":
             return
         meta, name = source.metadata, f"{source.metadata.name}-mirror"
-        wanted = {"name": name, "ownerReferences": [controller_reference(CONFIG_MAPS, meta)]}
         if copy is None:
-            await self._client.create(CONFIG_MAPS, meta.namespace, {"metadata": wanted, "data": source.data})
+            owned = {"name": name, "ownerReferences": [controller_reference(CONFIG_MAPS, meta)]}
+            await self._client.create(CONFIG_MAPS, meta.namespace, {"metadata": owned, "data": source.data})
         elif copy.data != source.data:
-            wanted["resourceVersion"] = copy.metadata.resource_version  # a stale view is refused, and tried again
-            await self._client.update(CONFIG_MAPS, meta.namespace, name, {"metadata": wanted, "data": source.data})
+            # A merge patch leaves the fields of others alone, and removes a key whose value is null. With a stale
+            # resourceVersion it is refused, and the key is retried.
+            stale = {"resourceVersion": copy.metadata.resource_version}
+            data = {**dict.fromkeys(copy.data or {}), **(source.data or {})}
+            await self._client.patch(CONFIG_MAPS, meta.namespace, name, {"metadata": stale, "data": data})
 
 
 async def run(settings: Settings, stop: asyncio.Event | None = None) -> None:

@@ -20,7 +20,8 @@ from tfjob_operator.api.client.options import (
     with_page,
 )
 from tfjob_operator.api.client.rest import DEAD_PEER_S, LOG_SILENCE_S, RestClient
-from tfjob_operator.api.core import PODS
+from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.meta import ObjectMeta
 
 PATH = "/api/v1/namespaces/ns/pods"
 
@@ -251,6 +252,17 @@ async def test_a_lease_can_have_shorter_limits() -> None:
     await client.update(PODS, "ns", "a", {})
     await client.list_page(PODS, ListOptions())
     assert [request.total_s for request in transport.requests] == [3.0, 4.0]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["as the body", "as its metadata"])
+async def test_an_update_with_a_slice_is_refused_before_it_is_sent(*, whole: bool) -> None:
+    """The server would remove every field that the slice lacks, other people's annotations and finalizers too."""
+    transport = FakeTransport()
+    slice_ = Pod(metadata=ObjectMeta(name="a", namespace="ns"))
+    body = slice_ if whole else {"metadata": slice_.metadata}
+    with pytest.raises(TypeError, match="use patch or apply"):
+        await client_of(transport).update(PODS, "ns", "a", body)
+    assert transport.requests == []
 
 
 async def test_a_watch_is_a_stream_with_the_limit_of_a_dead_peer() -> None:

@@ -17,6 +17,7 @@ from fakes.source import FakeSource, expired, pod, running, settle
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
     ApiError,
+    ConflictError,
     ConnectError,
     DecodeError,
     InvalidError,
@@ -24,29 +25,33 @@ from tfjob_operator.api.client.errors import (
     error_from_response,
 )
 from tfjob_operator.api.core import PODS
-from tfjob_operator.controller.manager import Controller, RequeueError
-from tfjob_operator.controller.manager.controller import ERRORS, OUTAGE_S, PANICS, RECONCILES
+from tfjob_operator.controller.manager import Controller, RequeueError, Result, TerminalError
+from tfjob_operator.controller.manager.controller import ERRORS, OUTAGE_S, PANICS, RECONCILES, TERMINAL_ERRORS
 from tfjob_operator.informers import SharedIndexInformer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from tfjob_operator.api.core import Pod
 
 
 class Kettles:
     """A sync that raises the errors listed for a key, one a call, and records when it was called."""
 
     def __init__(self) -> None:
-        self.failures: dict[str, list[Exception]] = {}
+        self.failures: dict[str, list[BaseException]] = {}
+        self.results: dict[str, list[Result]] = {}
         self.synced: defaultdict[str, list[float]] = defaultdict(list)
         self.metrics = FakeMetrics()
         self.controller = Controller("kettle", self.sync, metrics=self.metrics, clock=VirtualClock())
 
-    async def sync(self, key: str) -> None:
+    async def sync(self, key: str) -> Result | None:
         self.synced[key].append(asyncio.get_running_loop().time())
         structlog.get_logger().info("looked", had=structlog.contextvars.get_contextvars())
         structlog.contextvars.bind_contextvars(uid=f"uid-of-{key}")
-        if left := self.failures.get(key):
-            raise left.pop(0)
+        if failures := self.failures.get(key):
+            raise failures.pop(0)
+        return results.pop(0) if (results := self.results.get(key)) else None
 
     def counted(self) -> dict[str, int]:
         return {result: count for (_, result), count in self.metrics.counted(RECONCILES).items()}
@@ -149,6 +154,113 @@ async def test_a_crash_costs_its_key_a_retry_and_nobody_else_anything(kettles: K
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["sync_crashed"]
 
 
+@pytest.mark.parametrize(
+    ("error", "result", "again_s"),
+    [
+        (asyncio.CancelledError(), "error", 0.005),
+        (TimeoutError(), "error", 0.005),
+        (
+            ExceptionGroup(
+                "two", [ConflictError(Status(message="it has changed")), ExceptionGroup("", [RequeueError("old")])]
+            ),
+            "requeue",
+            0.005,
+        ),
+        (
+            ExceptionGroup("two", [ConflictError(Status(message="it has changed")), ConnectError("refused")]),
+            "error",
+            0.005,
+        ),
+    ],
+    ids=["cancelled by something that it awaits", "time is over", "stale in a group", "an outage in a group"],
+)
+async def test_a_sync_that_ends_unusually_is_retried_and_counted_as_what_it_was(
+    kettles: Kettles, error: BaseException, result: str, again_s: float
+) -> None:
+    """None of these is a bug of the sync, and none ends the worker."""
+    kettles.failures["a"] = [error]
+    kettles.controller.queue.add("a")
+    with capture_logs() as lines:
+        async with at_work(kettles):
+            await asyncio.sleep(1.0)
+            assert kettles.controller.check() is None
+    assert kettles.synced["a"] == pytest.approx([0.0, again_s])
+    assert kettles.counted() == {result: 1, "success": 1}
+    assert kettles.metrics[PANICS].count == 0
+    assert not any("exc_info" in line for line in lines)
+
+
+async def test_a_group_with_a_bug_in_it_is_a_crash(kettles: Kettles) -> None:
+    kettles.failures["a"] = [
+        ExceptionGroup("two", [ConflictError(Status(message="it has changed")), ZeroDivisionError()])
+    ]
+    kettles.controller.queue.add("a")
+    with capture_logs() as lines:
+        async with at_work(kettles):
+            await asyncio.sleep(1.0)
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["sync_crashed"]
+    assert kettles.metrics[PANICS].count == 1
+
+
+async def test_a_terminal_error_is_counted_and_the_key_waits_for_its_next_event(kettles: Kettles) -> None:
+    """As controller-runtime's TerminalError."""
+    kettles.failures["a"] = [TerminalError("no such disk")]
+    kettles.controller.queue.add("a")
+    async with at_work(kettles):
+        await asyncio.sleep(3600.0)
+        assert len(kettles.synced["a"]) == 1
+        kettles.controller.queue.add("a")
+        await asyncio.sleep(1.0)
+    assert kettles.counted() == {"error": 1, "success": 1}
+    assert (kettles.metrics[TERMINAL_ERRORS].count, kettles.metrics[ERRORS].count) == (1, 1)
+
+
+async def test_a_sync_may_ask_to_be_called_again_later(kettles: Kettles) -> None:
+    """And its back-off starts over, as controller-runtime's does for RequeueAfter."""
+    kettles.results["a"] = [Result(60.0), Result(60.0)]
+    kettles.controller.queue.add("a")
+    async with at_work(kettles):
+        await asyncio.sleep(3600.0)
+    assert kettles.synced["a"] == pytest.approx([0.0, 60.0, 120.0])
+    assert kettles.counted() == {"requeue_after": 2, "success": 1}
+
+
+async def test_a_sync_that_takes_too_long_is_cancelled_and_retried() -> None:
+    calls: list[str] = []
+
+    async def sync(key: str) -> None:
+        calls.append(key)
+        if len(calls) == 1:
+            await asyncio.sleep(3600.0)
+
+    controller = Controller("kettle", sync, sync_timeout_s=5.0, clock=VirtualClock())
+    controller.queue.add("a")
+    running = asyncio.create_task(controller.run())
+    await asyncio.sleep(4.0)
+    assert calls == ["a"]
+    await asyncio.sleep(4.0)
+    assert calls == ["a", "a"]
+    controller.queue.shut_down()
+    await running
+
+
+async def test_a_worker_that_has_ended_is_a_problem_and_a_second_run_is_refused(kettles: Kettles) -> None:
+    """Two runs would double the workers."""
+    async with at_work(kettles):
+        await asyncio.sleep(1.0)
+        with pytest.raises(RuntimeError, match="already running"):
+            await kettles.controller.run()
+        (worker,) = (task for task in asyncio.all_tasks() if task.get_name() == "kettle-worker-0")
+        worker.cancel()
+        await asyncio.sleep(1.0)
+        assert kettles.controller.check() == "1 of 1 workers of kettle have ended"
+
+
+async def test_a_controller_is_not_named_as_a_field_of_its_log_lines() -> None:
+    with pytest.raises(ValueError, match="cannot be named 'uid'"):
+        Controller("uid", Kettles().sync)
+
+
 async def test_a_line_of_the_log_says_what_its_sync_is_about(kettles: Kettles) -> None:
     """The key under the controller's name, and never the UID of the object before."""
     kettles.controller.queue.add("a")
@@ -197,6 +309,28 @@ async def test_what_changes_in_a_watched_informer_is_synced_by_its_key(kettles: 
         source.end_watches(expired())
         await asyncio.sleep(60.0)
     assert {key: len(times) for key, times in kettles.synced.items()} == {"of-a": 2, "of-b": 2}
+
+
+async def test_an_update_queues_the_keys_of_the_old_object_and_of_the_new_one(kettles: Kettles) -> None:
+    """A former owner learns of its loss; an object may concern several keys, or none."""
+    source = FakeSource(pod("a", node="n1"), pod("b", node="n1"))
+    informer = SharedIndexInformer(source, PODS, random=lambda: 0.0)
+
+    def keys_of(item: Pod) -> list[str] | None:
+        node = item.status.message
+        return [f"{node}/cpu", f"{node}/memory"] if item.metadata.name == "a" else None
+
+    kettles.controller.watch(informer, keys_of)
+    async with running(informer.run()), at_work(kettles):
+        await settle()
+        source.modify(pod("a", node="n2"))
+        await settle()
+    assert {key: len(times) for key, times in kettles.synced.items()} == {
+        "n1/cpu": 2,
+        "n1/memory": 2,
+        "n2/cpu": 1,
+        "n2/memory": 1,
+    }
 
 
 async def test_the_first_list_of_a_watched_informer_waits_for_what_changes(kettles: Kettles) -> None:

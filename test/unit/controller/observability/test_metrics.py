@@ -27,7 +27,7 @@ from tfjob_operator.workqueue import metrics as queue_names
 
 if TYPE_CHECKING:
     from tfjob_operator.controller.manager import Manager
-    from tfjob_operator.controller.manager.controller import Result
+    from tfjob_operator.controller.manager.controller import Outcome
 
 PAGE = Path(__file__).parents[3] / "data" / "metrics.txt"
 """The lines of the page, sorted, without their values."""
@@ -157,7 +157,7 @@ def test_reconciles_are_counted_by_how_they_ended() -> None:
     reconciles = ReconcileMetrics(PrometheusMetrics(registry), "tfjob", workers=3, clock=FakeClock())
     for result in ("success", "error", "requeue"):
         assert Page(registry).value("controller_runtime_reconcile_total", controller="tfjob", result=result) == 0.0
-    ends: list[Result] = ["success", "success", "requeue", "error", "panic"]
+    ends: list[Outcome] = ["success", "success", "requeue", "error", "panic"]
     for result in ends:
         reconciles.begun()
         assert Page(registry)["controller_runtime_active_workers"] == 1.0
