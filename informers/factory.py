@@ -157,6 +157,14 @@ class SharedInformerFactory:
             raise CacheSyncTimeoutError(missing, timeout_s) from None
         return synced
 
+    def disconnected(self, limit_s: float) -> dict[str, float]:
+        """Return the started informers that have had no open watch for over `limit_s` seconds, by name, with the seconds.
+
+        Their caches are out of date. One whose collection the server does not have is none of them.
+        """
+        seconds = {self._informers[each].name: self._informers[each].disconnected_s for each in self._running}
+        return {name: for_s for name, for_s in seconds.items() if for_s > limit_s}
+
     async def shut_down(self) -> None:
         """Stop all informers and wait until they have ended. Safe to call twice."""
         self._shutting_down = True

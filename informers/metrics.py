@@ -31,6 +31,7 @@ SHORT_WATCHES = Metric("reflector_short_watches_total", "Watches that ended with
 WATCH_DURATION = Metric("reflector_watch_duration_seconds", "Seconds from a watch's request to its end", WATCH_BUCKETS)
 ITEMS_PER_WATCH = Metric("reflector_items_per_watch", "Events in a watch, bookmarks included", COUNT_BUCKETS)
 LAST_VERSION = Metric("reflector_last_resource_version", "Last resourceVersion that was received")
+DISCONNECTED = Metric("reflector_disconnected_seconds", "Seconds for which no watch has been open; 0 while one is")
 FAILURES = Metric("reflector_failures_total", "Lists and watches that failed in a way that costs a list")
 UNDECODABLE = Metric(
     "informer_undecodable_objects_total", "Objects that were left out because they could not be decoded"
@@ -45,15 +46,22 @@ STORE_VERSION = Metric("informer_store_resource_version", "resourceVersion up to
 HANDLER_ERRORS = Metric("informer_handler_errors_total", "Notifications whose handler raised")
 
 COUNTERS = (LISTS, WATCHES, SHORT_WATCHES, FAILURES, UNDECODABLE, HANDLER_ERRORS)
-GAUGES = (LAST_VERSION, QUEUED_ITEMS, STORED_OBJECTS, STORE_VERSION)
+GAUGES = (LAST_VERSION, DISCONNECTED, QUEUED_ITEMS, STORED_OBJECTS, STORE_VERSION)
 HISTOGRAMS = (LIST_DURATION, ITEMS_PER_LIST, WATCH_DURATION, ITEMS_PER_WATCH, PROCESSING_LATENCY)
 
 
 class ReflectorMetrics:
     """The metrics of one reflector."""
 
-    def __init__(self, provider: MetricsProvider, name: str, *, last_version: Callable[[], float]) -> None:
-        """Create the series of the informer `name`; `last_version` returns the last version received."""
+    def __init__(
+        self,
+        provider: MetricsProvider,
+        name: str,
+        *,
+        last_version: Callable[[], float],
+        disconnected: Callable[[], float],
+    ) -> None:
+        """Create the series of the informer `name`; the functions return the present values of its gauges."""
         self._lists = provider.counter(LISTS, name)
         self._list_duration = provider.histogram(LIST_DURATION, name)
         self._items_per_list = provider.histogram(ITEMS_PER_LIST, name)
@@ -64,6 +72,7 @@ class ReflectorMetrics:
         self.failures = provider.counter(FAILURES, name)
         self.undecodable = provider.counter(UNDECODABLE, name)
         provider.gauge(LAST_VERSION, name).set_function(last_version)
+        provider.gauge(DISCONNECTED, name).set_function(disconnected)
 
     def listed(self, seconds: float, items: int) -> None:
         """Note a complete list."""

@@ -39,6 +39,7 @@ from tfjob_operator.api.client.errors import (
     TooManyRequestsError,
     TransportError,
 )
+from tfjob_operator.api.client.exchange import LONGEST_RETRY_AFTER_S
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.intake import InitialEvents, Intake, LateBookmark, NotStreamedError, Progress
@@ -166,9 +167,16 @@ class Reflector(Generic[T]):
         self._backoff = backoff or Backoff(clock=self._clock, random=random)
         self.on_error: Callable[[ApiError], None] | None = None
         """Told once of each failed list and of each watch that cannot be opened, before the back-off (RF-24)."""
-        self._metrics = ReflectorMetrics(metrics, name, last_version=lambda: version_as_number(self._intake.version))
+        self._metrics = ReflectorMetrics(
+            metrics,
+            name,
+            last_version=lambda: version_as_number(self._intake.version),
+            disconnected=lambda: self.disconnected_s,
+        )
         self._log = logger.bind(informer=name)
 
+        self._disconnected_since: float | None = None  # None while a watch is open
+        self._is_missing = False  # the server has no such collection
         self._version_unusable = False
         self._streams = self._options.stream_lists
         self._stream_was_lost = False  # the last one, before it was complete
@@ -194,8 +202,16 @@ class Reflector(Generic[T]):
         """The last version seen; "" before the first list."""
         return self._intake.version
 
+    @property
+    def disconnected_s(self) -> float:
+        """Seconds for which no watch has been open; 0.0 while one is, and while the server has no such collection."""
+        if self._disconnected_since is None or self._is_missing:
+            return 0.0
+        return self._clock.monotonic() - self._disconnected_since
+
     async def run(self) -> NoReturn:
         """Run until cancelled. Cancelling closes an open stream at once, in every state (RF-13)."""
+        self._disconnected_since = self._clock.monotonic()
         while True:
             try:
                 self._state = await self._step()
@@ -305,6 +321,8 @@ class Reflector(Generic[T]):
         try:
             async with self._source.watch(replace(options, timeout_s=timeout_s, allow_bookmarks=True)) as batches:
                 progress.opened = True
+                if progress.initial is None:
+                    self._note_connected()
                 async for batch in batches:
                     if progress.initial is None:
                         self._intake.take(batch, progress)
@@ -312,8 +330,11 @@ class Reflector(Generic[T]):
                         self._version_unusable = self._stream_was_lost = False
                         self._metrics.listed(self._clock.monotonic() - started, len(initial))
                         self._state = State.WATCHING
+                        self._note_connected()
         except ApiError as error:
             failure = error
+        if self._disconnected_since is None:
+            self._disconnected_since = self._clock.monotonic()
         if progress.opened:
             seconds = self._clock.monotonic() - started
             progress.short = seconds < VERY_SHORT_WATCH_S and progress.events == 0
@@ -359,6 +380,7 @@ class Reflector(Generic[T]):
         log = self._log.debug if expected else self._log.warning  # RF-24
         log("list_and_watch_failed", error=str(error))
         self._metrics.failures.inc()
+        self._is_missing = _is_missing(error)
         self._remember_retry_after(error)
         if self.on_error is not None:
             self.on_error(error)
@@ -378,7 +400,12 @@ class Reflector(Generic[T]):
         await asyncio.sleep(delay)
 
     def _remember_retry_after(self, error: ApiError | None) -> None:
-        self._retry_after_s = (error.retry_after_s or 0.0) if isinstance(error, StatusError) else 0.0
+        asked_s = (error.retry_after_s or 0.0) if isinstance(error, StatusError) else 0.0
+        # Maintenance pages of load balancers ask for hours, for which the cache would receive nothing.
+        self._retry_after_s = min(asked_s, LONGEST_RETRY_AFTER_S)
+
+    def _note_connected(self) -> None:
+        self._disconnected_since, self._is_missing = None, False
 
     def _note_skipped(self, skipped: Skipped) -> None:
         self._log.warning("object_skipped", key=skipped.key, error=str(skipped.error))

@@ -134,6 +134,11 @@ class SharedIndexInformer(Generic[T]):
         return self._reflector.resource_version
 
     @property
+    def disconnected_s(self) -> float:
+        """Seconds for which no watch has been open; 0.0 while one is, and while the server has no such collection."""
+        return self._reflector.disconnected_s
+
+    @property
     def started(self) -> bool:
         """Whether `run` was called."""
         return self._started

@@ -38,6 +38,8 @@ FLUSH_S: Final = 1.5
 """How long the recorder may take to write what it has queued: a thousand events at a millisecond each."""
 LAST_EVENT_S: Final = 1.0
 """How long the event that is being written then may still take."""
+DISCONNECTED_S: Final = 60.0
+"""How long an informer may be without an open watch: a reconnect takes seconds, and twice the longest back-off is this long."""
 RELEASE_S: Final = 2.0
 """How long giving the lease back may take, a read and a write. If it takes longer, the lease expires by itself."""
 log = structlog.get_logger(__name__)
@@ -106,7 +108,10 @@ class Manager:
         """Return what would keep this process from working as leader, or None. Waiting for the lease does not."""
         if self._stop.is_set():
             return "stopping"
-        return None if self._has_synced else "the caches are not filled yet"
+        if not self._has_synced:
+            return "the caches are not filled yet"
+        blind = self._informers.disconnected(DISCONNECTED_S)
+        return f"no open watch: {', '.join(f'{name} for {s:.0f}s' for name, s in blind.items())}" if blind else None
 
     async def run(self) -> None:
         """Run until `stop` is set, then stop cleanly. Cancelling stops at once.

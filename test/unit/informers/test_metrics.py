@@ -25,6 +25,7 @@ def test_the_historic_names_are_kept() -> None:
         "reflector_watch_duration_seconds",
         "reflector_items_per_watch",
         "reflector_last_resource_version",
+        "reflector_disconnected_seconds",
         "reflector_failures_total",
         "informer_undecodable_objects_total",
         "informer_queued_items",

@@ -28,6 +28,7 @@ from tfjob_operator.api.client.errors import (
     TooLargeResourceVersionError,
     TooManyRequestsError,
 )
+from tfjob_operator.api.client.exchange import LONGEST_RETRY_AFTER_S
 from tfjob_operator.api.core import Pod
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
@@ -394,6 +395,38 @@ async def test_a_server_that_names_a_time_to_come_back_is_left_alone_for_so_long
         assert len(rig.source.watches) == 1
         await asyncio.sleep(0.2)
     assert len(rig.source.watches) == 2
+
+
+async def test_no_answer_of_a_server_blinds_the_cache_for_longer_than_half_a_minute() -> None:
+    """RF-17: the maintenance page of a load balancer may ask for days."""
+    rig = Rig(pod("a"))
+    rig.source.watch_errors = [too_many(retry_after_s=1_000_000.0)]
+    rig.source.list_errors = [status_error(503, "Maintenance", retry_after_s=1_000_000.0)]
+    async with running(rig.reflector.run()):
+        await asyncio.sleep(2 * LONGEST_RETRY_AFTER_S + 0.2)
+        assert (len(rig.source.lists), len(rig.source.watches)) == (2, 2)
+
+
+async def test_how_long_no_watch_has_been_open_is_known() -> None:
+    """From the start on; a collection that the server does not have is not waited for."""
+    rig = Rig(pod("a"))
+    rig.source.list_errors = [status_error(503, "Unavailable", retry_after_s=20.0)]
+    async with running(rig.reflector.run()):
+        await asyncio.sleep(15.0)
+        assert rig.reflector.disconnected_s == pytest.approx(15.0)
+        await asyncio.sleep(10.0)
+        assert rig.reflector.disconnected_s == 0.0
+        rig.source.watch_errors = [too_many(retry_after_s=20.0)]
+        rig.source.end_watches()
+        await asyncio.sleep(15.0)
+        assert rig.reflector.disconnected_s == pytest.approx(15.0)
+        await asyncio.sleep(10.0)
+        assert rig.reflector.disconnected_s == 0.0
+        rig.source.watch_errors = [status_error(404, "NotFound")]
+        rig.source.list_errors = [status_error(404, "NotFound")] * 20
+        rig.source.end_watches()
+        await asyncio.sleep(120.0)
+        assert rig.reflector.disconnected_s == 0.0
 
 
 async def test_a_time_to_come_back_holds_for_one_pause_and_for_lists_too() -> None:

@@ -113,6 +113,19 @@ async def test_one_controller_that_is_stuck_makes_the_process_unhealthy(bench: B
     assert bench.probes.complaints() == {}, "the pages end with the manager"
 
 
+async def test_an_informer_without_a_watch_makes_the_process_not_ready_and_is_named(bench: Bench) -> None:
+    """After a minute, and until a watch is open again; a reconnect that takes seconds is nothing."""
+    informer = bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
+    manager = Manager(bench.informers, stop=bench.stop, pages=bench.probes)
+    running = asyncio.create_task(manager.run())
+    await asyncio.sleep(1.0)
+    for seconds, problem in ((0.0, None), (59.0, None), (75.0, "no open watch: configmaps for 75s"), (0.0, None)):
+        informer._reflector._disconnected_since = asyncio.get_running_loop().time() - seconds if seconds else None
+        assert bench.probes.complaints()["operator"] == problem
+    bench.stop.set()
+    await running
+
+
 async def test_what_runs_beside_begins_before_the_caches_are_filled_and_ends_at_the_end(bench: Bench) -> None:
     """The check of the CRD, say, or the measurement of the loop's lag: nothing waits for them."""
     ended: list[str] = []
