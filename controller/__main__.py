@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tfjob_operator.api.client import ConfigError, load_settings
-from tfjob_operator.controller.observability.log import configure_logging
+from tfjob_operator.controller.observability.log import LogWriter, configure_logging
 from tfjob_operator.controller.observability.small_process import make_small
 from tfjob_operator.controller.options import PROGRAM, parse_options
 
@@ -23,7 +23,15 @@ log = structlog.get_logger(__name__)
 def main() -> int:
     """Run the operator until SIGTERM or SIGINT. A second signal ends the process at once."""
     options = parse_options(sys.argv[1:])
-    configure_logging(json_format=options.json_log_format, level=options.log_level)
+    logs = LogWriter(sys.stderr.fileno())
+    configure_logging(json_format=options.json_log_format, level=options.log_level, stream=logs)
+    try:
+        return _main(options, logs)
+    finally:
+        logs.close()
+
+
+def _main(options: Options, logs: LogWriter) -> int:
     try:
         settings = load_settings(options.kubeconfig, master=options.master)
     except ConfigError as error:
@@ -36,7 +44,7 @@ def main() -> int:
     from tfjob_operator.controller.observability.http_server import ListenError
 
     try:
-        asyncio.run(_run(options, settings))
+        asyncio.run(_run(options, settings, logs))
     except ConfigFileError as error:
         print(f"{PROGRAM}: {options.controller_config_file}: {error}", file=sys.stderr)  # noqa: T201 - as for a wrong flag
         return 2
@@ -49,11 +57,11 @@ def main() -> int:
     return 0
 
 
-async def _run(options: Options, settings: Settings) -> None:
+async def _run(options: Options, settings: Settings, logs: LogWriter) -> None:
     from tfjob_operator.controller.app import run
     from tfjob_operator.controller.manager import stop_on_signals
 
-    await run(options, settings, stop_on_signals())
+    await run(options, settings, stop_on_signals(), logs)
 
 
 if __name__ == "__main__":

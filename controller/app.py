@@ -29,6 +29,7 @@ from tfjob_operator.controller.leaderelection import (
 )
 from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.observability.http_server import PageServer
+from tfjob_operator.controller.observability.log import LINES_DROPPED
 from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, new_registry
 from tfjob_operator.controller.options import ALPHA_APIS, PROGRAM, V1, VERSION
 from tfjob_operator.controller.tensorboard.controller import TensorBoardControllers
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.client import Settings, Transport
     from tfjob_operator.controller.config.values import ConfigSource
+    from tfjob_operator.controller.observability.log import LogWriter
     from tfjob_operator.controller.options import ElectionOptions, Options
     from tfjob_operator.workqueue import Clock, MetricsProvider
 
@@ -263,7 +265,7 @@ class _Parts:
             yield self._boards.controller(alpha_dialect(dialect), part.caches.jobs, name=name)
 
 
-async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None:
+async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: LogWriter | None = None) -> None:
     """Run the operator until `stop` is set, then stop it cleanly. Cancelling stops it at once.
 
     Raises ConfigFileError when the configuration file is wrong, ListenError when the port for metrics is taken,
@@ -279,6 +281,8 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None
     registry = new_registry()
     metrics = PrometheusMetrics(registry)
     lag = LoopLag(metrics, clock)
+    if logs is not None:
+        logs.count_dropped(metrics.counter(LINES_DROPPED))
     config = None
     if options.controller_config_file:
         config = ConfigFile(Path(options.controller_config_file), metrics=metrics)

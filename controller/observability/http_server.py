@@ -6,13 +6,15 @@ for three pages without arguments.
 
 Connections are few and short, whoever opens them (D11). Anyone who reaches the port can open connections and send nothing, or
 half of a request, or never read the response. Each holds a file descriptor; when these run out, neither the kubelet nor our own
-client can connect.
+client can connect. Anyone can also ask for the metrics in a loop. So these are rendered once a second, and METRICS_RATE pages are
+sent in a second, to addresses in turn: neither the work nor the probes nor an honest Prometheus waits for such a client.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import OrderedDict, deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
 
 
 METHODS: Final = ("GET", "HEAD")
+METRICS: Final = "/metrics"
+METRICS_KEPT_S: Final = 1.0
+"""How long a rendered page of metrics is sent: rendering takes some 10 ms of the loop."""
+METRICS_RATE: Final = 50
+"""Pages of metrics that are sent in a second, 90 KB each: Prometheus asks twice a minute."""
 TEXT: Final = "text/plain; charset=utf-8"
 log = structlog.get_logger(__name__)
 
@@ -54,8 +61,10 @@ class Pages:
     ) -> None:
         """Serve the metrics of `registry` and the results of these checks."""
         self._registry = registry
+        self._rendered: tuple[float, PageResponse] | None = None
+        self.turns = Turns()
         self._pages: dict[str, Callable[[], PageResponse]] = {
-            "/metrics": self._metrics,
+            METRICS: self._metrics,
             "/healthz": lambda: _verdict(healthz),
             "/readyz": lambda: _verdict(readyz),
         }
@@ -74,7 +83,54 @@ class Pages:
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _metrics(self) -> PageResponse:
-        return PageResponse(HTTPStatus.OK, exposition(self._registry), CONTENT_TYPE)
+        now = asyncio.get_running_loop().time()
+        if self._rendered is None or now - self._rendered[0] >= METRICS_KEPT_S:
+            self._rendered = now, PageResponse(HTTPStatus.OK, exposition(self._registry), CONTENT_TYPE)
+        return self._rendered[1]
+
+
+class Turns:
+    """Hands out METRICS_RATE turns a second: at once, or when several wait, to one address after the other."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+        self._left = METRICS_RATE
+        """Turns of this second that nobody has had to wait for."""
+
+    def take(self, address: str, go: Callable[[], None]) -> None:
+        """Call `go`: at once, or when it is this address's turn."""
+        if self._left > 0 and not self._waiting:
+            self._left -= 1
+            self._wind()
+            go()
+        else:
+            self._waiting.setdefault(address, deque()).append(go)
+            self._wind()
+
+    def _next(self) -> None:
+        self._timer = None
+        if not self._waiting:
+            self._left += 1
+            if self._left < METRICS_RATE:
+                self._wind()
+            return
+        address, waiting = self._waiting.popitem(last=False)
+        go = waiting.popleft()
+        if waiting:
+            self._waiting[address] = waiting
+        self._wind()
+        go()
+
+    def _wind(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(1 / METRICS_RATE, self._next)
+
+    def close(self) -> None:
+        """Forget who waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._waiting.clear()
 
 
 def _verdict(checks: Mapping[str, Check]) -> PageResponse:
@@ -211,6 +267,7 @@ class PageServer:
         finally:
             server.close()
             await visitors.leave(GOODBYE_S)
+            pages.turns.close()
 
 
 class Conversation(asyncio.Protocol):
@@ -232,7 +289,8 @@ class Conversation(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Let go of the parser."""
+        """Let go of the transport and the parser."""
+        self._transport = None
         del self._parser  # which holds on to this object, as this does to it
 
     def data_received(self, data: bytes) -> None:
@@ -263,7 +321,15 @@ class Conversation(asyncio.Protocol):
         except httptools.HttpParserInvalidURLError:
             self._refuse()
             return
-        self._send(self._pages.response(method, path), with_body=method != "HEAD")
+        if path == METRICS and self._transport is not None:
+            peer = self._transport.get_extra_info("peername")
+            self._pages.turns.take(str(peer[0]) if peer else "", lambda: self._respond(method, path))
+        else:
+            self._respond(method, path)
+
+    def _respond(self, method: str, path: str) -> None:
+        if self._transport is not None:
+            self._send(self._pages.response(method, path), with_body=method != "HEAD")
 
     def _refuse(self) -> None:
         self._send(PageResponse(HTTPStatus.BAD_REQUEST, b"400: Bad Request"))

@@ -1,30 +1,119 @@
-"""Log lines: one event name in snake_case and key/value pairs, as JSON for machines or in colours for people."""
+"""Log lines: one event name in snake_case and key/value pairs, as JSON for machines or in colors for people.
+
+The event loop never waits for standard error: a thread writes, and a line that cannot be written is dropped and counted.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import queue
 import sys
-from typing import TYPE_CHECKING, Any, Final
+import threading
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, cast
 
 import msgspec
 import structlog
 
 from tfjob_operator.api.text import clean, clean_end
+from tfjob_operator.workqueue.metrics import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
+
+    from tfjob_operator.workqueue.metrics import Counter
 
 _TRACEBACK: Final = "exception"
 _TRACEBACK_BYTES: Final = 16_384
 """Most of a traceback is our own text. What users and servers wrote is in the last lines of each part."""
 
 
-def configure_logging(*, json_format: bool | None = None, level: str = "info") -> None:
-    """Send all logging, ours and that of libraries, to standard error.
+LINES_DROPPED: Final = Metric(
+    "tf_operator_log_lines_dropped_total", "Log lines that could not be written to standard error", labels=()
+)
+WAITING_LINES: Final = 10_000
+"""Lines that may wait for a slow reader: those of a burst of a thousand jobs, 5 MB."""
+LINES_AT_ONCE: Final = 100
+CLOSE_S: Final = 1.0
+"""How long the last lines may take when the process ends."""
+
+
+class Stream(Protocol):
+    """What log lines are written to."""
+
+    def write(self, text: str, /) -> object:
+        """Take a line."""
+        ...
+
+    def flush(self) -> object:
+        """Write what was taken."""
+        ...
+
+
+class LogWriter:
+    """Writes lines to a file descriptor from a thread of its own.
+
+    A pipe whose reader has stopped blocks that thread, and a full disk fails its writes; the caller notices neither. Lines
+    are then dropped: the newest when WAITING_LINES wait, and those of a write that fails.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._dropped = 0
+        self._counter: Counter | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._write_all, name="log-writer", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str) -> None:
+        """Take a line; never waits."""
+        if self._lines.qsize() >= WAITING_LINES:
+            self._drop(1)
+        else:
+            self._lines.put(line)
+
+    def flush(self) -> None:
+        """Do nothing: the thread writes each line at once."""
+
+    def count_dropped(self, counter: Counter) -> None:
+        """Count dropped lines here, those of the past included."""
+        self._counter, earlier = counter, self._dropped
+        for _ in range(earlier):
+            counter.inc()
+
+    def close(self) -> None:
+        """Write what waits, and return: after CLOSE_S seconds in any case."""
+        self._closing.set()
+        self._lines.put("")
+        self._thread.join(CLOSE_S)
+
+    def _write_all(self) -> None:
+        while not (self._closing.is_set() and self._lines.empty()):
+            lines = [self._lines.get()]
+            while len(lines) < LINES_AT_ONCE and not self._lines.empty():
+                lines.append(self._lines.get())
+            data = "".join(lines).encode(errors="backslashreplace")
+            try:
+                while data:
+                    data = data[os.write(self._descriptor, data) :]
+            except OSError:
+                self._drop(sum(map(bool, lines)))
+
+    def _drop(self, lines: int) -> None:
+        self._dropped += lines
+        if self._counter is not None:
+            for _ in range(lines):
+                self._counter.inc()
+
+
+def configure_logging(*, json_format: bool | None = None, level: str = "info", stream: Stream | None = None) -> None:
+    """Send all logging, ours and that of libraries, to `stream`, by default standard error.
 
     `json_format` None means JSON unless standard error is a terminal. What is bound with `structlog.contextvars` is on
     every line of the task that bound it. All text is truncated and escaped (`api.text`).
     """
+    stream = stream or sys.stderr
     as_json = not sys.stderr.isatty() if json_format is None else json_format
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -43,10 +132,10 @@ def configure_logging(*, json_format: bool | None = None, level: str = "info") -
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", stream)),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
     root = logging.getLogger()
     root.handlers[:] = [handler]

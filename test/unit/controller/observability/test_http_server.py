@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from email.parser import BytesParser
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from structlog.testing import capture_logs
 
-from tfjob_operator.controller.observability.http_server import MAX_REQUEST_BYTES, Conversation, Pages
+from tfjob_operator.controller.observability.http_server import (
+    MAX_REQUEST_BYTES,
+    METRICS_RATE,
+    Conversation,
+    Pages,
+    Turns,
+)
 from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, new_registry
 
 if TYPE_CHECKING:
@@ -63,7 +70,7 @@ def ask(path: str, *, method: str = "GET", **checks: Callable[[], str | None]) -
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_a_probe_is_answered_with_ok_or_with_what_is_wrong(path: str) -> None:
+async def test_a_probe_is_answered_with_ok_or_with_what_is_wrong(path: str) -> None:
     """LE-13: the kubelet reads the code, people the text."""
     answer = ask(path, lease=lambda: None, workers=lambda: None)
     assert (answer.status, answer.body) == (200, b"ok")
@@ -71,7 +78,7 @@ def test_a_probe_is_answered_with_ok_or_with_what_is_wrong(path: str) -> None:
     assert (answer.status, answer.body) == (500, b"[+]lease ok\n[-]workers failed: all asleep\n")
 
 
-def test_metrics_come_in_the_format_that_they_claim() -> None:
+async def test_metrics_come_in_the_format_that_they_claim() -> None:
     """Prometheus decides by the header how to read the page."""
     answer = ask("/metrics")
     assert answer.headers["Content-Type"] == CONTENT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
@@ -79,7 +86,7 @@ def test_metrics_come_in_the_format_that_they_claim() -> None:
     assert b"# TYPE process_cpu_seconds_total counter" in answer.body
 
 
-def test_a_bug_in_a_page_is_logged_and_is_a_500() -> None:
+async def test_a_bug_in_a_page_is_logged_and_is_a_500() -> None:
     """D11: malformed requests of strangers are not logged, the operator's own errors are."""
 
     def broken() -> str | None:
@@ -94,21 +101,21 @@ def test_a_bug_in_a_page_is_logged_and_is_a_500() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"), [("POST", "/metrics", 405), ("DELETE", "/healthz", 405), ("GET", "/debug", 404)]
 )
-def test_there_is_nothing_else(method: str, path: str, status: int) -> None:
+async def test_there_is_nothing_else(method: str, path: str, status: int) -> None:
     """There is no authentication, so there is no other method and no other page."""
     answer = ask(path, method=method)
     assert answer.status == status
     assert ("Allow" in answer.headers) == (status == 405)
 
 
-def test_a_head_request_gets_no_body() -> None:
+async def test_a_head_request_gets_no_body() -> None:
     """Its Content-Length is sent all the same."""
     answer = ask("/healthz", method="HEAD")
     assert (answer.status, answer.headers["Content-Length"], answer.body) == (200, "2", b"")
 
 
 @pytest.mark.parametrize("path", ["/healthz?verbose", "http://here:8443/healthz", "//healthz/../healthz"])
-def test_a_path_is_taken_out_of_what_is_around_it(path: str) -> None:
+async def test_a_path_is_taken_out_of_what_is_around_it(path: str) -> None:
     """A query is ignored; a proxy sends the whole URL; `..` is not resolved."""
     assert ask(path).status == (404 if ".." in path else 200)
 
@@ -124,7 +131,7 @@ def test_a_path_is_taken_out_of_what_is_around_it(path: str) -> None:
     ],
     ids=["TLS", "HTTP/2", "a tunnel", "no number", "no end"],
 )
-def test_what_is_no_request_for_a_page_is_refused_and_told_nowhere(text: bytes) -> None:
+async def test_what_is_no_request_for_a_page_is_refused_and_told_nowhere(text: bytes) -> None:
     """D11: strangers could fill the log."""
     with capture_logs() as lines:
         line = talk(text)
@@ -132,7 +139,7 @@ def test_what_is_no_request_for_a_page_is_refused_and_told_nowhere(text: bytes) 
     assert lines == []
 
 
-def test_a_request_may_come_in_pieces_and_carry_what_nobody_asked_for() -> None:
+async def test_a_request_may_come_in_pieces_and_carry_what_nobody_asked_for() -> None:
     """Byte by byte, with a body, asking for another protocol: there is one response, once the request is complete."""
     text = b"GET /healthz HTTP/1.1\r\nHost: here\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 3\r\n\r\nabc"
     pieces = [text[at : at + 1] for at in range(len(text))]
@@ -140,9 +147,54 @@ def test_a_request_may_come_in_pieces_and_carry_what_nobody_asked_for() -> None:
     assert talk(*pieces).sent.count(b"HTTP/1.1 200 OK") == 1
 
 
-def test_one_connection_has_one_response() -> None:
+async def test_one_connection_has_one_response() -> None:
     """Whoever sends two requests at once must ask again for the second."""
     two = b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n" * 2
     line = talk(two, two)
     assert line.sent.count(b"HTTP/1.1") == 1
     assert line.reply().headers["Connection"] == "close"
+
+
+async def test_metrics_are_rendered_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often they are asked for; a second later they are new."""
+    rendered: list[float] = []
+    monkeypatch.setattr(
+        "tfjob_operator.controller.observability.http_server.exposition",
+        lambda _: str(rendered.append(asyncio.get_running_loop().time())).encode(),
+    )
+    pages = Pages(new_registry(), healthz={}, readyz={})
+    for _ in range(20):
+        pages.response("GET", "/metrics")
+        await asyncio.sleep(0.1)
+    assert rendered == pytest.approx([0.0, 1.0], abs=0.11)
+
+
+async def test_who_asks_for_metrics_in_a_loop_keeps_nobody_else_waiting() -> None:
+    """50 pages a second, to addresses in turn: four hundred connections of one do not keep Prometheus out."""
+    turns, served = Turns(), Counter[str]()
+
+    def loop(address: str) -> None:
+        served[address] += 1
+        turns.take(address, lambda: loop(address))
+
+    for _ in range(400):
+        turns.take("10.0.0.1", lambda: loop("10.0.0.1"))
+    await asyncio.sleep(60.0)
+    assert served["10.0.0.1"] == pytest.approx(61 * METRICS_RATE, abs=1)
+    asked_at = asyncio.get_running_loop().time()
+    answered = asyncio.Event()
+    turns.take("10.0.0.2", answered.set)
+    await answered.wait()
+    assert asyncio.get_running_loop().time() - asked_at < 3 / METRICS_RATE
+    turns.close()
+
+
+async def test_after_a_flood_the_next_one_is_served_at_once() -> None:
+    turns, served = Turns(), Counter[str]()
+    for _ in range(2 * METRICS_RATE):
+        turns.take("10.0.0.1", lambda: served.update(["early"]))
+    await asyncio.sleep(10.0)
+    turns.take("10.0.0.2", lambda: served.update(["late"]))
+    assert served == {"early": 2 * METRICS_RATE, "late": 1}
+    await asyncio.sleep(1.0)
+    turns.close()

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 import structlog
 
-from tfjob_operator.controller.observability.log import configure_logging
+from fakes.metrics import FakeMetrics
+from tfjob_operator.controller.observability.log import (
+    LINES_AT_ONCE,
+    LINES_DROPPED,
+    WAITING_LINES,
+    LogWriter,
+    configure_logging,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,3 +110,57 @@ def test_numbers_stay_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     structlog.get_logger().info("handler_slow", seconds=0.5, delivered=3, sure=True, why=None)
     line = json.loads(capsys.readouterr().err)
     assert (line["seconds"], line["delivered"], line["sure"], line["why"]) == (0.5, 3, True, None)
+
+
+def drained(reader: int) -> bytes:
+    """Everything in a pipe whose writer has closed it."""
+    return b"".join(iter(lambda: os.read(reader, 1 << 16), b""))
+
+
+def test_a_reader_that_stops_loses_lines_and_nobody_waits() -> None:
+    """A pipe holds 64 KB. What does not fit waits, up to a limit; what is dropped is counted, also from before the counter."""
+    reader, writer = os.pipe()
+    logs, metrics = LogWriter(writer), FakeMetrics()
+    for _ in range(WAITING_LINES + 5000):
+        logs.write("x" * 99 + "\n")
+    logs.count_dropped(metrics.counter(LINES_DROPPED))
+    for _ in range(100):
+        logs.write("y" * 99 + "\n")
+    dropped = metrics[LINES_DROPPED].count
+    assert dropped >= 5100 - 2 * LINES_AT_ONCE - 700, "but for those in the pipe and in the thread's hands"
+    reading = threading.Thread(target=lambda: read.append(drained(reader)))
+    read: list[bytes] = []
+    reading.start()
+    logs.close()
+    os.close(writer)
+    reading.join()
+    assert read[0].count(b"\n") == WAITING_LINES + 5100 - dropped
+    os.close(reader)
+
+
+@pytest.mark.parametrize("breaks", ["full disk", "closed pipe"])
+def test_a_stream_that_breaks_loses_lines_and_ends_nothing(breaks: str) -> None:
+    """ENOSPC and EPIPE: each line is counted, and the next one is tried again."""
+    reader, pipe = os.pipe()
+    os.close(reader)
+    descriptor = os.open("/dev/full", os.O_WRONLY) if breaks == "full disk" else os.dup(pipe)
+    logs, metrics = LogWriter(descriptor), FakeMetrics()
+    logs.count_dropped(metrics.counter(LINES_DROPPED))
+    configure_logging(json_format=True, stream=logs)
+    for number in range(3):
+        structlog.get_logger().info("line", number=number)
+    logs.close()
+    assert metrics[LINES_DROPPED].count == 3
+    for each in (descriptor, pipe):
+        os.close(each)
+
+
+def test_the_last_lines_are_written_before_the_process_ends() -> None:
+    reader, writer = os.pipe()
+    logs = LogWriter(writer)
+    configure_logging(json_format=True, stream=logs)
+    structlog.get_logger().error("operator_failed")
+    logs.close()
+    os.close(writer)
+    assert json.loads(drained(reader))["event"] == "operator_failed"
+    os.close(reader)
