@@ -158,10 +158,12 @@ async def test_one_connection_has_one_response() -> None:
 async def test_metrics_are_rendered_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often they are asked for; a second later they are new."""
     rendered: list[float] = []
-    monkeypatch.setattr(
-        "tfjob_operator.controller.observability.http_server.exposition",
-        lambda _: str(rendered.append(asyncio.get_running_loop().time())).encode(),
-    )
+
+    def render(_registry: object) -> bytes:
+        rendered.append(asyncio.get_running_loop().time())
+        return b""
+
+    monkeypatch.setattr("tfjob_operator.controller.observability.http_server.exposition", render)
     pages = Pages(new_registry(), healthz={}, readyz={})
     for _ in range(20):
         pages.response("GET", "/metrics")
