@@ -55,6 +55,12 @@ RELEASE_RETRY_S: Final = 0.01
 log = structlog.get_logger(__name__)
 
 
+MOST_TRANSITIONS: Final = 2**31 - 1
+"""leaseTransitions is an int32, which the API server refuses beyond this: the count then stays, and leading goes on."""
+LONGEST_LEASE_S: Final = 600
+"""The longest foreign lease that is waited for. A live holder renews it many times meanwhile, whatever the duration."""
+
+
 class Outcome(enum.Enum):
     """What came of one attempt to acquire or renew the lock."""
 
@@ -151,7 +157,7 @@ class Claim:
 
     def _note(self, record: LeaderElectionRecord) -> None:
         # One that does not say for how long it is good (LE-05) gets as long as ours.
-        lasts = record.lease_duration_s or self._config.lease_duration_s
+        lasts = min(record.lease_duration_s, LONGEST_LEASE_S) or self._config.lease_duration_s
         self._observed, self.expires_at = record, self._clock.monotonic() + lasts
 
     async def _write(
@@ -182,7 +188,7 @@ class Claim:
         if old is not None and self._is_ours(old):
             acquired, transitions = old.acquire_time or now, old.leader_transitions
         elif old is not None:
-            transitions = old.leader_transitions + 1
+            transitions = min(old.leader_transitions + 1, MOST_TRANSITIONS)
         return LeaderElectionRecord(self._lock.identity, int(self._config.lease_duration_s), acquired, now, transitions)
 
     async def _bounded(self, call: Awaitable[T]) -> T:

@@ -24,6 +24,7 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.informers import EventHandlerFuncs, object_of
 from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, ShutDown, default_controller_rate_limiter
 from tfjob_operator.workqueue.metrics import NO_METRICS, Metric
+from tfjob_operator.workqueue.rate_limiters import WithMaxWaitRateLimiter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
@@ -110,7 +111,8 @@ class ReconcileMetrics:
 log = structlog.get_logger(__name__)
 OUTAGE_S: Final = 30.0
 """The longest delay of a key for which the API server, or the way to it, is to blame. With client-go's 1000 s a job could stand
-still for as long again as an outage took. It is what a reflector waits at most; a bucket holds back all keys together."""
+still for as long again as an outage took. It is what a reflector waits at most. The bucket that all keys share is cut there,
+too."""
 _OUTAGE: Final = (TransportError, ServerError, TooManyRequestsError, NoStatusError, DecodeError)
 
 
@@ -180,7 +182,9 @@ class Controller:
         self._on_start = on_start
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
-        self._outage = outage or default_controller_rate_limiter(max_delay_s=OUTAGE_S, clock=clock)
+        self._outage = outage or WithMaxWaitRateLimiter(
+            default_controller_rate_limiter(max_delay_s=OUTAGE_S, clock=clock), OUTAGE_S
+        )
         self._metrics = ReconcileMetrics(metrics, name, workers=workers, clock=clock)
 
     def watch(self, informer: SharedIndexInformer[T], key_of: Callable[[T], str | Iterable[str] | None]) -> None:

@@ -6,8 +6,8 @@ for three pages without arguments.
 
 Connections are few and short, whoever opens them (D11). Anyone who reaches the port can open connections and send nothing, or
 half of a request, or never read the response. Each holds a file descriptor; when these run out, neither the kubelet nor our own
-client can connect. Anyone can also ask for the metrics in a loop. So these are rendered once a second, and METRICS_RATE pages are
-sent in a second, to addresses in turn: neither the work nor the probes nor an honest Prometheus waits for such a client.
+client can connect. Anyone can also ask for the metrics in a loop. So these are rendered once a second, and METRICS_RATE pages
+are sent in a second, to addresses in turn: neither the work nor the probes nor an honest Prometheus waits for such a client.
 """
 
 from __future__ import annotations

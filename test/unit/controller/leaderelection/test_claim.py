@@ -13,7 +13,14 @@ from fakes.metrics import FakeMetrics, Series
 from fakes.virtual_loop import EPOCH, VirtualClock
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ConnectionLostError, DecodeError, ServerError
 from tfjob_operator.controller.leaderelection import Fence, LeaderElectionConfig, LeaderElectionRecord
-from tfjob_operator.controller.leaderelection.claim import SLOWPATH, Claim, ElectorMetrics, Outcome
+from tfjob_operator.controller.leaderelection.claim import (
+    LONGEST_LEASE_S,
+    MOST_TRANSITIONS,
+    SLOWPATH,
+    Claim,
+    ElectorMetrics,
+    Outcome,
+)
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
 
 FOREIGN = LeaderElectionRecord("other", 15, EPOCH, EPOCH, 3)
@@ -325,3 +332,21 @@ async def test_giving_back_is_given_up_in_time(
     await bench.claim.give_back()
     assert asyncio.get_running_loop().time() == pytest.approx(ends)
     assert bench.server.holders == ["me"]
+
+
+async def test_a_count_of_transitions_that_is_full_does_not_keep_us_from_leading(bench: Bench) -> None:
+    """leaseTransitions is an int32: one more is refused with 422, at each try and for ever."""
+    bench.server.put(replace(FREE, leader_transitions=MOST_TRANSITIONS))
+    assert await bench.attempt() is Outcome.OURS
+    assert bench.server.record is not None
+    assert bench.server.record.leader_transitions == MOST_TRANSITIONS
+
+
+async def test_a_foreign_lease_of_decades_is_waited_for_some_minutes(bench: Bench) -> None:
+    """Anyone who may write the Lease could stop the work for 68 years; a live holder renews in time."""
+    bench.server.put(replace(FOREIGN, lease_duration_s=2**31 - 1))
+    assert await bench.attempt() is Outcome.THEIRS
+    await asyncio.sleep(LONGEST_LEASE_S - 1)
+    assert await bench.attempt() is Outcome.THEIRS
+    await asyncio.sleep(2)
+    assert await bench.attempt() is Outcome.OURS

@@ -118,6 +118,16 @@ async def test_after_a_long_outage_a_key_is_tried_again_within_half_a_minute(ket
     assert max(waits) == pytest.approx(OUTAGE_S)
 
 
+async def test_after_an_outage_of_thousands_of_keys_none_waits_longer_than_half_a_minute(kettles: Kettles) -> None:
+    """RL-05, RL-07: the bucket that all keys share (10 a second) would hold the last of 5,000 back for 490 s."""
+    for number in range(5000):
+        kettles.failures[f"k{number}"] = [ConnectError("refused")]
+        kettles.controller.queue.add(f"k{number}")
+    async with at_work(kettles):
+        await asyncio.sleep(OUTAGE_S + 1.0)
+        assert all(len(times) == 2 for times in kettles.synced.values())
+
+
 async def test_what_the_server_will_not_have_is_tried_less_and_less_often(kettles: Kettles) -> None:
     """RL-01, RL-07: a refusal is no outage, and a key that is refused for ever costs a request in 1000 s."""
     kettles.failures["a"] = [InvalidError(Status(message="no"))] * 30
