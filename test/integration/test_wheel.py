@@ -16,9 +16,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from hack.image.build import SOURCES
+from support.pages import below
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hack.control_plane import ControlPlane
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("api", "cli", "controller", "informers", "workqueue")
@@ -141,3 +145,41 @@ print(tfjob_operator.__file__)
 """
     place = run(environment / "bin/python", "-c", script, cwd=environment).strip()
     assert Path(place).is_relative_to(packages(environment)), "the checkout was imported"
+
+
+def test_the_controller_of_the_guide_runs_from_the_wheel_alone(
+    environment: Path, control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    """docs/write-a-controller.md: its program, which mirrors, follows, heals and collects, and its commands as printed there."""
+    program = shutil.copy(ROOT / "hack/examples/mirror.py", tmp_path)
+
+    def kubectl(*arguments: str) -> str:
+        return control_plane.run_kubectl(*arguments, f"--namespace={namespace}", check=False).stdout
+
+    def copy() -> str:
+        return kubectl("get", "configmap", "a-mirror", "--ignore-not-found", "--output=jsonpath={.data.x}")
+
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environ["KUBECONFIG"] = str(control_plane.kubeconfig)
+    with subprocess.Popen([environment / "bin/python", program], cwd=tmp_path, env=environ) as controller:
+        try:
+            create, label, get, delete = (
+                each.text.split()[1:]
+                for each in below("docs/write-a-controller.md", "Write a controller")
+                if each.text.startswith("kubectl ")
+            )
+            kubectl(*create)
+            kubectl("create", "configmap", "other", "--from-literal=x=1")
+            kubectl(*label)
+            eventually(lambda: copy() == "1", "the copy is there")
+            kubectl("patch", "configmap", "a", "--patch", '{"data": {"x": "2"}}')
+            eventually(lambda: copy() == "2", "the copy follows")
+            kubectl("delete", "configmap", "a-mirror")
+            eventually(lambda: copy() == "2", "the copy is back")
+            assert "other-mirror" not in kubectl(*get)
+            kubectl(*delete)
+            eventually(lambda: copy() == "", "the copy is collected")
+            controller.terminate()
+            assert controller.wait(20) == 0
+        finally:
+            controller.kill()
