@@ -150,7 +150,7 @@ print(tfjob_operator.__file__)
 def test_the_controller_of_the_guide_runs_from_the_wheel_alone(
     environment: Path, control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    """docs/write-a-controller.md: its program, which mirrors, follows, heals and collects, and its commands as printed there."""
+    """Its program, which mirrors, follows, heals and collects, and the commands of the guide as printed there."""
     program = shutil.copy(ROOT / "hack/examples/mirror.py", tmp_path)
 
     def kubectl(*arguments: str) -> str:
