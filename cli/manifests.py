@@ -1,22 +1,33 @@
-"""TFJobs in files of YAML or JSON, with the line of every field."""
+"""TFJobs in files of YAML or JSON, with the line of every field: read, validated as the operator does, and converted to v1."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import yaml
 
-from tfjob_operator.api.text import quoted
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.text import clean, quoted
+from tfjob_operator.api.v1 import validation as v1
 from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, read_tensor_board
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake
+from tfjob_operator.api.v1.validation import BOUNDS
+from tfjob_operator.api.v1alpha1 import validation as v1alpha1
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
+from tfjob_operator.api.v1alpha1.conversion import Conversion, to_v1
+from tfjob_operator.api.v1alpha1.dialect import is_alpha
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.yaml_text import yaml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from tfjob_operator.api.v1.types import SpecWarning
     from tfjob_operator.api.v1alpha1.constants import Dialect
 
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
@@ -180,3 +191,70 @@ def _lines(node: yaml.Node, path: str, depth: int = 0) -> Iterator[tuple[str, in
             here = f"{path}[{index}]"
             yield here, value.start_mark.line + 1
             yield from _lines(value, here, depth + 1)
+
+
+class Judgement(NamedTuple):
+    """The result of validating one job: the first errors, how many `more` there are, and warnings."""
+
+    mistakes: tuple[Mistake, ...]
+    more: int
+    warnings: tuple[str, ...]
+
+
+def judge(manifest: Manifest) -> Judgement:
+    """Validate a job as the operator would."""
+    if not manifest.name:
+        return Judgement((Mistake("metadata.name", "is missing"),), 0, ())
+    if "spec" not in manifest.body:
+        return Judgement((Mistake("spec", "is missing"),), 0, ())
+    raw = msgspec.json.encode(manifest.body["spec"])
+    alpha = manifest.group == TENSORFLOW.resource.group or is_alpha(raw)
+    if alpha:
+        spec = v1alpha1.read_spec(manifest.alpha, manifest.name, raw)
+        return _wrong(spec) if isinstance(spec, InvalidSpec) else _good(spec.warnings)
+    return _judge_v1(manifest.name, raw)
+
+
+def _judge_v1(name: str, raw: bytes) -> Judgement:
+    spec = v1.read_spec(name, raw)
+    if isinstance(spec, InvalidSpec):
+        return _wrong(spec)
+    meta = ObjectMeta(name=name)
+    beyond = next((mistake for bound in BOUNDS if (mistake := bound(meta, spec)) is not None), None)
+    if beyond is not None:
+        return Judgement((beyond,), 0, ())
+    board = read_tensor_board(name, raw).board
+    if isinstance(board, InvalidTensorBoard):
+        return _good(spec.warnings, f"the job runs without its TensorBoard: {board.text}")
+    return _good(spec.warnings, *(board.unknown_fields if board is not None else ()))
+
+
+def _wrong(spec: InvalidSpec) -> Judgement:
+    return Judgement(spec.mistakes, spec.more, ())
+
+
+def _good(warnings: Iterable[SpecWarning], *more: str) -> Judgement:
+    return Judgement((), 0, (*(warning.message for warning in warnings), *more))
+
+
+def convert(manifest: Manifest) -> str:
+    """Return the job as YAML of kubeflow.org/v1, with comments on differences in behavior.
+
+    Raises CliError for an invalid one.
+    """
+    body: dict[str, Any] = dict(manifest.body)
+    comments = []
+    if manifest.version != TFJOBS.version or manifest.group != TFJOBS.group:
+        comments.append(f"converted from {manifest.group}/{manifest.version}")
+    raw = msgspec.json.encode(body.get("spec") or {})
+    if manifest.group == TENSORFLOW.resource.group or is_alpha(raw):
+        done = to_v1(manifest.alpha, manifest.name, raw)
+        if not isinstance(done, Conversion):
+            raise CliError(f"{manifest.file}:{manifest.line_of(done[0].path)}: {done[0]}; fix it first")
+        body["spec"] = done.spec
+        comments += done.differences
+    body |= {"apiVersion": f"{TFJOBS.group}/{TFJOBS.version}", "kind": TFJOBS.kind}
+    body.pop("status", None)
+    ordered = {key: body[key] for key in ("apiVersion", "kind", "metadata", "spec") if key in body}
+    document = yaml_text(ordered, sort_keys=False)
+    return "".join(f"# {clean(line)}\n" for line in comments) + document

@@ -196,8 +196,7 @@ def _submission(given: dict[str, Any]) -> Submission:
 
 def _check(job: dict[str, Any]) -> None:
     """Validate the job as the operator would: raise CliError on errors, print its warnings."""
-    from tfjob_operator.cli.commands.validate_ import judge
-    from tfjob_operator.cli.manifests import Manifest
+    from tfjob_operator.cli.manifests import Manifest, judge
 
     judgement = judge(Manifest("", 1, jobs.GROUP, "v1", job))
     if judgement.mistakes:

@@ -11,7 +11,7 @@ import yaml
 
 from tfjob_operator.api.v1.types import text_of
 from tfjob_operator.cli import manifests
-from tfjob_operator.cli.commands.validate_ import judge
+from tfjob_operator.cli.manifests import judge
 from unit.cli.conftest import run
 
 ROOT = Path(__file__).parents[3]
