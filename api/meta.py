@@ -9,17 +9,13 @@ does it. Whoever may create objects somewhere can write any UID into them, so a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NewType, Protocol
+from typing import Any, Final, NewType, Protocol
 from urllib.parse import quote
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 JSON = Mapping[str, object]
 """A decoded JSON object without a type of its own."""

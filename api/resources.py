@@ -8,16 +8,12 @@ these moments needs. What the pod itself names replaces that (KEP-2837), and its
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tfjob_operator.api.core import PodRestartPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tfjob_operator.api.meta import JSON
-
+from tfjob_operator.api.meta import JSON
 
 # Digits are bounded: the API server takes no quantity beyond 2**63, and an exponent of a user's must not cost us memory.
 _QUANTITY: Final = re.compile(

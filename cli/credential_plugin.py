@@ -6,12 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from tfjob_operator.cli.errors import CliError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _EXTENSION: Final = "client.authentication.k8s.io/exec"
 

@@ -10,18 +10,16 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import yaml
 
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.overrides import Overrides
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 NO_OVERRIDES: Final = Overrides()

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.text import MAX_NAME, clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.sizes import restarts_of, sizes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 UNKNOWN: Final = "<unknown>"
 """As kubectl prints what it cannot find out."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 _MOST_REPLICAS: Final = 100_000
 """How many replicas of one type are counted: ten times as many as the operator creates."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tfjob_operator.api.v1.constants import CHIEF, CONTAINER_NAME, EVALUATOR, PS, WORKER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 GPU: Final = "nvidia.com/gpu"
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"

@@ -6,12 +6,10 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 WIDTH: Final = 100
 """Columns where there is no terminal, as for `explain`."""

@@ -8,11 +8,9 @@ or backspaces, so that one visible line is many in the log: each is returned as 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 STEP_TIME: Final = "step_time"
 """The name of the seconds per step, however a log writes them."""

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
 
 import structlog
 
-from tfjob_operator.api.client import ConfigError, load_settings
+from tfjob_operator.api.client import ConfigError, Settings, load_settings
 from tfjob_operator.controller.observability.log import LogWriter, configure_logging
 from tfjob_operator.controller.observability.small_process import make_small
-from tfjob_operator.controller.options import PROGRAM, parse_options
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client import Settings
-    from tfjob_operator.controller.options import Options
+from tfjob_operator.controller.options import PROGRAM, Options, parse_options
 
 log = structlog.get_logger(__name__)
 

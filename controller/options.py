@@ -6,14 +6,12 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 PROGRAM: Final = "tfjob-operator"
 VERSION: Final = "0.1.0"

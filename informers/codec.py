@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final, Generic, cast
+from typing import Any, Final, Generic, cast
 
 import msgspec
 
 from tfjob_operator.api.client.decoding import UNDECODABLE, lines_of
 from tfjob_operator.api.client.errors import DecodeError
 from tfjob_operator.api.decoding import after_first, decode, levelled
-from tfjob_operator.api.meta import ObjectMeta, Struct, meta_key
-from tfjob_operator.api.protobuf import METADATA, MalformedError, read
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct, meta_key
+from tfjob_operator.api.protobuf import METADATA, MalformedError, Message, read
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, T
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.api.protobuf import Message
 
 ONE_PASS_BYTES: Final = 4_000_000
 """A page larger than this is decoded in pieces, with the loop running in between: 4 MB decode in about 10 ms, and a page of

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random as stdlib_random
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
 
-from tfjob_operator.api.client.rest import DEAD_PEER_S
+from tfjob_operator.api.client.rest import DEAD_PEER_S, RestClient
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.informers.codec import Codec
+from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.errors import CacheSyncTimeoutError, InformerStoppedError
 from tfjob_operator.informers.listwatch import ListWatch
+from tfjob_operator.informers.reflector import ReflectorOptions
 from tfjob_operator.informers.shared_informer import SharedIndexInformer
-from tfjob_operator.workqueue.metrics import NO_METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tfjob_operator.api.client.rest import RestClient
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.informers.codec import Codec
-    from tfjob_operator.informers.deltas import T
-    from tfjob_operator.informers.reflector import ReflectorOptions
-    from tfjob_operator.informers.store import IndexFunction
-    from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import MetricsProvider
+from tfjob_operator.informers.store import IndexFunction
+from tfjob_operator.workqueue.clock import Clock
+from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
 
 class _Identity(NamedTuple):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from tfjob_operator.api.meta import Object
 from tfjob_operator.informers.deltas import T, Tombstone, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T_contra = TypeVar("T_contra", bound=Object, contravariant=True)
 

@@ -8,21 +8,16 @@ it is complete, with a warning when it takes long; from there on it is an ordina
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Protocol, cast
+from typing import Final, Generic, Protocol, cast
+
+from structlog.typing import FilteringBoundLogger
 
 from tfjob_operator.api.client.errors import ApiError, TransportError
 from tfjob_operator.api.meta import meta_key
-from tfjob_operator.informers.codec import Page, Skipped
+from tfjob_operator.informers.codec import Page, Skipped, WatchEvent
 from tfjob_operator.informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, T, Vanished
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from structlog.typing import FilteringBoundLogger
-
-    from tfjob_operator.informers.codec import WatchEvent
-
 
 _CHANGES: Final = frozenset({Added, Modified, Deleted})
 

@@ -15,22 +15,26 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from typing import TYPE_CHECKING, Final, Generic
+from collections.abc import AsyncIterator
+from typing import Final, Generic
 
 import msgspec
 
 from tfjob_operator.api.client.decoding import UNDECODABLE
 from tfjob_operator.api.client.errors import DecodeError
-from tfjob_operator.api.protobuf import ITEMS, LENGTH, LIST_META, META, MalformedError, open_envelope, read, varint
-from tfjob_operator.informers.codec import Page, Skipped
+from tfjob_operator.api.protobuf import (
+    ITEMS,
+    LENGTH,
+    LIST_META,
+    META,
+    MalformedError,
+    Message,
+    open_envelope,
+    read,
+    varint,
+)
+from tfjob_operator.informers.codec import Codec, Page, Skipped
 from tfjob_operator.informers.deltas import T
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tfjob_operator.api.protobuf import Message
-    from tfjob_operator.informers.codec import Codec
-
 
 PIECE_BYTES: Final = 500_000
 """What is gathered before it is cut: a hundred pods, which decode in some 2 ms, between two turns of the loop."""

@@ -13,22 +13,15 @@ A selector is read from the text that the API server reads, and matches as it do
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic
+from typing import Final, Generic
 
 from tfjob_operator.api.client.errors import NotFoundError, Status, StatusDetails
-from tfjob_operator.api.meta import object_key
+from tfjob_operator.api.meta import Resource, object_key
 from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.errors import SelectorError
-from tfjob_operator.informers.store import NAMESPACE_INDEX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.informers.store import Indexer
-
+from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer
 
 Test = Callable[[Mapping[str, str]], bool]
 _KEY: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?"

@@ -5,25 +5,18 @@ In tests `fakes.source.FakeSource` implements the protocol.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Generic, Protocol
+from typing import Final, Generic, Protocol
 
 from tfjob_operator.api.client.errors import ExpiredError, error_from_event
-from tfjob_operator.api.client.options import ListOptions, with_page
-from tfjob_operator.api.client.rest import DEAD_PEER_S
+from tfjob_operator.api.client.options import ListOptions, ListReadOptions, with_page
+from tfjob_operator.api.client.rest import DEAD_PEER_S, RestClient
 from tfjob_operator.api.protobuf import MAGIC, MEDIA_TYPE
-from tfjob_operator.informers.codec import Page, WatchEvent
+from tfjob_operator.informers.codec import Codec, Page, WatchEvent
 from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.list_reader import ListReader, ProtobufListReader
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-
-    from tfjob_operator.api.client.options import ListReadOptions
-    from tfjob_operator.api.client.rest import RestClient
-    from tfjob_operator.informers.codec import Codec
-
 
 PROTOBUF_OR_JSON: Final = f"{MEDIA_TYPE}, application/json"
 """API servers take the first that they can serve; what stands between may know JSON alone."""

@@ -6,14 +6,9 @@ client-go, which fills them no more; `informer_*` are its newer names, and ours.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from tfjob_operator.workqueue.metrics import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.workqueue.metrics import MetricsProvider
+from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
 # A list takes 1 ms when it is empty and its requests time out after 60 s; a watch is asked to end after 300 to 600 s (RF-09).
 LIST_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

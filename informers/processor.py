@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final, Generic
+from collections.abc import Iterable
+from typing import Final, Generic
 
 import structlog
 
 from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.errors import InformerStoppedError
 from tfjob_operator.informers.handlers import EventHandler, Notification, refuse_coroutines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import Counter
+from tfjob_operator.workqueue.clock import Clock
+from tfjob_operator.workqueue.metrics import Counter
 
 
 class SyncGate:

@@ -20,8 +20,9 @@ import asyncio
 import enum
 import math
 import random as stdlib_random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeGuard
+from typing import Final, Generic, NoReturn, Protocol, TypeGuard
 
 import structlog
 
@@ -41,21 +42,14 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.client.exchange import LONGEST_RETRY_AFTER_S
 from tfjob_operator.api.client.options import ListOptions
+from tfjob_operator.informers.codec import Page, Skipped
 from tfjob_operator.informers.deltas import T
-from tfjob_operator.informers.intake import InitialEvents, Intake, LateBookmark, NotStreamedError, Progress
-from tfjob_operator.informers.listwatch import PAGE_SIZE, Pager
+from tfjob_operator.informers.intake import InitialEvents, Intake, LateBookmark, NotStreamedError, Progress, Sink
+from tfjob_operator.informers.listwatch import PAGE_SIZE, ListerWatcher, Pager
 from tfjob_operator.informers.metrics import ReflectorMetrics, version_as_number
 from tfjob_operator.workqueue.clock import Clock, LoopClock
 from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 from tfjob_operator.workqueue.rate_limiters import Backoff
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tfjob_operator.informers.codec import Page, Skipped
-    from tfjob_operator.informers.intake import Sink
-    from tfjob_operator.informers.listwatch import ListerWatcher
-
 
 MIN_WATCH_TIMEOUT_S: Final = 300.0
 """RF-09: a watch asks the server to end it after 300 to 600 s, so that load spreads again over servers that came back."""

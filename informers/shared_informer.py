@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import random as stdlib_random
-from typing import TYPE_CHECKING, Final, Generic, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Generic, cast
 
 import structlog
 
-from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.api.meta import Resource, meta_key
 from tfjob_operator.informers.deltas import (
     FIFO,
     Added,
@@ -40,19 +42,13 @@ from tfjob_operator.informers.handlers import (
     UpdateNotification,
 )
 from tfjob_operator.informers.listers import Lister
+from tfjob_operator.informers.listwatch import ListerWatcher
 from tfjob_operator.informers.metrics import InformerMetrics, version_as_number
 from tfjob_operator.informers.processor import Processor, Registration, SyncGate
 from tfjob_operator.informers.reflector import Reflector, ReflectorOptions
 from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
 from tfjob_operator.workqueue.clock import Clock, LoopClock
 from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tfjob_operator.api.client.errors import ApiError
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.informers.listwatch import ListerWatcher
 
 _PUTS: Final = frozenset({Added, Modified})
 

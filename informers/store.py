@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Generic
+import builtins  # a method here is called list
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Generic
 
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.errors import IndexerError
-
-if TYPE_CHECKING:
-    import builtins  # a method here is called list
-    from collections.abc import Iterable
 
 IndexFunction = Callable[[T], Sequence[str]]
 """Returns the values under which an object is found: none, one or more. It must not raise: that ends the informer, as a bug."""

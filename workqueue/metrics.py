@@ -12,14 +12,11 @@ That makes them exact at the moment of the scrape, free between scrapes, and lea
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.workqueue.clock import Clock
+from tfjob_operator.workqueue.clock import Clock
 
 T = TypeVar("T", bound=Hashable)
 

@@ -6,11 +6,8 @@ Neither function retries, paces or limits by time; callers bring their own limit
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
 
 
 async def slow_start_batch(

@@ -13,16 +13,11 @@ import asyncio
 import heapq
 from collections import OrderedDict, deque
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from tfjob_operator.workqueue.clock import LoopClock
-from tfjob_operator.workqueue.metrics import NO_METRICS, RETRIES, QueueMetrics
-
-if TYPE_CHECKING:
-    from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import MetricsProvider
-    from tfjob_operator.workqueue.rate_limiters import RateLimiter
-
+from tfjob_operator.workqueue.clock import Clock, LoopClock
+from tfjob_operator.workqueue.metrics import NO_METRICS, RETRIES, MetricsProvider, QueueMetrics
+from tfjob_operator.workqueue.rate_limiters import RateLimiter
 
 T = TypeVar("T", bound=Hashable)
 

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Generic, Protocol, TypeVar
 
-from tfjob_operator.workqueue.clock import LoopClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.workqueue.clock import Clock
-
+from tfjob_operator.workqueue.clock import Clock, LoopClock
 
 T_contra = TypeVar("T_contra", bound=Hashable, contravariant=True)
 LARGEST_EXPONENT = 1023  # 2.0 ** 1024 raises OverflowError (Go's math.Pow returns infinity); a product just becomes inf

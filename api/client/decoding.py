@@ -5,17 +5,14 @@ A body that is not JSON, or not of the requested type, raises DecodeError.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from collections.abc import AsyncIterator, Iterable
+from typing import Final, Self, TypeVar
 
 import msgspec
 
 from tfjob_operator.api.client.errors import DecodeError
 from tfjob_operator.api.decoding import decode
 from tfjob_operator.api.meta import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-
 
 T = TypeVar("T")
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -34,8 +34,9 @@ and the operating system's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -52,9 +53,6 @@ from tfjob_operator.api.client.http.errors import (
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.protobuf import MAGIC, STATUS, MalformedError, open_envelope, read
 from tfjob_operator.api.text import clean, without_values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = [
     "AlreadyExistsError",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, Protocol, Self, TypeVar
 
 import structlog
 
@@ -21,17 +22,10 @@ from tfjob_operator.api.client.errors import (
     error_from_response,
     parse_http_date,
 )
-from tfjob_operator.api.client.metrics import NO_RESPONSE, Attempt
+from tfjob_operator.api.client.http import Request, Response, Transport
+from tfjob_operator.api.client.metrics import NO_RESPONSE, Attempt, RequestMetrics
 from tfjob_operator.api.protobuf import MEDIA_TYPE
-from tfjob_operator.workqueue.clock import LoopClock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from tfjob_operator.api.client.http import Request, Response, Transport
-    from tfjob_operator.api.client.metrics import RequestMetrics
-    from tfjob_operator.workqueue.clock import Clock
-
+from tfjob_operator.workqueue.clock import Clock, LoopClock
 
 T = TypeVar("T")
 MAX_REQUEST_RETRIES: Final = 10

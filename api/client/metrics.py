@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tfjob_operator.workqueue.metrics import Metric
-
-if TYPE_CHECKING:
-    from tfjob_operator.workqueue.metrics import Counter, MetricsProvider
+from tfjob_operator.workqueue.metrics import Counter, Metric, MetricsProvider
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """All that `RestClient` sends."""

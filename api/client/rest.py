@@ -7,36 +7,34 @@ tried again, and when.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
+from typing import Final, TypeVar, Unpack, overload
 
 import msgspec
 
 from tfjob_operator.api.client.decoding import WatchLines, decode_response
-from tfjob_operator.api.client.exchange import Exchange
+from tfjob_operator.api.client.exchange import Exchange, Limiter
+from tfjob_operator.api.client.http import Transport
 from tfjob_operator.api.client.http.messages import JSON, Request
 from tfjob_operator.api.client.metrics import RequestMetrics
-from tfjob_operator.api.client.options import APPLY_PATCH, MERGE_PATCH, LogOptions, delete_body
-from tfjob_operator.workqueue.metrics import NO_METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-
-    from tfjob_operator.api.client.exchange import Limiter
-    from tfjob_operator.api.client.http import Transport
-    from tfjob_operator.api.client.options import (
-        ApplyOptions,
-        CreateOptions,
-        DeleteOptions,
-        ListOptions,
-        ListReadOptions,
-        PatchOptions,
-        ReadOptions,
-        WriteOptions,
-    )
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import MetricsProvider
+from tfjob_operator.api.client.options import (
+    APPLY_PATCH,
+    MERGE_PATCH,
+    ApplyOptions,
+    CreateOptions,
+    DeleteOptions,
+    ListOptions,
+    ListReadOptions,
+    LogOptions,
+    PatchOptions,
+    ReadOptions,
+    WriteOptions,
+    delete_body,
+)
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.workqueue.clock import Clock
+from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
 T = TypeVar("T")
 

@@ -8,16 +8,14 @@ Held is the exception: it is no state of the job, and is never the last one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from datetime import datetime
+from typing import Final, Protocol
 
 import msgspec
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobCondition
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 TRUE: Final = "True"
 FALSE: Final = "False"

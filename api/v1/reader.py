@@ -11,16 +11,13 @@ Types of JSON values are data:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1.types import Mistake
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
 
 E = TypeVar("E", bound=StrEnum)
 LARGEST: Final = 2**63 - 1

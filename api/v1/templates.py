@@ -10,12 +10,14 @@ kept (`facts_of`), and the templates are decoded again when pods or a PodGroup a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.decoding import is_deeper_than
+from tfjob_operator.api.meta import JSON
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.reader import (
     ANY,
@@ -25,19 +27,14 @@ from tfjob_operator.api.v1.reader import (
     TEXT,
     WHOLE,
     Fields,
+    Kind,
     ListOf,
     MapOf,
     Path,
+    Reader,
     check,
 )
 from tfjob_operator.api.v1.types import Port, TemplateFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tfjob_operator.api.meta import JSON
-    from tfjob_operator.api.v1.reader import Kind, Reader
-
 
 _TEXTS: Final = ListOf(TEXT)
 

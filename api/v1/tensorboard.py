@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from tfjob_operator.api.meta import MAX_NAME_LENGTH
+import msgspec
+
+from tfjob_operator.api.meta import JSON, MAX_NAME_LENGTH
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1.reader import Path, Reader, check
 from tfjob_operator.api.v1.templates import VOLUME_MOUNTS, VOLUMES, decode_spec
 from tfjob_operator.api.v1.types import text_of
 from tfjob_operator.api.v1.validation import DNS_1035
-
-if TYPE_CHECKING:
-    import msgspec
-
-    from tfjob_operator.api.meta import JSON
 
 _PATH: Final = "spec.tensorBoard"
 TENSOR_BOARD_FIELDS: Final = frozenset({"logDir", "image", "serviceType", "volumes", "volumeMounts"})

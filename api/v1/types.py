@@ -9,14 +9,15 @@ Sets of replica indices are written as "0,2-4": short also for a job of a thousa
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, groupby, islice
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.meta import JSON, ObjectMeta, Struct
 from tfjob_operator.api.v1.constants import (
     DEFAULT_PORT,
     PORT_NAME,
@@ -29,11 +30,6 @@ from tfjob_operator.api.v1.constants import (
     RestartPolicy,
     SuccessPolicy,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from tfjob_operator.api.meta import JSON
 
 
 class JobCondition(Struct, frozen=True):

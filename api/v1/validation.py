@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from tfjob_operator.api.meta import MAX_NAME_LENGTH
+from tfjob_operator.api.meta import JSON, MAX_NAME_LENGTH, ObjectMeta
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, EventReason, Network, RestartPolicy, SuccessPolicy
@@ -31,12 +31,6 @@ from tfjob_operator.api.v1.types import (
     TFJobSpec,
     child_name,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tfjob_operator.api.meta import JSON, ObjectMeta
-
 
 DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 MAX_REPLICAS: Final = 10_000

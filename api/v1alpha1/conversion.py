@@ -5,24 +5,19 @@ What v1 has no word for is not left out in silence: it stands in `differences`, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from tfjob_operator.api.meta import JSON
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1.constants import RestartPolicy
-from tfjob_operator.api.v1.types import InvalidSpec
-from tfjob_operator.api.v1alpha1.constants import DEFAULT_PORT, V1_TYPES, ReplicaType
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake
+from tfjob_operator.api.v1alpha1.constants import DEFAULT_PORT, V1_TYPES, Dialect, ReplicaType
+from tfjob_operator.api.v1alpha1.types import AlphaReplicas, AlphaSpec
 from tfjob_operator.api.v1alpha1.validation import canonical_spec, read_spec, templates_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.api.meta import JSON
-    from tfjob_operator.api.v1.types import Mistake
-    from tfjob_operator.api.v1alpha1.constants import Dialect
-    from tfjob_operator.api.v1alpha1.types import AlphaReplicas, AlphaSpec
 
 SERVER: Final = """\
 import json, os

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
 from tfjob_operator.api.decoding import is_deeper_than
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _KEY: Final = "replicaspecs"
 _QUOTED: Final = f'"{_KEY}"'.encode()

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from tfjob_operator.api.core import PodRestartPolicy
-from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.meta import JSON, ObjectMeta, Struct
 from tfjob_operator.api.v1.constants import CleanPodPolicy
 from tfjob_operator.api.v1.types import Begun, JobCondition, ReplicaStatus, SpecWarning
-from tfjob_operator.api.v1alpha1.constants import DEFAULT_CLEANUP, DEFAULT_IMAGE, DEFAULT_PORT, ReplicaType
+from tfjob_operator.api.v1alpha1.constants import DEFAULT_CLEANUP, DEFAULT_IMAGE, DEFAULT_PORT, Dialect, ReplicaType
 from tfjob_operator.api.v1alpha1.dialect import is_alpha
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.meta import JSON
-    from tfjob_operator.api.v1alpha1.constants import Dialect
 
 _NOTHING: Final = msgspec.Raw(b"null")
 _OTHER_SHAPE: Final = b'"tfReplicaSpecs"'

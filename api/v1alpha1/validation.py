@@ -7,13 +7,14 @@ from a job's specification when something is created.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from tfjob_operator.api.core import PodRestartPolicy
-from tfjob_operator.api.meta import MAX_NAME_LENGTH
+from tfjob_operator.api.meta import JSON, MAX_NAME_LENGTH
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1.constants import CleanPodPolicy
 from tfjob_operator.api.v1.reader import Path, Reader
@@ -21,15 +22,8 @@ from tfjob_operator.api.v1.templates import decode_spec, facts_of, read_template
 from tfjob_operator.api.v1.types import InvalidSpec, SpecWarning
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1 import fields
-from tfjob_operator.api.v1alpha1.constants import ReplicaType
+from tfjob_operator.api.v1alpha1.constants import Dialect, ReplicaType
 from tfjob_operator.api.v1alpha1.types import AlphaReplicas, AlphaSpec, Chief
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tfjob_operator.api.meta import JSON
-    from tfjob_operator.api.v1alpha1.constants import Dialect
-
 
 _NAME_PART: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _LONGEST_ELSE: Final = len("tensorboard-")

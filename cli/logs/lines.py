@@ -8,13 +8,11 @@ have the same time, by their number. A program gets lines as they are, a termina
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tfjob_operator.api.text import clean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LONGEST: Final = 16 * 1024 * 1024
 """The most bytes of one line. A longer one is split: a process that never ends its line must not take all memory."""

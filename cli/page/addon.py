@@ -5,28 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import structlog
 
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance, exposition
+from tfjob_operator.cli.kubeconfig import Access
+from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance, RequestHeaders, exposition
 from tfjob_operator.cli.page.entrance import read_files
 from tfjob_operator.cli.page.reviews import Reviews
 from tfjob_operator.cli.page.run import listening, reading
 from tfjob_operator.cli.page.server import Page
 from tfjob_operator.cli.page.streams import Streams
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from tfjob_operator.cli.kubeconfig import Access
-    from tfjob_operator.cli.page.cluster_entrance import RequestHeaders
 
 RENEWED_S: Final = 60.0
 """How often the certificate is read again: those of cert-manager live for some weeks, and are replaced in their files."""

@@ -8,20 +8,16 @@ skips what is out of date.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from tfjob_operator.api.client.errors import ForbiddenError, StatusError
-from tfjob_operator.cli.page.views import job_view, row_of, wish_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.cli.page.cluster import Cluster
-    from tfjob_operator.cli.page.objects import Job
-    from tfjob_operator.cli.page.views import Wish
+from tfjob_operator.cli.page.cluster import Cluster
+from tfjob_operator.cli.page.objects import Job
+from tfjob_operator.cli.page.views import Wish, job_view, row_of, wish_of
 
 B = TypeVar("B")
 

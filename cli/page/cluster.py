@@ -7,12 +7,14 @@ Jobs of an API are read as long as the cluster serves it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError, StatusError
 from tfjob_operator.api.client.options import ListOptions
+from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import EVENTS, PODS
-from tfjob_operator.api.meta import Resource, object_key
+from tfjob_operator.api.meta import Object, Resource, object_key
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.diagnosis.objects import BATCH_JOBS, Event, Pod
 from tfjob_operator.cli.errors import CliError
@@ -29,15 +31,8 @@ from tfjob_operator.cli.page.objects import (
     marks_of_event,
     marks_of_job,
 )
-from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, SharedIndexInformer, object_of
+from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, Registration, SharedIndexInformer, object_of
 from tfjob_operator.informers.store import NAMESPACE_INDEX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tfjob_operator.api.client.rest import RestClient
-    from tfjob_operator.api.meta import Object
-    from tfjob_operator.informers import Registration
 
 T = TypeVar("T", bound="Object")
 

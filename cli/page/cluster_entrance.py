@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 from aiohttp import web
 
 from tfjob_operator.cli.page.entrance import FOREIGN, ONLY_READS, OURS, READS, UNKNOWN_NAME, is_of_another_page
-from tfjob_operator.cli.page.reviews import Answer, User
-from tfjob_operator.cli.page.viewers import DeniedError, Guest, NotLetInError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from tfjob_operator.cli.page.reviews import Reviews
-    from tfjob_operator.cli.page.viewers import Viewer
+from tfjob_operator.cli.page.reviews import Answer, Reviews, User
+from tfjob_operator.cli.page.viewers import DeniedError, Guest, NotLetInError, Viewer
 
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 COOKIE: Final = "tfjob-page"

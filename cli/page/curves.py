@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from tfjob_operator.api.client.errors import ApiError, StatusError
 from tfjob_operator.api.client.options import LogOptions
+from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.views import MAX_WORDS, main_status, place_of
 from tfjob_operator.cli.training import Curves, LogReader
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Sequence
-
-    from tfjob_operator.api.client.rest import RestClient
-    from tfjob_operator.cli.diagnosis.objects import Pod
-    from tfjob_operator.cli.page.cluster import Cluster
 
 MOST_RUNS: Final = 6
 """How many runs one picture has: more colours could not be told apart."""

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
 
 from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
 from tfjob_operator.api.client.options import LogOptions
+from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS
 from tfjob_operator.cli.collecting import collect
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.errors import ApiError
+from tfjob_operator.cli.kubeconfig import Access
+from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.curves import curves_of
+from tfjob_operator.cli.page.keys import JobKey
+from tfjob_operator.cli.page.reviews import Question
 from tfjob_operator.cli.page.views import LogLines
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.yaml_text import yaml_text
-
-if TYPE_CHECKING:
-    import http.client
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-    from typing import Any
-
-    from tfjob_operator.api.client.rest import RestClient
-    from tfjob_operator.cli.kubeconfig import Access
-    from tfjob_operator.cli.page.cluster import Cluster
-    from tfjob_operator.cli.page.keys import JobKey
-    from tfjob_operator.cli.page.reviews import Question
 
 _FORBIDDEN: Final = 403
 _BY_NAME: Final = "metadata.name="

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Callable, Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from aiohttp import web
 
-from tfjob_operator.cli.page.viewers import Owner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tfjob_operator.cli.page.viewers import Viewer
+from tfjob_operator.cli.page.viewers import Owner, Viewer
 
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
+from typing import Any, Final, Generic, NamedTuple
 
 import msgspec
 
@@ -15,20 +16,16 @@ from tfjob_operator.api.client.errors import (
     InvalidError,
     TooLargeResourceVersionError,
 )
+from tfjob_operator.api.client.options import ListOptions
+from tfjob_operator.api.client.rest import RestClient
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.page.keys import FIRST
+from tfjob_operator.informers import Registration, SharedIndexInformer
+from tfjob_operator.informers.codec import Page
 from tfjob_operator.informers.deltas import T
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from tfjob_operator.api.client.options import ListOptions
-    from tfjob_operator.api.client.rest import RestClient
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.cli.diagnosis.objects import Event
-    from tfjob_operator.informers import Registration, SharedIndexInformer
-    from tfjob_operator.informers.codec import Page
-    from tfjob_operator.informers.listwatch import Batch, ListerWatcher
+from tfjob_operator.informers.listwatch import Batch, ListerWatcher
 
 LOOK_S: Final = 120.0
 """How often it is looked whether an API that is not served has come: somebody installs its CRD."""

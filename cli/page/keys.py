@@ -6,15 +6,12 @@ jobs are about.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.api.meta import Resource
 
 FIRST: Final = TENSORFLOW.resource
 """The resource of the first version, v1alpha1."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
-from tfjob_operator.api.meta import Struct
+from tfjob_operator.api.meta import Resource, Struct
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.api.v1alpha1 import constants as alpha
@@ -15,11 +16,6 @@ from tfjob_operator.api.v1alpha1.dialect import is_alpha
 from tfjob_operator.api.v1alpha1.types import SetStatus
 from tfjob_operator.cli.diagnosis.objects import Event, LifeMeta, Pod
 from tfjob_operator.cli.page.keys import FIRST, job_key
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tfjob_operator.api.meta import Resource
 
 POD_SELECTOR: Final = c.LABEL_OPERATOR_NAME
 """Pods of jobs, of both dialects: all of them bear this label, whatever its value."""

@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from tfjob_operator.api.client.errors import ApiError, StatusError
+from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.meta import Resource, Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Sequence
-
-    from tfjob_operator.api.client.rest import RestClient
 
 V = TypeVar("V")
 

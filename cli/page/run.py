@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from aiohttp import web
@@ -32,6 +35,7 @@ from tfjob_operator.api.client.http.transport import HttpTransport
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.cli.credential_plugin import run as run_plugin
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.kubeconfig import Access
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster, readable_scope
 from tfjob_operator.cli.page.details import Details
@@ -39,13 +43,6 @@ from tfjob_operator.cli.page.entrance import Door, TokenEntrance, read_files
 from tfjob_operator.cli.page.server import Page
 from tfjob_operator.cli.page.streams import Streams
 from tfjob_operator.cli.session import proxy_of_environment
-
-if TYPE_CHECKING:
-    import socket
-    import ssl
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from tfjob_operator.cli.kubeconfig import Access
 
 AGENT: Final = "kubectl-tfjob"
 END_S: Final = 1.0

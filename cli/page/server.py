@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from tfjob_operator.api.client.errors import ApiError, StatusError
 from tfjob_operator.api.client.options import LogOptions
@@ -17,23 +19,14 @@ from tfjob_operator.api.meta import object_key
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.errors import ApiError as Refusal
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.curves import MOST_RUNS, no_curves
-from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS
+from tfjob_operator.cli.page.details import Details
+from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS, Entrance, File
 from tfjob_operator.cli.page.keys import FIRST, FIRST_NAME, JobKey
 from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError
-from tfjob_operator.cli.page.streams import EVENT_STREAM
-from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from aiohttp.typedefs import Handler
-
-    from tfjob_operator.cli.page.cluster import Cluster
-    from tfjob_operator.cli.page.details import Details
-    from tfjob_operator.cli.page.entrance import Entrance, File
-    from tfjob_operator.cli.page.streams import Streams
-    from tfjob_operator.cli.page.viewers import Viewer
+from tfjob_operator.cli.page.streams import EVENT_STREAM, Streams
+from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError, Viewer
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"

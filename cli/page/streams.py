@@ -6,19 +6,15 @@ import asyncio
 import hashlib
 import secrets
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from aiohttp import web
 
 from tfjob_operator.api.core import EVENTS
-from tfjob_operator.cli.page.board import STATE
+from tfjob_operator.cli.page.board import STATE, Board, Row, Update
 from tfjob_operator.cli.page.reviews import KEPT_S, Question, UnansweredError
-from tfjob_operator.cli.page.viewers import EVERYTHING, NotLetInError
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.page.board import Board, Row, Update
-    from tfjob_operator.cli.page.viewers import Sight, Viewer
+from tfjob_operator.cli.page.viewers import EVERYTHING, NotLetInError, Sight, Viewer
 
 BEAT_S: Final = 10.0
 """After so long without a message a beat is sent; a browser opens a new stream when nothing has come for 25 s."""

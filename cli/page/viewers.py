@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, Protocol
 
 from tfjob_operator.api.coordination import LEASES
 from tfjob_operator.api.core import EVENTS, PODS, SERVICES
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.collecting import LEASE
 from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.page.keys import FIRST, namespaces_in, read_key
-from tfjob_operator.cli.page.reviews import KEPT_S, REFUSED_S, Question
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.cli.page.keys import JobKey
-    from tfjob_operator.cli.page.reviews import Answer, Reviews, User
+from tfjob_operator.cli.page.keys import FIRST, JobKey, namespaces_in, read_key
+from tfjob_operator.cli.page.reviews import KEPT_S, REFUSED_S, Answer, Question, Reviews, User
 
 Namespaces = frozenset[str] | None
 """Some namespaces, or, as None, all."""

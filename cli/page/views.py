@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.text import clean
@@ -16,19 +18,12 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.diagnosis.facts import natural
-from tfjob_operator.cli.diagnosis.objects import Condition
+from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Event, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
+from tfjob_operator.cli.page.objects import Job
 from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.values import Job as TimedJob
-from tfjob_operator.cli.timelines.values import JobStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Event, Pod
-    from tfjob_operator.cli.page.objects import Job
-    from tfjob_operator.cli.timelines.values import Life, Span
+from tfjob_operator.cli.timelines.values import JobStatus, Life, Span
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 MOST_EVENTS: Final = 300

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import names_in
+from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Event, Pod, Terminated
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.timelines.values import (
     Ending,
     Happening,
     Interval,
+    Job,
     Life,
     Replica,
     ReplicaName,
@@ -26,13 +29,6 @@ from tfjob_operator.cli.timelines.values import (
     order_of,
     replica_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Event, Pod, Terminated
-    from tfjob_operator.cli.timelines.values import Job
-
 
 _CODE: Final = re.compile(r"exited with code (-?\d{1,10})")
 _PHASES: Final = {"Succeeded": Ending.SUCCEEDED, "Failed": Ending.FAILED}

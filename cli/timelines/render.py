@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from datetime import UTC
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Final, NamedTuple
 
 from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.timelines.values import State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from datetime import datetime, tzinfo
-
-    from tfjob_operator.cli.timelines.values import Happening, Life, Replica, Span, Timeline
+from tfjob_operator.cli.timelines.values import Happening, Life, Replica, Span, State, Timeline
 
 NARROWEST: Final = 40
 """The least width in columns: on a narrower terminal nothing reads well, and lines are this long."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, REPLICA_TYPES
 from tfjob_operator.cli.diagnosis.objects import Condition, LifeMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class JobStatus(Struct, frozen=True):

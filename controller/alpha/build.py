@@ -7,23 +7,19 @@ ConfigMap, in the user's image.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from tfjob_operator.api.meta import controller_reference
+from tfjob_operator.api.meta import JSON, ObjectMeta, controller_reference
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1alpha1 import constants as c
+from tfjob_operator.api.v1alpha1.constants import Dialect
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaReplicas, AlphaSpec, Chief
 from tfjob_operator.api.v1alpha1.validation import templates_of
 from tfjob_operator.controller.alpha.children import JOBS, config_map_name, replica_key
-from tfjob_operator.controller.config.values import with_accelerators
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.meta import JSON, ObjectMeta
-    from tfjob_operator.api.v1alpha1.constants import Dialect
-    from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaReplicas, AlphaSpec, Chief
-    from tfjob_operator.controller.config.values import Accelerators
-    from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.controller.config.values import Accelerators, with_accelerators
+from tfjob_operator.controller.jobs.children import ReplicaKey
 
 
 def selector_of(dialect: Dialect, job: ObjectMeta, runtime_id: str, key: ReplicaKey) -> dict[str, str]:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.core_messages import BY_RESOURCE
-from tfjob_operator.api.meta import OWNER_INDEX, owner_uid_key
-from tfjob_operator.api.v1alpha1.constants import CHILD_SELECTOR
+from tfjob_operator.api.meta import OWNER_INDEX, Resource, owner_uid_key
+from tfjob_operator.api.v1alpha1.constants import CHILD_SELECTOR, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.controller.alpha.children import INDEXERS, JOBS, BatchJob, Children, replica_of_bare_pod
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
-from tfjob_operator.informers import Codec
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.api.v1alpha1.constants import Dialect
-    from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory
+from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 
 C = TypeVar("C", BatchJob, Pod, Service, ConfigMap)
 

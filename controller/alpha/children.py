@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tfjob_operator.api.meta import OWNER_INDEX, Resource, Struct, index_by_owner
-from tfjob_operator.controller.jobs.children import ChildMeta, ReplicaKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
+from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, ReplicaKey, Service
 
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 

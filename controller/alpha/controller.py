@@ -11,44 +11,48 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
-from tfjob_operator.api.meta import PartialObjectMetadata, controller_of, meta_key, object_key, owner_uid_key
+from tfjob_operator.api.meta import (
+    ObjectMeta,
+    PartialObjectMetadata,
+    controller_of,
+    meta_key,
+    object_key,
+    owner_uid_key,
+)
 from tfjob_operator.api.v1.constants import MANAGED_BY_US
 from tfjob_operator.api.v1.types import InvalidSpec
+from tfjob_operator.api.v1alpha1.constants import Dialect
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec
 from tfjob_operator.api.v1alpha1.validation import read_spec
 from tfjob_operator.controller.alpha.caches import AlphaCaches
 from tfjob_operator.controller.alpha.children import JOBS, BatchJob
 from tfjob_operator.controller.alpha.executor import AlphaExecutor, AlphaStatusWriter
-from tfjob_operator.controller.alpha.plan import in_force, is_over, plan, refused
+from tfjob_operator.controller.alpha.plan import Plan, in_force, is_over, plan, refused
 from tfjob_operator.controller.alpha.takeover import AlphaTakeover
-from tfjob_operator.controller.config.values import NO_CONFIG
-from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
+from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
+from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, OwnedChildHandler
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.refusals import RefusedError, Told
 from tfjob_operator.controller.manager import Controller, RequeueError
-from tfjob_operator.informers import object_of
-from tfjob_operator.workqueue import NO_METRICS, RateLimitingQueue, default_controller_rate_limiter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1alpha1.constants import Dialect
-    from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec
-    from tfjob_operator.controller.alpha.plan import Plan
-    from tfjob_operator.controller.config.values import ConfigSource
-    from tfjob_operator.controller.events.recorder import EventRecorder
-    from tfjob_operator.controller.jobs.children import ChildMeta
-    from tfjob_operator.controller.jobs.metrics import JobMetrics
-    from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory, Tombstone
-    from tfjob_operator.workqueue import Clock, MetricsProvider
+from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
+from tfjob_operator.workqueue import (
+    NO_METRICS,
+    Clock,
+    MetricsProvider,
+    RateLimitingQueue,
+    default_controller_rate_limiter,
+)
 
 
 class JobHandler:

@@ -7,27 +7,21 @@ codes. RuntimeIds are the part of the names of children that tells jobs apart.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tfjob_operator.api.core import PodPhase
+from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus, PodPhase
 from tfjob_operator.api.meta import controller_of
 from tfjob_operator.api.text import last_words, quoted
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, RETRYABLE_EXIT_CODES
 from tfjob_operator.api.v1alpha1.constants import OOM_KILLED, State
+from tfjob_operator.controller.alpha.children import BatchCondition, BatchJob, Children
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pod_end import DEADLINE_EXCEEDED, has_ended, is_disrupted, is_final, was_stopped
-from tfjob_operator.controller.jobs.problems import problems_of_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
-    from tfjob_operator.controller.alpha.children import BatchCondition, BatchJob, Children
-    from tfjob_operator.controller.jobs.children import Pod
-    from tfjob_operator.controller.jobs.problems import Problem
-
+from tfjob_operator.controller.jobs.problems import Problem, problems_of_pod
 
 _OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 

@@ -6,26 +6,20 @@ As in the first controller a draft starts as the status that the job has, is cha
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import Begun, ReplicaStatus, format_indices, parse_indices
-from tfjob_operator.api.v1alpha1.constants import V1_TYPES, Phase, State
-from tfjob_operator.api.v1alpha1.types import AlphaStatus, SetStatus
+from tfjob_operator.api.v1alpha1.constants import V1_TYPES, Dialect, Phase, State
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
+from tfjob_operator.controller.alpha.observe import Replica
+from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.problems import JobEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from tfjob_operator.api.core import EventType
-    from tfjob_operator.api.v1alpha1.constants import Dialect
-    from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec
-    from tfjob_operator.controller.alpha.observe import Replica
-    from tfjob_operator.controller.jobs.children import ReplicaKey
 
 
 class StatusDraft:

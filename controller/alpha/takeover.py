@@ -12,31 +12,26 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 import structlog
 
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.client.options import MERGE_PATCH, ListOptions
 from tfjob_operator.api.core import PODS, EventType, object_reference
-from tfjob_operator.api.meta import PartialObjectMetadata, controller_of
+from tfjob_operator.api.meta import ObjectMeta, PartialObjectMetadata, controller_of
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1alpha1.types import AlphaSpec
+from tfjob_operator.api.v1.types import InvalidSpec
+from tfjob_operator.api.v1alpha1.constants import Dialect
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec
 from tfjob_operator.controller.alpha.build import is_ours, labels_of_found
+from tfjob_operator.controller.alpha.children import Children
 from tfjob_operator.controller.alpha.plan import may_have_hidden_children, selector_of_hidden
+from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.workqueue.parallel import parallelize_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.types import InvalidSpec
-    from tfjob_operator.api.v1alpha1.constants import Dialect
-    from tfjob_operator.api.v1alpha1.types import AlphaJob
-    from tfjob_operator.controller.alpha.children import Children
-    from tfjob_operator.controller.events.recorder import EventRecorder
 
 MAX_AT_ONCE: Final = 16
 """As many patches as creates (`executor.MAX_AT_ONCE`)."""

@@ -19,16 +19,13 @@ import enum
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from datetime import datetime
+from typing import Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from tfjob_operator.api.core import Event
-    from tfjob_operator.workqueue.clock import Clock
-
+from tfjob_operator.api.core import Event
+from tfjob_operator.workqueue.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -18,15 +19,8 @@ from tfjob_operator.api.client.errors import (
     StatusError,
     TransportError,
 )
-from tfjob_operator.api.core import EventType
-from tfjob_operator.workqueue.metrics import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tfjob_operator.api.core import ObjectReference
-    from tfjob_operator.workqueue.metrics import MetricsProvider
-
+from tfjob_operator.api.core import EventType, ObjectReference
+from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
 EVENT_TYPES: Final = frozenset(EventType)
 UNKNOWN: Final = "Unknown"

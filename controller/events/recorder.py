@@ -13,13 +13,15 @@ import random as stdlib_random
 import re
 import uuid
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     BadRequestError,
@@ -35,15 +37,8 @@ from tfjob_operator.api.core import EVENTS, Event, EventMeta, EventSource, Event
 from tfjob_operator.api.text import EVENT_BYTES, clean
 from tfjob_operator.controller.events.correlator import CACHE_SIZE, COMBINED, Action, Correlator, LRUCache
 from tfjob_operator.controller.events.delivery import EVENT_TYPES, MAX_TRIES, RETRY_S, Delivery, Drop, Drops
-from tfjob_operator.workqueue.metrics import NO_METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import MetricsProvider
-
+from tfjob_operator.workqueue.clock import Clock
+from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
 MAX_NAME: Final = 253
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -7,8 +7,9 @@ time from the bytes of a watch to the store.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -18,9 +19,6 @@ from tfjob_operator.api.decoding import SharedValues
 from tfjob_operator.api.meta import OWNER_INDEX, Meta, Struct, controller_of, index_by_owner, object_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import child_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):

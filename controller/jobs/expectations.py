@@ -20,21 +20,25 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-from tfjob_operator.api.meta import controller_of, key_of_owner, meta_key, object_key, owner_uid_key, version_number
-from tfjob_operator.informers import object_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.api.meta import Meta, Object, OwnerKey
-    from tfjob_operator.controller.jobs.children import ChildMeta
-    from tfjob_operator.informers import Tombstone
-    from tfjob_operator.workqueue import RateLimitingQueue
-    from tfjob_operator.workqueue.clock import Clock
-
+from tfjob_operator.api.meta import (
+    Meta,
+    Object,
+    OwnerKey,
+    controller_of,
+    key_of_owner,
+    meta_key,
+    object_key,
+    owner_uid_key,
+    version_number,
+)
+from tfjob_operator.controller.jobs.children import ChildMeta
+from tfjob_operator.informers import Tombstone, object_of
+from tfjob_operator.workqueue import RateLimitingQueue
+from tfjob_operator.workqueue.clock import Clock
 
 EXPIRY_S: Final = 300.0
 """EX-02: an event that has not come after five minutes was lost. Going on is better than standing still."""

@@ -5,21 +5,16 @@ A status write costs as much as creating two pods, so a less important one is de
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.workqueue.metrics import NO_METRICS, Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from tfjob_operator.api.v1.types import JobCondition
-    from tfjob_operator.workqueue.metrics import Counter, MetricsProvider
-
+from tfjob_operator.api.v1.types import JobCondition
+from tfjob_operator.workqueue.metrics import NO_METRICS, Counter, Metric, MetricsProvider
 
 FRAMEWORK: Final = "tensorflow"
 """The label that separates TFJobs from other kinds of jobs in the family `training_operator_jobs_*`."""

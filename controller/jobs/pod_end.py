@@ -6,21 +6,21 @@ restart policies with which it was created.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tfjob_operator.api.core import TERMINAL, PodPhase, PodRestartPolicy
+from tfjob_operator.api.core import (
+    TERMINAL,
+    Container,
+    ContainerRestartRule,
+    ContainerStateTerminated,
+    ContainerStatus,
+    PodCondition,
+    PodPhase,
+    PodRestartPolicy,
+    PodSpec,
+)
 from tfjob_operator.api.v1.constants import CONTAINER_NAME
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.core import (
-        Container,
-        ContainerRestartRule,
-        ContainerStateTerminated,
-        ContainerStatus,
-        PodCondition,
-        PodSpec,
-    )
-    from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.children import Pod
 
 DISRUPTIONS: Final = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "Preempted"}

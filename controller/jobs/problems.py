@@ -7,15 +7,12 @@ reported once; if the record of that is lost, it is reported again.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS, EventType
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.children import Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.client.errors import ApiError, StatusError
-
-if TYPE_CHECKING:
-    from tfjob_operator.workqueue import Clock
-
+from tfjob_operator.workqueue import Clock
 
 TOLD_FOR_S: Final = 3600.0
 """For how long a Warning with the same message is not repeated. Events live for an hour."""

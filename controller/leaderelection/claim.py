@@ -7,24 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, RequestTimeoutError
-from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord
-from tfjob_operator.workqueue.metrics import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
-    from tfjob_operator.controller.leaderelection.fence import Fence
-    from tfjob_operator.controller.leaderelection.lease import ResourceLock
-    from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import MetricsProvider
-
+from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
+from tfjob_operator.controller.leaderelection.fence import Fence
+from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord, ResourceLock
+from tfjob_operator.workqueue.clock import Clock
+from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
 MASTER_STATUS: Final = Metric("leader_election_master_status", "Whether this process leads: 1 or 0")
 SLOWPATH: Final = Metric(

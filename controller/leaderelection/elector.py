@@ -11,23 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random as stdlib_random
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine
+from typing import Final
 
 import structlog
 
 from tfjob_operator.controller.leaderelection.claim import Claim, ElectorMetrics, Outcome
 from tfjob_operator.controller.leaderelection.config import JITTER, LeaderElectionConfig
 from tfjob_operator.controller.leaderelection.fence import Fence
-from tfjob_operator.workqueue.clock import LoopClock
-from tfjob_operator.workqueue.metrics import NO_METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord, LeaseWatch, ResourceLock
-    from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import MetricsProvider
-
+from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord, LeaseWatch, ResourceLock
+from tfjob_operator.workqueue.clock import Clock, LoopClock
+from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
 log = structlog.get_logger(__name__)
 

@@ -19,19 +19,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tfjob_operator.api.client import Request, Response, Transport
 from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError
 from tfjob_operator.api.client.http import OnLeave, unchanged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.api.client import Request, Response, Transport
-    from tfjob_operator.workqueue.clock import Clock
-
+from tfjob_operator.workqueue.clock import Clock
 
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that always pass. Everything else might change something."""

@@ -9,24 +9,19 @@ remain.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
 
-from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.decoding import decode_response
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError, NotFoundError
 from tfjob_operator.api.coordination import LEASES, Lease, LeaseSpec
 from tfjob_operator.api.meta import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-
-    from tfjob_operator.api.client import RestClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import structlog
 
@@ -21,19 +22,18 @@ from tfjob_operator.api.client.errors import (
     TooManyRequestsError,
     TransportError,
 )
-from tfjob_operator.informers import EventHandlerFuncs, object_of
-from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, ShutDown, default_controller_rate_limiter
+from tfjob_operator.informers import EventHandlerFuncs, SharedIndexInformer, Tombstone, object_of
+from tfjob_operator.informers.deltas import T
+from tfjob_operator.workqueue import (
+    Clock,
+    LoopClock,
+    MetricsProvider,
+    RateLimitingQueue,
+    ShutDown,
+    default_controller_rate_limiter,
+)
 from tfjob_operator.workqueue.metrics import NO_METRICS, Metric
-from tfjob_operator.workqueue.rate_limiters import WithMaxWaitRateLimiter
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-
-    from tfjob_operator.informers import SharedIndexInformer, Tombstone
-    from tfjob_operator.informers.deltas import T
-    from tfjob_operator.workqueue import Clock, MetricsProvider
-    from tfjob_operator.workqueue.rate_limiters import RateLimiter
-
+from tfjob_operator.workqueue.rate_limiters import RateLimiter, WithMaxWaitRateLimiter
 
 Outcome = Literal["success", "error", "requeue", "requeue_after", "terminal", "panic"]
 """How a sync ended: done; with an error; with a stale view, so that the key is retried; done until later; with an error that

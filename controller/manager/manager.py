@@ -15,21 +15,16 @@ import contextlib
 import math
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from types import FrameType
+from typing import Any, Final, Protocol
 
 import structlog
 
-from tfjob_operator.controller.leaderelection import LeaderHealth, LeadershipLostError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-    from types import FrameType
-
-    from tfjob_operator.controller.leaderelection import GatedTransport, LeaderElector
-    from tfjob_operator.controller.manager.controller import Controller
-    from tfjob_operator.controller.observability.http_server import PageServer
-    from tfjob_operator.informers import SharedInformerFactory
-
+from tfjob_operator.controller.leaderelection import GatedTransport, LeaderElector, LeaderHealth, LeadershipLostError
+from tfjob_operator.controller.manager.controller import Controller
+from tfjob_operator.controller.observability.http_server import PageServer
+from tfjob_operator.informers import SharedInformerFactory
 
 DRAIN_S: Final = 5.0
 """How long writes under way may take: mostly tens of milliseconds, seconds with slow webhooks. Kubernetes kills a pod 30 s

@@ -10,18 +10,14 @@ import os
 import queue
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, cast
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final, Protocol, TextIO, cast
 
 import msgspec
 import structlog
 
 from tfjob_operator.api.text import clean, clean_end
-from tfjob_operator.workqueue.metrics import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
-
-    from tfjob_operator.workqueue.metrics import Counter
+from tfjob_operator.workqueue.metrics import Counter, Metric
 
 _TRACEBACK: Final = "exception"
 _TRACEBACK_BYTES: Final = 16_384

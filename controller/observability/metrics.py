@@ -10,7 +10,7 @@ shows that something does not end.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -18,12 +18,8 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from tfjob_operator.workqueue.metrics import Metric
-
-if TYPE_CHECKING:
-    from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import MetricsProvider
-
+from tfjob_operator.workqueue.clock import Clock
+from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """What `exposition` is written in; every Prometheus since 0.4 reads it."""

@@ -10,12 +10,9 @@ import asyncio.sslproto
 import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from typing import Final
 
 PACKAGE: Final = "prometheus_client"
 UNUSED: Final = ("http.server", "urllib.error", "urllib.request", "wsgiref.simple_server")

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import structlog
 
-from tfjob_operator.api.client.errors import StatusError
+from tfjob_operator.api.client.errors import ApiError, StatusError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.core_messages import BY_RESOURCE
-from tfjob_operator.api.meta import controller_of, meta_key
+from tfjob_operator.api.meta import ObjectMeta, Resource, controller_of, meta_key
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
+from tfjob_operator.controller.jobs.expectations import Expectations, Feed
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.apply.events import pod_group_kind
-from tfjob_operator.controller.tfjob.build.children import gang_scheduler
+from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
 from tfjob_operator.controller.tfjob.handlers import ChildHandler
 from tfjob_operator.controller.tfjob.plan.gang import Gang
-from tfjob_operator.informers import Codec
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client.errors import ApiError
-    from tfjob_operator.api.meta import ObjectMeta, Resource
-    from tfjob_operator.controller.jobs.expectations import Expectations, Feed
-    from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-    from tfjob_operator.controller.tfjob.build.children import GangScheduler
-    from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory
-
+from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 
 log = structlog.get_logger(__name__)
 

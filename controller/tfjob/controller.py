@@ -12,14 +12,16 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import structlog
 
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1.validation import BOUNDS
-from tfjob_operator.controller.config.values import NO_CONFIG
+from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
+from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildRecords, Delays
 from tfjob_operator.controller.tfjob.apply.events import CONFIG_MAP, POD, SERVICE, JobEvents
@@ -27,20 +29,12 @@ from tfjob_operator.controller.tfjob.apply.executor import Executor
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.apply.status import StatusWriter
 from tfjob_operator.controller.tfjob.build.tf_config import too_long
+from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.handlers import ChildHandler, JobHandler
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
-from tfjob_operator.controller.tfjob.view import Confirmer, UnkeptStatus, Views
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.controller.config.values import ConfigSource
-    from tfjob_operator.controller.events.recorder import EventRecorder
-    from tfjob_operator.controller.jobs.metrics import JobMetrics
-    from tfjob_operator.controller.tfjob.caches import Caches
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
-    from tfjob_operator.controller.tfjob.view import LeadershipTerm, View
-    from tfjob_operator.workqueue import Clock, RateLimitingQueue
+from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, UnkeptStatus, View, Views
+from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
 
 class TFJobController:

@@ -7,17 +7,15 @@ happens to writes is handled in `controller.tfjob.view`, and as long as there is
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import structlog
 
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError, StatusError, TransportError
 from tfjob_operator.api.v1.constants import OLDER_VERSIONS, TFJOBS
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client import RestClient
 
 OPENAPI_V3: Final = f"/openapi/v3/apis/{TFJOBS.api_version}"
 """Since Kubernetes 1.24: one API group alone."""

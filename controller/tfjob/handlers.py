@@ -5,24 +5,16 @@ Handlers run on the loop and must not block it: they only record what was seen a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from tfjob_operator.api.meta import controller_of, meta_key, object_key
+from tfjob_operator.api.meta import ObjectMeta, controller_of, meta_key, object_key
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.controller.jobs.children import job_of_orphan
-from tfjob_operator.controller.jobs.expectations import C, OwnedChildHandler
-from tfjob_operator.informers import object_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.jobs.children import ChildMeta
-    from tfjob_operator.controller.jobs.expectations import Expectations, Feed
-    from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-    from tfjob_operator.controller.tfjob.apply.events import ChildKind
-    from tfjob_operator.informers import Tombstone
+from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.controller.jobs.children import ChildMeta, job_of_orphan
+from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed, OwnedChildHandler
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
+from tfjob_operator.controller.tfjob.apply.events import ChildKind
+from tfjob_operator.informers import Tombstone, object_of
 
 
 class JobHandler:

@@ -28,45 +28,37 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import structlog
 
-from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.core import PODS, EventType
-from tfjob_operator.api.meta import OWNER_INDEX, PartialObjectMetadata, owner_uid_key, version_number
+from tfjob_operator.api.meta import OWNER_INDEX, ObjectMeta, PartialObjectMetadata, owner_uid_key, version_number
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
-from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJobSpec
+from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
+from tfjob_operator.api.v1.validation import Bound
 from tfjob_operator.api.v1alpha1.dialect import is_alpha
-from tfjob_operator.controller.jobs.children import ORPHAN_INDEX
+from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, Service
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.manager import RequeueError
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.build.children import reference_to
+from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
+from tfjob_operator.controller.tfjob.plan.actions import Blocked
+from tfjob_operator.controller.tfjob.plan.gang import Gang
 from tfjob_operator.controller.tfjob.plan.spec import in_force, read, reading_of, refused
 from tfjob_operator.controller.tfjob.plan.status import taken_over, with_memory_of
 from tfjob_operator.workqueue.parallel import parallelize_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.api.v1.validation import Bound
-    from tfjob_operator.controller.events.recorder import EventRecorder
-    from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
-    from tfjob_operator.controller.jobs.expectations import Expectations
-    from tfjob_operator.controller.jobs.problems import JobEvent
-    from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-    from tfjob_operator.controller.tfjob.caches import Caches
-    from tfjob_operator.controller.tfjob.plan.actions import Blocked
-    from tfjob_operator.controller.tfjob.plan.gang import Gang
-
 
 log = structlog.get_logger(__name__)
 

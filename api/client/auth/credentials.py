@@ -11,20 +11,17 @@ import asyncio
 import math
 import re
 import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
 from tfjob_operator.api.client.http.errors import ConfigError, CredentialsError
 from tfjob_operator.api.client.http.messages import Credentials, Origin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
 

@@ -16,10 +16,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
 
@@ -34,13 +35,7 @@ from tfjob_operator.api.client.auth.credentials import (
     usable_proxy,
 )
 from tfjob_operator.api.client.http.errors import ConfigError, CredentialsError
-from tfjob_operator.api.client.http.messages import Credentials, FixedCredentials, Origin, Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tfjob_operator.api.client.http.messages import CredentialSource
-
+from tfjob_operator.api.client.http.messages import Credentials, CredentialSource, FixedCredentials, Origin, Settings
 
 PLUGIN_LIMIT_S: Final = 45.0
 """How long a plugin may take. Less than `READ_LIMIT_S`, so that requests that wait report its failure."""

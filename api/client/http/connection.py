@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Final, Protocol, cast
+import ssl
+from collections.abc import Callable
+from typing import Final, Protocol, cast
 
 from tfjob_operator.api.client.http.errors import ConnectionLostError, RequestTimeoutError, TransportError
+from tfjob_operator.api.client.http.messages import Request
 from tfjob_operator.api.client.http.responses import Headers, ResponseParser, StreamResponse, WholeResponse
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
-
-    from tfjob_operator.api.client.http.messages import Request
 
 
 class Deadline:

@@ -10,22 +10,17 @@ import ipaddress
 import socket
 import ssl
 import struct
+from collections.abc import Callable, Sequence
 from functools import cache
 from mmap import mmap
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from aiohappyeyeballs import start_connection
 
 from tfjob_operator.api.client.http.connection import BUFFER_BYTES, Connection
 from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
 from tfjob_operator.api.client.http.errors import ConnectError, TLSError
-from tfjob_operator.api.client.http.messages import tunnel_request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tfjob_operator.api.client.http.messages import Origin
-
+from tfjob_operator.api.client.http.messages import Origin, tunnel_request
 
 Address: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
 """An address as `socket.getaddrinfo` tells it: family, type, protocol, name, and what sockets take, with the port."""

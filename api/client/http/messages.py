@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
+from typing import Final, Protocol, Self, TypeAlias
 from urllib.parse import unquote, urlencode, urlsplit
 
 from tfjob_operator.api.client.http.errors import CredentialsError
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Mapping
-
 
 _PORTS = {"http": 80, "https": 443}
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from tfjob_operator.api.client.http.errors import ConnectionLostError, RequestTimeoutError, TransportError
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client.http.messages import Request, Response
-
+from tfjob_operator.api.client.http.messages import Request, Response
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Longest head, or trailer. Servers send half a kilobyte; without a limit a head that never ends would fill the memory.

@@ -8,22 +8,26 @@ Each of them turns the errors of its sockets into ours.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Final, Self
 
+from tfjob_operator.api.client.http.connection import Connection
 from tfjob_operator.api.client.http.dialer import Dialer
 from tfjob_operator.api.client.http.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
-from tfjob_operator.api.client.http.messages import Origin, RequestWriter, unchanged
-from tfjob_operator.api.client.http.responses import UnzippedResponse
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable
-    from types import TracebackType
-
-    from tfjob_operator.api.client.http.connection import Connection
-    from tfjob_operator.api.client.http.messages import Credentials, OnLeave, Request, Response, Settings
-    from tfjob_operator.api.client.http.responses import StreamResponse, WholeResponse
+from tfjob_operator.api.client.http.messages import (
+    Credentials,
+    OnLeave,
+    Origin,
+    Request,
+    RequestWriter,
+    Response,
+    Settings,
+    unchanged,
+)
+from tfjob_operator.api.client.http.responses import StreamResponse, UnzippedResponse, WholeResponse
 
 
 class Pool:

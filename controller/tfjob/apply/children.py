@@ -21,11 +21,13 @@ Invariants:
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, TypeAlias
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.decoding import version_written
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
@@ -39,16 +41,28 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.client.options import JSON_PATCH
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.meta import owner_uid_key
+from tfjob_operator.api.meta import ObjectMeta, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.templates import templates_of
-from tfjob_operator.controller.config.values import NO_CONFIG
-from tfjob_operator.controller.jobs.children import NO_LABELS
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
+from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ReplicaKey
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.jobs.refusals import RefusedError, is_denied
-from tfjob_operator.controller.tfjob.apply.conflicts import NameConflicts, NameTakenError
-from tfjob_operator.controller.tfjob.apply.events import CONFIG_MAP, POD, SERVICE, ChildKind, Creations, pod_group_kind
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, NameConflicts, NameTakenError
+from tfjob_operator.controller.tfjob.apply.events import (
+    CONFIG_MAP,
+    POD,
+    SERVICE,
+    ChildKind,
+    Creations,
+    JobEvents,
+    pod_group_kind,
+)
 from tfjob_operator.controller.tfjob.build.children import (
+    GangScheduler,
     PodBuilder,
     build_config_map,
     build_pod_group,
@@ -56,24 +70,9 @@ from tfjob_operator.controller.tfjob.build.children import (
     config_map_name,
     resize_patch,
 )
+from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-    from tfjob_operator.controller.config.values import ConfigSource
-    from tfjob_operator.controller.jobs.children import ChildMeta, ReplicaKey
-    from tfjob_operator.controller.jobs.expectations import Expectations
-    from tfjob_operator.controller.jobs.problems import JobEvent
-    from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-    from tfjob_operator.controller.tfjob.apply.events import JobEvents
-    from tfjob_operator.controller.tfjob.build.children import GangScheduler
-    from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
-
 
 MAX_AT_ONCE: Final = 16
 """Creates of one job that are under way at the same time. That many keep an API server on two cores busy. More would only

@@ -14,29 +14,23 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.meta import Struct, controller_of, meta_key, owner_uid_key
+from tfjob_operator.api.meta import ObjectMeta, OwnerKey, Struct, controller_of, meta_key, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, Service
+from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pod_end import has_ended
-from tfjob_operator.controller.tfjob.apply.events import POD, SERVICE
+from tfjob_operator.controller.tfjob.apply.events import POD, SERVICE, ChildKind, JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, Blocked
 from tfjob_operator.controller.tfjob.plan.ownership import is_adoptable
-from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import ObjectMeta, OwnerKey
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.jobs.expectations import Expectations
-    from tfjob_operator.controller.tfjob.apply.events import ChildKind, JobEvents
-    from tfjob_operator.workqueue import Clock
-    from tfjob_operator.workqueue.rate_limiters import RateLimiter
-
+from tfjob_operator.workqueue import Clock
+from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter, RateLimiter
 
 FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 300.0

@@ -8,8 +8,9 @@ hour, and the flood control would drop most of them anyway (EV-03, EV-05).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -19,18 +20,11 @@ from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1.types import ranges_of
-from tfjob_operator.controller.jobs.problems import ReportedProblems
-from tfjob_operator.controller.tfjob.build.children import reference_to
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.events.recorder import EventRecorder
-    from tfjob_operator.controller.jobs.children import ReplicaKey
-    from tfjob_operator.controller.jobs.problems import JobEvent, Problem
-    from tfjob_operator.controller.tfjob.build.children import GangScheduler
+from tfjob_operator.api.v1.types import TFJob, ranges_of
+from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.controller.jobs.problems import JobEvent, Problem, ReportedProblems
+from tfjob_operator.controller.tfjob.build.children import GangScheduler, reference_to
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,22 +20,17 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import owner_uid_key
+from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.refusals import RefusedError
-from tfjob_operator.controller.tfjob.view import Permission
-
-if TYPE_CHECKING:
-    from tfjob_operator.controller.jobs.expectations import Expectations, Feed
-    from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
-    from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-    from tfjob_operator.controller.tfjob.apply.events import JobEvents
-    from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer
-    from tfjob_operator.controller.tfjob.apply.status import StatusWriter
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
-    from tfjob_operator.controller.tfjob.view import View
+from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
+from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer
+from tfjob_operator.controller.tfjob.apply.status import StatusWriter
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.view import Permission, View
 
 
 class Executor:

@@ -19,39 +19,31 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.decoding import version_written
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.meta import controller_of, owner_uid_key
+from tfjob_operator.api.meta import ObjectMeta, controller_of, owner_uid_key
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.controller.jobs.children import NO_LABELS, Pod, Service
-from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S
-from tfjob_operator.controller.tfjob.apply.events import POD, SERVICE
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, Delays
+from tfjob_operator.controller.tfjob.apply.events import POD, SERVICE, ChildKind, JobEvents
 from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference, selector_of
+from tfjob_operator.controller.tfjob.plan.actions import Mending, Plan
 from tfjob_operator.controller.tfjob.plan.ownership import claims, labelling, may_have_hidden_children, unseen
+from tfjob_operator.controller.tfjob.view import View
 from tfjob_operator.workqueue.parallel import parallelize_until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-    from tfjob_operator.controller.jobs.children import ChildMeta, ReplicaKey
-    from tfjob_operator.controller.jobs.expectations import Expectations
-    from tfjob_operator.controller.tfjob.apply.conflicts import Delays
-    from tfjob_operator.controller.tfjob.apply.events import ChildKind, JobEvents
-    from tfjob_operator.controller.tfjob.plan.actions import Mending, Plan
-    from tfjob_operator.controller.tfjob.view import View
-
 
 MAX_AT_ONCE: Final = 16
 """Patches of one job that are under way at the same time: as many as creates (`children.MAX_AT_ONCE`)."""

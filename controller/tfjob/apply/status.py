@@ -12,31 +12,25 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import msgspec
 
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.client.options import JSON_PATCH
 from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import JobStatus
-from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S, Window, observe
+from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.expectations import Feed
+from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S, JobMetrics, Window, observe
+from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.tfjob.build.children import reference_to
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.events.recorder import EventRecorder
-    from tfjob_operator.controller.jobs.expectations import Feed
-    from tfjob_operator.controller.jobs.metrics import JobMetrics
-    from tfjob_operator.controller.jobs.problems import JobEvent
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
-    from tfjob_operator.controller.tfjob.view import UnkeptStatus, View
-    from tfjob_operator.workqueue import Clock
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.view import UnkeptStatus, View
+from tfjob_operator.workqueue import Clock
 
 
 def only_starts(written: JobStatus, status: JobStatus) -> bool:

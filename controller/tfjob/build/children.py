@@ -8,27 +8,21 @@ specification. A PodGroup names the resources that the pods need at least.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tfjob_operator.api.core import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, object_reference
-from tfjob_operator.api.meta import controller_reference
+from tfjob_operator.api.core import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, ObjectReference, object_reference
+from tfjob_operator.api.meta import JSON, ObjectMeta, Resource, controller_reference
 from tfjob_operator.api.resources import format_quantity, object_in, pod_requests
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS, Network, RestartPolicy
 from tfjob_operator.api.v1.templates import templates_of
-from tfjob_operator.controller.config.values import with_accelerators
+from tfjob_operator.api.v1.types import Port, ReplicaSpec, TFJob, TFJobSpec
+from tfjob_operator.controller.config.values import Accelerators, with_accelerators
+from tfjob_operator.controller.jobs.children import PodGroup, ReplicaKey
 from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tfjob_operator.api.core import ObjectReference
-    from tfjob_operator.api.meta import JSON, ObjectMeta, Resource
-    from tfjob_operator.api.v1.types import Port, ReplicaSpec, TFJob, TFJobSpec
-    from tfjob_operator.controller.config.values import Accelerators
-    from tfjob_operator.controller.jobs.children import PodGroup, ReplicaKey
 
 
 def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:

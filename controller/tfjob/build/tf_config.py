@@ -10,16 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import Network
-from tfjob_operator.api.v1.types import Mistake, child_name
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.types import ReplicaSpec, TFJobSpec
-
+from tfjob_operator.api.v1.types import Mistake, ReplicaSpec, TFJobSpec, child_name
 
 INLINE_BYTES: Final = 4096
 """A cluster specification up to this size is in each pod: that of some sixty replicas with long names. Their pods are

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.v1.conditions import is_finished
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.v1.types import JobStatus, TFJob
-    from tfjob_operator.controller.jobs.children import ConfigMap, Pod, PodGroup, ReplicaKey, Service
-    from tfjob_operator.controller.jobs.problems import JobEvent, Problem
+from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.controller.jobs.children import ConfigMap, Pod, PodGroup, ReplicaKey, Service
+from tfjob_operator.controller.jobs.problems import JobEvent, Problem
 
 
 @dataclass(frozen=True, slots=True)

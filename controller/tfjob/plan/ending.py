@@ -6,16 +6,18 @@ message is read, and its log with it.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from tfjob_operator.api.core import EventType, PodRestartPolicy
+from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus, EventType, PodRestartPolicy
 from tfjob_operator.api.text import last_words, quoted
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.conditions import Conditions
 from tfjob_operator.api.v1.constants import (
     LIMITS,
     CleanPodPolicy,
@@ -26,24 +28,14 @@ from tfjob_operator.api.v1.constants import (
     SuccessPolicy,
     limit_of,
 )
-from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec, child_name
-from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, ReplicaStatus, TFJob, TFJobSpec, child_name
+from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.pod_end import DEADLINE_EXCEEDED, DISRUPTION_TARGET
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.ownership import is_of_predecessor
-from tfjob_operator.controller.tfjob.plan.replicas import Outcome, count
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
-    from tfjob_operator.api.v1.conditions import Conditions
-    from tfjob_operator.api.v1.types import IndexRestarts, ReplicaStatus, TFJob
-    from tfjob_operator.controller.jobs.children import Pod
-    from tfjob_operator.controller.tfjob.plan.replicas import Observed, Replica
-    from tfjob_operator.controller.tfjob.plan.status import StatusDraft
-
+from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, count
+from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _SAYS_NOTHING: Final = frozenset({"", "Error"})

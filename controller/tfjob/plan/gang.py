@@ -7,24 +7,19 @@ that exists: its queue belongs to whoever moves the group (B66).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.core import POD_GROUP_PENDING, EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1.types import InvalidSpec
+from tfjob_operator.api.v1.types import InvalidSpec, TFJob, TFJobSpec
+from tfjob_operator.controller.jobs.children import PodGroup
 from tfjob_operator.controller.jobs.problems import JobEvent, Problem
+from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodGroupResize
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-    from tfjob_operator.controller.jobs.children import PodGroup
-    from tfjob_operator.controller.tfjob.build.children import GangScheduler
-    from tfjob_operator.controller.tfjob.plan.replicas import Replica
-
+from tfjob_operator.controller.tfjob.plan.replicas import Replica
 
 FIRST_LOOK_S: Final = 0.5
 """After how many seconds a job asks again whether PodGroups are listed, if that did not fail: the operator has just started."""

@@ -11,32 +11,28 @@ by name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
+from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildLabels, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.pod_end import has_ended
 from tfjob_operator.controller.tfjob.build.children import labels_of, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import Mending
 from tfjob_operator.controller.tfjob.plan.replicas import (
+    Replica,
     key_of,
     key_of_labels,
     key_of_name,
     key_of_service,
     names_no_other,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.types import JobStatus, TFJob, TFJobSpec
-    from tfjob_operator.controller.tfjob.plan.replicas import Replica
-
 
 C = TypeVar("C", Pod, Service)
 

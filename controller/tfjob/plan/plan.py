@@ -23,23 +23,26 @@ created again, and is deleted when there is no such pod.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network
-from tfjob_operator.api.v1.types import Begun, InvalidSpec, TFJobSpec
+from tfjob_operator.api.v1.types import Begun, InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
-from tfjob_operator.controller.jobs.children import NO_LABELS, ReplicaKey
+from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.pod_end import has_ended
 from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.tfjob.build.children import config_map_name
 from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, is_surely_short
-from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, NOTHING, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, NOTHING, Blocked, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
+    Verdict,
     clean_up,
     conclude,
     judge,
@@ -48,22 +51,18 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     should_restart,
     until_deadline,
 )
-from tfjob_operator.controller.tfjob.plan.gang import with_gang
+from tfjob_operator.controller.tfjob.plan.gang import Gang, with_gang
 from tfjob_operator.controller.tfjob.plan.ownership import relabellings, reselections
-from tfjob_operator.controller.tfjob.plan.replicas import GOING_ON, observe, problems_of
-from tfjob_operator.controller.tfjob.plan.status import StatusDraft, announce, begun, finished_indices, has_begun, stay
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-    from datetime import datetime
-
-    from tfjob_operator.api.v1.types import JobStatus, TFJob
-    from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
-    from tfjob_operator.controller.tfjob.plan.actions import Blocked
-    from tfjob_operator.controller.tfjob.plan.ending import Verdict
-    from tfjob_operator.controller.tfjob.plan.gang import Gang
-    from tfjob_operator.controller.tfjob.plan.replicas import Observed, Replica
-    from tfjob_operator.controller.tfjob.plan.status import Finished
+from tfjob_operator.controller.tfjob.plan.replicas import GOING_ON, Observed, Replica, observe, problems_of
+from tfjob_operator.controller.tfjob.plan.status import (
+    Finished,
+    StatusDraft,
+    announce,
+    begun,
+    finished_indices,
+    has_begun,
+    stay,
+)
 
 
 def plan(

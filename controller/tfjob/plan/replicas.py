@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tfjob_operator.api.core import TERMINAL, PodPhase
+from tfjob_operator.api.core import TERMINAL, ContainerStateTerminated, ContainerStatus, PodPhase
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy
-from tfjob_operator.api.v1.types import ReplicaStatus
-from tfjob_operator.controller.jobs.children import NO_LABELS, ReplicaKey
+from tfjob_operator.api.v1.types import IndexRestarts, ReplicaStatus, TFJob
+from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.pod_end import (
     has_ended,
     is_disrupted,
@@ -27,16 +28,7 @@ from tfjob_operator.controller.jobs.pod_end import (
     was_left_by_its_own_policy,
     was_stopped,
 )
-from tfjob_operator.controller.jobs.problems import problems_of_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
-    from tfjob_operator.api.v1.types import IndexRestarts, TFJob
-    from tfjob_operator.controller.jobs.children import ChildMeta, Pod, Service
-    from tfjob_operator.controller.jobs.problems import Problem
-
+from tfjob_operator.controller.jobs.problems import Problem, problems_of_pod
 
 NO_REPLICA: Final = ReplicaKey("", -1, "")
 """The key of a pod of which neither name nor labels say what it is."""

@@ -11,20 +11,14 @@ other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network
-from tfjob_operator.api.v1.types import InvalidSpec, Mistake, SpecWarning, TFJobSpec
-from tfjob_operator.api.v1.validation import BOUNDS, read_spec
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, SpecWarning, TFJob, TFJobSpec
+from tfjob_operator.api.v1.validation import BOUNDS, Bound, read_spec
 from tfjob_operator.controller.tfjob.plan.status import has_begun
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.api.v1.validation import Bound
 
 
 def bounded(job: TFJob, spec: TFJobSpec, bounds: Sequence[Bound] = BOUNDS) -> TFJobSpec | InvalidSpec:

@@ -16,7 +16,9 @@ changed for pods that exist and cannot be changed.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -24,22 +26,24 @@ from tfjob_operator.api.core import EventType, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ON_HOLD, ConditionReason, ConditionType, EventReason, Network
-from tfjob_operator.api.v1.types import Begun, IndexRestarts, InvalidSpec, JobStatus, format_indices, parse_indices
+from tfjob_operator.api.v1.types import (
+    Begun,
+    IndexRestarts,
+    InvalidSpec,
+    JobStatus,
+    ReplicaStatus,
+    TFJob,
+    TFJobSpec,
+    format_indices,
+    parse_indices,
+)
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pod_end import goes_with_more_grace, native_sidecars
 from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
-from tfjob_operator.controller.tfjob.plan.replicas import Outcome, count
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
-    from tfjob_operator.controller.jobs.children import Pod
-    from tfjob_operator.controller.tfjob.plan.replicas import Replica
-
+from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, count
 
 _WORDS: Final = {
     ConditionReason.INVALID: f"{ON_HOLD}; the spec is invalid",
