@@ -1,7 +1,8 @@
 """Reads and follows the configuration file: a changed one takes effect at run time, a wrong one is reported and has no effect.
 
 A file that is not there counts as an empty one: the ConfigMap behind it is optional, and may be created or deleted at any time.
-All mistakes of a file are reported at once, in the log and as an event on the operator's own Deployment.
+The log and an event on the operator's own Deployment report the first error in the form of a file (YAML, fields, types), or all
+wrong values of a file whose form is right.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _OURS: Final = frozenset({"TF_CONFIG"})
 
 
 class ConfigFileError(Exception):
-    """A configuration file is not what it should be. The message tells all that is wrong, in one line."""
+    """A configuration file is wrong. The message, one line, names the first error in its form or all wrong values."""
 
 
 def parse(content: bytes) -> ControllerConfig:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -40,6 +41,8 @@ HELMS_LABELS: Final = {
 IMAGE: Final = "image.repository=tfjob-operator"
 """The one value that has no default; with it the chart's objects are those of the kustomizations."""
 KEEP: Final = {"helm.sh/resource-policy": "keep"}
+USER_ROLES: Final = ("kubeflow-tfjobs-", "tensorflow-tfjobs-")
+"""The cluster roles of people, who need them as long as there are jobs."""
 
 Objects = dict[tuple[str, str, str], dict[str, Any]]
 """By kind, namespace and name."""
@@ -107,12 +110,12 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
 
 
 def plain(found: Objects) -> Objects:
-    """The objects without what Helm adds: its labels, which each object has, and the annotation that keeps the CRD."""
+    """The objects without what Helm adds: its labels, which each object has, and the annotation that keeps some of them."""
     for each in found.values():
         labels = each["metadata"]["labels"]
         assert labels.keys() >= HELMS_LABELS
         each["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in HELMS_LABELS}
-        if each["kind"] == "CustomResourceDefinition":
+        if each["kind"] == "CustomResourceDefinition" or each["metadata"]["name"].startswith(USER_ROLES):
             assert each["metadata"].pop("annotations") == KEEP
     return found
 
@@ -275,7 +278,7 @@ def test_a_value_becomes_flags_that_the_operator_knows(rendered: Renderer, value
 
 
 PODS: Final[dict[str, tuple[str, tuple[str | int, ...], Any]]] = {
-    "image.repository": ("image.repository=r.example.com/op", ("containers", 0, "image"), "r.example.com/op:0.1.0"),
+    "image.repository": ("image.repository=r.io:5000/a/op", ("containers", 0, "image"), "r.io:5000/a/op:0.1.0"),
     "image.tag": ("image.tag=1@sha256:0", ("containers", 0, "image"), "tfjob-operator:1@sha256:0"),
     "image.pullPolicy": ("image.pullPolicy=Always", ("containers", 0, "imagePullPolicy"), "Always"),
     "imagePullSecrets": ("imagePullSecrets[0].name=registry", ("imagePullSecrets",), [{"name": "registry"}]),
@@ -375,6 +378,16 @@ def test_no_alert_about_a_lost_replica_where_there_is_one_replica(rendered: Rend
     assert [name for name in alerts() if name not in alerts("replicas=1")] == ["TFJobOperatorAlone"]
 
 
+def test_alerts_about_an_operator_of_one_namespace_see_no_other_operator(rendered: Renderer) -> None:
+    """Each series is selected by the release's namespace, or two such releases would be reported as two leaders."""
+    settings = ("prometheusRule.enabled=true", "namespaced=true")
+    rule = rendered(*settings, namespace="team-a")["PrometheusRule", "team-a", "tf-job-operator"]
+    expressions = [alert["expr"] for group in rule["spec"]["groups"] for alert in group["rules"]]
+    selectors = [selector for text in expressions for selector in re.findall(r"{.*?}", text)]
+    assert len(selectors) > len(expressions)
+    assert [each for each in selectors if '{job="tf-job-operator", namespace="team-a"' not in each] == []
+
+
 def test_every_value_has_a_test_of_its_effect() -> None:
     """Each value of the schema is set by some test in this file."""
     elsewhere = {
@@ -391,7 +404,12 @@ def test_every_value_has_a_test_of_its_effect() -> None:
     ("setting", "named"),
     [
         ("image.repository=", "image.repository is required, for example --set image.repository=.*--reuse-values"),
-        ("replicas=-1", "replicas"),
+        (
+            "image.repository=tfjob-operator:0.1.0",
+            "image.repository: tfjob-operator:0.1.0 has a tag or digest.*image.tag",
+        ),
+        ("image.repository=r.example.com:5000/op@sha256:0", "image.repository: .* has a tag or digest"),
+        ("replicas=0", "replicas"),
         ("replicas=two", "replicas"),
         ("cloud=moon", "cloud"),
         ("apis={batch/v1}", "apis"),

@@ -12,6 +12,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The operator's image. There is no public one, so no default could be right: a name without a registry is Docker Hub's. */}}
 {{- define "tf-job-operator.image" -}}
 {{- $repository := required "image.repository is required, for example --set image.repository=registry.example.com/team/tfjob-operator (docs/install.md says how to build the image). helm upgrade forgets the values of the release unless it gets --reuse-values" .Values.image.repository }}
+{{- if regexMatch "[:@]" (base $repository) }}{{/* a colon before the last slash is that of a port */}}
+{{- fail (printf "image.repository: %s has a tag or digest: name the image without it, and set image.tag" $repository) }}
+{{- end }}
 {{- printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) }}
 {{- end }}
 
