@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from tfjob_operator.api.coordination import LEASES, Lease
-from tfjob_operator.api.core import COSCHEDULING_POD_GROUPS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
+from tfjob_operator.api.core import COSCHEDULING_POD_GROUPS, DEPLOYMENTS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import Resource, controller_of
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import JobStatus, TFJob, tfjob_with_unreadable_status
@@ -22,6 +22,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_stat
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.diagnosis.evidence import Absent, AlphaEvidence, Evidence, LastLine
+from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.diagnosis.pods import exits_of, running_since, trains
 from tfjob_operator.cli.diagnosis.words import seconds_between
 from tfjob_operator.cli.errors import ApiError, CliError
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 LEASE: Final = "tf-operator"
 """The name of the operator's lease, in whichever namespace it runs."""
+OPERATOR: Final = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
+"""Selects the operator's Deployments; the page's has its name too."""
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 MOST_LOGS: Final = 3
 """How many containers' logs are read at most: those of the others mostly say the same."""
@@ -79,6 +82,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         for volume in pod.spec.volumes or ()
         if volume.persistent_volume_claim is not None
     }
+    lease, stale_lease = reader.lease(now)
     return Evidence(
         job=job,
         now=now,
@@ -92,7 +96,10 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         limit_ranges=reader.here(objects.LIMIT_RANGES, objects.LimitRange, "limit ranges"),
         claims=reader.claims(sorted(claims)),
         namespace=reader.one(objects.NAMESPACES, objects.Namespace, session.namespace, "the namespace"),
-        lease=reader.lease(),
+        lease=lease,
+        stale_lease=stale_lease,
+        deployments=reader.deployments,
+        operator_pods=reader.operator_pods,
         crd=reader.one(objects.CRDS, objects.Crd, f"{jobs.PLURAL}.{jobs.group_of(whole)}", "CRDs"),
         workload=reader.workload(job) if QUEUE_LABEL in (job.metadata.labels or {}) else None,
         pod_group=reader.pod_group(name),
@@ -113,6 +120,8 @@ class _Reader:
         self._session = session
         self.forbidden: set[str] = set()
         self.absent: list[Absent] = []
+        self.deployments: list[objects.Deployment] = []
+        self.operator_pods: list[objects.Pod] = []
 
     def one(self, resource: Resource, kind: type[T], name: str, words: str) -> T | None:
         """Return one object, None if it is not there or may not be read."""
@@ -160,17 +169,36 @@ class _Reader:
         self.absent += [Absent(objects.CLAIMS.kind, name) for name in names if name not in there]
         return [claim for claim in found if claim.metadata.name in names]
 
-    def lease(self) -> Lease | None:
-        """Return the operator's lease, the last renewed one if there are several; note in `absent` if there is none."""
+    def lease(self, now: datetime) -> tuple[Lease | None, Lease | None]:
+        """Return the lease of the operator that may serve this namespace, the last renewed one, and one that is stale.
+
+        Unless the only one is renewed, Deployments and pods of the operator are read. Notes in `absent` if there is no lease.
+        """
         found = self.all(LEASES, Lease, "leases", fieldSelector=f"metadata.name={LEASE}")
         if found is None:
-            return None
+            return None, None
         if not found:
             self.absent.append(Absent(LEASES.kind, LEASE))
-        renewed = {
-            each.spec.renew_time: each for each in found if each.spec is not None and each.spec.renew_time is not None
+        renewed = [each for each in found if is_renewed(each, now)]
+        own = [each for each in renewed if each.metadata.namespace == self._session.namespace]
+        if own or (renewed and len(found) == 1):
+            return (own or renewed)[0], None
+        here = self._session.namespace
+        installed = self.all(DEPLOYMENTS, objects.Deployment, "deployments", labelSelector=OPERATOR) or []
+        self.deployments = [each for each in installed if each.served in {"", here}]
+        if self.deployments and not renewed:
+            selector = "name=tf-job-operator"
+            self.operator_pods = self.all(PODS, objects.Pod, "pods of the operator", labelSelector=selector) or []
+        elsewhere = {each.metadata.namespace for each in installed} - {
+            each.metadata.namespace for each in self.deployments
         }
-        return renewed[max(renewed)] if renewed else None
+        dated = {
+            each.spec.renew_time: each
+            for each in found
+            if each.spec is not None and each.spec.renew_time is not None and each.metadata.namespace not in elsewhere
+        }
+        stale = [each for each in dated.values() if each not in renewed]
+        return dated[max(dated)] if dated else None, stale[-1] if stale else None
 
     def workload(self, job: TFJob) -> objects.Workload | None:
         """Return Kueue's object for a job, in the version that this Kueue prefers."""

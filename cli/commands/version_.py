@@ -71,7 +71,7 @@ def _read(session: Session, path: str, **query: str) -> dict[str, Any] | None:
 
 def _operator(session: Session) -> str:
     """Return the images of the Deployments that run the operator; without any, who holds its Lease."""
-    label = "app.kubernetes.io/name=tfjob-operator"
+    label = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
     deployments = _read(session, "/apis/apps/v1/deployments", labelSelector=label)
     if deployments is not None and deployments.get("items"):
         return "; ".join(_images(deployments["items"]))
@@ -85,10 +85,12 @@ def _images(items: list[dict[str, Any]]) -> Iterator[str]:
     for each in items:
         try:
             image = each["spec"]["template"]["spec"]["containers"][0]["image"]
-            meta, ready = each["metadata"], each.get("status", {}).get("readyReplicas", 0)
+            meta, status, wanted = each["metadata"], each.get("status", {}), each["spec"].get("replicas", 1)
         except (KeyError, IndexError) as error:
             raise CliError("the server sent a Deployment without containers") from error
-        yield f"{image} (Deployment {meta['namespace']}/{meta['name']}, {ready} ready)"
+        ready, updated = status.get("readyReplicas", 0), status.get("updatedReplicas", 0)
+        counts = f"{ready} of {wanted} ready{f', {updated} updated' if updated < wanted else ''}"
+        yield f"{image} (Deployment {meta['namespace']}/{meta['name']}, {counts})"
 
 
 def _holders(items: list[dict[str, Any]]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import is_named
 from tfjob_operator.api.v1alpha1.constants import EventReason as AlphaReason
+from tfjob_operator.cli.diagnosis import operator
 from tfjob_operator.cli.diagnosis.advice import (
     CREATE_RENAMED,
     DELETE_RENAMED,
@@ -358,4 +359,14 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
                 )
                 return
     proof = f"job: {len(facts.missing)} of {len(facts.wanted)} replicas have no pod, {duration(age_s)} after its start"
-    yield Finding(NO_PODS, who, (proof,))
+    stale = facts.evidence.stale_lease
+    if stale is not None:
+        line, since = operator.renewal(facts, stale)
+        where = f"{stale.metadata.namespace}/{stale.metadata.name} was last renewed {since}"
+        yield Finding(operator.UNSERVED, who, (line, proof), {"lease": where})
+    elif facts.is_absent("Lease", "tf-operator"):
+        yield Finding(
+            operator.UNSERVED, who, ("lease tf-operator: not found", proof), {"lease": "tf-operator does not exist"}
+        )
+    else:
+        yield Finding(NO_PODS, who, (proof,))

@@ -47,6 +47,14 @@ DELETE_RENAMED: Final = "Delete the job of the old name with its pods: kubectl -
 _MOST_PODS: Final = 30
 """Pods that one command names; the others are named when the job is explained again."""
 _V1_LABEL: Final = f"{LABEL_PREFIX}{LABEL_JOB_NAME}="
+_NEEDS: Final = (
+    (" -n {operators} ", "leases"),
+    (" --all-namespaces", "leases"),
+    (" -n {operators} ", "deployments"),
+    (" --all-namespaces", "deployments"),
+    (" describe node", "nodes"),
+)
+"""What a command needs more rights for, and the reads whose refusal shows that the user lacks them."""
 _COMMAND: Final = re.compile(r"\bkubectl (?P<plugin>tfjob )?")
 
 
@@ -107,6 +115,10 @@ def _recreated(facts: Facts, whom: Sequence[str]) -> Iterator[str]:
 
 def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:
     """Return a step with its values, and the resource and the label that a job of this dialect has."""
+    refused = [words for command, words in _NEEDS if command in line and words in facts.evidence.forbidden]
+    if refused and "cluster administrator" not in line:
+        verb = "run: " if line.startswith("kubectl ") else ""
+        line = f"Ask your cluster administrator to {verb}{line[0].lower()}{line[1:]}"
     for v1, here in ((" tfjob {job}", f" {facts.shape.resource} {{job}}"), (_V1_LABEL, f"{facts.shape.label}=")):
         line = line.replace(v1, here)
     return fill(line, values, command=True)

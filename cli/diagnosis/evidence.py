@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         BatchJob,
         Claim,
         Crd,
+        Deployment,
         Event,
         LimitRange,
         Namespace,
@@ -63,7 +64,8 @@ class Evidence:
     out; `suspended_by` is who set `suspend` (the manager of that field), if that is known. `events` are those of its namespace.
     `logs` are the last lines of failed containers, by (pod, container), and `last_lines` the last one of running replicas, by
     pod: silence of `silent_after_s` is reported. `forbidden` names what the user may not read ("nodes"), and `absent` what was
-    asked for and does not exist. `alpha` is None for a job of v1.
+    asked for and does not exist. `alpha` is None for a job of v1. `stale_lease` is one beside `lease` that nobody renews;
+    `deployments` (with `operator_pods`) run operators that may serve the namespace, and are read if no lease there is renewed.
     """
 
     job: TFJob
@@ -79,6 +81,9 @@ class Evidence:
     claims: Sequence[Claim] = ()
     namespace: Namespace | None = None
     lease: Lease | None = None
+    stale_lease: Lease | None = None
+    deployments: Sequence[Deployment] = ()
+    operator_pods: Sequence[Pod] = ()
     crd: Crd | None = None
     workload: Workload | None = None
     pod_group: PodGroup | None = None

@@ -57,6 +57,7 @@ class Container(Struct, frozen=True):
     image: str = ""
     restart_policy: str = ""
     resources: Resources | None = None
+    args: tuple[str, ...] | None = None
 
 
 class ClaimSource(Struct, frozen=True):
@@ -88,6 +89,42 @@ class PodSpec(Struct, frozen=True):
     scheduling_gates: tuple[Gate, ...] | None = None
     scheduler_name: str = ""
     restart_policy: str = ""
+
+
+class PodTemplate(Struct, frozen=True):
+    """The template of a Deployment."""
+
+    spec: PodSpec = PodSpec()
+
+
+class DeploymentSpec(Struct, frozen=True):
+    """What a diagnosis reads of the spec of the operator's Deployment."""
+
+    replicas: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class DeploymentStatus(Struct, frozen=True):
+    """How many pods of a Deployment are ready."""
+
+    ready_replicas: int = 0
+
+
+class Deployment(Struct, frozen=True):
+    """The operator's Deployment."""
+
+    metadata: ObjectMeta
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+    @property
+    def served(self) -> str:
+        """The one namespace that its operator serves; "" for all."""
+        for argument in (each for one in self.spec.template.spec.containers or () for each in one.args or ()):
+            if argument.startswith("--namespace="):
+                name = argument.partition("=")[2]
+                return self.metadata.namespace if name.startswith("$") else name
+        return ""
 
 
 class Waiting(Struct, frozen=True):

@@ -9,12 +9,14 @@ from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import latest
-from tfjob_operator.cli.diagnosis.words import ago, named
+from tfjob_operator.cli.diagnosis.words import ago, named, said, seconds_between
 from tfjob_operator.cli.durations import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
+    from tfjob_operator.api.coordination import Lease
     from tfjob_operator.cli.diagnosis.facts import Facts
 
 _PODS: Final = "kubectl -n {operators} get pods --selector=name=tf-job-operator"
@@ -68,13 +70,24 @@ NOT_RUNNING: Final = Trouble(
     ),
     "The operator's Lease has no holder, or was not renewed in time",
 )
+NOT_READY: Final = Trouble(
+    "operator-not-ready",
+    9,
+    Severity.ERROR,
+    "The operator is installed, but {ready} of {wanted} pods are ready",
+    (
+        "See why, and fix what the pods report: kubectl -n {operators} describe pods --selector=name=tf-job-operator",
+        "Ask your cluster administrator to fix its Deployment",
+    ),
+    "The operator's Lease is not renewed or does not exist, and its Deployment has no ready pod",
+)
 MISSING: Final = Trouble(
     "operator-missing",
     11,
     Severity.ERROR,
-    "No operator is installed: the job has no status, and the operator's Lease does not exist",
+    "No operator is running: the job has no status, and the operator's Lease does not exist",
     ("kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator", _INSTALL),
-    "The job has no status, and no operator has a Lease",
+    "The job has no status, no operator has a Lease, and none with a Deployment was found",
 )
 NOT_ACTING: Final = Trouble(
     "operator-not-acting",
@@ -83,7 +96,7 @@ NOT_ACTING: Final = Trouble(
     "The operator has not reconciled the job for {age}",
     (
         "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
-        f"{_INSTALL}; check its flag --namespace, which may exclude namespace {{namespace}}",
+        f"{_INSTALL} do so; check its flag --namespace, which may exclude namespace {{namespace}}",
     ),
     (
         "The job has no status a minute after its creation: the operator is down, serves other namespaces, or has no "
@@ -103,6 +116,25 @@ NOT_SERVED: Final = Trouble(
         "Or convert the job to v1: kubectl -n {namespace} get {resource} {job} -o yaml | kubectl tfjob convert -",
     ),
     "A TfJob of tensorflow.org has no status a minute after its creation, and the operator's Lease is renewed",
+)
+UNSERVED: Final = Trouble(
+    "namespace-not-served",
+    12,
+    Severity.ERROR,
+    "Probably no operator serves namespace {namespace}: {who} not created, Lease {lease}",
+    (
+        "kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator",
+        "Install an operator that serves namespace {namespace}, or ask your cluster administrator to",
+    ),
+    "Replicas have had no pod for a minute without a reason; a Lease is stale or missing, or belongs to other namespaces",
+)
+NOT_YET: Final = Trouble(
+    "not-reconciled-yet",
+    15,
+    Severity.WARNING,
+    "No operator has reconciled the job yet ({age} after its creation)",
+    ("kubectl get pods --all-namespaces --selector=name=tf-job-operator",),
+    "The job has no status ten seconds after its creation; after a minute it is `operator-not-acting`",
 )
 EDIT_UNSEEN: Final = Trouble(
     "edit-not-seen",
@@ -127,6 +159,7 @@ CRD_OLD: Final = Trouble(
 )
 TROUBLES: Final = defined(globals())
 
+SOON_S: Final = 10.0
 LATE_S: Final = 60.0
 """A new job has a status within a second; after a minute the work queue is too long, or no operator runs."""
 _GRACE_S: Final = 30.0
@@ -158,31 +191,68 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from _crd(facts)
 
 
+def is_renewed(lease: Lease, now: datetime) -> bool:
+    """Return True if somebody holds this lease and renews it in time."""
+    spec = lease.spec
+    if spec is None or not spec.holder_identity or spec.renew_time is None:
+        return False
+    return seconds_between(spec.renew_time, now) - (spec.lease_duration_seconds or 0) <= _GRACE_S
+
+
+def renewal(facts: Facts, lease: Lease) -> tuple[str, str]:
+    """Return a lease as a line of evidence, and how long ago it was renewed."""
+    spec = lease.spec
+    holder = f"held by {named(spec.holder_identity)}" if spec is not None and spec.holder_identity else "held by nobody"
+    since = (ago(facts.now, spec.renew_time) if spec is not None else "") or "never"
+    return f"lease {lease.metadata.namespace}/{lease.metadata.name}: {holder}, renewed {since}", since
+
+
 def _asleep(facts: Facts) -> Iterator[Finding]:
-    lease, spec = facts.evidence.lease, facts.evidence.lease.spec if facts.evidence.lease is not None else None
-    status, age_s = facts.job.status, facts.age_s(facts.evidence.created_at)
-    if lease is not None and spec is not None:
-        left_s = (facts.age_s(spec.renew_time) or 0.0) - (spec.lease_duration_seconds or 0)
-        if not spec.holder_identity or left_s > _GRACE_S:
-            where = f"{lease.metadata.namespace}/{lease.metadata.name}"
-            since = ago(facts.now, spec.renew_time) or "never"
-            holder = f"held by {named(spec.holder_identity)}" if spec.holder_identity else "held by nobody"
-            values = {"lease": where, "since": since, "operators": lease.metadata.namespace}
-            yield Finding(NOT_RUNNING, facts.name, (f"lease {where}: {holder}, renewed {since}",), values)
+    evidence, status, age_s = facts.evidence, facts.job.status, facts.age_s(facts.evidence.created_at)
+    lease, is_new = evidence.lease, not facts.job.status.conditions and not facts.job.status.phase
+    is_absent = is_new and facts.is_absent("Lease", "tf-operator")
+    if is_absent or (lease is not None and not is_renewed(lease, facts.now)):
+        if evidence.deployments and not any(each.status.ready_replicas for each in evidence.deployments):
+            yield _not_ready(facts)
             return
-    if not status.conditions and not status.phase:
-        if facts.is_absent("Lease", "tf-operator"):
-            yield Finding(MISSING, facts.name, ("job: no status", "lease tf-operator: not found"))
-        elif age_s is not None and age_s > LATE_S:
-            trouble = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING
-            yield Finding(
-                trouble, facts.name, (f"job: created {duration(age_s)} ago, no status",), {"age": duration(age_s)}
-            )
-    elif 0 < status.observed_generation < facts.job.metadata.generation:
+        if lease is not None:
+            line, since = renewal(facts, lease)
+            where = f"{lease.metadata.namespace}/{lease.metadata.name}"
+            values = {"lease": where, "since": since, "operators": lease.metadata.namespace}
+            yield Finding(NOT_RUNNING, facts.name, (line,), values)
+            return
+    if is_absent and not evidence.deployments:
+        yield Finding(MISSING, facts.name, ("job: no status", "lease tf-operator: not found"))
+    elif is_new and age_s is not None and age_s > SOON_S:
+        late = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING
+        seen = (f"job: created {duration(age_s)} ago, no status", *_stale(facts))
+        yield Finding(late if age_s > LATE_S else NOT_YET, facts.name, seen, {"age": duration(age_s)})
+    elif not is_new and 0 < status.observed_generation < facts.job.metadata.generation:
         values = {"generation": str(facts.job.metadata.generation), "seen": str(status.observed_generation)}
         yield Finding(
             EDIT_UNSEEN, facts.name, ("job: status.observedGeneration is less than metadata.generation",), values
         )
+
+
+def _stale(facts: Facts) -> Iterator[str]:
+    if facts.evidence.stale_lease is not None:
+        yield renewal(facts, facts.evidence.stale_lease)[0]
+
+
+def _not_ready(facts: Facts) -> Finding:
+    deployments = facts.evidence.deployments
+    seen = [
+        f"deployment {each.metadata.namespace}/{named(each.metadata.name)}: 0 of {each.spec.replicas} pods ready"
+        for each in deployments
+    ]
+    for pod in facts.evidence.operator_pods:
+        for status in pod.status.container_statuses or ():
+            if status.state is not None and status.state.waiting is not None:
+                waiting = status.state.waiting
+                seen.append(f"pod {named(pod.metadata.name)} waiting: {named(waiting.reason)}: {said(waiting.message)}")
+    wanted = sum(each.spec.replicas for each in deployments)
+    values = {"ready": "0", "wanted": str(wanted), "operators": deployments[0].metadata.namespace}
+    return Finding(NOT_READY, facts.name, tuple(seen), values)
 
 
 def _crd(facts: Facts) -> Iterator[Finding]:

@@ -484,6 +484,9 @@ NOT_FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
             "operator-not-running",
             "operator-missing",
             "operator-not-acting",
+            "operator-not-ready",
+            "namespace-not-served",
+            "not-reconciled-yet",
         ),
         *(
             "alpha-not-served",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,7 +69,7 @@ def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server, kubeconf
     found = collected(server, kubeconfig)
     assert [each.metadata.name for each in found.pods] == ["mnist-worker-0"]
     assert [each.involved_object.name for each in found.events] == ["mnist-worker-0"]
-    assert list(found.absent) == [Absent("PersistentVolumeClaim", "data"), Absent("Lease", "tf-operator")]
+    assert list(found.absent) == [Absent("Lease", "tf-operator"), Absent("PersistentVolumeClaim", "data")]
     assert found.created_at == datetime(2025, 12, 31, 23, tzinfo=UTC)
     assert found.suspended_by == "kueue"
     assert found.forbidden == []
@@ -231,3 +231,65 @@ def test_a_form_that_the_operator_does_not_serve_is_explained(server: Server, ku
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", made)
     result = run("explain", f"--kubeconfig={kubeconfig}", "mnist")
     assert "[error: alpha-form]" in result.output
+
+
+def lease(namespace: str, renewed: str) -> dict[str, Any]:
+    spec = {"holderIdentity": "operator", "leaseDurationSeconds": 15, "renewTime": renewed}
+    return {"metadata": {"name": "tf-operator", "namespace": namespace}, "spec": spec}
+
+
+def deployment(namespace: str, *args: str, ready: int = 0) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "operator", "args": args}]}}
+    meta = {"name": "tf-job-operator", "namespace": namespace}
+    return {"metadata": meta, "spec": {"replicas": 2, "template": template}, "status": {"readyReplicas": ready}}
+
+
+RENEWED, STALE = "2025-12-31T23:59:58.000000Z", "2025-12-31T22:00:00.000000Z"
+LEASES, DEPLOYMENTS = "/apis/coordination.k8s.io/v1/leases", "/apis/apps/v1/deployments"
+
+
+@pytest.mark.parametrize(
+    ("leases", "deployments", "expected"),
+    [
+        ([lease("b", RENEWED)], (), ["b"]),
+        ([lease("b", RENEWED), lease("kubeflow", STALE)], (), ["b", "kubeflow"]),
+        (
+            [lease("b", RENEWED), lease("kubeflow", STALE)],
+            [deployment("b", "--namespace=$(N)")],
+            ["kubeflow", "kubeflow"],
+        ),
+        ([lease("kubeflow", STALE), lease("team", RENEWED)], (), ["team"]),
+    ],
+)
+def test_the_lease_of_an_operator_that_serves_another_namespace_is_not_taken_for_that_of_this_one(
+    server: Server, kubeconfig: Path, leases: list[Any], deployments: Any, expected: list[str]
+) -> None:
+    """An operator of all namespaces was uninstalled, and its Lease stays."""
+    server.answers(LEASES, items(*leases))
+    server.answers(DEPLOYMENTS, items(*deployments))
+    found = collected(server, kubeconfig)
+    assert [each.metadata.namespace for each in (found.lease, found.stale_lease) if each is not None] == expected
+
+
+def test_an_operator_whose_image_cannot_be_pulled_is_installed(server: Server, kubeconfig: Path) -> None:
+    """It has never held its Lease."""
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(spec=SPEC) | {"status": {}})
+    server.answers(LEASES, items())
+    server.answers(DEPLOYMENTS, items(deployment("kubeflow")))
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+    stuck = pod("tf-job-operator-a", containerStatuses=[{"name": "operator", "state": state}])
+    server.answers("/api/v1/pods", items(stuck))
+    shown = run("explain", f"--kubeconfig={kubeconfig}", "mnist").output
+    assert "1. The operator is installed, but 0 of 2 pods are ready [error: operator-not-ready]" in shown
+    assert "pod tf-job-operator-a waiting: ImagePullBackOff: Back-off pulling image" in shown
+
+
+def test_a_command_that_the_user_may_not_run_is_for_the_administrator(server: Server, kubeconfig: Path) -> None:
+    """Who may not list Leases has no rights in the operator's namespace; a new job waits for its status meanwhile."""
+    made = job(spec=SPEC) | {"status": {}}
+    made["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=20)).isoformat()
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", made)
+    server.answers(LEASES, FORBIDDEN, code=403)
+    shown = run("explain", f"--kubeconfig={kubeconfig}", "mnist").output
+    assert "1. No operator has reconciled the job yet (2" in shown
+    assert "   > Ask your cluster administrator to run:\n     kubectl" in shown

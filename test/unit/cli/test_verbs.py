@@ -344,15 +344,20 @@ def test_version_prints_what_is_there(server: Server, kubeconfig: Path) -> None:
     server.answers("/apis/kubeflow.org", {"versions": [{"version": "v1"}, {"version": "v1beta2"}]})
     template = {"spec": {"containers": [{"image": "tf-operator:1"}]}}
     meta = {"name": "tf-operator", "namespace": "kubeflow"}
-    deployment = {"metadata": meta, "spec": {"template": template}, "status": {"readyReplicas": 2}}
+    deployment = {
+        "metadata": meta,
+        "spec": {"replicas": 2, "template": template},
+        "status": {"readyReplicas": 2, "updatedReplicas": 0},
+    }
     server.answers(DEPLOYMENTS, {"items": [deployment]})
     lines = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()
     assert [line[15:] for line in lines[1:]] == [
         "v1.36.3",
         "v1, v1beta2",
-        "tf-operator:1 (Deployment kubeflow/tf-operator, 2 ready)",
+        "tf-operator:1 (Deployment kubeflow/tf-operator, 2 of 2 ready, 0 updated)",
     ]
     found = json.loads(run("version", "-o", "json", f"--kubeconfig={kubeconfig}").output)
+    assert "component%21%3Dpage" in "".join(path for _, path, _, _ in server.asked), "the page is no operator"
     assert (found["Kubernetes"], found["kubeflow.org"]) == ("v1.36.3", ["v1", "v1beta2"])
     assert run("version", "--client").output == lines[0] + "\n"
     assert run("version", "--client", "-o", "yaml").output.startswith("kubectl-tfjob: ")

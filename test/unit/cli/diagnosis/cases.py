@@ -63,9 +63,37 @@ def _(world: World) -> None:
     world.absent = [Absent("Lease", "tf-operator")]
 
 
+@case("operator-not-ready")
+def _(world: World) -> None:
+    world.lease, world.pods, world.job["status"] = None, {}, {}
+    world.absent = [Absent("Lease", "tf-operator")]
+    meta = {"name": "tf-job-operator", "namespace": "kubeflow"}
+    world.deployments = [{"kind": "Deployment", "metadata": meta, "spec": {"replicas": 2}, "status": {}}]
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "tfjob-operator:9.9.9"'}}
+    state = {"containerStatuses": [{"name": "operator", "state": waiting}]}
+    world.operator_pods = [
+        {"kind": "Pod", "metadata": {"name": f"tf-job-operator-{name}", "namespace": "kubeflow"}, "status": state}
+        for name in ("a", "b")
+    ]
+
+
 @case("operator-not-acting")
 def _(world: World) -> None:
     world.pods, world.job["status"] = {}, {}
+
+
+@case("not-reconciled-yet")
+def _(world: World) -> None:
+    world.pods, world.job["status"] = {}, {}
+    world.job["metadata"]["creationTimestamp"] = ago(1 / 3)
+
+
+@case("namespace-not-served")
+def _(world: World) -> None:
+    del world.pods["mnist-worker-0"]
+    assert world.lease is not None
+    spec = {"holderIdentity": "gone", "leaseDurationSeconds": 15, "renewTime": "2026-11-22T10:50:00.123456Z"}
+    world.stale_lease = world.lease | {"spec": spec}
 
 
 @case("edit-not-seen")

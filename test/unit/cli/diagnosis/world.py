@@ -158,6 +158,9 @@ class World:
                 "renewTime": (NOW - timedelta(seconds=3)).isoformat().replace("+00:00", "Z"),
             },
         }
+        self.stale_lease: dict[str, Any] | None = None
+        self.deployments: list[dict[str, Any]] = []
+        self.operator_pods: list[dict[str, Any]] = []
         self.crd: dict[str, Any] | None = None
         self.workload: dict[str, Any] | None = None
         self.pod_group: dict[str, Any] | None = None
@@ -395,6 +398,9 @@ class World:
             claims=tuple(read(objects.Claim, each) for each in self.claims),
             namespace=read(objects.Namespace, self.namespace),
             lease=read(Lease, self.lease),
+            stale_lease=read(Lease, self.stale_lease),
+            deployments=tuple(read(objects.Deployment, each) for each in self.deployments),
+            operator_pods=tuple(read(objects.Pod, each) for each in self.operator_pods),
             crd=read(objects.Crd, self.crd),
             workload=read(objects.Workload, self.workload),
             pod_group=read(objects.PodGroup, self.pod_group),
