@@ -169,6 +169,13 @@ def conditions_of(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {str(each.get("type")): each for each in found if each.get("status") == "True"}
 
 
+def check_unfinished(name: str, job: Mapping[str, Any], hint: str = "") -> None:
+    """Raise CliError, with a hint, for a job that has succeeded or failed."""
+    over = conditions_of(job).keys() & {"Succeeded", "Failed"}
+    if over:
+        raise CliError(f"{name} has finished: {min(over)}{hint}")
+
+
 def spec_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the specification of a job, an empty one where there is none."""
     return job.get("spec") or {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import click
 import msgspec
 import yaml
 
@@ -213,6 +214,16 @@ def judge(manifest: Manifest) -> Judgement:
         spec = v1alpha1.read_spec(manifest.alpha, manifest.name, raw)
         return _wrong(spec) if isinstance(spec, InvalidSpec) else _good(spec.warnings)
     return _judge_v1(manifest.name, raw)
+
+
+def check(job: Mapping[str, Any], done: str) -> None:
+    """Validate a job of v1 as the operator would: raise CliError that it was not `done`, or print warnings."""
+    judgement = judge(Manifest("", 1, TFJOBS.group, TFJOBS.version, job))
+    if judgement.mistakes:
+        more = f"; and {judgement.more} more" if judgement.more else ""
+        raise CliError(f"job not {done}: {'; '.join(map(str, judgement.mistakes))}{more}")
+    for warning in judgement.warnings:
+        click.echo(f"warning: {clean(warning)}", err=True)
 
 
 def _judge_v1(name: str, raw: bytes) -> Judgement:

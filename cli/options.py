@@ -75,6 +75,18 @@ def target_options(command: F) -> F:
     return decorated  # type: ignore[no-any-return]
 
 
+class WithProgram(click.Command):
+    """A command whose argument `program` is what follows `--`, which never becomes one of the arguments before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words before `--` as click does."""
+        end = args.index("--") if "--" in args else len(args)
+        program = tuple(args[end + 1 :])
+        rest = super().parse_args(ctx, args[:end])
+        ctx.params["program"] = (*(ctx.params.get("program") or ()), *program)
+        return rest
+
+
 def print_value(value: Any, output: str, *, sort_keys: bool = False) -> None:
     """Print JSON or YAML for a program: structs of msgspec, or what json.loads returns."""
     if not isinstance(value, dict):

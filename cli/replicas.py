@@ -73,13 +73,17 @@ class Choice:
             return not self.names
         return (not self.types or type_ in self.types) and (not self.indices or index in self.indices)
 
-    def check(self, name: str, job: Mapping[str, Any]) -> None:
-        """Raise CliError for a type that the job of this name does not have."""
+    def of(self, name: str, job: Mapping[str, Any]) -> Choice:
+        """Return the choice with replicas for names of pods. Raises CliError for a type that the job does not have."""
         kinds = jobs.types_of(job)
-        asked = {*self.types, *(each.rpartition("-")[0] for each in self.names)}
+        prefix = f"{job['metadata']['name']}-"
+        dashes = prefix.count("-")  # of a job named worker, worker-0 is a replica all the same
+        names = frozenset(each.removeprefix(prefix) if each.count("-") > dashes else each for each in self.names)
+        asked = {*self.types, *(each.rpartition("-")[0] for each in names)}
         unknown = sorted(asked - set(kinds)) if kinds else []
         if unknown:
             raise CliError(f"{name} has no replicas of type {unknown[0]}: it has {', '.join(sorted(kinds))}")
+        return Choice(self.types, self.indices, names)
 
 
 def replica_options(command: F) -> F:
@@ -189,7 +193,15 @@ def none_there(name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
     """Return the error that says why there is no pod to do anything with."""
     if choice != Choice():
         return CliError(f"no pods of these replicas of {name}: see kubectl get pods --selector={selector_of(job)}")
-    over = jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}
+    ended = jobs.conditions_of(job)
+    over = ended.keys() & {"Succeeded", "Failed"}
+    failed = ended.get("Failed", {})
+    limit = c.limit_of(str(failed.get("reason")), str(failed.get("message")))
+    if limit is not None:
+        return CliError(
+            f"{name} has failed ({limit}), and at a limit running pods are deleted, whatever cleanPodPolicy is; "
+            "terminationMessagePolicy: FallbackToLogsOnError of a container keeps its last lines in the job's condition"
+        )
     if over:
         return CliError(f"{name} has {min(over).lower()} and its pods were deleted; cleanPodPolicy None keeps them")
     return CliError(f"{name} has no pods: see kubectl tfjob explain {name}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 
@@ -37,11 +38,11 @@ def _set(session: Session, name: str, *, to: bool) -> str:
     job = jobs.get(session, name)
     if jobs.is_alpha(job):
         raise CliError(f"{name} is a v1alpha1 job, which cannot be suspended")
-    over = jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}
-    if over:
-        raise CliError(f"{name} has finished: {min(over)}")
+    jobs.check_unfinished(name, job)
     policy = jobs.spec_of(job).get("runPolicy") or {}
     if bool(policy.get("suspend")) == to:
         return f"{jobs.full_name(job)} {'is already suspended' if to else 'is not suspended'}"
     jobs.patch(session, job["metadata"]["name"], {"spec": {"runPolicy": {"suspend": to}}})
+    if not to and (held := jobs.conditions_of(job).get("Held")):
+        click.echo(f"warning: {name} is on hold: {clean(str(held.get('message', '')))}", err=True)
     return f"{jobs.full_name(job)} {'suspended' if to else 'resumed'}"

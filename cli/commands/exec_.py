@@ -11,7 +11,7 @@ import click
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.kubectl import kubectl
-from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.options import WithProgram, target_options
 from tfjob_operator.cli.replicas import Choice, container_of, find, none_there, replica_name
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ _FIRST = ("chief-0", "master-0", "worker-0")
 """Where one looks first: the replica that decides about the job."""
 
 
-@click.command("exec")
+@click.command("exec", cls=WithProgram)
 @click.argument("name", metavar="JOB")
-@click.argument("words", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+@click.argument("program", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 @click.option("--replica", metavar="NAME", callback=replica_name, help="The replica, such as worker-1.")
 @click.option("-c", "--container", metavar="NAME", help="The container; by default the one named tensorflow.")
 @click.option("-i", "--stdin", is_flag=True, help="Pass standard input to the command; always on a terminal.")
 @target_options
 def command(
-    *, target: Target, name: str, words: tuple[str, ...], replica: str | None, container: str | None, stdin: bool
+    *, target: Target, name: str, program: tuple[str, ...], replica: str | None, container: str | None, stdin: bool
 ) -> None:
     """Run a command in a replica of a job, as kubectl exec does; without a command, run a shell.
 
@@ -38,8 +38,7 @@ def command(
     """
     with target.session() as session:
         job = jobs.get(session, name)
-        choice = Choice(names=frozenset({replica} if replica else ()))
-        choice.check(name, job)
+        choice = Choice(names=frozenset({replica} if replica else ())).of(name, job)
         replicas = find(session, job, choice).replicas
         if not replicas:
             raise none_there(name, job, choice)
@@ -49,7 +48,7 @@ def command(
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     flags = ["--stdin", "--tty"] if terminal else ["--stdin"] if stdin else []
     line = kubectl(
-        target, namespace, "exec", *flags, chosen.pod_name, f"--container={named}", "--", *(words or ("sh",))
+        target, namespace, "exec", *flags, chosen.pod_name, f"--container={named}", "--", *(program or ("sh",))
     )
     sys.stdout.flush()
     os.execv(line[0], line)  # noqa: S606 - no shell is wanted

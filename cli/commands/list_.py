@@ -129,7 +129,8 @@ def _print_by_kubectl(target: Target, output: str, given: Mapping[str, Any]) -> 
     sort_by = {"name": ".metadata.name", "age": ".metadata.creationTimestamp"}.get(given["sort_by"], given["sort_by"])
     if given["states"] or sort_by in _COLUMNS:
         raise click.UsageError(
-            "a template cannot be combined with --state, or sorted by columns other than name and age"
+            "a template cannot be combined with --state, or sorted by columns other than name and age: "
+            "list the names with -o name first"
         )
     arguments = [f"--output={output}", *(["--all-namespaces"] if given["everywhere"] else [])]
     arguments += [f"--sort-by={sort_by}"] if sort_by else []

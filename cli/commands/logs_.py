@@ -76,7 +76,7 @@ def command(
         first["sinceSeconds"] = max(1, round(since))
     with target.session() as session:
         job = jobs.get(session, name)
-        choice.check(name, job)
+        choice = choice.of(name, job)
         if follow:
             from tfjob_operator.cli.logs.following import Following
 

@@ -34,7 +34,7 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
     with target.session() as session:
         job = jobs.get(session, name)
         _check(name, job)
-        choice.check(name, job)
+        choice = choice.of(name, job)
         replicas = find(session, job, choice).replicas
         if not replicas:
             raise none_there(name, job, choice)
@@ -49,12 +49,8 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
 
 
 def _check(name: str, job: dict[str, object]) -> None:
-    over = jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}
-    if over:
-        raise CliError(
-            f"{name} has finished: {min(over)}. To run it again: kubectl get tfjob {name} -o yaml > {name}.yaml, "
-            f"then kubectl replace --force -f {name}.yaml"
-        )
+    again = f"kubectl get tfjob {name} -o yaml > {name}.yaml, then kubectl replace --force -f {name}.yaml"
+    jobs.check_unfinished(name, job, f". To run it again: {again}")
     if (jobs.spec_of(job).get("runPolicy") or {}).get("suspend"):
         raise CliError(f"{name} is suspended and has no pods: resume it with kubectl tfjob resume {name}")
 

@@ -23,6 +23,8 @@ _MOST_DIGITS = 9
 @target_options
 def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
     """Change the number of replicas of a job, such as `worker=4`. kubectl scale changes only workers."""
+    from tfjob_operator.cli.manifests import check
+
     wanted = dict(map(_size, sizes))
     with target.session() as session:
         job = jobs.get(session, name)
@@ -35,8 +37,11 @@ def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
             raise CliError(
                 f"{name} has no replicas of type {unknown[0]}: it has {', '.join(sorted(entries)) or 'none at all'}"
             )
-        body = {"spec": {"tfReplicaSpecs": {keys[key]: {"replicas": count} for key, count in wanted.items()}}}
-        jobs.patch(session, job["metadata"]["name"], body)
+        jobs.check_unfinished(name, job)
+        changes = {keys[key]: {"replicas": count} for key, count in wanted.items()}
+        resized = {key: (entry or {}) | changes.get(key, {}) for key, entry in entries.items()}
+        check({**job, "spec": {**jobs.spec_of(job), "tfReplicaSpecs": resized}}, "scaled")
+        jobs.patch(session, job["metadata"]["name"], {"spec": {"tfReplicaSpecs": changes}})
         click.echo(f"{jobs.full_name(job)} scaled")
 
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.options import print_value, seconds, target_options
+from tfjob_operator.cli.options import WithProgram, print_value, seconds, target_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +85,7 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
     return None if length is None else round(length)
 
 
-@click.command("submit")
+@click.command("submit", cls=WithProgram)
 @click.argument("name", metavar="NAME")
 @click.argument("program", metavar="[-- COMMAND [ARG...]]", nargs=-1, type=click.UNPROCESSED)
 @click.option("-f", "--filename", metavar="FILE", help="A manifest of one TFJob that the options override.")
@@ -149,6 +148,7 @@ def command(
 
     The job is validated first as the operator does, and not created if it is invalid.
     """
+    from tfjob_operator.cli.manifests import check
     from tfjob_operator.cli.submission import job_of
 
     if watches and (dry_run != "none" or output is not None):
@@ -157,7 +157,7 @@ def command(
         raise click.UsageError("--image or --filename is required")
     base = None if filename is None else _base(filename)
     asked = _submission(given)
-    _check(job_of(asked, base=base))
+    check(job_of(asked, base=base), "created")
     if dry_run == "client":
         _print(job_of(asked, target.namespace or "", base), output, " (dry run)")
         return
@@ -192,18 +192,6 @@ def _submission(given: dict[str, Any]) -> Submission:
         policy={field: value for field, value in policy.items() if value is not None},
         **given,
     )
-
-
-def _check(job: dict[str, Any]) -> None:
-    """Validate the job as the operator would: raise CliError on errors, print its warnings."""
-    from tfjob_operator.cli.manifests import Manifest, judge
-
-    judgement = judge(Manifest("", 1, jobs.GROUP, "v1", job))
-    if judgement.mistakes:
-        more = f"; and {judgement.more} more" if judgement.more else ""
-        raise CliError(f"job not created: {'; '.join(map(str, judgement.mistakes))}{more}")
-    for warning in judgement.warnings:
-        click.echo(f"warning: {clean(warning)}", err=True)
 
 
 def _print(job: dict[str, Any], output: str | None, how: str) -> None:

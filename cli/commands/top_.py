@@ -38,7 +38,7 @@ def command(*, target: Target, choice: Choice, name: str, output: str | None) ->
     """Show the CPU and memory usage of the replicas of a job, and its share of their requests and limits."""
     with target.session() as session:
         job = jobs.get(session, name)
-        choice.check(name, job)
+        choice = choice.of(name, job)
         replicas = find(session, job, choice).replicas
         if not replicas:
             raise none_there(name, job, choice)

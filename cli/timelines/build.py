@@ -65,7 +65,8 @@ def life_of(pod: Pod, events: Sequence[Event] = ()) -> Life:
     why = scheduled.reason if scheduled is not None and not has_node else ""
     drawn.until(placed if has_node else None, State.WAITING, why)
     if has_node:
-        _runs(drawn, training_of(pod), min(_times(events, "Started"), default=None))
+        started = min(_times(events, "Started"), default=None)
+        _runs(drawn, training_of(pod), started, unless_known=started or utc(status.start_time) or placed)
     ending = _PHASES.get(status.phase)
     ended = ended_of(pod)
     end = _end_of_pod(pod) if ending is not None else None
@@ -165,20 +166,26 @@ class _Drawing:
         return tuple(self._drawn)
 
 
-def _runs(drawn: _Drawing, training: ContainerStatus | None, first_start: datetime | None) -> None:
-    """Add the runs of the training that its status still shows: the one before the last restart, and the last."""
+def _runs(
+    drawn: _Drawing, training: ContainerStatus | None, first_start: datetime | None, *, unless_known: datetime | None
+) -> None:
+    """Add the runs of the training that its status still shows: the one before the last restart, and the last.
+
+    A kubelet that has lost a container (ContainerStatusUnknown) reports no times: it ran from `unless_known` on.
+    """
     last = training.last_state.terminated if training is not None and training.last_state is not None else None
     if training is not None and last is not None:
         earlier = training.restart_count > 1
-        drawn.until(first_start if earlier and first_start is not None else utc(last.started_at), State.STARTING)
+        began = utc(last.started_at) or unless_known
+        drawn.until(first_start if earlier and first_start is not None else began, State.STARTING)
         if earlier:
-            drawn.until(utc(last.started_at), State.UNSTABLE)
+            drawn.until(began, State.UNSTABLE)
         drawn.until(utc(last.finished_at), State.RUNNING, last.reason, last.exit_code)
     state = training.state if training is not None else None
     before = State.RESTARTING if last is not None else State.STARTING
     if state is not None and state.terminated is not None:
         ended = state.terminated
-        drawn.until(utc(ended.started_at) or utc(ended.finished_at), before)
+        drawn.until(utc(ended.started_at) or utc(ended.finished_at) or unless_known, before)
         drawn.until(utc(ended.finished_at), State.RUNNING, ended.reason, ended.exit_code)
     elif state is not None and state.running is not None:
         drawn.until(utc(state.running.started_at), before)
@@ -210,7 +217,7 @@ def _lies(time: datetime | None, start: datetime | None, end: datetime | None) -
 
 
 _SAME: Final = timedelta(seconds=2)
-"""How far apart a condition and the event about it may be: they are not always written in the same second."""
+"""How far apart the times of one thing may be, such as of a condition and the event about it, written by two clocks."""
 _MOST_NAMES: Final = 1_000
 """Of one event: the operator writes at most 64."""
 _ENDS: Final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
@@ -220,7 +227,7 @@ _HELD: Final = (ConditionReason.INVALID, ConditionReason.REFUSED, ConditionReaso
 def timeline_of(job: Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()) -> Timeline:
     """Return what is known of a job's life. `pods` are the job's; `events` may be about others too."""
     own = [event for event in events if _is_about(event, job)]
-    of_pods = [event for event in events if event.involved_object.kind == "Pod"]
+    of_pods = _without_namesakes(job, pods, [event for event in events if event.involved_object.kind == "Pod"])
     of_jobs = [event for event in events if _is_of_job_of(event, job)]
     conditions = job.status.conditions or ()
     end = _end(job)
@@ -238,6 +245,15 @@ def timeline_of(job: Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()
         holds=_spans(condition_of(conditions, ConditionType.HELD), own, set(_HELD), {ConditionReason.MENDED}, end),
         happenings=tuple(_happenings(job, own, [*of_jobs, *(event for event in of_pods if _is_of(event, job, pods))])),
     )
+
+
+def _without_namesakes(job: Job, pods: Iterable[Pod], events: Sequence[Event]) -> list[Event]:
+    """Return the events of pods without those of pods that are older than the job: an earlier job had its name."""
+    created = utc(job.metadata.creation_timestamp)
+    times = ((event.involved_object.uid, utc(event.first_timestamp) or utc(event.at)) for event in events)
+    older = {uid for uid, time in times if created is not None and time is not None and time < created - _SAME}
+    older -= {pod.metadata.uid for pod in pods}
+    return [event for event in events if event.involved_object.uid not in older]
 
 
 def _end(job: Job) -> datetime | None:
@@ -289,10 +305,21 @@ def _replicas(job: Job, pods: Sequence[Pod], events: Sequence[Event], own: Seque
         told = [*_only_told(pod_name, times, own, _end(job))]
         if told and pod_name not in known and name != ReplicaName():
             found[name] += told
+    recorded = {(each.type, each.index): each.total for each in job.status.restarts or ()}
     return tuple(
-        Replica(name, tuple(sorted(found[name], key=lambda life: (life.start is not None, life.start or 0))))
+        Replica(
+            name,
+            tuple(sorted(found[name], key=lambda life: (life.start is not None, life.start or 0))),
+            max(recorded.get(name, 0), _restarts_seen(found[name]) if name.type else 0),
+        )
         for name in sorted(found, key=order_of)
     )
+
+
+def _restarts_seen(lives: Sequence[Life]) -> int:
+    """Return the restarts that pods show which are there, as `list` counts them."""
+    there = [life for life in lives if life.is_there]
+    return sum(life.restarts for life in there) + max(len(there) - 1, 0)
 
 
 def _gone(

@@ -186,11 +186,10 @@ def _label(replica: Replica) -> str:
 
 
 def _note(replica: Replica) -> str:
-    """Return how the last pod ended, and how often the replica was recreated or restarted."""
+    """Return how the last pod ended, and how often the replica was restarted."""
     last = replica.lives[-1]
     how = f"exit {last.exit_code}" if last.exit_code else (last.ending.value if last.ending is not None else "")
-    again = len(replica.lives) - 1 if replica.name.type else 0
-    again += sum(life.restarts for life in replica.lives)
+    again = replica.restarts
     return ", ".join(each for each in (how, f"{again} restart{'s'[: again - 1]}" if again else "") if each)
 
 

@@ -13,15 +13,20 @@ import msgspec
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, REPLICA_TYPES
+from tfjob_operator.api.v1.types import IndexRestarts
 from tfjob_operator.cli.diagnosis.objects import Condition, LifeMeta
 
 
 class JobStatus(Struct, frozen=True):
-    """When a job began and ended, and its conditions, in their order; the last two are of the alpha dialect alone."""
+    """When a job began and ended, its conditions, in their order, and what counts as a restart.
+
+    The last two are of the alpha dialect alone.
+    """
 
     conditions: tuple[Condition, ...] | None = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
+    restarts: tuple[IndexRestarts, ...] | None = None
     phase: str = ""
     runtime_id: str = ""
 
@@ -110,10 +115,14 @@ class ReplicaName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica and the lives of its pods, the oldest first: of several, all but the first are re-creations."""
+    """A replica and the lives of its pods, the oldest first, and how often it was restarted, as the backoff limit counts.
+
+    Pods that are recreated after a suspension are lives, and not restarts.
+    """
 
     name: ReplicaName
     lives: tuple[Life, ...]
+    restarts: int = 0
 
 
 class Span(NamedTuple):

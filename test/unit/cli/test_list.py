@@ -343,6 +343,7 @@ def test_kubectl_prints_what_has_a_template(kubeconfig: Path, mocker: MockerFixt
         (["a", "b", "--watch"], "--watch takes one NAME at most"),
         (["-w", "-o", "json"], "--watch takes one NAME at most"),
         (["-o", "jsonpath={}", "--state=failed"], "a template cannot be combined with --state"),
+        (["-o", "jsonpath={}", "--state=failed"], "list the names with -o name first"),
     ],
 )
 def test_options_that_make_no_sense_are_a_wrong_command_line(options: list[str], error: str) -> None:

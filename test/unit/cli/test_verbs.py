@@ -227,7 +227,8 @@ def test_a_token_that_no_header_can_hold_is_an_error(server: Server, tmp_path: P
 
 def test_scale_keeps_the_letter_case_of_the_job(server: Server, kubeconfig: Path) -> None:
     """`WORKER` in the job stays `WORKER`: a second entry would be a mistake."""
-    server.answers(f"{JOBS}/mnist", job(spec={"tfReplicaSpecs": {"WORKER": {}, "PS": {}}}))
+    entry = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
+    server.answers(f"{JOBS}/mnist", job(spec={"tfReplicaSpecs": {"WORKER": entry, "PS": entry}}))
     result = run("scale", f"--kubeconfig={kubeconfig}", "mnist", "worker=4", "ps=2")
     assert result.output == "tfjob.kubeflow.org/mnist scaled\n"
     assert json.loads(server.asked[1][3]) == {
@@ -253,6 +254,46 @@ def test_scale_refuses_what_makes_no_sense(
     assert result.exit_code == code
     assert says in result.output
     assert all(method == "GET" for method, *_ in server.asked)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "conditions", "says"),
+    [
+        (["chief=2"], (), "job not scaled: spec.tfReplicaSpecs.Chief.replicas: must be less than or equal to 1"),
+        (["worker=20000"], (), "job not scaled: spec.tfReplicaSpecs"),
+        (["worker=2"], ("Failed",), "mnist has finished: Failed"),
+    ],
+)
+def test_scale_refuses_what_the_operator_would_not_follow(
+    server: Server, kubeconfig: Path, sizes: list[str], conditions: tuple[str, ...], says: str
+) -> None:
+    """The job would be on hold, or nothing would happen."""
+    entry = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
+    server.answers(
+        f"{JOBS}/mnist", job(spec={"tfReplicaSpecs": {"Chief": entry, "Worker": entry}}, conditions=conditions)
+    )
+    result = run("scale", f"--kubeconfig={kubeconfig}", "mnist", *sizes)
+    assert (result.exit_code, result.stderr.startswith(f"error: {says}")) == (1, True)
+    assert all(method == "GET" for method, *_ in server.asked)
+
+
+def test_a_resumed_job_that_is_also_on_hold_is_reported(server: Server, kubeconfig: Path) -> None:
+    """Resuming it creates no pods yet."""
+    server.answers(f"{JOBS}/mnist", job(spec={"runPolicy": {"suspend": True}}, conditions=("Suspended", "Held")))
+    result = run("resume", f"--kubeconfig={kubeconfig}", "mnist")
+    assert (result.stdout, result.stderr) == (
+        "tfjob.kubeflow.org/mnist resumed\n",
+        "warning: mnist is on hold: is Held\n",
+    )
+
+
+@pytest.mark.parametrize("verb", ["submit", "exec"])
+def test_what_follows_two_dashes_is_never_the_name(server: Server, kubeconfig: Path, verb: str) -> None:
+    """A forgotten name would create a job called python."""
+    more = ["--image=x"] if verb == "submit" else []
+    result = run(verb, f"--kubeconfig={kubeconfig}", *more, "--", "python", "/train.py", "--epochs=1")
+    assert (result.exit_code, "Missing argument" in result.output) == (2, True)
+    assert server.asked == []
 
 
 @pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])

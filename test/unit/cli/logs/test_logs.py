@@ -96,10 +96,11 @@ def test_what_every_replica_has_written_is_printed_with_its_name(logs: Logs) -> 
         (["--index=0"], ["ps-0", "worker-0"]),
         (["--replica=worker-0", "--replica=ps-0"], ["ps-0", "worker-0"]),
         (["--type=worker", "--index=1", "--replica=ps-0"], ["ps-0", "worker-1"]),
+        (["--replica=mnist-worker-0"], ["worker-0"]),
     ],
 )
 def test_replicas_are_chosen_by_type_number_or_name(logs: Logs, options: list[str], names: list[str]) -> None:
-    """Each option may be repeated."""
+    """Each option may be repeated, and the name of a pod stands for its replica."""
     logs.cluster.job = job(spec={"tfReplicaSpecs": {"Worker": {}, "PS": {}}})
     for name in ("ps-0", "worker-0", "worker-1"):
         logs.cluster.pod(f"mnist-{name}")
@@ -138,6 +139,18 @@ def test_a_job_without_pods_is_told_with_the_reason(logs: Logs, condition: str, 
     """Logs are kept by kubelets, as long as the pods are there."""
     logs.cluster.job = job(conditions=(condition,))
     assert says in logs().stderr
+
+
+def test_at_a_limit_no_clean_up_policy_would_have_kept_the_logs(logs: Logs) -> None:
+    """The operator deletes what still runs; only the condition has last lines."""
+    failed = {"type": "Failed", "status": "True", "reason": "JobFailed"}
+    failed["message"] = "TFJob mnist has failed because it has reached the specified backoff limit"
+    logs.cluster.job = job(spec={"runPolicy": {"cleanPodPolicy": "None"}})
+    logs.cluster.job["status"] = {"conditions": [failed]}
+    told = logs().stderr
+    assert told.startswith("error: mnist has failed (BackoffLimitExceeded), and at a limit running pods are deleted")
+    assert "terminationMessagePolicy: FallbackToLogsOnError" in told
+    assert "None keeps" not in told
 
 
 def test_who_may_not_read_logs_is_told_so_in_one_line(logs: Logs) -> None:

@@ -53,6 +53,7 @@ WORKER = Replica(
         ),
         Life("mnist-worker-0", start=at(60), intervals=(Interval(State.RUNNING, at(60)),), restarts=1),
     ),
+    2,
 )
 
 
@@ -71,7 +72,7 @@ def test_a_bar_shows_what_a_replica_did_when() -> None:
 
 
 def test_a_wide_terminal_has_room_for_how_it_ended() -> None:
-    """With the number of times that it was made anew or restarted."""
+    """With the number of its restarts."""
     bar = next(line for line in drawn(Timeline(start=at(0), replicas=(WORKER,)), 100) if line.startswith("worker-0"))
     assert bar.endswith("# 2 restarts")
     ended = Replica(WORKER.name, WORKER.lives[:1])

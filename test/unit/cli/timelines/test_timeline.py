@@ -27,16 +27,20 @@ def time(second: float) -> datetime:
     return START + timedelta(seconds=second)
 
 
+SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(5)}
+UNREADY = {"type": "Ready", "status": "False", "lastTransitionTime": at(40)}
+LOST = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}}
+
+
 def pod(name: str = "mnist-worker-0", uid: str = "p1", **more: Any) -> dict[str, Any]:
     """A pod with a node since second 5; `more` is its status."""
     _, kind, index = name.rsplit("-", 2)
     labels = {"training.kubeflow.org/replica-type": kind, "training.kubeflow.org/replica-index": index}
-    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(5)}
     return {
         "kind": "Pod",
         "metadata": {"name": name, "uid": uid, "labels": labels, "creationTimestamp": at(0)},
         "spec": {"nodeName": "node-1"},
-        "status": {"phase": "Running", "conditions": [scheduled], **more},
+        "status": {"phase": "Running", "conditions": [SCHEDULED], **more},
     }
 
 
@@ -130,8 +134,16 @@ def drawn(of: Life) -> list[tuple[str, float, float | None]]:
             [("waiting", 0, 5), ("starting", 5, 80), ("running", 80, 90), ("restarting", 90, None)],
         ),
         (pod(phase="Pending", conditions=[], startTime=at(3)), [("waiting", 0, 3), ("starting", 3, None)]),
+        (
+            pod(phase="Failed", startTime=at(6), conditions=[SCHEDULED, UNREADY], containerStatuses=training(LOST)),
+            [("waiting", 0, 5), ("starting", 5, 6), ("running", 6, 40)],
+        ),
+        (
+            pod(startTime=at(6), containerStatuses=training({"waiting": {}}, LOST, restarts=1)),
+            [("waiting", 0, 5), ("starting", 5, 6), ("running", 6, None)],
+        ),
     ],
-    ids=["running", "image", "succeeded", "restarted", "crash loop", "old kubelet"],
+    ids=["running", "image", "succeeded", "restarted", "crash loop", "old kubelet", "lost", "lost before 1.27"],
 )
 def test_a_pod_tells_what_it_did_when(body: dict[str, Any], expected: list[tuple[str, float, float | None]]) -> None:
     """Waiting for a node, starting, running, and the run before the last restart in place."""
@@ -194,6 +206,32 @@ def test_events_tell_of_pods_that_are_gone() -> None:
     assert (drawn(first), first.exit_code, first.is_there) == ([("starting", 1, 2), ("running", 2, 20)], 130, False)
     assert (drawn(second), second.ending) == ([("starting", 21, 22), ("running", 22, 40)], Ending.DELETED)
     assert third.is_there
+
+
+def test_a_job_that_was_replaced_has_nothing_of_the_pods_of_the_one_before() -> None:
+    """They had the same names, and other UIDs; their last events may be younger than the job."""
+    events = [
+        pod_event(-60, "Scheduled", "old"),
+        pod_event(2, "Killing", "old"),
+        event(-50, "SuccessfulCreatePod", "Created pod: mnist-worker-1", uid="j0"),
+        pod_event(1, "Scheduled", "p0", "mnist-ps-0"),
+    ]
+    body = pod(containerStatuses=training(running(9)))
+    found = timeline([body], [*events, pod_event(5, "Started", "p1")])
+    assert [[life.uid for life in each.lives] for each in found.replicas] == [["p0"], ["p1"]]
+    assert [each.reason for each in found.happenings] == ["Scheduled", "Started"]
+
+
+def test_restarts_are_those_that_the_operator_has_counted() -> None:
+    """As in `list` and `status`: pods that were recreated after a suspension are none. Other operators keep no record."""
+    gone = [event(20, "SuccessfulDeletePod", "Deleted pod: mnist-worker-0"), pod_event(1, "Started", "p0")]
+    body = pod(containerStatuses=training(running(9), restarts=1))
+    (replica,) = timeline([body], gone).replicas
+    assert (len(replica.lives), replica.restarts) == (2, 1)
+    counted = job()
+    counted["status"]["restarts"] = [{"type": "Worker", "index": 0, "carried": 3, "inPlace": 1}]
+    (replica,) = timeline([body], gone, counted).replicas
+    assert replica.restarts == 4
 
 
 def test_events_of_the_job_alone_tell_of_pods_too() -> None:
