@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ELSEWHERE: Final = ("make ", "kind ", "minikube ", "k3s ", "skopeo ", "kubectl -n kubeflow set image ")
 ONLY: Final = {
     "kubectl": ("kubectl apply ", "kubectl -n kubeflow rollout ", "kubectl delete -k "),
-    "helm": ("helm ", "kubectl delete crd "),
+    "helm": ("helm ", "kubectl delete crd,clusterrole "),
 }
 """What belongs to one of the two ways to install."""
 LIMIT_S: Final = 300.0

@@ -98,6 +98,7 @@ class Installation:
         for each in json.loads(self.helm("list", "--all-namespaces", "--output=json")):
             self.helm("uninstall", each["name"], f"--namespace={each['namespace']}")
         self._plane.run_kubectl("delete", "crd", CRD, TF_JOB, "--ignore-not-found")
+        self._plane.run_kubectl("delete", "clusterrole", "--selector=app.kubernetes.io/name=tfjob-operator")
         for kind in ("servicemonitors", "prometheusrules"):
             self._plane.run_kubectl("delete", "crd", f"{kind}.monitoring.coreos.com", "--ignore-not-found")
         self.kubectl("delete", "pods,services", "--all", f"--namespace={JOBS}", "--grace-period=0", "--force")
@@ -156,6 +157,7 @@ def test_jobs_run_on_in_their_pods_while_the_operator_is_upgraded_rolled_back_an
     release("uninstall", "--wait")
     assert release.get("deployment", "tf-job-operator") is None
     assert release.get("clusterrole", "tf-job-operator") is None
+    assert release.get("clusterrole", "kubeflow-tfjobs-edit") is not None  # users may still see and delete their jobs
     assert release.get("tfjob", "goes-on", JOBS)["status"]["conditions"][-1]["type"] == "Running"
     assert release.pods() == running
     release.install(CHART)
@@ -212,6 +214,21 @@ def test_the_command_of_old_documents_installs_into_the_namespace_at_hand(
     release.kubectl(
         "create", "-f", str(ROOT / "manifests" / "examples" / "migration" / "v1alpha1" / "tensorflow-org.yaml")
     )
+
+
+def test_after_a_failed_install_the_notes_can_be_read_and_the_command_repeated(release: Installation) -> None:
+    """As docs/install.md says: with `helm upgrade --install`, which `helm install` is not."""
+    nowhere = ("--set=nodeSelector.disk=none", "--wait", "--timeout=5s")
+    command = ("upgrade", "--install", RELEASE, str(CHART), f"--namespace={NAMESPACE}", IMAGE, RUNNING)
+    with pytest.raises(ControlPlaneError, match=r"timed out|deadline exceeded"):
+        release.helm(*command, *nowhere)
+    notes = release.helm("get", "notes", RELEASE, f"--namespace={NAMESPACE}")
+    assert "logs --selector=name=tf-job-operator --tail=-1" in notes
+    assert "kubeflow-tfjobs-*" in notes
+    with pytest.raises(ControlPlaneError, match="a name that is still in use"):
+        release.install(CHART)
+    release.helm(*command, *WAIT)
+    assert release.get("deployment", "tf-job-operator")["status"]["readyReplicas"] == 2
 
 
 def test_a_second_release_leaves_the_crd_alone_or_is_refused(release: Installation) -> None:
@@ -277,6 +294,9 @@ def test_helm_takes_over_what_kubectl_applied(
             release.install(CHART)
         release.install(CHART, *flags)
         assert [release.get(*each)["metadata"]["uid"] for each in kinds] == uids
+        release("uninstall", "--wait")
+        release.kubectl("apply", "--server-side", "--force-conflicts", "-k", folder)  # and back again
+        assert release.get("crd", CRD)["metadata"]["uid"] == uids[1]
     finally:
         release.kubectl("delete", "--ignore-not-found", "-k", folder, "--wait=false")
         release.clean()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 INSTALLATIONS = ("standalone", "kubeflow", "namespaced")
 OPERATOR = "deployment/tf-job-operator"
+SHARED = {"ClusterRole", "CustomResourceDefinition"}
+"""The kinds of objects that all installations for one namespace have in common."""
 
 
 @pytest.fixture(scope="module")
@@ -74,23 +76,67 @@ def test_monitoring_is_applied_where_there_is_a_prometheus_operator(plane: Contr
 
 def test_an_installation_for_one_namespace_can_be_put_into_any(plane: ControlPlane, tmp_path: Path) -> None:
     """A kustomization around it sets the namespace of the account, roles and bindings; no right goes beyond that namespace."""
-    relative = Path("../" * len(tmp_path.parts)) / (MANIFESTS / "overlays" / "namespaced").relative_to("/")
-    (tmp_path / "kustomization.yaml").write_text(json.dumps({"namespace": "team-a", "bases": [str(relative)]}))
+    put_into("team-a", tmp_path)
     made = built(plane, tmp_path)
-    placed = {
-        item["metadata"].get("namespace")
-        for item in made
-        if item["kind"] not in {"ClusterRole", "CustomResourceDefinition"}
-    }
+    placed = {item["metadata"].get("namespace") for item in made if item["kind"] not in SHARED}
     assert placed == {"team-a"}
     bindings = [item for item in made if item["kind"].endswith("Binding")]
     assert {item["kind"] for item in bindings} == {"RoleBinding"}
     assert {subject["namespace"] for item in bindings for subject in item["subjects"]} == {"team-a"}
 
 
+def put_into(namespace: str, folder: Path) -> None:
+    """Write the kustomization of docs/install.md for an installation in another namespace."""
+    relative = Path("../" * len(folder.parts)) / (MANIFESTS / "overlays" / "namespaced").relative_to("/")
+    (folder / "kustomization.yaml").write_text(json.dumps({"namespace": namespace, "bases": [str(relative)]}))
+
+
+def test_one_of_two_installations_is_removed_by_the_commands_of_the_guide(plane: ControlPlane, tmp_path: Path) -> None:
+    """Nothing of it is left in its namespace; the CRD, all jobs, the roles of users and the other installation are."""
+    made = {}
+    for namespace in ("team-a", "team-b"):
+        plane.create_namespace(namespace)
+        put_into(namespace, tmp_path)
+        plane.run_kubectl("apply", "--server-side", "-k", str(tmp_path))
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "tf-operator"}}
+        plane.run_kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(lease))
+        plane.wait_for_crd("tfjobs.kubeflow.org")
+        plane.run_kubectl("create", "-n", namespace, "-f", str(MANIFESTS / "examples" / "00-hello.yaml"))
+        made[namespace] = [*built(plane, tmp_path), lease]
+
+    def left(namespace: str) -> list[str]:
+        names = [f"{item['kind']}/{item['metadata']['name']}" for item in made[namespace]]
+        shown = plane.run_kubectl("get", "-n", namespace, "--ignore-not-found", "-o", "json", *names).stdout
+        return sorted(f"{item['kind']}/{item['metadata']['name']}" for item in json.loads(shown)["items"])
+
+    before = left("team-b")
+    text = (MANIFESTS.parent / "docs" / "install.md").read_text().partition("\n### One of several installations\n")[2]
+    commands = re.findall(r"^    kubectl (-n team-a .*)$", text.partition("\n### ")[0], re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        plane.run_kubectl(*command.split())
+    assert {name.partition("/")[0] for name in left("team-a")} == SHARED
+    assert left("team-b") == before
+    for namespace in ("team-a", "team-b"):
+        assert "hello" in plane.run_kubectl("get", "tfjobs", "-n", namespace, "-o", "name").stdout
+    plane.run_kubectl("delete", "--wait=false", "-k", str(tmp_path))
+    plane.run_kubectl("delete", "--ignore-not-found", "crd/tfjobs.kubeflow.org")
+
+
+def test_a_standalone_installation_can_be_deleted_without_its_namespace(plane: ControlPlane) -> None:
+    """By the overlay for Kubeflow, as README and docs/install.md say: it has the same objects but for the namespace."""
+
+    def names(overlay: str) -> set[tuple[str, str]]:
+        found = built(plane, MANIFESTS / "overlays" / overlay)
+        return {(item["kind"], item["metadata"]["name"]) for item in found}
+
+    assert names("standalone") - names("kubeflow") == {("Namespace", "kubeflow")}
+    assert names("kubeflow") <= names("standalone")
+
+
 def test_versions_that_nobody_uses_are_left_out_by_the_patch_of_the_guide(plane: ControlPlane, tmp_path: Path) -> None:
     """As docs/install.md says: from a new CRD and from one that serves all; refused where an old version was once stored."""
-    text = (MANIFESTS.parent / "docs" / "install.md").read_text().partition("\n### Versions that nobody uses\n")[2]
+    text = (MANIFESTS.parent / "docs" / "install.md").read_text().partition("\n### Unused API versions\n")[2]
     kustomization, patch = re.findall(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
     overlay = MANIFESTS / "overlays" / "kubeflow"
     relative = Path("../" * len(tmp_path.parts)) / overlay.relative_to("/")

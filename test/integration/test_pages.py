@@ -63,7 +63,7 @@ ELSEWHERE: Final = (
     Elsewhere("docs/install.md", "kubectl -n kubeflow rollout", "the operator's pods need a node: e2e/test_readme.py"),
     Elsewhere("docs/install.md", "python3 -m venv", "e2e/test_readme.py"),
     Elsewhere("docs/install.md", "~/.tfjob/bin/pip", "e2e/test_readme.py"),
-    Elsewhere("docs/install.md", "helm install", "test/chart and e2e/test_chart.py do it, with each Helm"),
+    Elsewhere("docs/install.md", "helm", "test_chart.py, test/chart and e2e/test_chart.py do it, with each Helm"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow port-forward", f"{NO_PROGRAMS}: test_cluster_page.py runs the page"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow create token", "since kubectl 1.24; by the API: test_cluster_page.py"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
@@ -86,7 +86,7 @@ ELSEWHERE: Final = (
     Elsewhere(PLUGIN_PAGE, "kubectl tfjob dashboard", "it does not end: test_dashboard.py, test/browser"),
     Elsewhere(PLUGIN_PAGE, "kubectl tfjob completion", "it writes beside the plugin: unit/cli/test_complete.py"),
     Elsewhere("hack/hollow_node/README.md", "python -m hack.hollow_node", "a synopsis; test_hollow_node.py"),
-    Elsewhere("manifests/chart/README.md", "helm install", "test/chart and e2e/test_chart.py do it, with each Helm"),
+    Elsewhere("manifests/chart/README.md", "helm upgrade", "test/chart and e2e/test_chart.py do it, with each Helm"),
 )  # fmt: skip
 
 
