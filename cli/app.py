@@ -96,7 +96,7 @@ def _print_version(ctx: click.Context, _option: click.Parameter, given: bool) ->
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=f"Use `{NAME} COMMAND --help` for more about a command. Options may stand before or after it.",
+    epilog=f"Use `{NAME} COMMAND --help` for more about a command. Global options stand before or after it, but after tfjob.",
 )
 @click.option(
     "--version",

@@ -16,7 +16,7 @@ from unit.cli.conftest import run
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "manifests" / "examples"
-SHOWN = re.compile(r"```console\n\$ kubectl tfjob ((?:validate|convert) .*)\n((?:.*\n)*?)```")
+SHOWN = re.compile(r"```console\n\$ kubectl tfjob ((?:validate|convert|submit Mnist) .*)\n((?:.*\n)*?)```")
 JOB = """\
 apiVersion: kubeflow.org/v1
 kind: TFJob
