@@ -6,9 +6,10 @@ have failed, and a single line of those that have run for long.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -27,11 +28,7 @@ from tfjob_operator.cli.diagnosis.pods import exits_of, running_since, trains
 from tfjob_operator.cli.diagnosis.words import seconds_between
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.replicas import selector_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.session import Session
 
 LEASE: Final = "tf-operator"
 """The name of the operator's lease, in whichever namespace it runs."""

@@ -7,9 +7,10 @@ pod is polled, and kubectl is started again for the next one.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from threading import Thread
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import click
 
@@ -19,12 +20,8 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.kubectl import kubectl
 from tfjob_operator.cli.replicas import pods_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tfjob_operator.cli.session import Session
-    from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.target import Target
 
 LOOK_S: Final = 2.0
 """The interval at which the pod is polled."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis.objects import Event, Pod
 from tfjob_operator.cli.replicas import Choice, find
+from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.timelines.values import Job, ReplicaName, job_of, replica_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tfjob_operator.cli.session import Session
 
 T = TypeVar("T")
 _CHUNK: Final = 500

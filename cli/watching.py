@@ -6,28 +6,22 @@ and wakes the caller, who shows it when ready: so nothing piles up, however fast
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import click
 
 from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.gathering import job_from, pods_from
-from tfjob_operator.cli.replicas import Choice, container_of, pod_lists, pods_path
-from tfjob_operator.cli.status import ASCII, UNICODE, render, standing_of
-from tfjob_operator.cli.training import STEP_TIME, LogReader
+from tfjob_operator.cli.replicas import Choice, Replica, container_of, pod_lists, pods_path
+from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.status import ASCII, UNICODE, JobStanding, render, standing_of
+from tfjob_operator.cli.terminal import Terminal
+from tfjob_operator.cli.training import STEP_TIME, LogReader, Progress
 from tfjob_operator.cli.watches import versions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from tfjob_operator.cli.replicas import Replica
-    from tfjob_operator.cli.session import Session
-    from tfjob_operator.cli.status import JobStanding
-    from tfjob_operator.cli.terminal import Terminal
-    from tfjob_operator.cli.training import Progress
 
 _LOG_RETRY_S: Final = 1.0
 _LEAVE_S: Final = 0.2

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.v1.constants import EventReason
@@ -19,18 +20,12 @@ from tfjob_operator.cli.diagnosis.advice import (
     RETRIED,
     SAVE,
 )
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
-from tfjob_operator.cli.diagnosis.facts import latest, natural
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural
+from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import amount, named, some
 from tfjob_operator.cli.durations import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from tfjob_operator.cli.diagnosis.causes import Step
-    from tfjob_operator.cli.diagnosis.facts import Facts
-    from tfjob_operator.cli.diagnosis.objects import Event
 
 
 def _refused(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:

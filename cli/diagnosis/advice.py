@@ -7,16 +7,12 @@ knows stands in it in capitals, and the prose names it.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from tfjob_operator.api.v1.constants import LABEL_JOB_NAME, LABEL_PREFIX
-from tfjob_operator.cli.diagnosis.causes import Change, Running, fill
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tfjob_operator.cli.diagnosis.causes import Step
-    from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.causes import Change, Running, Step, fill
+from tfjob_operator.cli.diagnosis.facts import Facts
 
 DESCRIBE_POD: Final = "kubectl -n {namespace} describe pod {pod}"
 DESCRIBE_JOB: Final = "kubectl -n {namespace} describe tfjob {job}"

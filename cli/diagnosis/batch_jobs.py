@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import AGAIN
 from tfjob_operator.cli.diagnosis.causes import Finding, Running, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.words import named, said
 from tfjob_operator.cli.durations import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.cli.diagnosis.facts import Facts
 
 FAILED: Final = Trouble(
     "batch-job-failed",

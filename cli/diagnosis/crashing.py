@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, limit_of
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
-from tfjob_operator.cli.diagnosis.facts import latest
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
-from tfjob_operator.cli.diagnosis.pods import exits_of, keeps_down
+from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.diagnosis.pods import Exit, exits_of, keeps_down
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import ago, named, said
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.cli.diagnosis.causes import Step
-    from tfjob_operator.cli.diagnosis.facts import Facts
-    from tfjob_operator.cli.diagnosis.objects import Pod
-    from tfjob_operator.cli.diagnosis.pods import Exit
 
 
 def _crash(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import MANAGED_BY_US
 from tfjob_operator.cli.diagnosis import operator, suspension
 from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
+from tfjob_operator.cli.diagnosis.evidence import Evidence
 from tfjob_operator.cli.diagnosis.facts import Facts, natural
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.standing import standing
 from tfjob_operator.cli.diagnosis.table import FINDERS, LEFT_OUT
 from tfjob_operator.cli.diagnosis.words import named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tfjob_operator.cli.diagnosis.evidence import Evidence
 
 MOST_CAUSES: Final = 20
 """More than a person follows up; a job of ten thousand replicas could have as many."""

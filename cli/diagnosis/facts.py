@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import parse_indices
+from tfjob_operator.api.v1.types import InvalidSpec, JobCondition, TFJobSpec, parse_indices
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
+from tfjob_operator.cli.diagnosis.evidence import Evidence
+from tfjob_operator.cli.diagnosis.objects import Event, Pod
 from tfjob_operator.cli.diagnosis.pods import has_started
 from tfjob_operator.cli.diagnosis.shape import shape_of
 from tfjob_operator.cli.diagnosis.words import event_line, seconds_between
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from tfjob_operator.api.v1.types import InvalidSpec, JobCondition, TFJobSpec
-    from tfjob_operator.cli.diagnosis.evidence import Evidence
-    from tfjob_operator.cli.diagnosis.objects import Event, Pod
 
 _NUMBER: Final = re.compile(r"(\d+)")
 

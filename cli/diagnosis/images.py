@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
-from tfjob_operator.cli.diagnosis.facts import latest
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
 from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
 from tfjob_operator.cli.durations import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.cli.diagnosis.causes import Step
-    from tfjob_operator.cli.diagnosis.facts import Facts
-    from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
 
 
 def _image(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
@@ -15,16 +16,11 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
-from tfjob_operator.cli.diagnosis.facts import latest
+from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.words import ago, named, said
 from tfjob_operator.cli.durations import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.cli.diagnosis.facts import Facts
 
 _FORCE: Final = (
     "Only if the node is shut down for good, so that no process of the pod can still be running: "

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
-from tfjob_operator.cli.diagnosis.causes import Change, Severity, Trouble, defined
-from tfjob_operator.cli.diagnosis.rules import rule
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.diagnosis.causes import Step
-    from tfjob_operator.cli.diagnosis.rules import Rule
+from tfjob_operator.cli.diagnosis.causes import Change, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.rules import Rule, rule
 
 
 def _log(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:

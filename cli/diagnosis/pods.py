@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_PREFIX, LABEL_REPLICA_TYPE
 from tfjob_operator.api.v1alpha1.constants import LABEL_JOB_TYPE
+from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Pod, Terminated
 from tfjob_operator.cli.diagnosis.words import seconds_between
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from datetime import datetime
-
-    from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Pod, Terminated
 
 _SOON_S: Final = 600.0
 """A restart is over when the container has run again for so long: the kubelet resets its back-off after ten minutes."""

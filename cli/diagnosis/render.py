@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis
+from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis
 
 NARROWEST: Final = 20
 """The least width in columns: on a narrower terminal nothing reads well, and lines are this long."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
-from tfjob_operator.cli.diagnosis.facts import latest
+from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.objects import ContainerStatus
 from tfjob_operator.cli.diagnosis.pods import exits_of, keeps_down, statuses
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.words import named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.cli.diagnosis.facts import Facts
-    from tfjob_operator.cli.diagnosis.objects import ContainerStatus
 
 _PREVIOUS: Final = "kubectl -n {namespace} logs {pod} --container={container} --previous --tail=50"
 FOR_EVER: Final = Trouble(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.text import clean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.cli.diagnosis.causes import Trouble
+from tfjob_operator.cli.diagnosis.causes import Trouble
 
 _LONGEST: Final = 8192
 """How many characters of a message are searched."""

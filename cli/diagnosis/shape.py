@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1 import validation
-from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec, child_name
+from tfjob_operator.api.v1.types import InvalidSpec, TFJob, TFJobSpec, child_name
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.cli.diagnosis.evidence import AlphaEvidence, Evidence
-    from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.diagnosis.evidence import AlphaEvidence, Evidence
+from tfjob_operator.cli.diagnosis.objects import Pod
 
 _OVER = frozenset({alpha.Phase.CLEAN_UP, alpha.Phase.DONE, alpha.Phase.FAILED})
 

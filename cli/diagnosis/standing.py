@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1.constants import PS, ConditionType
 from tfjob_operator.api.v1alpha1.constants import State
+from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.pods import is_up
 from tfjob_operator.cli.diagnosis.words import ago, named
 from tfjob_operator.cli.durations import duration
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.diagnosis.facts import Facts
 
 
 def standing(facts: Facts) -> str:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.objects import Workload
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import ago, named, said
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.cli.diagnosis.causes import Step
-    from tfjob_operator.cli.diagnosis.facts import Facts
-    from tfjob_operator.cli.diagnosis.objects import Workload
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _LOOK: Final = "kubectl -n {namespace} describe workload {workload}"

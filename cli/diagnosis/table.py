@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from tfjob_operator.cli.diagnosis import (
     admission,
@@ -21,13 +22,8 @@ from tfjob_operator.cli.diagnosis import (
     suspension,
     tensorboard,
 )
-from tfjob_operator.cli.diagnosis.causes import Change, Running, Severity, fill
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tfjob_operator.cli.diagnosis.causes import Finding, Step, Trouble
-    from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Step, Trouble, fill
+from tfjob_operator.cli.diagnosis.facts import Facts
 
 GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
     "The operator": operator.TROUBLES,

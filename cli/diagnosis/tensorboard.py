@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.diagnosis.rules import value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.cli.diagnosis.facts import Facts
-    from tfjob_operator.cli.diagnosis.objects import Event
 
 INVALID: Final = Trouble(
     "tensorboard-invalid",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.durations import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from tfjob_operator.cli.diagnosis.objects import Event
 
 MOST_WORDS: Final = 400
 """How many bytes of a message one line of evidence quotes: three lines of a terminal."""

@@ -7,25 +7,20 @@ effect at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, Full, Queue
 from threading import Condition, Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.logs.lines import Line, Position, Splitter
-from tfjob_operator.cli.replicas import container_of, find, pod_lists, pods_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tfjob_operator.cli.logs.lines import Shower
-    from tfjob_operator.cli.replicas import Choice, Replica
-    from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.logs.lines import Line, Position, Shower, Splitter
+from tfjob_operator.cli.replicas import Choice, Replica, container_of, find, pod_lists, pods_path
+from tfjob_operator.cli.session import Session
 
 NOT_STARTED: Final = -1
 
