@@ -18,10 +18,9 @@ from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.kubectl import kubectl
 from tfjob_operator.cli.replicas import pods_path
 from tfjob_operator.cli.session import Session
-from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.target import Target, kubectl
 
 LOOK_S: Final = 2.0
 """The interval at which the pod is polled."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from shutil import which
 from typing import TYPE_CHECKING
 
+from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -27,3 +29,11 @@ class Target(Overrides):
         from tfjob_operator.cli.session import Session
 
         return Session(self.access())
+
+
+def kubectl(target: Target, namespace: str | None, verb: str, *arguments: str) -> list[str]:
+    """Return the command line of kubectl for the same cluster and user. Raises CliError when there is no kubectl."""
+    program = which("kubectl")
+    if program is None:
+        raise CliError(f"kubectl not found in PATH: {verb} requires it")
+    return [program, *replace(target, namespace=namespace).flags(), verb, *arguments]

@@ -10,9 +10,9 @@ import click
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.kubectl import kubectl
 from tfjob_operator.cli.options import WithProgram, target_options
 from tfjob_operator.cli.replicas import Choice, container_of, find, none_there, replica_name
+from tfjob_operator.cli.target import kubectl
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.replicas import Replica

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from tfjob_operator.cli.jobs import GROUP
-from tfjob_operator.cli.kubectl import kubectl
 from tfjob_operator.cli.list_view import Jobs, ListView, Query, read_pods
 from tfjob_operator.cli.listing import COLUMNS, STATES, Listing
 from tfjob_operator.cli.options import print_value, target_options
+from tfjob_operator.cli.target import kubectl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

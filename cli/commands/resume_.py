@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tfjob_operator.cli.commands.suspend_ import set_suspended
 from tfjob_operator.cli.options import target_options
-from tfjob_operator.cli.suspension import set_suspended
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.target import Target

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tfjob_operator.api.text import clean
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import target_options
-from tfjob_operator.cli.suspension import set_suspended
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfjob_operator.cli.session import Session
     from tfjob_operator.cli.target import Target
 
 
@@ -19,3 +24,34 @@ if TYPE_CHECKING:
 def command(target: Target, names: tuple[str, ...]) -> None:
     """Suspend jobs: delete their pods. `resume` recreates those that have not succeeded."""
     set_suspended(target, names, to=True)
+
+
+def set_suspended(target: Target, names: Sequence[str], *, to: bool) -> None:
+    """Suspend or resume jobs, one after the other, and print the result of each.
+
+    Raises Exit after the last if one of them could not be changed, CliError if the kubeconfig cannot be used.
+    """
+    failures = 0
+    with target.session() as session:
+        for name in names:
+            try:
+                click.echo(_set(session, name, to=to))
+            except CliError as error:
+                error.show()
+                failures += 1
+    if failures:
+        raise click.exceptions.Exit(1)
+
+
+def _set(session: Session, name: str, *, to: bool) -> str:
+    job = jobs.get(session, name)
+    if jobs.is_alpha(job):
+        raise CliError(f"{name} is a v1alpha1 job, which cannot be suspended")
+    jobs.check_unfinished(name, job)
+    policy = jobs.spec_of(job).get("runPolicy") or {}
+    if bool(policy.get("suspend")) == to:
+        return f"{jobs.full_name(job)} {'is already suspended' if to else 'is not suspended'}"
+    jobs.patch(session, job["metadata"]["name"], {"spec": {"runPolicy": {"suspend": to}}})
+    if not to and (held := jobs.conditions_of(job).get("Held")):
+        click.echo(f"warning: {name} is on hold: {clean(str(held.get('message', '')))}", err=True)
+    return f"{jobs.full_name(job)} {'suspended' if to else 'resumed'}"

@@ -2,42 +2,60 @@
 
 Jobs, and the pods of their batch Jobs, become keys of jobs; other children have the handler of `controller.jobs`.
 
+The pods of jobs that an earlier operator began are taken over (`plan.py` recognizes them). They are given our
+labels, by which our watches select: then the caches show them, and each stands for its replica for as long as it exists. Its
+services stay as they are: running replicas find their peers by them, and they select by labels that our children have, too.
+
 Invariants:
 
 - No child is created or deleted on a view that is not confirmed: by the status write of the same sync, or else by a read. A job
   that has ended needs none.
 - A job of another dialect is left alone, also one that began in this one and was edited since.
+- A job that another operator began is not planned before its pods are in our caches: nothing is made beside them.
+- What another object controls is left alone, and a patch carries the UID of its pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
+import msgspec
 import structlog
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
-from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
+from tfjob_operator.api.client.options import MERGE_PATCH, ListOptions
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType, object_reference
+from tfjob_operator.api.core_messages import BY_RESOURCE
 from tfjob_operator.api.meta import (
+    OWNER_INDEX,
     ObjectMeta,
     PartialObjectMetadata,
+    Resource,
     controller_of,
     meta_key,
     object_key,
     owner_uid_key,
 )
-from tfjob_operator.api.v1.constants import MANAGED_BY_US
+from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec
-from tfjob_operator.api.v1alpha1.constants import Dialect
-from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec
+from tfjob_operator.api.v1alpha1.constants import CHILD_SELECTOR, Dialect
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, job_with_unreadable_status
 from tfjob_operator.api.v1alpha1.validation import read_spec
-from tfjob_operator.controller.alpha.caches import AlphaCaches
-from tfjob_operator.controller.alpha.children import JOBS, BatchJob
+from tfjob_operator.controller.alpha.build import is_ours, labels_of_found
+from tfjob_operator.controller.alpha.children import INDEXERS, JOBS, BatchJob, Children, replica_of_bare_pod
 from tfjob_operator.controller.alpha.executor import AlphaExecutor, AlphaStatusWriter
-from tfjob_operator.controller.alpha.plan import Plan, in_force, is_over, plan, refused
-from tfjob_operator.controller.alpha.takeover import AlphaTakeover
+from tfjob_operator.controller.alpha.plan import (
+    Plan,
+    in_force,
+    is_over,
+    may_have_hidden_children,
+    plan,
+    refused,
+    selector_of_hidden,
+)
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
@@ -45,7 +63,7 @@ from tfjob_operator.controller.jobs.expectations import Expectations, Feed, Owne
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.refusals import RefusedError, Told
 from tfjob_operator.controller.manager import Controller, RequeueError
-from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
+from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
 from tfjob_operator.workqueue import (
     NO_METRICS,
     Clock,
@@ -53,6 +71,72 @@ from tfjob_operator.workqueue import (
     RateLimitingQueue,
     default_controller_rate_limiter,
 )
+from tfjob_operator.workqueue.parallel import parallelize_until
+
+C = TypeVar("C", BatchJob, Pod, Service, ConfigMap)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlphaCaches:
+    """The informers. Only this controller waits for them: if a right or a CRD is missing, all others go on."""
+
+    jobs: SharedIndexInformer[AlphaJob]
+    batch_jobs: SharedIndexInformer[BatchJob]
+    pods: SharedIndexInformer[Pod]
+    services: SharedIndexInformer[Service]
+    config_maps: SharedIndexInformer[ConfigMap]
+
+    @classmethod
+    def of(
+        cls, dialect: Dialect, factory: SharedInformerFactory, namespace: str, *, resync_s: float = 0.0
+    ) -> AlphaCaches:
+        """Return the caches on informers of this factory, for one namespace or "" for all.
+
+        Of children they hold only our own; the two dialects share these caches.
+        """
+
+        def children(resource: Resource, kind: type[C]) -> SharedIndexInformer[C]:
+            return factory.informer(
+                Codec(resource, kind, message=BY_RESOURCE.get(resource)),
+                namespace=namespace,
+                label_selector=CHILD_SELECTOR,
+                indexers=INDEXERS,
+                required=False,
+            )
+
+        jobs = Codec(dialect.resource, AlphaJob, on_undecodable=job_with_unreadable_status)
+        return cls(
+            jobs=factory.informer(jobs, namespace=namespace, resync_s=resync_s, required=False),
+            batch_jobs=children(JOBS, BatchJob),
+            pods=children(PODS, Pod),
+            services=children(SERVICES, Service),
+            config_maps=children(CONFIG_MAPS, ConfigMap),
+        )
+
+    @property
+    def have_synced(self) -> bool:
+        """Whether all of them are filled."""
+        informers = (self.jobs, self.batch_jobs, self.pods, self.services, self.config_maps)
+        return all(informer.has_synced for informer in informers)
+
+    def children_of(self, job: AlphaJob) -> Children:
+        """Return the children of a job that the caches show."""
+        owner = owner_uid_key(job.metadata)
+        batch_jobs = self.batch_jobs.indexer.by_index(OWNER_INDEX, owner)
+        bare: dict[str, list[Pod]] = {}
+        for pod in self.pods.indexer.by_index(OWNER_INDEX, owner):
+            bare.setdefault(replica_of_bare_pod(job.metadata.name, pod.metadata.name), []).append(pod)
+        return Children(
+            jobs=batch_jobs,
+            services=self.services.indexer.by_index(OWNER_INDEX, owner),
+            config_maps=self.config_maps.indexer.by_index(OWNER_INDEX, owner),
+            pods=[
+                pod
+                for each in batch_jobs
+                for pod in self.pods.indexer.by_index(OWNER_INDEX, owner_uid_key(each.metadata))
+            ],
+            bare=bare,
+        )
 
 
 class JobHandler:
@@ -338,3 +422,79 @@ def new_alpha_controller(
         metrics=metrics,
         clock=clock,
     )
+
+
+MAX_AT_ONCE: Final = 16
+"""As many patches as creates (`executor.MAX_AT_ONCE`)."""
+LOOK_AGAIN_S: Final = 1.0
+"""After how long a job is synced again whose pods are labelled and not in the caches yet, if no event comes before."""
+
+log = structlog.get_logger(__name__)
+
+
+class _Page(msgspec.Struct):
+    items: list[PartialObjectMetadata] | None = None
+
+
+class AlphaTakeover:
+    """Finds and labels what another operator made. Remembers nothing."""
+
+    def __init__(self, dialect: Dialect, client: RestClient, recorder: EventRecorder) -> None:
+        """No request is sent before there is a job that another operator began."""
+        self._dialect = dialect
+        self._client = client
+        self._recorder = recorder
+
+    async def settle(
+        self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, children_of: Callable[[AlphaJob], Children]
+    ) -> float | None:
+        """Return None when the job may be planned; else in how many seconds to look again, if no event comes before.
+
+        `children_of` returns what the caches show of a job. Raises ApiError when pods cannot be listed or patched: the job must
+        then be tried again.
+        """
+        if not (isinstance(spec, AlphaSpec) and spec.runtime_id and may_have_hidden_children(job)):
+            return None
+        meta = job.metadata
+        options = ListOptions(meta.namespace, label_selector=selector_of_hidden(meta, spec))
+        page = await self._client.list_page(PODS, options, _Page)
+        pods = [each.metadata for each in page.items or () if _is_controlled_by(each.metadata, meta)]
+        hidden = [pod for pod in pods if not is_ours(pod)]
+        await self._take(job, spec, hidden)
+        if hidden:
+            message = f"Adopted {len(hidden)} pod{'s' if len(hidden) > 1 else ''} created by another operator"
+            self._record(meta, EventType.NORMAL, EventReason.ADOPTED, message)
+        seen = {pod.metadata.uid for found in children_of(job).bare.values() for pod in found}
+        return None if all(pod.uid in seen for pod in pods) else LOOK_AGAIN_S
+
+    async def _take(self, job: AlphaJob, spec: AlphaSpec, pods: Sequence[ObjectMeta]) -> None:
+        """Label these pods. Raises the first ApiError, after which no more are begun."""
+        failures: list[ApiError] = []
+
+        async def take(number: int) -> None:
+            pod = pods[number]
+            if failures:
+                return
+            body = {"metadata": {"uid": pod.uid, "labels": labels_of_found(self._dialect, job.metadata, spec, pod)}}
+            try:
+                await self._client.patch(PODS, pod.namespace, pod.name, body, content_type=MERGE_PATCH)
+            except NotFoundError:
+                pass
+            except ApiError as error:
+                text = f"Error adopting pod {pod.name}: {error}"
+                self._record(job.metadata, EventType.WARNING, EventReason.FAILED_ADOPT_POD, text)
+                failures.append(error)
+            else:
+                log.info("child_taken_over", kind="pod", name=pod.name)
+
+        await parallelize_until(MAX_AT_ONCE, len(pods), take)
+        if failures:
+            raise failures[0]
+
+    def _record(self, job: ObjectMeta, event_type: EventType, reason: str, message: str) -> None:
+        self._recorder.event(object_reference(self._dialect.resource, job), event_type, reason, message)
+
+
+def _is_controlled_by(pod: ObjectMeta, job: ObjectMeta) -> bool:
+    owner = controller_of(pod)
+    return owner is not None and owner.uid == job.uid

@@ -22,7 +22,7 @@ from tfjob_operator.api.core_messages import POD
 from tfjob_operator.api.meta import OWNER_INDEX, index_by_owner, meta_key
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.informers import Codec, Indexer
-from tfjob_operator.informers.list_reader import ProtobufListReader
+from tfjob_operator.informers.listwatch import ProtobufListReader
 from tfjob_operator.informers.store import NAMESPACE_INDEX, index_by_namespace
 
 if TYPE_CHECKING:

@@ -132,8 +132,7 @@ MAY_IMPORT |= {
     "controller.alpha.children": ALPHA_VALUES,
     "controller.alpha.build": (*ALPHA_VALUES, "controller.config.values"),
     "controller.alpha.observe": ALPHA_VALUES,
-    "controller.alpha.status_draft": (*ALPHA_VALUES, "controller.alpha.observe"),
-    "controller.alpha.plan": (*ALPHA_VALUES, "controller.alpha.observe", "controller.alpha.status_draft"),
+    "controller.alpha.plan": (*ALPHA_VALUES, "controller.alpha.observe"),
 }
 BOARD = tuple(f"controller.tensorboard.{name}" for name in ("wish", "alpha_wish", "children", "plan"))
 MAY_IMPORT |= dict.fromkeys(BOARD, ("api.meta", "api.core", "api.v1", "api.v1alpha1", *BOARD))
@@ -146,7 +145,6 @@ PURE = (
     "controller.alpha.children",
     "controller.alpha.observe",
     "controller.alpha.plan",
-    "controller.alpha.status_draft",
     "controller.config.values",
     "controller.tfjob.build",
     "controller.tfjob.plan",

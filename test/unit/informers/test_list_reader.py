@@ -18,7 +18,7 @@ from tfjob_operator.api.core import PODS, Pod
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec
 from tfjob_operator.informers.codec import Page
-from tfjob_operator.informers.list_reader import PIECE_BYTES, ListReader
+from tfjob_operator.informers.listwatch import PIECE_BYTES, ListReader
 
 if TYPE_CHECKING:
     pass

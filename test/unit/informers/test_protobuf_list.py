@@ -23,7 +23,7 @@ from tfjob_operator.api.protobuf import MEDIA_TYPE, OBJECT_META, STATUS
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.informers import Codec, ListWatch
 from tfjob_operator.informers.codec import Page
-from tfjob_operator.informers.list_reader import PIECE, ProtobufListReader
+from tfjob_operator.informers.listwatch import PIECE, ProtobufListReader
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
 TIMES = st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1)).map(lambda t: t.replace(microsecond=0, tzinfo=UTC))  # noqa: DTZ001

@@ -8,9 +8,8 @@ from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob
-from tfjob_operator.controller.alpha.caches import AlphaCaches
 from tfjob_operator.controller.alpha.children import INDEXERS, JOBS
-from tfjob_operator.controller.alpha.controller import new_alpha_controller
+from tfjob_operator.controller.alpha.controller import AlphaCaches, new_alpha_controller
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Indexer

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from fakes.clock import FakeClock
 from tfjob_operator.api.core import Event, ObjectReference
-from tfjob_operator.controller.events.correlator import COMBINED, Action, Correlator
+from tfjob_operator.controller.events.recorder import COMBINED, Action, Correlator
 from unit.controller.events.making import KETTLE, make_event
 
 

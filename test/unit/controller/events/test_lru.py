@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.controller.events.correlator import LRUCache
+from tfjob_operator.controller.events.recorder import LRUCache
 
 
 def test_the_entry_that_was_not_used_for_longest_goes_first() -> None:

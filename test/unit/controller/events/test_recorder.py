@@ -25,8 +25,7 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.text import EVENT_BYTES
 from tfjob_operator.controller.events import EventRecorder
-from tfjob_operator.controller.events.correlator import COMBINED
-from tfjob_operator.controller.events.recorder import BUFFER_SIZE
+from tfjob_operator.controller.events.recorder import BUFFER_SIZE, COMBINED
 from unit.controller.events.making import KETTLE, EventClient
 
 

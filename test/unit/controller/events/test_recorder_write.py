@@ -23,8 +23,7 @@ from tfjob_operator.api.client.errors import (
     UnauthorizedError,
 )
 from tfjob_operator.controller.events import EventRecorder
-from tfjob_operator.controller.events.correlator import SIMILAR_EVENTS, SPAM_BURST
-from tfjob_operator.controller.events.recorder import MAX_RESPONSES
+from tfjob_operator.controller.events.recorder import MAX_RESPONSES, SIMILAR_EVENTS, SPAM_BURST
 from unit.controller.events.making import KETTLE, EventClient
 
 

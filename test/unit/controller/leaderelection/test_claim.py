@@ -13,7 +13,7 @@ from fakes.metrics import FakeMetrics, Series
 from fakes.virtual_loop import EPOCH, VirtualClock
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ConnectionLostError, DecodeError, ServerError
 from tfjob_operator.controller.leaderelection import Fence, LeaderElectionConfig, LeaderElectionRecord
-from tfjob_operator.controller.leaderelection.claim import (
+from tfjob_operator.controller.leaderelection.elector import (
     LONGEST_LEASE_S,
     MOST_TRANSITIONS,
     SLOWPATH,

@@ -25,7 +25,7 @@ from tfjob_operator.controller.leaderelection import (
     LeadershipLostError,
     LeaseWatch,
 )
-from tfjob_operator.controller.leaderelection.claim import COUNTERS, GAUGES, MASTER_STATUS, SLOWPATH, Outcome
+from tfjob_operator.controller.leaderelection.elector import COUNTERS, GAUGES, MASTER_STATUS, SLOWPATH, Outcome
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
 from unit.controller.leaderelection.test_claim import slow
 
