@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import datetime
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
-    from tfjob_operator.api.coordination import Lease
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.api.v1alpha1.constants import Dialect
-    from tfjob_operator.api.v1alpha1.types import AlphaJob
-    from tfjob_operator.cli.diagnosis.objects import (
-        BatchJob,
-        Claim,
-        Crd,
-        Deployment,
-        Event,
-        LimitRange,
-        Namespace,
-        Node,
-        Pod,
-        PodGroup,
-        ResourceQuota,
-        Service,
-        Workload,
-    )
+from tfjob_operator.api.coordination import Lease
+from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.api.v1alpha1.constants import Dialect
+from tfjob_operator.api.v1alpha1.types import AlphaJob
+from tfjob_operator.cli.diagnosis.objects import (
+    BatchJob,
+    Claim,
+    Crd,
+    Deployment,
+    Event,
+    LimitRange,
+    Namespace,
+    Node,
+    Pod,
+    PodGroup,
+    ResourceQuota,
+    Service,
+    Workload,
+)
 
 
 class LastLine(NamedTuple):

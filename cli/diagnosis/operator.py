@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
 
+from tfjob_operator.api.coordination import Lease
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble, defined
-from tfjob_operator.cli.diagnosis.facts import latest
+from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.words import ago, named, said, seconds_between
 from tfjob_operator.cli.durations import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import datetime
-
-    from tfjob_operator.api.coordination import Lease
-    from tfjob_operator.cli.diagnosis.facts import Facts
 
 _PODS: Final = "kubectl -n {operators} get pods --selector=name=tf-job-operator"
 _INSTALL: Final = "Install the operator, or ask your cluster administrator to"
