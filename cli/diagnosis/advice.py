@@ -27,6 +27,7 @@ NEW_CONFIG_MAP: Final = "kubectl -n {namespace} create configmap {name} --from-f
 NEW_KEYS: Final = "kubectl -n {namespace} create secret generic {name} --from-file"
 AGAIN: Final = Change("", recreate=False)
 """The cause is outside the manifest: a failed job is replaced; the kubelet restarts the containers of a running one."""
+RESTART: Final = "kubectl tfjob restart {job} -n {namespace}"
 RETRIED: Final = "The operator retries by itself, after five minutes at the latest"
 
 _EDIT: Final = "kubectl -n {namespace} edit tfjob {job}"
@@ -60,6 +61,11 @@ def steps(facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: 
     pods = [name for name in whom if name in present]
     lines: list[str] = []
     recreate = False
+    changes = [step.what for step in given if isinstance(step, Change) and step.what]
+    if facts.finished and len(changes) > 1:  # one file, with all changes
+        last = max(number for number, step in enumerate(given) if isinstance(step, Change))
+        rest = [step for step in given[:last] if not isinstance(step, Change)]
+        given = [*rest, Change("; ".join(dict.fromkeys(changes))), *given[last + 1 :]]
     for step in given:
         if isinstance(step, Change):
             recreate = recreate or step.recreate
@@ -117,4 +123,4 @@ def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:
         line = f"Ask your cluster administrator to {verb}{line[0].lower()}{line[1:]}"
     for v1, here in ((" tfjob {job}", f" {facts.shape.resource} {{job}}"), (_V1_LABEL, f"{facts.shape.label}=")):
         line = line.replace(v1, here)
-    return fill(line, values, command=True)
+    return fill(line, values, command=True).replace("--previous=true", "--previous").replace(" --previous=false", "")

@@ -16,7 +16,7 @@ from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
 from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.diagnosis.pods import Exit, exits_of, keeps_down
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import ago, named, said
+from tfjob_operator.cli.diagnosis.words import ago, counted, named, said
 
 
 def _crash(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
@@ -132,7 +132,7 @@ FAILED: Final = _crash(
 CRASH_LOOP: Final = _crash(
     "crash-loop",
     761,
-    "CrashLoopBackOff ({who}): container {container} exited with code {code}, {times} restarts",
+    "CrashLoopBackOff ({who}): container {container} exited with code {code}, {times}",
     (LOGS, Change("correct the template, or the image, according to the log")),
     "A container fails repeatedly, for a reason that only its log has",
 )
@@ -261,9 +261,6 @@ def _end_of(facts: Facts, each: Exit) -> _End:
         [event for event in facts.pod_events(pod) if event.reason == "Killing" and "liveness" in event.message]
     )
     proofs += [facts.line(event) for event in probe]
-    containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
-    resources = next((one.resources for one in containers if one.name == each.container), None)
-    memory = ((resources.limits if resources is not None else None) or {}).get("memory")
     return _End(
         name,
         each.container,
@@ -274,8 +271,16 @@ def _end_of(facts: Facts, each: Exit) -> _End:
         init=each.container in {one.name for one in pod.status.init_container_statuses or ()},
         before=not each.now,
         loops=0 if pod.status.phase == "Failed" else each.restarts,
-        limit="" if memory is None else f"of {value(str(memory))}",
+        limit=memory_limit(pod, each.container),
     )
+
+
+def memory_limit(pod: Pod, name: str) -> str:
+    """Return the memory limit of a container for a title: `of 64Mi`; "" if it has none."""
+    containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+    resources = next((one.resources for one in containers if one.name == name), None)
+    memory = ((resources.limits if resources is not None else None) or {}).get("memory")
+    return "" if memory is None else f"of {value(str(memory))}"
 
 
 def _classified(facts: Facts, end: _End) -> Finding:
@@ -284,7 +289,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "pod": end.pod,
         "container": value(end.container),
         "code": str(end.code),
-        "times": str(end.loops),
+        "times": counted(end.loops),
         "previous": str(end.before).lower(),
         "limit": end.limit or " ",
     }

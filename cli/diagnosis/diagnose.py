@@ -77,12 +77,14 @@ def _cause(facts: Facts, group: Sequence[Finding]) -> Cause:
     values = {name: value(text) or " " for name, text in given.items()}
     who = named(whom[0]) if len(whom) == 1 else f"{len(whom)} pods"
     title = " ".join(fill(first.trouble.title, values | {"who": who}).split())
+    proofs = _once(ordered)
+    shown = [*proofs[: MOST_PROOFS - 1], f"and {len(proofs) - MOST_PROOFS + 1} more"]
     to_do = [step for trouble in (first.trouble, *first.also) for step in trouble.to_do]
     return Cause(
         id=first.trouble.id,
         severity=first.trouble.severity,
         title=title,
-        evidence=tuple(clean(proof, MAX_PROOF) for proof in _once(ordered)[:MOST_PROOFS]),
+        evidence=tuple(clean(proof, MAX_PROOF) for proof in (proofs if len(proofs) <= MOST_PROOFS else shown)),
         to_do=steps(facts, to_do, values | {"who": whom[0]}, whom),
         whom=whom,
     )

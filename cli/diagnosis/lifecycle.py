@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.constants import (
     limit_of,
 )
 from tfjob_operator.api.v1.types import TFJobSpec
-from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RETRIED
+from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
@@ -134,6 +134,14 @@ NOT_DELETED: Final = Trouble(
     "The operator cannot delete a pod or another object of the job",
     (RETRIED, "Ask your cluster administrator to fix what the message names"),
     "FailedDeletePod and the like: a webhook, or a missing permission",
+)
+OLD_TEMPLATE: Final = Trouble(
+    "pod-template-not-applied",
+    952,
+    Severity.INFO,
+    "Existing pods were created before the last edit and keep their old template ({who})",
+    (f"If the edit is for them, recreate them; work since their last checkpoint is lost: {RESTART}",),
+    "The template, the restart policy or TF_CONFIG was edited after a running pod was created",
 )
 RELABELLED: Final = Trouble(
     "children-edited",
@@ -355,6 +363,13 @@ def _events(facts: Facts) -> Iterator[Finding]:
     if restarting is not None and facts.missing:
         exits = tuple(facts.line(each) for each in facts.job_events(EventReason.EXITED_WITH_CODE)[-2:])
         yield Finding(RESTARTING, facts.name, (*exits, f"job: condition Restarting: {said(restarting.message)}"))
+    for event in latest(facts.job_events(EventReason.POD_TEMPLATE_NOT_APPLIED)):
+        edited_s = facts.age_s(event.at) or 0.0
+        for pod in facts.live_pods if event.type == "Warning" else ():
+            kind = facts.wanted.get(facts.shape.replica_of(pod), "")
+            age_s = facts.age_s(pod.metadata.creation_timestamp)
+            if kind in event.message.partition(":")[0].split(", ") and age_s is not None and age_s > edited_s:
+                yield Finding(OLD_TEMPLATE, pod.metadata.name, (facts.line(event),))
     about = (
         (NOT_ADOPTED, (EventReason.FAILED_ADOPT_POD, EventReason.FAILED_ADOPT_SERVICE)),
         (

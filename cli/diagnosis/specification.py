@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
-from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, SAVE
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, RESTART, SAVE
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
@@ -125,7 +126,10 @@ UNKNOWN_FIELD: Final = Trouble(
     900,
     Severity.WARNING,
     "Unknown field, ignored: {mistake}",
-    (Change("correct the name of the field, or remove it", recreate=False),),
+    (
+        Change("correct the name of the field, or remove it", recreate=False),
+        Running(f"If existing pods need it, recreate them; work since their last checkpoint is lost: {RESTART}"),
+    ),
     "A field that is not part of the API, most likely misspelled",
 )
 CONFLICT: Final = Trouble(
@@ -181,6 +185,7 @@ _MISTAKES: Final = (
     rule(NO_REPLICA_SPECS, r"spec\.tfReplicaSpecs: Required value"),
     rule(REPLICA_TYPE, r"spec\.tfReplicaSpecs\.[^:]{1,100}: Unsupported value: supported values: \"Chief\""),
 )
+_BETWEEN: Final = re.compile(r"; (?=(?:spec|metadata)\.[^ ]+: )")
 _STARTS: Final = ("the spec is invalid: ", "invalid job spec: ")
 _HELD: Final[dict[str, Trouble]] = {
     ConditionReason.INVALID: HELD_INVALID,
@@ -221,4 +226,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _mistake(facts: Facts, message: str, proof: str) -> Finding:
     found = first_match(_MISTAKES, message)
     mistake = next((text for start in _STARTS if (text := message.partition(start)[2])), message)
+    each = [first_match(_MISTAKES, part) for part in _BETWEEN.split(mistake)]
+    if len(each) > 1 and (found is None or found[0] is not ALPHA_FORM):
+        also = tuple(dict.fromkeys(one[0] for one in each if one is not None))
+        return Finding(INVALID, facts.name, (proof,), {"mistake": value(mistake)}, also=also)
     return Finding(found[0] if found else INVALID, facts.name, (proof,), {"mistake": value(mistake)[:160]})

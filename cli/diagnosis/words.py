@@ -47,6 +47,11 @@ def named(name: str) -> str:
     return quoted(name)
 
 
+def counted(restarts: int) -> str:
+    """Return a number of restarts: `1 restart`, `2 restarts`."""
+    return f"{restarts} restart{'s' * (restarts != 1)}"
+
+
 def some(names: Sequence[str], most: int = 3) -> str:
     """Return the first names, and how many more there are."""
     told = ", ".join(named(name) for name in names[:most])

@@ -487,6 +487,7 @@ NOT_FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
             "operator-not-ready",
             "namespace-not-served",
             "not-reconciled-yet",
+            "pod-template-not-applied",
         ),
         *(
             "alpha-not-served",

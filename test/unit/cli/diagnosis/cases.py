@@ -807,6 +807,12 @@ def _(world: World) -> None:
     world.event("TFJob", JOB, "ExitedWithCode", "Pod: team.mnist-worker-1 exited with code 137", type_="Normal")
 
 
+@case("pod-template-not-applied")
+def _(world: World) -> None:
+    words = "Worker: existing pods keep their old template, restart policy and TF_CONFIG."
+    world.event("TFJob", JOB, "PodTemplateNotApplied", words)
+
+
 # Last words
 
 

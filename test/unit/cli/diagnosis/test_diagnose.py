@@ -638,3 +638,47 @@ def test_a_job_that_an_operator_of_2018_has_ended_has_ended() -> None:
     world.pods = {}
     found = diagnose(world.evidence())
     assert (found.standing, found.causes) == ("mnist: Succeeded", ())
+
+
+def test_pods_that_are_killed_at_their_memory_limit_and_recreated_are_out_of_memory() -> None:
+    """Under ExitCode the failed pod is deleted: the event on the job keeps the reason."""
+    world = World()
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 46, "pod": "uid-mnist-worker-1"}]
+    message = "Pod: team.mnist-worker-1 exited with code 137: OOMKilled"
+    world.event("TFJob", JOB, "ExitedWithCode", message, type_="Normal")
+    pod = world.pods["mnist-worker-1"]
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"memory": "64Mi"}}
+    pod["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ContainerCreating"}}
+    first = diagnose(world.evidence()).causes[0]
+    assert first.id == "out-of-memory"
+    assert first.title == "OOMKilled: container tensorflow of mnist-worker-1 exceeded its memory limit of 64Mi"
+    assert any("raise resources.limits.memory" in line.lower() for line in first.to_do)
+    assert any("backoffLimit" in line for line in first.to_do)
+    pod["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": ago(59)}}
+    assert diagnose(world.evidence()).causes[0].title == "Restarted 46 times (mnist-worker-1), running now"
+
+
+def test_all_mistakes_of_a_spec_are_named_and_corrected_in_one_file() -> None:
+    """A job of which only one is corrected fails again."""
+    world = World()
+    mistakes = (
+        'spec.tfReplicaSpecs.Helper: Unsupported value: supported values: "Chief", "Master", "PS", "Worker", "Evaluator"',
+        "spec.tfReplicaSpecs.Worker.template.spec.containers: one container must be named tensorflow; found trainer",
+    )
+    text = "; ".join(mistakes)
+    world.end("Failed", "InvalidTFJobSpec", f"TFJob has failed because the spec is invalid: {text}")
+    (first, *_) = diagnose(world.evidence()).causes
+    assert first.title == f"Invalid spec: {text}"
+    saves = [line for line in first.to_do if line.startswith("Save")]
+    assert len(saves) == 1
+    assert "rename the key in spec.tfReplicaSpecs" in saves[0]
+    assert "rename the training container to tensorflow" in saves[0]
+
+
+def test_evidence_that_is_left_out_is_counted() -> None:
+    """Five misspelled fields; what they were meant for may need new pods."""
+    world = World()
+    world.spec["runPolicy"] |= {f"backofLimit{letter}": 3 for letter in "abcde"}
+    (found,) = diagnose(world.evidence()).causes
+    assert found.evidence[-1] == "and 2 more"
+    assert found.to_do[-1].endswith("kubectl tfjob restart mnist -n team")
