@@ -80,7 +80,7 @@ def has_ended(pod: Pod) -> bool:
 
 def is_disrupted(pod: Pod) -> bool:
     """Return whether the cluster evicted the pod, or rejected it before anything of it ran."""
-    return pod.status.reason in DISRUPTIONS or _is_rejected(pod) or _condition(pod, DISRUPTION_TARGET) is not None
+    return pod.status.reason in DISRUPTIONS or is_rejected(pod) or _condition(pod, DISRUPTION_TARGET) is not None
 
 
 def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
@@ -129,7 +129,7 @@ def _condition(pod: Pod, kind: str) -> PodCondition | None:
     return next((each for each in pod.status.conditions or () if each.type == kind and each.status == "True"), None)
 
 
-def _is_rejected(pod: Pod) -> bool:
+def is_rejected(pod: Pod) -> bool:
     """Whether a kubelet rejected the pod, for whatever reason: each version of Kubernetes adds new ones."""
     status = pod.status
     if status.phase != PodPhase.FAILED:

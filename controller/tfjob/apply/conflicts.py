@@ -121,6 +121,7 @@ class BlockedChildren:
             found.generation = job.generation
             for name in found.children:
                 self._delays.clear(found.owner, name)
+                self._delays.clear(found.owner, _rejections(name))
         waiting = self._waiting(found)
         return Blocked(frozenset(found.children), frozenset(waiting), min(waiting.values(), default=None))
 
@@ -134,8 +135,16 @@ class BlockedChildren:
         self._child(job, name)
         self._delays.tried(owner_uid_key(job), name)
 
+    def rejected(self, job: ObjectMeta, name: str) -> None:
+        """Delay the next pod of a replica whose kubelet rejected the last one, longer each time.
+
+        Nothing of such a pod runs, so without a delay a template that no node accepts is recreated several times a second.
+        """
+        self._child(job, name)
+        self._delays.tried(owner_uid_key(job), _rejections(name))
+
     def created(self, job: ObjectMeta, name: str) -> None:
-        """Forget a replica: its children exist."""
+        """Forget a replica: its children exist. The delays of rejected pods last: what the kubelet says comes later."""
         found = self._find(job)
         if found is not None and found.children.pop(name, None) is not None:
             self._delays.clear(found.owner, name)
@@ -163,7 +172,10 @@ class BlockedChildren:
             self._drop(meta_key(job), found)
 
     def _waiting(self, job: _Job) -> dict[str, float]:
-        waits = ((name, self._delays.wait_s(job.owner, name)) for name in job.children)
+        waits = (
+            (name, max(self._delays.wait_s(job.owner, name), self._delays.wait_s(job.owner, _rejections(name))))
+            for name in job.children
+        )
         return {name: wait_s for name, wait_s in waits if wait_s > 0}
 
     def _find(self, job: ObjectMeta) -> _Job | None:
@@ -183,7 +195,13 @@ class BlockedChildren:
     def _drop(self, key: str, job: _Job) -> None:
         for name in job.children:
             self._delays.clear(job.owner, name)
+            self._delays.clear(job.owner, _rejections(name))
         del self._jobs[key]
+
+
+def _rejections(name: str) -> str:
+    """Return the key of the delays of a replica's rejected pods."""
+    return f"rejected {name}"
 
 
 class NameTakenError(ApiError):

@@ -23,6 +23,7 @@ from __future__ import annotations
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import owner_uid_key
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
+from tfjob_operator.controller.jobs.pod_end import is_rejected
 from tfjob_operator.controller.jobs.refusals import RefusedError
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
@@ -102,6 +103,9 @@ class Executor:
                 raise
             except ApiError as error:
                 failure = error
+        for deletion in plan.delete_pods:
+            if is_rejected(deletion.pod):
+                self._blocked.rejected(view.job.metadata, deletion.pod.metadata.name)
         await self._deleter.delete(view.job, plan)
         if failure is not None:
             raise failure

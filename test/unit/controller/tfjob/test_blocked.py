@@ -50,6 +50,29 @@ def test_a_replica_that_was_refused_waits_longer_each_time_and_the_others_do_not
     assert waits[-1] == pytest.approx(LONGEST_DELAY_S)
 
 
+def test_a_replica_whose_pods_the_kubelet_rejects_waits_longer_each_time() -> None:
+    """Nothing of such a pod runs: without a delay seven a second were made, whose events hid those of the whole namespace.
+
+    Neither the pod that is created meanwhile nor the one that goes lets the delays start over; an edit does.
+    """
+    clock = FakeClock()
+    blocked = BlockedChildren(clock, Delays(clock))
+    waits = []
+    for _ in range(12):
+        blocked.rejected(META, "mnist-worker-1")
+        blocked.freed("ns/mnist", "mnist-worker-1")
+        wait = blocked.next_due_in_s(META)
+        assert wait is not None
+        waits.append(wait)
+        assert "mnist-worker-1" not in names(without_blocked(PLAN, blocked.of(META)))
+        clock.step(wait + 0.01)
+        assert blocked.next_due_in_s(META) is None
+        blocked.created(META, "mnist-worker-1")
+    assert waits == pytest.approx([min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S) for failures in range(12)])
+    blocked.rejected(META, "mnist-worker-1")
+    assert blocked.of(ObjectMeta(name="mnist", namespace="ns", uid="uid-1", generation=1)).waiting == frozenset()
+
+
 def test_types_of_which_nothing_was_refused_come_first() -> None:
     """U2: a policy that refuses parameter servers ends the batch; it must not delay the workers."""
     clock = FakeClock()
