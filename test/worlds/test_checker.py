@@ -151,7 +151,7 @@ def the_pods_policy_decides(patch: pytest.MonkeyPatch) -> None:
 def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:
     """M4: a pod that a kubelet rejected for a reason that is not in the list counts as failed by itself."""
     known = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "OutOf")
-    patch.setattr(pod_end, "_is_rejected", lambda pod: pod.status.reason.startswith(known))
+    patch.setattr(pod_end, "is_rejected", lambda pod: pod.status.reason.startswith(known))
 
 
 def an_edit_ends_what_has_begun(patch: pytest.MonkeyPatch) -> None:
