@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-if TYPE_CHECKING:
-    from typing import TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 
 LEVELS: Final = 500

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
@@ -16,20 +17,14 @@ from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.api.v1 import validation as v1
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, read_tensor_board
-from tfjob_operator.api.v1.types import InvalidSpec, Mistake
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, SpecWarning
 from tfjob_operator.api.v1.validation import BOUNDS
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
-from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
+from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.api.v1alpha1.conversion import Conversion, to_v1
 from tfjob_operator.api.v1alpha1.dialect import is_alpha
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.yaml_text import yaml_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from tfjob_operator.api.v1.types import SpecWarning
-    from tfjob_operator.api.v1alpha1.constants import Dialect
 
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -12,13 +13,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.session import ConnectionLostError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from tfjob_operator.cli.session import Session
-
+from tfjob_operator.cli.session import ConnectionLostError, Session
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _V1: Final = tuple(c.LABEL_PREFIX + each for each in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import textwrap
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, last_words, quoted
 from tfjob_operator.api.v1.types import format_indices, parse_indices
+from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, is_up, statuses
 from tfjob_operator.cli.diagnosis.words import ago
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.sizes import restarts_of, sizes_of
 from tfjob_operator.cli.timelines.build import ended_of, training_of, utc
-from tfjob_operator.cli.timelines.values import ReplicaName, order_of, replica_of
+from tfjob_operator.cli.timelines.values import Job, ReplicaName, order_of, replica_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from tfjob_operator.cli.diagnosis.objects import Pod
-    from tfjob_operator.cli.timelines.values import Job
-
-    Paint = Callable[[str, str], str]
+Paint = Callable[[str, str], str]
 
 
 class ReplicaStanding(Struct, frozen=True, omit_defaults=False):

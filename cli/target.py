@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from shutil import which
 from typing import TYPE_CHECKING
 
-from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -33,6 +31,10 @@ class Target(Overrides):
 
 def kubectl(target: Target, namespace: str | None, verb: str, *arguments: str) -> list[str]:
     """Return the command line of kubectl for the same cluster and user. Raises CliError when there is no kubectl."""
+    from shutil import which
+
+    from tfjob_operator.cli.errors import CliError
+
     program = which("kubectl")
     if program is None:
         raise CliError(f"kubectl not found in PATH: {verb} requires it")

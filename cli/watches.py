@@ -5,19 +5,14 @@ Of one job the newest version always comes, and a later job of its name is not m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.session import ConnectionLostError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from tfjob_operator.cli.session import Session
-
+from tfjob_operator.cli.session import ConnectionLostError, Session
 
 _MOST: Final = 1_000
 """Changes that wait to be shown: then their connections are not read, as with one watch."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random as stdlib_random
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
-from tfjob_operator.api.client import HttpTransport, RestClient
+from tfjob_operator.api.client import HttpTransport, RestClient, Settings, Transport
 from tfjob_operator.api.client.http.messages import Origin
 from tfjob_operator.api.v1.constants import EVENT_SOURCE
 from tfjob_operator.controller.config.file import ConfigFile, OwnDeployment
-from tfjob_operator.controller.config.values import NO_CONFIG
+from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.leaderelection import (
@@ -29,9 +31,9 @@ from tfjob_operator.controller.leaderelection import (
 )
 from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.observability.http_server import PageServer
-from tfjob_operator.controller.observability.log import LINES_DROPPED
+from tfjob_operator.controller.observability.log import LINES_DROPPED, LogWriter
 from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, new_registry
-from tfjob_operator.controller.options import ALPHA_APIS, PROGRAM, V1, VERSION
+from tfjob_operator.controller.options import ALPHA_APIS, PROGRAM, V1, VERSION, ElectionOptions, Options
 from tfjob_operator.controller.tensorboard.controller import TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.controller.tfjob.caches import Caches
@@ -41,22 +43,14 @@ from tfjob_operator.controller.tfjob.view import LeadershipTerm
 from tfjob_operator.informers import SharedInformerFactory
 from tfjob_operator.workqueue import (
     NO_METRICS,
+    Clock,
     LoopClock,
+    MetricsProvider,
     RateLimitingQueue,
     TokenBucket,
     default_controller_rate_limiter,
 )
 from tfjob_operator.workqueue.metrics import Metric
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
-
-    from tfjob_operator.api.client import Settings, Transport
-    from tfjob_operator.controller.config.values import ConfigSource
-    from tfjob_operator.controller.observability.log import LogWriter
-    from tfjob_operator.controller.options import ElectionOptions, Options
-    from tfjob_operator.workqueue import Clock, MetricsProvider
 
 NAME: Final = "tfjob"
 """The controller's name, on the metrics of its queue and workers, and on what its syncs log."""

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import WithProgram, target_options
-from tfjob_operator.cli.replicas import Choice, container_of, find, none_there, replica_name
-from tfjob_operator.cli.target import kubectl
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.replicas import Replica
-    from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.replicas import Choice, Replica, container_of, find, none_there, replica_name
+from tfjob_operator.cli.target import Target, kubectl
 
 _FIRST = ("chief-0", "master-0", "worker-0")
 """Where one looks first: the replica that decides about the job."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import click
 
@@ -13,14 +13,9 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.logs.lines import Line, Shower, Splitter, split
 from tfjob_operator.cli.options import seconds, target_options
-from tfjob_operator.cli.replicas import container_of, find, none_there, pods_path, replica_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tfjob_operator.cli.replicas import Choice, Replica
-    from tfjob_operator.cli.session import Session
-    from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.replicas import Choice, Replica, container_of, find, none_there, pods_path, replica_options
+from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.target import Target
 
 _NOTHING_THERE = (400, 404)
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.options import target_options
-from tfjob_operator.cli.replicas import find, none_there, pods_path, replica_options
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.replicas import Choice, Replica
-    from tfjob_operator.cli.session import Session
-    from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.replicas import Choice, Replica, find, none_there, pods_path, replica_options
+from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.target import Target
 
 _NOT_FOUND = 404
 _CONFLICT = 409

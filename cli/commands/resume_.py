@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from tfjob_operator.cli.commands.suspend_ import set_suspended
 from tfjob_operator.cli.options import target_options
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.target import Target
 
 
 @click.command("resume")

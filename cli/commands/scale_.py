@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import target_options
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.target import Target
 
 _MOST_DIGITS = 9
 """The field is an int32."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 
 from tfjob_operator.cli.options import print_value, target_options
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.target import Target
 
 
 @click.command("status")

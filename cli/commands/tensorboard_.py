@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -14,9 +14,7 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.forwarding import Forwarding, board_of
 from tfjob_operator.cli.options import target_options
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.target import Target
 
 PORT: Final = 6006
 """TensorBoard's own port: that of the pod, and the one tried first on this machine."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -11,15 +12,10 @@ from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.options import print_value, target_options
-from tfjob_operator.cli.replicas import find, none_there, replica_options, selector_of
+from tfjob_operator.cli.replicas import Choice, Replica, find, none_there, replica_options, selector_of
+from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.target import Target
 from tfjob_operator.cli.terminal import TablePrinter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tfjob_operator.cli.replicas import Choice, Replica
-    from tfjob_operator.cli.session import Session
-    from tfjob_operator.cli.target import Target
 
 COLUMNS: Final = ("REPLICA", "CPU(CORES)", "%REQUEST", "%LIMIT", "MEMORY(BYTES)", "%REQUEST", "%LIMIT")
 _KEYS: Final = ("replica", "cpu", "cpuRequest", "cpuLimit", "memory", "memoryRequest", "memoryLimit")

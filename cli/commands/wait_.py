@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.options import seconds, target_options
+from tfjob_operator.cli.target import Target
 from tfjob_operator.cli.watches import end_of, versions
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.target import Target
 
 GONE: Final = 3
 TIMED_OUT: Final = 124

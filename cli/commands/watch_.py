@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -15,11 +15,9 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.commands.wait_ import GONE
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.target import Target
 from tfjob_operator.cli.watches import end_of
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.session import Session
-    from tfjob_operator.cli.target import Target
 
 AGES_S: Final = 1.0
 """How often the job is drawn again if nothing changes, because ages grow."""

@@ -119,7 +119,7 @@ class Board:
         """`about` is sent to browsers as it is, and says which server the page shows; `bare`: not all may see all."""
         self.feed = Feed[Row]()
         self.places: frozenset[str] = frozenset()
-        """Those that have jobs, see `keys`."""
+        """Those that have jobs, see `JobKey`."""
         self._about = about
         self._bare = bare
         self._cluster: Cluster | None = None

@@ -19,8 +19,8 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.diagnosis.objects import BATCH_JOBS, Event, Pod
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.job_caches import APIS, Caches, JobCaches, NotedSource, served
-from tfjob_operator.cli.page.keys import FIRST, places_of, read_key
 from tfjob_operator.cli.page.objects import (
+    FIRST,
     POD_SELECTOR,
     FirstJob,
     Job,
@@ -30,6 +30,8 @@ from tfjob_operator.cli.page.objects import (
     job_with_unreadable_status,
     marks_of_event,
     marks_of_job,
+    places_of,
+    read_key,
 )
 from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, Registration, SharedIndexInformer, object_of
 from tfjob_operator.informers.store import NAMESPACE_INDEX
@@ -103,7 +105,7 @@ class Cluster:
 
     @property
     def places(self) -> frozenset[str]:
-        """Those that have jobs, see `keys`."""
+        """Those that have jobs, see `JobKey`."""
         return frozenset().union(
             *(
                 places_of(api.resource, api.caches.jobs.indexer.index_values(NAMESPACE_INDEX))

@@ -22,7 +22,7 @@ from tfjob_operator.cli.errors import ApiError
 from tfjob_operator.cli.kubeconfig import Access
 from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.curves import curves_of
-from tfjob_operator.cli.page.keys import JobKey
+from tfjob_operator.cli.page.objects import JobKey
 from tfjob_operator.cli.page.reviews import Question
 from tfjob_operator.cli.page.views import LogLines
 from tfjob_operator.cli.session import Session

@@ -21,7 +21,7 @@ from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.diagnosis.objects import Event
-from tfjob_operator.cli.page.keys import FIRST
+from tfjob_operator.cli.page.objects import FIRST
 from tfjob_operator.informers import Registration, SharedIndexInformer
 from tfjob_operator.informers.codec import Page
 from tfjob_operator.informers.deltas import T

@@ -23,7 +23,7 @@ from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.curves import MOST_RUNS, no_curves
 from tfjob_operator.cli.page.details import Details
 from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS, Entrance, File
-from tfjob_operator.cli.page.keys import FIRST, FIRST_NAME, JobKey
+from tfjob_operator.cli.page.objects import FIRST, FIRST_NAME, JobKey
 from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError
 from tfjob_operator.cli.page.streams import EVENT_STREAM, Streams
 from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError, Viewer
@@ -34,7 +34,7 @@ MOST_LINES: Final = 10_000
 _VIEWER: Final[ContextVar[Viewer]] = ContextVar("viewer")
 """Who sends the request that a handler answers."""
 _JOBS: Final = ("/{namespace}/{name}", f"/{{namespace}}/{{kind:{re.escape(FIRST_NAME)}}}/{{name}}")
-"""The paths of jobs, see `keys`."""
+"""The paths of jobs, see `JobKey`."""
 _BAD_GATEWAY: Final = 502
 _WITHDRAWN: Final = (DeniedError, NotLetInError, UnansweredError)
 """What ends a response that has begun: it goes on only as long as its right is confirmed."""

@@ -17,7 +17,7 @@ from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.collecting import LEASE
 from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.page.keys import FIRST, JobKey, namespaces_in, read_key
+from tfjob_operator.cli.page.objects import FIRST, JobKey, namespaces_in, read_key
 from tfjob_operator.cli.page.reviews import KEPT_S, REFUSED_S, Answer, Question, Reviews, User
 
 Namespaces = frozenset[str] | None

@@ -11,11 +11,13 @@ Invariants:
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 import structlog
 
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.decoding import version_written
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
@@ -28,34 +30,22 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType, object_reference
-from tfjob_operator.api.meta import PartialObjectMetadata, Resource, controller_of, owner_uid_key
+from tfjob_operator.api.meta import ObjectMeta, PartialObjectMetadata, Resource, controller_of, owner_uid_key
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
-from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, EventReason
+from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, Dialect, EventReason
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
 from tfjob_operator.controller.alpha.build import JobBuilder, build_config_map, build_service
 from tfjob_operator.controller.alpha.children import JOBS, BatchJob
-from tfjob_operator.controller.alpha.plan import is_over
-from tfjob_operator.controller.config.values import NO_CONFIG
+from tfjob_operator.controller.alpha.plan import Child, Plan, is_over
+from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
+from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.jobs.metrics import Window, observe
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.metrics import JobMetrics, Window, observe
 from tfjob_operator.controller.jobs.problems import ReportedProblems
-from tfjob_operator.controller.jobs.refusals import RefusedError, is_denied
+from tfjob_operator.controller.jobs.refusals import RefusedError, Told, is_denied
+from tfjob_operator.workqueue import Clock
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1alpha1.constants import Dialect
-    from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
-    from tfjob_operator.controller.alpha.plan import Child, Plan
-    from tfjob_operator.controller.config.values import ConfigSource
-    from tfjob_operator.controller.events.recorder import EventRecorder
-    from tfjob_operator.controller.jobs.expectations import Expectations
-    from tfjob_operator.controller.jobs.metrics import JobMetrics
-    from tfjob_operator.controller.jobs.refusals import Told
-    from tfjob_operator.workqueue import Clock
-
 
 MAX_AT_ONCE: Final = 16
 """How many calls of one job are in flight together, as in `controller.tfjob`."""

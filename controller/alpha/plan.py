@@ -17,34 +17,27 @@ its end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from tfjob_operator.api.core import EventType
+from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ON_HOLD, CleanPodPolicy, ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import Begun, InvalidSpec, Mistake, ReplicaStatus, format_indices, parse_indices
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.constants import V1_TYPES, Dialect, EventReason, Phase, State
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
-from tfjob_operator.controller.alpha.children import config_map_name, replica_key
+from tfjob_operator.controller.alpha.children import BatchJob, Children, config_map_name, replica_key
 from tfjob_operator.controller.alpha.observe import Replica, derived, following, judge, problems_of, replicas_of
-from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.jobs.children import ConfigMap, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.problems import JobEvent, Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.controller.alpha.children import BatchJob, Children
-    from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
-    from tfjob_operator.controller.jobs.problems import Problem
-
-    Child = BatchJob | Pod | Service | ConfigMap
+Child = BatchJob | Pod | Service | ConfigMap
 
 
 class StatusDraft:

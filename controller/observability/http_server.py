@@ -15,23 +15,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import httptools
 import structlog
+from prometheus_client import CollectorRegistry
 
 from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, exposition
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from prometheus_client import CollectorRegistry
-
-    Check = Callable[[], str | None]
-    """Returns what is wrong, or None."""
+Check = Callable[[], str | None]
+"""Returns what is wrong, or None."""
 
 
 METHODS: Final = ("GET", "HEAD")

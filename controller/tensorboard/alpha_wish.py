@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tfjob_operator.api.meta import JSON
 from tfjob_operator.api.v1.constants import MANAGED_BY_US
 from tfjob_operator.api.v1.reader import Reader
 from tfjob_operator.api.v1.templates import decode_spec
@@ -12,12 +13,9 @@ from tfjob_operator.api.v1.types import text_of
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1 import fields
 from tfjob_operator.api.v1alpha1.dialect import is_alpha
+from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.api.v1alpha1.validation import canonical_spec
 from tfjob_operator.controller.tensorboard.wish import APPLICATION, LeftAlone, Wish
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.meta import JSON
-    from tfjob_operator.api.v1alpha1.types import AlphaJob
 
 _PATH: Final = "spec.tensorboard"
 

@@ -6,24 +6,25 @@ is that of an older version), jobs run all the same, and those that want a Tenso
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import structlog
 
-from tfjob_operator.api.client.errors import ForbiddenError, StatusError
+from tfjob_operator.api.client.errors import ApiError, ForbiddenError, StatusError
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
-from tfjob_operator.api.meta import OWNER_INDEX, index_by_owner, owner_uid_key
+from tfjob_operator.api.meta import OWNER_INDEX, Meta, Resource, index_by_owner, owner_uid_key
 from tfjob_operator.controller.tensorboard.children import SELECTOR, Deployment, Found, Service
-from tfjob_operator.informers import Codec, EventHandlerFuncs, object_of
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterator
-
-    from tfjob_operator.api.client.errors import ApiError
-    from tfjob_operator.api.meta import Meta, Resource
-    from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory, Tombstone
+from tfjob_operator.informers import (
+    Codec,
+    EventHandlerFuncs,
+    SharedIndexInformer,
+    SharedInformerFactory,
+    Tombstone,
+    object_of,
+)
 
 C = TypeVar("C", Deployment, Service)
 

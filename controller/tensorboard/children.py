@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import field
 
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Meta, Struct
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 OPERATOR: Final = "tensorboard-controller"
 """The value of the label by which controllers know their children. It differs from that of replicas, so that no TensorBoard is

@@ -10,24 +10,24 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
-from tfjob_operator.api.meta import controller_reference
+from tfjob_operator.api.meta import JSON, Meta, Resource, controller_reference
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, EventReason
-from tfjob_operator.controller.tensorboard.children import HASH_ANNOTATION, OPERATOR, Deployment, Service, ServicePort
-from tfjob_operator.controller.tensorboard.wish import LeftAlone
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tfjob_operator.api.meta import JSON, Meta, Resource
-    from tfjob_operator.controller.tensorboard.children import Found
-    from tfjob_operator.controller.tensorboard.wish import Wish
-
+from tfjob_operator.controller.tensorboard.children import (
+    HASH_ANNOTATION,
+    OPERATOR,
+    Deployment,
+    Found,
+    Service,
+    ServicePort,
+)
+from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish
 
 CONTAINER: Final = "tensorboard"
 PORT: Final = 6006

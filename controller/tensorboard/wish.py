@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tfjob_operator.api.v1.constants import CONTROLLER_NAME, MANAGED_BY_US
 from tfjob_operator.api.v1.tensorboard import (
@@ -12,12 +13,8 @@ from tfjob_operator.api.v1.tensorboard import (
     read_tensor_board,
     tensor_board_name,
 )
+from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1alpha1.dialect import is_alpha
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tfjob_operator.api.v1.types import TFJob
 
 APPLICATION: Final = "tensorboard"
 

@@ -116,7 +116,7 @@ VALUES = (*API_VALUES, *JOB_VALUES)
 MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.coordination", "api.v1alpha1", "cli.diagnosis", "cli.durations")
 MAY_IMPORT["cli.training"] = ("cli.training",)
 # What the page shows, made of what it has: the rest of cli/page reads and serves.
-PAGE_VIEWS = tuple(f"cli.page.{name}" for name in ("keys", "objects", "views"))
+PAGE_VIEWS = tuple(f"cli.page.{name}" for name in ("objects", "views"))
 MAY_IMPORT |= dict.fromkeys(PAGE_VIEWS, (*API_VALUES, "api.v1alpha1", "cli.diagnosis", "cli.timelines", *PAGE_VIEWS))
 SEEN = ("cli.durations", *(f"cli.diagnosis.{name}" for name in ("objects", "pods", "words")))
 MAY_IMPORT["cli.timelines"] = ("api.meta", "api.text", "api.v1", *SEEN, "cli.timelines")

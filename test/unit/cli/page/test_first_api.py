@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from support.waiting import until
-from tfjob_operator.cli.page.keys import read_key
-from tfjob_operator.cli.page.objects import first_job_with_unreadable_status, job_key_of_pod, marks_of_event
+from tfjob_operator.cli.page.objects import first_job_with_unreadable_status, job_key_of_pod, marks_of_event, read_key
 from tfjob_operator.cli.page.views import job_view, row_of, wish_of
 from unit.cli.page.browser import a_cluster_page, a_page, rows_of, take
 from unit.cli.page.things import (
