@@ -13,8 +13,16 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from tfjob_operator.api.coordination import LEASES, Lease
-from tfjob_operator.api.core import COSCHEDULING_POD_GROUPS, DEPLOYMENTS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
+from tfjob_operator.api.core import (
+    COSCHEDULING_POD_GROUPS,
+    DEPLOYMENTS,
+    EVENTS,
+    LEASES,
+    PODS,
+    SERVICES,
+    VOLCANO_POD_GROUPS,
+    Lease,
+)
 from tfjob_operator.api.meta import Resource, controller_of
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import JobStatus, TFJob, tfjob_with_unreadable_status

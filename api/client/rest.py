@@ -101,12 +101,7 @@ class RestClient:
         self, resource: Resource, namespace: str, name: str, into: type[T], **options: Unpack[ReadOptions]
     ) -> T: ...
     async def get(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        into: type[T] | None = None,
-        **options: Unpack[ReadOptions],
+        self, resource: Resource, namespace: str, name: str, into: type[T] | None = None, **options: Unpack[ReadOptions]
     ) -> bytes | T:
         """Read one object from the server, not from a cache."""
         path = resource.path(namespace, name, options.get("subresource"))

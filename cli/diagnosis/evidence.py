@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from tfjob_operator.api.coordination import Lease
+from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1alpha1.constants import Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob

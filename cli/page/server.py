@@ -20,8 +20,7 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.errors import ApiError as Refusal
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.cluster import Cluster
-from tfjob_operator.cli.page.curves import MOST_RUNS, no_curves
-from tfjob_operator.cli.page.details import Details
+from tfjob_operator.cli.page.details import MOST_RUNS, Details, no_curves
 from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS, Entrance, File
 from tfjob_operator.cli.page.objects import FIRST, FIRST_NAME, JobKey
 from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError

@@ -11,8 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 
-from tfjob_operator.api.coordination import LEASES
-from tfjob_operator.api.core import EVENTS, PODS, SERVICES
+from tfjob_operator.api.core import EVENTS, LEASES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.collecting import LEASE

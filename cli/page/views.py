@@ -21,7 +21,7 @@ from tfjob_operator.cli.diagnosis.facts import natural
 from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Event, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
 from tfjob_operator.cli.page.objects import Job
-from tfjob_operator.cli.timelines.build import timeline_of
+from tfjob_operator.cli.timelines.build import timeline_of, training_of
 from tfjob_operator.cli.timelines.values import Job as TimedJob
 from tfjob_operator.cli.timelines.values import JobStatus, Life, Span
 
@@ -136,7 +136,7 @@ def _restarts(job: Job, wish: Wish, pods: Iterable[Pod]) -> Counter[tuple[str, i
         return Counter({(each.type, each.index): each.total for each in job.status.restarts})
     found: Counter[tuple[str, int]] = Counter()
     for pod in pods:
-        place, main = place_of(pod), main_status(pod)
+        place, main = place_of(pod), training_of(pod)
         found[place] += (place in found) + (main.restart_count if main is not None else 0)
     return found
 
@@ -349,7 +349,7 @@ def trouble_of(pod: Pod) -> str:
 def replica_view(pod: Pod, restarts: int) -> dict[str, Any]:
     """Return what the table of replicas shows of one pod. `restarts` are those of its replica, of all its pods."""
     kind, index = place_of(pod)
-    main = main_status(pod)
+    main = training_of(pod)
     running = main.state.running if main is not None and main.state is not None else None
     word, exit_code, ended, message = _state(pod, main)
     return {
@@ -394,12 +394,6 @@ def missing_view(name: str, kind: str, index: int, *, done: bool, restarts: int)
     }
 
 
-def main_status(pod: Pod) -> ContainerStatus | None:
-    """Return the status of the container that trains, or of the first one."""
-    found = pod.status.container_statuses or ()
-    return next((each for each in found if each.name == c.CONTAINER_NAME), found[0] if found else None)
-
-
 def seconds(then: datetime | None) -> float | None:
     """Return a time as browsers count it, in seconds since 1970."""
     return None if then is None else round(then.timestamp(), 3)
@@ -425,7 +419,7 @@ def _state(pod: Pod, main: ContainerStatus | None) -> tuple[str, int | None, dat
 
 
 def _training_end(pod: Pod) -> int | None:
-    main = main_status(pod)
+    main = training_of(pod)
     over = main.state.terminated if main is not None and main.state is not None else None
     return over.exit_code if over is not None else None
 

@@ -20,7 +20,7 @@ import structlog
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.decoding import decode_response
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError, NotFoundError
-from tfjob_operator.api.coordination import LEASES, Lease, LeaseSpec
+from tfjob_operator.api.core import LEASES, Lease, LeaseSpec
 from tfjob_operator.api.meta import Struct
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from faults.field import ROOT
 from tfjob_operator.api.client.errors import NotFoundError
-from tfjob_operator.api.coordination import LEASES
+from tfjob_operator.api.core import LEASES
 from tfjob_operator.controller.options import LEASE_NAME
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from faults.writes import writes
 from hack.fault_proxy.proxy import Proxy
 from support.waiting import until
 from tfjob_operator.api.client.errors import NotFoundError
-from tfjob_operator.api.coordination import LEASES
+from tfjob_operator.api.core import LEASES
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.options import LEASE_NAME
 

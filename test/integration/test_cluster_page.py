@@ -26,7 +26,7 @@ from hack.control_plane import ControlPlane
 from hack.control_plane.run.pki import Authority
 from integration.audit import AuditLog, Fact, allowed
 from support.waiting import eventually
-from tfjob_operator.cli.page import job_caches
+from tfjob_operator.cli.page import cluster as cluster_
 from unit.cli.page.browser import a_page, rows_of, take
 
 if TYPE_CHECKING:
@@ -355,8 +355,8 @@ def test_jobs_of_the_first_api_come_with_its_crd_and_go_with_it(
     plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the page runs. What is asked meanwhile does not fail, on a real API server."""
-    monkeypatch.setattr(job_caches, "LOOK_S", 0.2)
-    monkeypatch.setattr(job_caches, "LOOK_AGAIN_S", 0.2)
+    monkeypatch.setattr(cluster_, "LOOK_S", 0.2)
+    monkeypatch.setattr(cluster_, "LOOK_AGAIN_S", 0.2)
     plane.run_kubectl("delete", "crd", FIRST, "--ignore-not-found")
     plane.create_namespace("old-team")
 

@@ -12,7 +12,7 @@ import pytest
 
 from integration.cluster import replica, specs, with_policy
 from support.waiting import eventually
-from tfjob_operator.api.coordination import Lease
+from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.diagnosis.diagnose import diagnose

@@ -23,7 +23,6 @@ MAY_IMPORT = {
     "workqueue": ("workqueue",),
     "api": (),
     "api.core": ("api.meta",),
-    "api.coordination": ("api.meta",),
     "api.core_messages": ("api.core", "api.meta", "api.protobuf"),
     "api.resources": ("api.core", "api.meta"),
     "api.v1": ("api.decoding", "api.meta", "api.core", "api.text", "api.v1"),
@@ -92,7 +91,7 @@ MAY_IMPORT = {
     "controller.leaderelection": (
         "controller.leaderelection",
         "api.client",
-        "api.coordination",
+        "api.core",
         "api.meta",
         "workqueue",
     ),
@@ -113,7 +112,7 @@ MAY_IMPORT |= {
 JOB_VALUES = tuple(f"controller.jobs.{name}" for name in ("children", "pod_end", "problems"))
 API_VALUES = tuple(f"api.{name}" for name in ("core", "decoding", "meta", "resources", "text", "v1"))
 VALUES = (*API_VALUES, *JOB_VALUES)
-MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.coordination", "api.v1alpha1", "cli.diagnosis", "cli.durations")
+MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.v1alpha1", "cli.diagnosis", "cli.durations")
 MAY_IMPORT["cli.training"] = ("cli.training",)
 # What the page shows, made of what it has: the rest of cli/page reads and serves.
 PAGE_VIEWS = tuple(f"cli.page.{name}" for name in ("objects", "views"))

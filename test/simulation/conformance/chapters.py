@@ -11,8 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
-from tfjob_operator.api.coordination import LEASES
-from tfjob_operator.api.core import EVENTS, PODS, SERVICES
+from tfjob_operator.api.core import EVENTS, LEASES, PODS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tfjob_operator.api.coordination import LEASES
-from tfjob_operator.api.core import DEPLOYMENTS, EVENTS, PODS, SERVICES
+from tfjob_operator.api.core import DEPLOYMENTS, EVENTS, LEASES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 

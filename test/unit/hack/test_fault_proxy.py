@@ -27,8 +27,7 @@ from hack.fault_proxy.proxy import LOOPBACK, Place, Proxy, Seen
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
-from tfjob_operator.api.coordination import LEASES
-from tfjob_operator.api.core import CONFIG_MAPS, PODS
+from tfjob_operator.api.core import CONFIG_MAPS, LEASES, PODS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tfjob_operator.api.coordination import Lease
+from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hack.page_cluster import PageCluster
-from tfjob_operator.cli.page import curves, job_caches
+from tfjob_operator.cli.page import cluster as caches
+from tfjob_operator.cli.page import details
 from tfjob_operator.informers import reflector
 from tfjob_operator.workqueue.rate_limiters import Backoff
 
@@ -30,10 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def page_cluster(mocker: MockerFixture) -> Iterator[PageCluster]:
     """An API server with nothing in it. What the page does at intervals of seconds it does at short ones."""
-    mocker.patch.object(curves, "TOGETHER_S", 0.02)
-    mocker.patch.object(curves, "AGAIN_S", 0.02)
-    mocker.patch.object(job_caches, "LOOK_S", 0.02)
-    mocker.patch.object(job_caches, "LOOK_AGAIN_S", 0.02)
+    mocker.patch.object(details, "TOGETHER_S", 0.02)
+    mocker.patch.object(details, "AGAIN_S", 0.02)
+    mocker.patch.object(caches, "LOOK_S", 0.02)
+    mocker.patch.object(caches, "LOOK_AGAIN_S", 0.02)
     mocker.patch.object(reflector, "Backoff", partial(Backoff, 0.02, 0.1))
     with PageCluster().running() as cluster:
         yield cluster

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tfjob_operator.cli.page.curves import MOST_RUNS, telling_pod
+from tfjob_operator.cli.page.details import MOST_RUNS, telling_pod
 from unit.cli.page.browser import a_page, rows_of
 from unit.cli.page.things import a_job, a_pod, pod, running, waiting
 

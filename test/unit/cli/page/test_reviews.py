@@ -9,8 +9,7 @@ import pytest
 
 from support.cases import for_each
 from tfjob_operator.api.client.decoding import decode_response
-from tfjob_operator.api.coordination import LEASES
-from tfjob_operator.api.core import PODS
+from tfjob_operator.api.core import LEASES, PODS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.page.details import read_of
 from tfjob_operator.cli.page.reviews import Question, Reviews, UnansweredError, User

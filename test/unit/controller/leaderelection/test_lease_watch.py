@@ -19,7 +19,7 @@ from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ForbiddenError, StatusError
 from tfjob_operator.api.client.http import OnLeave, unchanged
-from tfjob_operator.api.coordination import LEASES
+from tfjob_operator.api.core import LEASES
 from tfjob_operator.controller.leaderelection import LeaseLock, LeaseWatch
 from tfjob_operator.controller.leaderelection.lease import AGAIN_S, LeaderElectionRecord
 
