@@ -6,7 +6,7 @@ have failed, and a single line of those that have run for long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -54,7 +54,8 @@ MOST_NODES: Final = 20
 _LINES: Final = 40
 _LOG_BYTES: Final = 65_536
 _CHUNK: Final = 500
-_MOST_EVENTS: Final = 5_000
+_MOST_EVENTS: Final = 50_000
+"""How many events of a namespace are read at most, with one request for each `_CHUNK`: those of the job may be the last."""
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 
@@ -80,7 +81,8 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
     job = _job(raw) if alpha is None else _as_v1(alpha.job, whole)
     selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={name}" if alpha is None else selector_of(whole)
     owners = {job.metadata.uid} if alpha is None else _owners(alpha)
-    pods = [pod for pod in reader.selected(PODS, objects.Pod, selector) or () if _is_of(pod, owners)]
+    labelled = reader.selected(PODS, objects.Pod, selector) or []
+    pods = [pod for pod in labelled if _is_of(pod, owners)]
     claims = {
         volume.persistent_volume_claim.claim_name
         for pod in pods
@@ -94,8 +96,10 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         created_at=_time(meta.get("creationTimestamp")),
         finalizers=tuple(meta.get("finalizers") or ()),
         pods=pods,
+        former=[pod for pod in labelled if not _is_of(pod, owners)],
         services=reader.selected(SERVICES, objects.Service, selector),
-        events=[each for each in reader.events() if _concerns(each, name, claims, _runtime_id(alpha))],
+        events=reader.events(lambda each: _concerns(each, name, claims, _runtime_id(alpha))),
+        events_cut=reader.events_cut,
         nodes=reader.nodes_of(pods),
         quotas=reader.here(objects.RESOURCE_QUOTAS, objects.ResourceQuota, "quotas"),
         limit_ranges=reader.here(objects.LIMIT_RANGES, objects.LimitRange, "limit ranges"),
@@ -125,6 +129,7 @@ class _Reader:
         self._session = session
         self.forbidden: set[str] = set()
         self.absent: list[Absent] = []
+        self.events_cut = False
         self.deployments: list[objects.Deployment] = []
         self.operator_pods: list[objects.Pod] = []
 
@@ -146,10 +151,10 @@ class _Reader:
         path = resource.path(self._session.namespace)
         return self._list(path, kind, resource.plural, {"labelSelector": selector})
 
-    def events(self) -> list[objects.Event]:
-        """Return the events of the namespace, the first `_MOST_EVENTS` if there are more."""
+    def events(self, concerns: Callable[[objects.Event], bool]) -> list[objects.Event]:
+        """Return those events of the namespace, of the first `_MOST_EVENTS` if there are more: notes in `events_cut` if so."""
         path = EVENTS.path(self._session.namespace)
-        return self._list(path, objects.Event, "events", {}, most=_MOST_EVENTS) or []
+        return self._list(path, objects.Event, "events", {}, concerns) or []
 
     def nodes_of(self, pods: Sequence[objects.Pod]) -> list[objects.Node] | None:
         """Return the nodes on which the first pods run, None if they may not be read."""
@@ -257,18 +262,29 @@ class _Reader:
         return found if "logs" not in self.forbidden else {}
 
     def _list(
-        self, path: str, kind: type[T], words: str, query: Mapping[str, Any], most: int | None = None
+        self,
+        path: str,
+        kind: type[T],
+        words: str,
+        query: Mapping[str, Any],
+        chosen: Callable[[T], bool] | None = None,
     ) -> list[T] | None:
+        """Return the objects; of those to be chosen from at most `_MOST_EVENTS` are looked at."""
         found: list[T] = []
-        following = ""
+        seen, following = 0, ""
         while True:
             raw = self._read(path, words, {**query, "limit": _CHUNK, "continue": following})
             if raw is None:
                 return None if words in self.forbidden else []
             page = msgspec.json.decode(raw, type=_Page)
-            found += [each for item in page.items or () if (each := _decoded(item, kind)) is not None]
+            read = [each for item in page.items or () if (each := _decoded(item, kind)) is not None]
+            found += read if chosen is None else filter(chosen, read)
+            seen += len(page.items or ())
             following = page.metadata.get("continue") or ""
-            if not following or (most is not None and len(found) >= most):
+            if following and chosen is not None and seen >= _MOST_EVENTS:
+                self.events_cut = True
+                return found
+            if not following:
                 return found
 
     def _read(

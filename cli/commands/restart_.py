@@ -44,7 +44,7 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
 
 
 def _check(name: str, job: dict[str, object]) -> None:
-    again = f"kubectl get tfjob {name} -o yaml > {name}.yaml, then kubectl replace --force -f {name}.yaml"
+    again = f"kubectl get tfjob {name} -o yaml > {name}.saved.yaml, then kubectl replace --force -f {name}.saved.yaml"
     jobs.check_unfinished(name, job, f". To run it again: {again}")
     if (jobs.spec_of(job).get("runPolicy") or {}).get("suspend"):
         raise CliError(f"{name} is suspended and has no pods: resume it with kubectl tfjob resume {name}")

@@ -17,10 +17,11 @@ from tfjob_operator.cli.diagnosis.advice import (
     DELETE_RENAMED,
     DESCRIBE_JOB,
     OPERATOR_LOGS,
+    RESTART,
     RETRIED,
     SAVE,
 )
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Step, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural
 from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
@@ -42,6 +43,9 @@ QUOTA: Final = _refused(
     (
         "kubectl -n {namespace} describe quota {quota}",
         Change("use fewer replicas, or request less in resources"),
+        Running(
+            f"Recreate running pods, which hold their old requests; work since their last checkpoint is lost: {RESTART}"
+        ),
         "Or ask your cluster administrator for a larger quota; pods are created when there is room",
     ),
     "A ResourceQuota of the namespace is used up",

@@ -34,12 +34,12 @@ _EDIT: Final = "kubectl -n {namespace} edit tfjob {job}"
 _RECREATE: Final = (
     "Delete the affected pods, which are recreated from the edited template: kubectl -n {namespace} delete "
 )
-SAVE: Final = "kubectl -n {namespace} get tfjob {job} -o yaml > {job}.yaml"
+SAVE: Final = "kubectl -n {namespace} get tfjob {job} -o yaml > {job}.saved.yaml"
 REPLACE: Final = (
     "Replace the job, which deletes its pods with their logs and starts it anew: "
-    "kubectl -n {namespace} replace --force -f {job}.yaml"
+    "kubectl -n {namespace} replace --force -f {job}.saved.yaml"
 )
-CREATE_RENAMED: Final = "Create the job under its new name: kubectl -n {namespace} replace --force -f {job}.yaml"
+CREATE_RENAMED: Final = "Create the job under its new name: kubectl -n {namespace} replace --force -f {job}.saved.yaml"
 DELETE_RENAMED: Final = "Delete the job of the old name with its pods: kubectl -n {namespace} delete tfjob {job}"
 _MOST_PODS: Final = 30
 """Pods that one command names; the others are named when the job is explained again."""

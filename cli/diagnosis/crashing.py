@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tfjob_operator.api.text import clean, last_words
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, limit_of
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
@@ -14,7 +15,7 @@ from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step,
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
 from tfjob_operator.cli.diagnosis.objects import Pod
-from tfjob_operator.cli.diagnosis.pods import Exit, exits_of, keeps_down
+from tfjob_operator.cli.diagnosis.pods import IN_IMAGE, Exit, exits_of, keeps_down, searched
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import ago, counted, named, said
 
@@ -24,6 +25,9 @@ def _crash(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: st
 
 
 _ARGUMENTS: Final = Change("correct command and args in the template")
+_CAUSE: Final = Change(
+    "correct the cause that the log shows, in the image, the command or the template", recreate=False
+)
 OUT_OF_MEMORY: Final = _crash(
     "out-of-memory",
     700,
@@ -36,7 +40,14 @@ EPHEMERAL: Final = _crash(
     701,
     "Evicted ({who}): limit of ephemeral storage exceeded",
     (Change("write checkpoints and caches to a volume, or raise resources.limits.ephemeral-storage"),),
-    "The pod exceeded its limit of ephemeral storage, or that of an emptyDir",
+    "The pod exceeded its limit of ephemeral storage",
+)
+EMPTY_DIR: Final = _crash(
+    "empty-dir-limit",
+    701,
+    "Evicted ({who}): emptyDir {volume} exceeded its sizeLimit {limit}",
+    (Change("raise sizeLimit of the emptyDir {volume} in the template, or write less to it"),),
+    "An emptyDir grew over its sizeLimit",
 )
 EVICTED: Final = _crash(
     "evicted",
@@ -77,13 +88,13 @@ ABORTED: Final = _crash(
     "aborted",
     722,
     "Exit code 134 (SIGABRT, {who}): the program aborted",
-    (LOGS, AGAIN),
+    (LOGS, _CAUSE),
     "Exit code 134: a failed check in native code",
 )
 COMMAND: Final = _crash(
     "command-not-found",
     723,
-    "Exit code 127 ({who}): the shell did not find a command",
+    "Exit code 127 ({who}): the shell did not find a command {where}",
     (LOGS, _ARGUMENTS),
     "Exit code 127",
 )
@@ -126,7 +137,7 @@ FAILED: Final = _crash(
     "exit-code",
     760,
     "Failed ({who}): container {container} exited with code {code}{words}",
-    (LOGS, AGAIN),
+    (LOGS, _CAUSE),
     "Any other exit code that fails the job",
 )
 CRASH_LOOP: Final = _crash(
@@ -157,9 +168,12 @@ _BY_CODE: Final = {
 }
 # kubernetes: pkg/kubelet/eviction/helpers.go
 _EVICTIONS: Final = (
-    rule(EPHEMERAL, r"exceeded its local ephemeral storage limit|local storage usage exceeds|Usage of EmptyDir volume"),
+    rule(EPHEMERAL, r"exceeded its local ephemeral storage limit|local storage usage exceeds"),
+    rule(EMPTY_DIR, r'Usage of EmptyDir volume "(?P<volume>[^"]+)" exceeds the limit "(?P<limit>[^"]+)"'),
     rule(EVICTED, r"low on resource: (?P<resource>[^\s.]+)"),
 )
+_LAST_WORDS: Final = 150
+"""Bytes of a log that a title quotes."""
 # Our own: controller/tfjob/plan/ending.py, in the condition of a job that has failed.
 _TOLD: Final = re.compile(
     r"[Pp]od (?P<pod>[a-z0-9][-a-z0-9.]*)(:| was restarted most)(?P<before>.{0,300}?)"
@@ -183,6 +197,7 @@ class _End:
     before: bool = False
     loops: int = 0
     limit: str = ""
+    where: str = IN_IMAGE
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -272,6 +287,7 @@ def _end_of(facts: Facts, each: Exit) -> _End:
         before=not each.now,
         loops=0 if pod.status.phase == "Failed" else each.restarts,
         limit=memory_limit(pod, each.container),
+        where=searched(pod, each.container),
     )
 
 
@@ -292,6 +308,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         "times": counted(end.loops),
         "previous": str(end.before).lower(),
         "limit": end.limit or " ",
+        "where": end.where,
     }
     told = first_match(LOG_RULES, end.words[-8000:]) if end.words.strip() else None
     more: dict[str, str] = {}
@@ -309,7 +326,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         trouble = _BY_CODE[end.code]
     else:
         trouble = CRASH_LOOP if end.loops else FAILED
-        last = said(end.words)
-        more = {"words": f": {last[-160:]}" if last else " "}
+        last = last_words(end.words, _LAST_WORDS) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
+        more = {"words": f": {last}" if last else " "}
     more = {name: text[:160] for name, text in more.items()}
     return Finding(trouble, end.pod, end.proofs, values | more, "" if trouble is not FAILED else str(end.code))

@@ -15,7 +15,7 @@ from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.evidence import Evidence
 from tfjob_operator.cli.diagnosis.facts import Facts, natural
-from tfjob_operator.cli.diagnosis.pods import is_up
+from tfjob_operator.cli.diagnosis.pods import is_ready
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.table import FINDERS, LEFT_OUT
 from tfjob_operator.cli.diagnosis.words import ago, named
@@ -107,11 +107,9 @@ def _once(findings: Sequence[Finding]) -> list[str]:
 def _unseen(evidence: Evidence) -> str:
     """Return what could not be read, and therefore was not checked."""
     kinds: Iterable[str] = sorted(set(evidence.forbidden))
-    return (
-        f"Not checked, because you have no permission to read: {', '.join(named(kind) for kind in kinds)}"
-        if evidence.forbidden
-        else ""
-    )
+    refused = f"Not checked, because you have no permission to read: {', '.join(named(kind) for kind in kinds)}"
+    cut = "Events were read only partly, because the namespace has too many"
+    return ". ".join([refused] * bool(evidence.forbidden) + [cut] * evidence.events_cut)
 
 
 def standing(facts: Facts) -> str:
@@ -140,7 +138,7 @@ def _has_succeeded(facts: Facts) -> bool:
 
 def _replicas(facts: Facts) -> str:
     """Return how many replicas of each type run, of how many."""
-    running = {facts.shape.replica_of(pod) for pod in facts.live_pods if is_up(pod)}
+    running = {facts.shape.replica_of(pod) for pod in facts.live_pods if is_ready(pod)}
     up = Counter(kind for name, kind in facts.wanted.items() if name in running)
     done = {kind: size - sum(1 for each in facts.wanted.values() if each == kind) for kind, size in facts.sizes.items()}
     if facts.suspended or not facts.sizes:

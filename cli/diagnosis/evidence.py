@@ -59,7 +59,8 @@ class Evidence:
     """All that could be read about a job at the time `now`; None for what was not requested or may not be read.
 
     The job's creationTimestamp (`created_at`) and finalizers stand beside it, since the operator's slice of a job leaves them
-    out; `suspended_by` is who set `suspend` (the manager of that field), if that is known. `events` are those of its namespace.
+    out; `suspended_by` is who set `suspend` (the manager of that field), if that is known. `former` are pods
+    of an earlier job of its name. `events_cut`: there were too many to read.
     `logs` are the last lines of failed containers, by (pod, container), and `last_lines` the last one of running replicas, by
     pod: silence of `silent_after_s` is reported. `forbidden` names what the user may not read ("nodes"), and `absent` what was
     asked for and does not exist. `alpha` is None for a job of v1. `stale_lease` is one beside `lease` that nobody renews;
@@ -71,8 +72,10 @@ class Evidence:
     created_at: datetime | None = None
     finalizers: tuple[str, ...] = ()
     pods: Sequence[Pod] = ()
+    former: Sequence[Pod] = ()
     services: Sequence[Service] | None = None
     events: Sequence[Event] = ()
+    events_cut: bool = False
     nodes: Sequence[Node] | None = None
     quotas: Sequence[ResourceQuota] = ()
     limit_ranges: Sequence[LimitRange] = ()

@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.constants import (
     limit_of,
 )
 from tfjob_operator.api.v1.types import TFJobSpec
-from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
@@ -162,6 +162,8 @@ SILENT: Final = Trouble(
     Severity.WARNING,
     "Running, but no log line for {age} ({who})",
     (
+        "kubectl tfjob logs {job} -n {namespace} --tail=20",
+        "Look into a container: kubectl tfjob exec {job} -n {namespace}",
         "See whether it uses CPU (needs metrics-server): kubectl -n {namespace} top pod {pod} --containers",
         "Only if it hangs, restart it; work since its last checkpoint is lost: kubectl -n {namespace} delete pod {pod}",
     ),
@@ -180,7 +182,7 @@ JOB_FAILED: Final = Trouble(
     229,
     Severity.ERROR,
     "Failed: {words}",
-    (DESCRIBE_JOB, AGAIN),
+    (DESCRIBE_JOB, Change("correct the cause that the message names", recreate=False)),
     "The job has failed, for a reason that is none of the others",
 )
 KEPT: Final = Trouble(

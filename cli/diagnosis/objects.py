@@ -50,6 +50,18 @@ class Resources(Struct, frozen=True):
     limits: dict[str, Any] | None = None
 
 
+class Variable(Struct, frozen=True):
+    """An environment variable: its value may be secret, and is not read."""
+
+    name: str = ""
+
+
+class Lifecycle(Struct, frozen=True):
+    """The hooks of a container."""
+
+    pre_stop: dict[str, Any] | None = None
+
+
 class Container(Struct, frozen=True):
     """A container of a pod."""
 
@@ -58,6 +70,8 @@ class Container(Struct, frozen=True):
     restart_policy: str = ""
     resources: Resources | None = None
     args: tuple[str, ...] | None = None
+    lifecycle: Lifecycle | None = None
+    env: tuple[Variable, ...] | None = None
 
 
 class ClaimSource(Struct, frozen=True):

@@ -16,6 +16,9 @@ _SOON_S: Final = 600.0
 """A restart is over when the container has run again for so long: the kubelet resets its back-off after ten minutes."""
 
 
+IN_IMAGE: Final = "in the image"
+
+
 @dataclass(frozen=True, slots=True)
 class Exit:
     """How a container ended. `now` is False if it was restarted since."""
@@ -43,6 +46,17 @@ def is_up(pod: Pod) -> bool:
     training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
     down = training is not None and training.state is not None and training.state.running is None
     return pod.status.phase == "Running" and not down
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether the pod runs and all its containers are ready, as `kubectl get pods` shows it."""
+    return is_up(pod) and all(each.ready for each in pod.status.container_statuses or ())
+
+
+def searched(pod: Pod, container: str) -> str:
+    """Return where the program of a container was looked for, as a title says it."""
+    names = {each.name for one in pod.spec.containers or () if one.name == container for each in one.env or ()}
+    return "in PATH (PATH is set in env of the template)" if "PATH" in names else IN_IMAGE
 
 
 def running_since(pod: Pod) -> datetime | None:

@@ -8,7 +8,6 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.cli.diagnosis.advice import (
-    AGAIN,
     DESCRIBE_NODE,
     DESCRIBE_POD,
     LOGS,
@@ -18,7 +17,7 @@ from tfjob_operator.cli.diagnosis.advice import (
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Step, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
-from tfjob_operator.cli.diagnosis.pods import statuses
+from tfjob_operator.cli.diagnosis.pods import searched, statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
 from tfjob_operator.cli.durations import duration
@@ -61,8 +60,12 @@ RUNS_AS_ROOT: Final = _start(
 NO_PROGRAM: Final = _start(
     "program-missing",
     644,
-    'Command "{name}" not found in the image ({who})',
-    (Change("correct command in the template: a path in the image, or a program in its PATH"),),
+    'Command "{name}" not found {where} ({who})',
+    (
+        Change(
+            "correct command in the template: a path in the image, or a program in its PATH, which env must not hide"
+        ),
+    ),
     "The command of the container is not a file of the image",
 )
 COMMAND_UNSPLIT: Final = _start(
@@ -117,13 +120,13 @@ CANNOT_START: Final = _start(
 REJECTED: Final = _start(
     "rejected-by-node",
     651,
-    "Rejected by the kubelet ({who}): {reason}",
+    "Rejected by the kubelet ({who}): {reason}{words}",
     (
         DESCRIBE_NODE,
         Running("The pod is recreated under every restartPolicy but Never, and may get another node"),
-        AGAIN,
+        Change("if the message names a setting, remove what the node refuses from the template", recreate=False),
     ),
-    "The kubelet rejects the pod: OutOfcpu, NodeAffinity, UnexpectedAdmissionError",
+    "The kubelet rejects the pod: OutOfcpu, NodeAffinity, SysctlForbidden, AppArmor",
 )
 INIT_RUNS: Final = Trouble(
     "init-container-runs",
@@ -179,8 +182,11 @@ def find(facts: Facts) -> Iterator[Finding]:
     for pod in () if facts.condition(ConditionType.SUCCEEDED) else facts.pods:
         if pod.status.phase == "Failed" and _is_rejected(pod):
             reason = value(pod.status.reason)
-            seen = f"pod {named(pod.metadata.name)}: {named(reason)}: {said(pod.status.message)}"
-            yield Finding(REJECTED, pod.metadata.name, (seen,), _values(pod) | {"reason": reason}, reason)
+            message = said(pod.status.message)
+            seen = f"pod {named(pod.metadata.name)}: {named(reason)}: {message}"
+            told = message.removeprefix("Pod was rejected: ")[:160]
+            more = {"reason": reason, "words": f": {told}" if told else " "}
+            yield Finding(REJECTED, pod.metadata.name, (seen,), _values(pod) | more, reason)
     for pod in facts.live_pods:
         if pod.spec.node_name:
             yield from _of_pod(facts, pod)
@@ -232,7 +238,7 @@ def _of_container(pod: Pod, status: ContainerStatus) -> Finding | None:
         trouble,
         pod.metadata.name,
         (seen,),
-        _values(pod) | {"container": value(status.name)} | more,
+        _values(pod) | {"container": value(status.name), "where": searched(pod, status.name)} | more,
         more.get("name", ""),
     )
 

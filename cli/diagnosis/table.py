@@ -9,6 +9,7 @@ from tfjob_operator.cli.diagnosis import (
     admission,
     batch_jobs,
     crashing,
+    fallback,
     gang,
     images,
     lifecycle,
@@ -39,6 +40,7 @@ GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
     "Failing": (*crashing.TROUBLES, *restarts.TROUBLES),
     "Last words": logs.TROUBLES,
     "On the way": lifecycle.TROUBLES,
+    "Quoted": fallback.TROUBLES,
     "TensorBoard": tensorboard.TROUBLES,
 }
 """All troubles, by what they are about: docs/design/diagnosis.md has this table."""
@@ -59,13 +61,25 @@ FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     crashing.find,
     restarts.find,
     lifecycle.find,
+    fallback.find,
     tensorboard.find,
+)
+
+_VAGUE: Final = frozenset(
+    {crashing.KILLED, crashing.TERMINATED, crashing.CRASH_LOOP, admission.NO_PODS, starting.STARTS_SLOWLY}
+)
+_KNOWN: Final = frozenset(
+    each.id
+    for each in TROUBLES.values()
+    if each.severity is Severity.ERROR and each not in _VAGUE and each not in fallback.TROUBLES
 )
 
 LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     scheduling.UNBOUND.id: frozenset(each.id for each in storage.TROUBLES),
     scheduling.UNSCHEDULABLE.id: frozenset(each.id for each in storage.TROUBLES),
-    starting.STARTS_SLOWLY.id: frozenset(each.id for each in (*storage.TROUBLES, lifecycle.NODE_AWAY)),
+    starting.STARTS_SLOWLY.id: frozenset(
+        each.id for each in (*storage.TROUBLES, lifecycle.NODE_AWAY, *fallback.TROUBLES)
+    ),
     lifecycle.JOB_FAILED.id: frozenset(
         each.id
         for each in (
@@ -91,8 +105,13 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
             *specification.TROUBLES,
             lifecycle.STUCK,
             lifecycle.RESTARTING,
+            *fallback.TROUBLES,
         )
     ),
+    crashing.KILLED.id: frozenset({fallback.START.id}),
+    crashing.TERMINATED.id: frozenset({fallback.START.id}),
+    crashing.CRASH_LOOP.id: frozenset({fallback.START.id}),
+    **{each.id: _KNOWN for each in fallback.TROUBLES},
 }
 """Causes that are left out if one of these others was found, since they add nothing to it."""
 

@@ -80,7 +80,7 @@ def test_restart_of_some_is_of_those_alone(server: Server, kubeconfig: Path) -> 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (job(conditions=("Failed",)), "kubectl replace --force -f mnist.yaml"),
+        (job(conditions=("Failed",)), "kubectl replace --force -f mnist.saved.yaml"),
         (job(spec={"runPolicy": {"suspend": True}}), "kubectl tfjob resume mnist"),
         (job(), "mnist has no pods"),
     ],

@@ -187,6 +187,21 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told(
     assert "you have no permission to read: leases, nodes, persistent volume claims" in " ".join(result.output.split())
 
 
+def test_events_beyond_the_first_pages_are_read_and_those_of_others_dropped(
+    server: Server, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more than can be read the diagnosis says that it knows only a part."""
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job())
+    mine, other = ({"metadata": {}, "involvedObject": {"name": name}} for name in ("mnist-worker-0", "noise"))
+    pages = {"items": [other] * 3, "metadata": {"continue": "more"}}, {"items": [mine], "metadata": {}}
+    for most, cut in ((50_000, False), (3, True)):
+        server.answers(f"{CORE}/events", *pages)
+        monkeypatch.setattr("tfjob_operator.cli.collecting._MOST_EVENTS", most)
+        with Session(read_access(str(kubeconfig))) as session:
+            found = collect(session, "mnist", NOW)
+        assert (len(found.events), found.events_cut) == (0 if cut else 1, cut)
+
+
 def alpha(*entries: dict[str, Any], **status: Any) -> dict[str, Any]:
     made = job(spec={"replicaSpecs": list(entries)})
     made["status"] = {"phase": "Running", "runtimeId": "x7ab", **status} if status else {}

@@ -721,6 +721,7 @@ def _pod_failed(reason: str, message: str) -> Callable[[World], object]:
 
 
 case("disk-limit")(_pod_failed("Evicted", 'Container tensorflow exceeded its local ephemeral storage limit "1Gi". '))
+case("empty-dir-limit")(_pod_failed("Evicted", 'Usage of EmptyDir volume "cache" exceeds the limit "5Mi". '))
 case("evicted")(
     _pod_failed("Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. ")
 )
@@ -1004,3 +1005,53 @@ def _(world: World) -> None:
     world.alpha()
     del world.pods["worker-x7ab-1-abcde"]
     world.batch_jobs["worker-x7ab-1"]["status"] = {}
+
+
+# Quoted
+
+
+@case("waits-for-terminating-pod")
+def _(world: World) -> None:
+    pod = world.pods.pop("mnist-worker-1")
+    pod["metadata"] |= {"deletionTimestamp": ago(-5), "deletionGracePeriodSeconds": 600, "uid": "uid-former"}
+    pod["spec"]["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": ["sleep", "600"]}}}
+    world.former = [pod]
+
+
+@case("pod-status")
+def _(world: World) -> None:
+    status = world.creating()["status"]
+    status |= {"reason": "AppArmor", "message": "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+
+
+@case("startup-failed")
+def _(world: World) -> None:
+    world.exited(137)
+    world.event("Pod", "mnist-worker-1", "FailedPostStartHook", "PostStartHook failed: command 'curl x' exited with 7")
+
+
+@case("sidecar-failed")
+def _(world: World) -> None:
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": ago(3)}}
+    status = {"name": "loader", "ready": False, "restartCount": 0, "state": ended}
+    world.pods["mnist-worker-1"]["status"]["containerStatuses"].append(status)
+    world.logs["mnist-worker-1", "loader"] = "reading\nKeyError: 'bucket'"
+
+
+@case("pod-warning")
+def _(world: World) -> None:
+    for name in ("mnist-worker-0", "mnist-worker-1"):
+        world.pods[name]["status"]["containerStatuses"][0]["ready"] = False
+        world.event("Pod", name, "Unhealthy", "Readiness probe failed: dial tcp 10.0.0.7:2222: connect: refused")
+
+
+@case("node-missing")
+def _(world: World) -> None:
+    world.creating()["spec"]["nodeName"] = "gpu-node-7"
+
+
+@case("pods-recreated")
+def _(world: World) -> None:
+    world.pods.pop("mnist-worker-1")
+    world.spec["tfReplicaSpecs"]["Worker"]["template"]["spec"]["nodeName"] = "gpu-node-7"
+    world.event("TFJob", JOB, "SuccessfulCreatePod", "Created pod: mnist-worker-1", type_="Normal", count=9)

@@ -682,3 +682,78 @@ def test_evidence_that_is_left_out_is_counted() -> None:
     (found,) = diagnose(world.evidence()).causes
     assert found.evidence[-1] == "and 2 more"
     assert found.to_do[-1].endswith("kubectl tfjob restart mnist -n team")
+
+
+QUOTED = [
+    (
+        "waits-for-terminating-pod",
+        "Waiting for pod mnist-worker-1, Terminating for 5m (grace period 10m, preStop of container tensorflow)",
+    ),
+    ("pod-status", "AppArmor (mnist-worker-1): Cannot enforce AppArmor: AppArmor is not enabled on the host"),
+    ("startup-failed", "Hook postStart failed (mnist-worker-1): PostStartHook failed: command 'curl x' exited with 7"),
+    ("sidecar-failed", "Container loader exited with code 1 (mnist-worker-1): KeyError: 'bucket'"),
+    ("pod-warning", "Readiness probe failed (2 pods): dial tcp 10.0.0.7:2222: connect: refused"),
+    ("node-missing", "Node gpu-node-7 does not exist (mnist-worker-1)"),
+    (
+        "pods-recreated",
+        "Created 9 times within ten minutes (mnist-worker-1): nodeName gpu-node-7 is set in the template",
+    ),
+    ("empty-dir-limit", "Evicted (mnist-worker-1): emptyDir cache exceeded its sizeLimit 5Mi"),
+]
+
+
+@pytest.mark.parametrize(("id_", "title"), QUOTED)
+def test_what_the_api_server_says_is_quoted_where_no_other_reason_is_known(id_: str, title: str) -> None:
+    """And no cause beside it has an unknown reason."""
+    causes = diagnosed(id_).causes
+    assert causes[0].title == title
+    assert not [each.id for each in causes if "unknown reason" in each.title or each.id == "killed"]
+
+
+@pytest.mark.parametrize("id_", ["sidecar-failed", "pod-warning"])
+def test_a_pod_that_is_not_ready_does_not_count_as_running(id_: str) -> None:
+    """As kubectl get pods shows it: READY 0/1."""
+    assert "2 of 2 workers running" not in diagnosed(id_).standing
+
+
+def test_an_event_of_an_earlier_pod_or_one_that_has_passed_is_not_quoted() -> None:
+    """Older than ten minutes, or than the pod."""
+    for minutes in (11, 61):
+        world = World()
+        world.pods["mnist-worker-1"]["status"]["containerStatuses"][0]["ready"] = False
+        world.event("Pod", "mnist-worker-1", "Unhealthy", "Readiness probe failed: refused", minutes=minutes)
+        assert diagnose(world.evidence()).causes == ()
+
+
+def test_a_path_of_the_template_is_named_where_a_command_is_not_found() -> None:
+    """By the container runtime, and by a shell."""
+    for id_ in ("program-missing", "command-not-found"):
+        world = world_of(id_)
+        world.pods["mnist-worker-1"]["spec"]["containers"][0]["env"] = [{"name": "PATH", "value": "/opt"}]
+        assert "in PATH (PATH is set in env of the template)" in diagnose(world.evidence()).causes[0].title
+
+
+def test_the_end_of_a_long_last_line_stands_in_the_title() -> None:
+    """The line with the error is the last one; nothing is cut at both ends."""
+    world = World()
+    world.failed(1, log=f"{'x' * 300}\nValueError: shapes differ at {'y' * 100} in layer 7")
+    assert (
+        diagnose(world.evidence()).causes[0].title.endswith(f"1: ValueError: shapes differ at {'y' * 100} in layer 7")
+    )
+
+
+def test_advice_has_the_step_that_makes_it_work() -> None:
+    """The cause is corrected, old requests are given back, the manifest of the user is not overwritten."""
+    steps = {id_: " ".join(diagnosed(id_).causes[0].to_do) for id_ in CASES}
+    assert "then in the file correct the cause that the log shows" in steps["exit-code"]
+    assert "> mnist.saved.yaml" in steps["exit-code"]
+    assert "remove what the node refuses from the template" in steps["rejected-by-node"]
+    assert "kubectl tfjob restart mnist -n team" in steps["quota-exceeded"]
+    assert "kubectl tfjob logs mnist" in steps["no-log-output"]
+    assert "kubectl tfjob exec mnist" in steps["no-log-output"]
+
+
+def test_events_that_were_read_only_partly_are_named_in_the_last_line() -> None:
+    """The reason may be in one of the others."""
+    evidence = replace(World().evidence(), events_cut=True)
+    assert diagnose(evidence).unseen == "Events were read only partly, because the namespace has too many"

@@ -128,6 +128,7 @@ class World:
             },
         }
         self.pods = {name: _pod(name, number) for number, name in enumerate(REPLICAS)}
+        self.former: list[dict[str, Any]] = []
         self.services: dict[str, dict[str, Any]] = {
             name: {
                 "apiVersion": "v1",
@@ -389,6 +390,7 @@ class World:
             finalizers=tuple(meta.get("finalizers", ())),
             suspended_by="",
             pods=pods,
+            former=tuple(read(objects.Pod, each) for each in self.former),
             services=tuple(read(objects.Service, each) for each in self.services.values()),
             events=tuple(read(objects.Event, each) for each in self.events),
             nodes=tuple(read(objects.Node, each) for each in self.nodes.values()),

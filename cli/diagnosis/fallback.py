@@ -1,0 +1,216 @@
+"""What the API server says about pods that are not ready, quoted where no other finder knows the reason. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from tfjob_operator.api.core import IMAGE_REASONS
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD, LOGS, RESTART
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.objects import Event, Pod
+from tfjob_operator.cli.diagnosis.pods import exits_of, is_ready, statuses
+from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.durations import duration
+
+_CORRECT: Final = Change("correct in the template what the message names")
+TERMINATING: Final = Trouble(
+    "waits-for-terminating-pod",
+    810,
+    Severity.WARNING,
+    "Waiting for pod {who}, Terminating for {age} ({why})",
+    (DESCRIBE_POD, "The pod is created anew when the old one is gone"),
+    "A pod with the name of a replica is being deleted: of this job, or of a former one of its name",
+)
+STATUS: Final = Trouble(
+    "pod-status",
+    770,
+    Severity.ERROR,
+    "{reason} ({who}): {words}",
+    (DESCRIBE_POD, _CORRECT),
+    "The pod's status, or that of a container, has a reason that is none of the others",
+)
+START: Final = Trouble(
+    "startup-failed",
+    719,
+    Severity.ERROR,
+    "{reason} ({who}): {words}",
+    (DESCRIBE_POD, Change("correct the startupProbe or the postStart hook in the template")),
+    "The kubelet restarts a container because its startup probe or its postStart hook fails",
+)
+SIDECAR: Final = Trouble(
+    "sidecar-failed",
+    771,
+    Severity.ERROR,
+    "Container {container} exited with code {code} ({who}){words}",
+    (LOGS, Change("correct container {container} in the template according to the log")),
+    "A container beside `tensorflow` failed while the pod runs",
+)
+WARNED: Final = Trouble(
+    "pod-warning",
+    811,
+    Severity.WARNING,
+    "{reason} ({who}): {words}",
+    (DESCRIBE_POD, _CORRECT),
+    "A pod is not ready, and its newest Warning event is none of the others",
+)
+NO_NODE: Final = Trouble(
+    "node-missing",
+    772,
+    Severity.ERROR,
+    "Node {node} does not exist ({who})",
+    ("kubectl get nodes", Change("remove nodeName from the template, or correct it")),
+    "A pod is bound to a node that does not exist",
+)
+RECREATED: Final = Trouble(
+    "pods-recreated",
+    812,
+    Severity.WARNING,
+    "Created {times} times within ten minutes ({who}){words}",
+    (
+        DESCRIBE_JOB,
+        "See who deletes the pods: kubectl -n {namespace} get events",
+        Change("correct the template, such as nodeName", recreate=False),
+        Running(f"Then recreate the pods: {RESTART}"),
+    ),
+    "A replica's pod disappears and is created again and again",
+)
+TROUBLES: Final = defined(globals())
+
+_RECENT_S: Final = 600.0
+"""An older event about a pod has passed: the kubelet repeats what lasts, and waits five minutes at most."""
+_OFTEN: Final = 3
+_MOST_NODES: Final = 20
+"""So many nodes are read: of more it is not known whether they exist."""
+_NODE_NAME: Final = re.compile(rb'"nodeName"\s*:\s*"([^"]{1,253})"')
+_USUAL: Final = IMAGE_REASONS | {"", "ContainerCreating", "PodInitializing", "CrashLoopBackOff", "Completed"}
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Yield for each replica that is not ready what decides, if anything was said."""
+    if not facts.wanted:
+        return
+    names = {pod.metadata.name for pod in facts.live_pods if is_ready(pod)}
+    for pod in (*facts.pods, *facts.evidence.former):
+        if facts.shape.replica_of(pod) in facts.wanted and pod.metadata.deletion_timestamp is not None:
+            names.add(pod.metadata.name)
+            yield _terminating(facts, pod)
+    for pod in facts.live_pods:
+        if pod.metadata.name not in names:
+            found = (
+                _sidecar(facts, pod) or _start(facts, pod) or _status(pod) or _node(facts, pod) or _warned(facts, pod)
+            )
+            if found is not None:
+                yield found
+    yield from _recreated(facts, names)
+
+
+def _terminating(facts: Facts, pod: Pod) -> Finding:
+    meta, name = pod.metadata, pod.metadata.name
+    grace_s = meta.deletion_grace_period_seconds or 0
+    age = duration(max((facts.age_s(meta.deletion_timestamp) or 0.0) + grace_s, 0.0))
+    hooks = [each.name for each in pod.spec.containers or () if each.lifecycle is not None and each.lifecycle.pre_stop]
+    why = f"grace period {duration(grace_s)}"
+    why += f", preStop of container {', '.join(map(named, hooks[:3]))}" if hooks else ""
+    why += f", finalizers {', '.join(map(named, meta.finalizers[:3]))}" if meta.finalizers else ""
+    return Finding(TERMINATING, name, (f"pod {named(name)}: Terminating for {age}, {why}",), _of(pod, age=age, why=why))
+
+
+def _sidecar(facts: Facts, pod: Pod) -> Finding | None:
+    inits = {each.name for each in pod.status.init_container_statuses or ()}
+    for each in exits_of(pod):
+        if each.container != CONTAINER_NAME and each.container not in inits and pod.status.phase == "Running":
+            name, code = pod.metadata.name, str(each.ended.exit_code)
+            last = said((facts.log(name, each.container) or each.ended.message).strip().rpartition("\n")[2])
+            seen = f"pod {named(name)}: container {named(each.container)} exited with code {code}{last and ': '}{last}"
+            words = f": {last[:160]}" if last else " "
+            values = _of(pod, container=each.container, code=code, words=words, previous=str(not each.now).lower())
+            return Finding(SIDECAR, name, (seen,), values, each.container)
+    return None
+
+
+def _start(facts: Facts, pod: Pod) -> Finding | None:
+    for event in reversed(_recent(facts, pod)):
+        if event.reason == "FailedPostStartHook":
+            return _quoted(facts, pod, event, START, "Hook postStart failed")
+        if event.reason == "Killing" and "failed startup probe" in event.message:
+            probes = [each for each in _recent(facts, pod) if each.message.startswith("Startup probe failed")]
+            return _quoted(facts, pod, (probes or [event])[-1], START, "Startup probe failed")
+    return None
+
+
+def _status(pod: Pod) -> Finding | None:
+    status, name = pod.status, pod.metadata.name
+    told = [(status.reason or status.phase, status.message)] if status.message or status.reason else []
+    for each in statuses(pod):
+        state = each.state
+        if state is not None and state.waiting is not None and state.waiting.reason not in _USUAL:
+            told.append((state.waiting.reason, state.waiting.message))
+    for reason, message in told[:1]:
+        seen = f"pod {named(name)}: {named(reason)}: {said(message)}"
+        return Finding(STATUS, name, (seen,), _of(pod, reason=reason, words=message[:160] or "no message"), reason)
+    return None
+
+
+def _node(facts: Facts, pod: Pod) -> Finding | None:
+    nodes, node, name = facts.evidence.nodes, pod.spec.node_name, pod.metadata.name
+    bound = {each.spec.node_name for each in facts.pods}
+    if nodes is None or not node or len(bound) > _MOST_NODES or node in {each.metadata.name for each in nodes}:
+        return None
+    return Finding(NO_NODE, name, (f"pod {named(name)}: nodeName {named(node)}: not found",), _of(pod), node)
+
+
+def _warned(facts: Facts, pod: Pod) -> Finding | None:
+    warnings = [
+        each
+        for each in _recent(facts, pod)
+        if each.type == "Warning" and not (each.reason == "FailedScheduling" and pod.spec.node_name)
+    ]
+    for event in sorted(warnings, key=lambda each: each.reason != "BackOff")[-1:]:
+        head, _, rest = event.message.partition(": ")
+        is_probe = head.endswith((" probe failed", " probe errored")) and bool(rest)
+        return _quoted(facts, pod, event, WARNED, head if is_probe else event.reason)
+    return None
+
+
+def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:
+    times: Counter[str] = Counter()
+    last: dict[str, Event] = {}
+    for event in facts.job_events(EventReason.CREATED_POD):
+        name = event.message.rpartition(" ")[2]
+        if (facts.age_s(event.at) or 0.0) < _RECENT_S and name in facts.wanted:
+            times[name] += event.series.count if event.series is not None else max(event.count, 1)
+            last[name] = event
+    node = _node_name(facts)
+    for name, count in times.items():
+        if count > _OFTEN and name not in names:
+            words = f": nodeName {node} is set in the template" if node else " "
+            yield Finding(RECREATED, name, (facts.line(last[name]),), {"times": str(count), "words": words})
+
+
+def _node_name(facts: Facts) -> str:
+    """Return the nodeName of a template, "" if none has one."""
+    found = _NODE_NAME.search(bytes(facts.job.spec))
+    return value(found[1].decode(errors="replace")) if found else ""
+
+
+def _recent(facts: Facts, pod: Pod) -> list[Event]:
+    """Return the events of the present life of a pod that have not passed, the newest last."""
+    age_s = facts.age_s(pod.metadata.creation_timestamp)
+    most_s = _RECENT_S if age_s is None else min(_RECENT_S, age_s + 1)
+    return [each for each in facts.pod_events(pod) if (facts.age_s(each.at) or 0.0) <= most_s]
+
+
+def _quoted(facts: Facts, pod: Pod, event: Event, trouble: Trouble, reason: str) -> Finding:
+    words = value(event.message.removeprefix(f"{reason}: "))[:160] or "no message"
+    return Finding(trouble, pod.metadata.name, (facts.line(event),), _of(pod, reason=reason, words=words), reason)
+
+
+def _of(pod: Pod, **values: str) -> dict[str, str]:
+    made = {"pod": pod.metadata.name, "node": pod.spec.node_name} | values
+    return {name: value(text) or " " for name, text in made.items()}
