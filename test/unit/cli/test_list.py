@@ -316,7 +316,7 @@ def test_json_is_a_list_or_the_one_job_that_was_named(server: Server, kubeconfig
 
 def test_kubectl_prints_what_has_a_template(kubeconfig: Path, mocker: MockerFixture) -> None:
     """It has the dialect of JSONPath that people know, and gets the same options."""
-    mocker.patch("tfjob_operator.cli.target.which", return_value="/bin/kubectl")
+    mocker.patch("shutil.which", return_value="/bin/kubectl")
     execv = mocker.patch("os.execv", side_effect=SystemExit)
     template = "jsonpath={.items[*].metadata.name}"
     run("list", "-n", "team", "-o", template, "-l", "team=vision", "--sort-by=age", "--no-headers")
