@@ -194,14 +194,12 @@ class _Reader:
         if own or (renewed and len(found) == 1):
             return (own or renewed)[0], None
         here = self._session.namespace
-        installed = self.all(DEPLOYMENTS, objects.Deployment, "deployments", labelSelector=OPERATOR) or []
-        self.deployments = [each for each in installed if each.served in {"", here}]
-        if self.deployments and not renewed:
+        self.deployments = self.all(DEPLOYMENTS, objects.Deployment, "deployments", labelSelector=OPERATOR) or []
+        serving = {each.metadata.namespace for each in self.deployments if each.served in {"", here}}
+        if serving and not renewed:
             selector = "name=tf-job-operator"
             self.operator_pods = self.all(PODS, objects.Pod, "pods of the operator", labelSelector=selector) or []
-        elsewhere = {each.metadata.namespace for each in installed} - {
-            each.metadata.namespace for each in self.deployments
-        }
+        elsewhere = {each.metadata.namespace for each in self.deployments} - serving
         dated = {
             each.spec.renew_time: each
             for each in found

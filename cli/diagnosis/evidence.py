@@ -64,7 +64,7 @@ class Evidence:
     `logs` are the last lines of failed containers, by (pod, container), and `last_lines` the last one of running replicas, by
     pod: silence of `silent_after_s` is reported. `forbidden` names what the user may not read ("nodes"), and `absent` what was
     asked for and does not exist. `alpha` is None for a job of v1. `stale_lease` is one beside `lease` that nobody renews;
-    `deployments` (with `operator_pods`) run operators that may serve the namespace, and are read if no lease there is renewed.
+    `deployments` (with `operator_pods`) are those of operators, and are read if no lease of the namespace is renewed.
     """
 
     job: TFJob

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -12,6 +12,7 @@ from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
+from tfjob_operator.cli.diagnosis.objects import Deployment
 from tfjob_operator.cli.diagnosis.words import ago, named, said, seconds_between
 from tfjob_operator.cli.durations import duration
 
@@ -76,6 +77,25 @@ NOT_READY: Final = Trouble(
         "Ask your cluster administrator to fix its Deployment",
     ),
     "The operator's Lease is not renewed or does not exist, and its Deployment has no ready pod",
+)
+SCALED_TO_ZERO: Final = Trouble(
+    "operator-scaled-to-zero",
+    9,
+    Severity.ERROR,
+    "The operator is stopped: its Deployment {operators}/{deployment} is scaled to 0",
+    (
+        "Start it: kubectl -n {operators} scale deployment {deployment} --replicas=2",
+        "Or ask your cluster administrator to",
+    ),
+    "The operator's Lease is not renewed or does not exist, and its Deployment has `replicas: 0`",
+)
+ELSEWHERE: Final = Trouble(
+    "operator-serves-elsewhere",
+    11,
+    Severity.ERROR,
+    "No operator serves namespace {namespace}: those installed serve {served} only",
+    ("Install an operator that serves namespace {namespace}, or ask your cluster administrator to",),
+    "The job has no status, and every Deployment of an operator has the flag `--namespace` of another namespace",
 )
 MISSING: Final = Trouble(
     "operator-missing",
@@ -207,9 +227,13 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
     evidence, status, age_s = facts.evidence, facts.job.status, facts.age_s(facts.evidence.created_at)
     lease, is_new = evidence.lease, not facts.job.status.conditions and not facts.job.status.phase
     is_absent = is_new and facts.is_absent("Lease", "tf-operator")
+    serving = [each for each in evidence.deployments if each.served in {"", facts.namespace}]
+    if is_new and evidence.deployments and not serving:
+        yield _elsewhere(facts)
+        return
     if is_absent or (lease is not None and not is_renewed(lease, facts.now)):
-        if evidence.deployments and not any(each.status.ready_replicas for each in evidence.deployments):
-            yield _not_ready(facts)
+        if serving and not any(each.status.ready_replicas for each in serving):
+            yield _not_ready(facts, serving)
             return
         if lease is not None:
             line, since = renewal(facts, lease)
@@ -217,7 +241,7 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
             values = {"lease": where, "since": since, "operators": lease.metadata.namespace}
             yield Finding(NOT_RUNNING, facts.name, (line,), values)
             return
-    if is_absent and not evidence.deployments:
+    if is_absent and not serving:
         yield Finding(MISSING, facts.name, ("job: no status", "lease tf-operator: not found"))
     elif is_new and age_s is not None and age_s > SOON_S:
         late = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING
@@ -235,19 +259,29 @@ def _stale(facts: Facts) -> Iterator[str]:
         yield renewal(facts, facts.evidence.stale_lease)[0]
 
 
-def _not_ready(facts: Facts) -> Finding:
-    deployments = facts.evidence.deployments
+def _elsewhere(facts: Facts) -> Finding:
+    seen = [
+        f"deployment {each.metadata.namespace}/{named(each.metadata.name)}: serves namespace {named(each.served)}"
+        for each in facts.evidence.deployments
+    ]
+    served = sorted({named(each.served) for each in facts.evidence.deployments})
+    return Finding(ELSEWHERE, facts.name, tuple(seen), {"served": ", ".join(served[:5])})
+
+
+def _not_ready(facts: Facts, deployments: Sequence[Deployment]) -> Finding:
     seen = [
         f"deployment {each.metadata.namespace}/{named(each.metadata.name)}: 0 of {each.spec.replicas} pods ready"
         for each in deployments
     ]
+    meta, wanted = deployments[0].metadata, sum(each.spec.replicas for each in deployments)
+    if wanted == 0:
+        return Finding(SCALED_TO_ZERO, facts.name, tuple(seen), {"operators": meta.namespace, "deployment": meta.name})
     for pod in facts.evidence.operator_pods:
-        for status in pod.status.container_statuses or ():
+        for status in (pod.status.container_statuses or ()) if pod.metadata.deletion_timestamp is None else ():
             if status.state is not None and status.state.waiting is not None:
                 waiting = status.state.waiting
                 seen.append(f"pod {named(pod.metadata.name)} waiting: {named(waiting.reason)}: {said(waiting.message)}")
-    wanted = sum(each.spec.replicas for each in deployments)
-    values = {"ready": "0", "wanted": str(wanted), "operators": deployments[0].metadata.namespace}
+    values = {"ready": "0", "wanted": str(wanted), "operators": meta.namespace}
     return Finding(NOT_READY, facts.name, tuple(seen), values)
 
 

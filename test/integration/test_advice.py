@@ -485,6 +485,8 @@ NOT_FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
             "operator-missing",
             "operator-not-acting",
             "operator-not-ready",
+            "operator-scaled-to-zero",
+            "operator-serves-elsewhere",
             "namespace-not-served",
             "not-reconciled-yet",
             "pod-template-not-applied",

@@ -77,6 +77,30 @@ def _(world: World) -> None:
     ]
 
 
+@case("operator-scaled-to-zero")
+def _(world: World) -> None:
+    world.lease, world.pods, world.job["status"] = None, {}, {}
+    world.absent = [Absent("Lease", "tf-operator")]
+    meta = {"name": "tf-job-operator", "namespace": "kubeflow"}
+    world.deployments = [{"kind": "Deployment", "metadata": meta, "spec": {"replicas": 0}, "status": {}}]
+
+
+@case("operator-serves-elsewhere")
+def _(world: World) -> None:
+    """Its Lease is renewed; a job is told at once, not after a minute."""
+    world.pods, world.job["status"] = {}, {}
+    template = {"spec": {"containers": [{"name": "operator", "args": ["--namespace=$(KUBEFLOW_NAMESPACE)"]}]}}
+    world.deployments = [
+        {
+            "kind": "Deployment",
+            "metadata": {"name": "tf-job-operator", "namespace": name},
+            "spec": {"replicas": 1, "template": template},
+            "status": {"readyReplicas": 1},
+        }
+        for name in ("team-a", "team-b")
+    ]
+
+
 @case("operator-not-acting")
 def _(world: World) -> None:
     world.pods, world.job["status"] = {}, {}
