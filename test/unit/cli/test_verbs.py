@@ -293,6 +293,8 @@ def test_what_follows_two_dashes_is_never_the_name(server: Server, kubeconfig: P
     more = ["--image=x"] if verb == "submit" else []
     result = run(verb, f"--kubeconfig={kubeconfig}", *more, "--", "python", "/train.py", "--epochs=1")
     assert (result.exit_code, "Missing argument" in result.output) == (2, True)
+    result = run(verb, f"--kubeconfig={kubeconfig}", *more, "sleep", "5")
+    assert (result.exit_code, "unexpected '5': put the command behind --" in result.output) == (2, True)
     assert server.asked == []
 
 
