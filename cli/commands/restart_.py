@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tfjob_operator.api.text import clean
+from tfjob_operator.api.v1.constants import ConditionReason
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.options import target_options
@@ -48,6 +50,10 @@ def _check(name: str, job: dict[str, object]) -> None:
     jobs.check_unfinished(name, job, f". To run it again: {again}")
     if (jobs.spec_of(job).get("runPolicy") or {}).get("suspend"):
         raise CliError(f"{name} is suspended and has no pods: resume it with kubectl tfjob resume {name}")
+    held = jobs.conditions_of(job).get("Held") or {}
+    if held and held.get("reason") != ConditionReason.TOO_LARGE:  # such a job only keeps its size
+        message = clean(str(held.get("message", "")))
+        raise CliError(f"{name} is on hold, and its pods would not be recreated: fix its spec first: {message}")
 
 
 def _restart(session: Session, replica: Replica, *, dry_run: bool) -> str:

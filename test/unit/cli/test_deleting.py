@@ -82,13 +82,14 @@ def test_restart_of_some_is_of_those_alone(server: Server, kubeconfig: Path) -> 
     [
         (job(conditions=("Failed",)), "kubectl replace --force -f mnist.saved.yaml"),
         (job(spec={"runPolicy": {"suspend": True}}), "kubectl tfjob resume mnist"),
+        (job(conditions=("Running", "Held")), "mnist is on hold, and its pods would not be recreated"),
         (job(), "mnist has no pods"),
     ],
 )
 def test_restart_says_what_to_do_where_it_can_do_nothing(
     server: Server, kubeconfig: Path, given: dict[str, Any], says: str
 ) -> None:
-    """For a job that has ended, is suspended, or has not begun."""
+    """For a job that has ended, is suspended or on hold, or has not begun."""
     server.answers(f"{JOBS}/mnist", given)
     server.answers(PODS, {"metadata": {}, "items": []})
     result = run("restart", f"--kubeconfig={kubeconfig}", "mnist")
