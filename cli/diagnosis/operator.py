@@ -13,6 +13,7 @@ from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import Deployment
+from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.words import ago, named, said, seconds_between
 from tfjob_operator.cli.durations import duration
 
@@ -160,6 +161,17 @@ EDIT_UNSEEN: Final = Trouble(
     (OPERATOR_LOGS,),
     "status.observedGeneration is less than metadata.generation",
 )
+END_UNSEEN: Final = Trouble(
+    "end-not-seen",
+    13,
+    Severity.ERROR,
+    "{who} succeeded {age} ago, but no operator has recorded it",
+    (
+        "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
+        "Ask your cluster administrator whether the operator runs; the job continues when it does",
+    ),
+    "A replica's pod has succeeded, and status.finishedIndices lacks it half a minute later",
+)
 CRD_OLD: Final = Trouble(
     "crd-old",
     14,
@@ -252,6 +264,20 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             EDIT_UNSEEN, facts.name, ("job: status.observedGeneration is less than metadata.generation",), values
         )
+    elif status.begun is not None:
+        yield from _unseen(facts)
+
+
+def _unseen(facts: Facts) -> Iterator[Finding]:
+    """Yield the replicas whose success is not in the status of this operator, which needs no right but to read pods."""
+    for pod in facts.pods:
+        if pod.status.phase != "Succeeded" or facts.shape.replica_of(pod) not in facts.wanted:
+            continue
+        states = [each.state.terminated for each in statuses(pod) if each.state is not None and each.state.terminated]
+        ages = [age for each in states if (age := facts.age_s(each.finished_at)) is not None]
+        if ages and min(ages) > _GRACE_S and pod.metadata.deletion_timestamp is None:
+            seen = f"pod {named(pod.metadata.name)}: phase Succeeded, not in status.finishedIndices"
+            yield Finding(END_UNSEEN, pod.metadata.name, (seen,), {"age": duration(min(ages))})
 
 
 def _stale(facts: Facts) -> Iterator[str]:

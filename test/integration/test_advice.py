@@ -487,6 +487,7 @@ NOT_FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
             "operator-not-ready",
             "operator-scaled-to-zero",
             "operator-serves-elsewhere",
+            "end-not-seen",
             "namespace-not-served",
             "not-reconciled-yet",
             "pod-template-not-applied",

@@ -101,6 +101,15 @@ def _(world: World) -> None:
     ]
 
 
+@case("end-not-seen")
+def _(world: World) -> None:
+    """A user who may read neither leases nor Deployments."""
+    world.lease = None
+    end = {"exitCode": 0, "reason": "Completed", "startedAt": ago(55), "finishedAt": ago(45)}
+    status = {"name": "tensorflow", "ready": False, "restartCount": 0, "state": {"terminated": end}}
+    world.pods["mnist-worker-0"]["status"] |= {"phase": "Succeeded", "containerStatuses": [status]}
+
+
 @case("operator-not-acting")
 def _(world: World) -> None:
     world.pods, world.job["status"] = {}, {}
