@@ -131,7 +131,7 @@ class User:
         )
         assert done.returncode == 0, f"{step.command}: {done.stdout}{done.stderr}"
         if step.prose.startswith(("Save the manifest", "To give", "To have")):
-            edits.change_file(self._folder / f"{advice.trouble.job}.yaml", advice.edit)
+            edits.change_file(self._folder / command.rpartition("> ")[2], advice.edit)
 
 
 def workers(count: int, run: str = FOREVER, policy: str = "Never") -> dict[str, Any]:
