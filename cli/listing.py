@@ -32,7 +32,8 @@ _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PLAIN: Final = frozenset({"", "TFJobFailed", "TFJobSucceeded"})
 """Reasons of conditions that say no more than the state."""
 _LIMITS: Final = (("backoff limit", "BackoffLimitExceeded"), ("deadline", "DeadlineExceeded"))
-"""Words in the message of a Failed condition whose reason is JobFailed, and the limit that they name."""
+"""Words in the message of a Failed condition whose reason is JobFailed, and the limit that they name: those of `LIMITS` in
+api.v1.constants, which imports msgspec."""
 _EXIT: Final = re.compile(r"exited with code (\d+)(?: \((\w+)\))?")
 QUIET: Final = frozenset({"Terminating", "Suspended", "Queued", "Pending", "ContainerCreating", "PodInitializing"})
 """Reasons that somebody asked for, or that pass by themselves."""

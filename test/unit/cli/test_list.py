@@ -105,6 +105,8 @@ def test_the_labels_are_those_of_the_operator() -> None:
     assert list(zip(v1, old, strict=True)) == [listing._JOB_LABELS, listing._TYPE_LABELS, listing._INDEX_LABELS]
     assert listing.POD_SELECTOR == c.LABEL_OPERATOR_NAME
     assert {*listing.STATES} == {"New", *c.ConditionType} - {c.ConditionType.HELD}
+    limits = {limit: [name for words, name in listing._LIMITS if words in text] for limit, text in c.LIMITS.items()}
+    assert limits == {limit: [limit] for limit in c.LIMITS}
 
 
 @pytest.mark.parametrize(
