@@ -18,6 +18,8 @@ from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 
 _NOTHING_THERE = (400, 404)
+_GONE = b"unable to retrieve container logs for "
+"""What a kubelet sends, with code 200 and no newline, instead of the log of a container that its runtime has removed."""
 
 
 @click.command("logs")
@@ -108,7 +110,11 @@ def _print(
             raise
         CliError(f"{replica.name}: {error.message}").show()
         return False
-    if rest := lines.rest():
+    rest = lines.rest()
+    if rest.startswith(_GONE):
+        CliError(f"{replica.name}: the container of {replica.pod_name} was removed, and its log with it").show()
+        return False
+    if rest:
         click.echo(shower.shown(replica.name, [to_line(rest)]), nl=False)
     return True
 

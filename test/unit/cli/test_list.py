@@ -98,7 +98,7 @@ def reasons(found: list[list[str]]) -> dict[str, str]:
     return {row[0]: row[-1] if row[-1][0].isalpha() else "" for row in found[1:]}
 
 
-def test_the_labels_are_those_of_the_operator() -> None:
+def test_labels_and_limits_are_those_of_the_operator() -> None:
     """`list` does not import the constants, which would cost a fifth of its time."""
     v1 = [c.LABEL_PREFIX + name for name in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX)]
     old = [alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX]

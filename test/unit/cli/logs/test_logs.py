@@ -153,6 +153,15 @@ def test_at_a_limit_no_clean_up_policy_would_have_kept_the_logs(logs: Logs) -> N
     assert "None keeps" not in told
 
 
+def test_what_a_kubelet_sends_for_a_removed_container_is_no_log(logs: Logs) -> None:
+    """With code 200: it looked as if the program had printed it."""
+    logs.cluster.pod("mnist-worker-0")
+    logs.cluster.write("mnist-worker-0", "unable to retrieve container logs for containerd://006b48d2", ended=False)
+    result = logs()
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "error: worker-0: the container of mnist-worker-0 was removed, and its log with it\n"
+
+
 def test_who_may_not_read_logs_is_told_so_in_one_line(logs: Logs) -> None:
     """Also while following."""
     logs.cluster.pod("mnist-worker-0")
