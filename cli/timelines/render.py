@@ -82,7 +82,7 @@ def _bounds(timeline: Timeline, now: datetime) -> tuple[float, float]:
 def _head(timeline: Timeline, name: str, start: float, end: float, frame: Frame) -> str:
     length_s = end - start
     over = (
-        f"finished {_clock(timeline.end.timestamp(), frame, length_s)} after {duration(length_s)}"
+        f"finished {_clock(timeline.end.timestamp(), frame, length_s)} after {duration(timeline.end.timestamp() - start)}"
         if timeline.end is not None
         else f"running for {duration(length_s)}"
     )

@@ -71,6 +71,11 @@ def test_a_bar_shows_what_a_replica_did_when() -> None:
     ]
 
 
+def test_pods_that_outlive_their_job_do_not_lengthen_it() -> None:
+    """The chart goes on until they are gone; the job took what `list` says."""
+    assert drawn(Timeline(start=at(0), end=at(23), replicas=(WORKER,)))[0].endswith("finished 12:00:23 after 23s")
+
+
 def test_a_wide_terminal_has_room_for_how_it_ended() -> None:
     """With the number of its restarts."""
     bar = next(line for line in drawn(Timeline(start=at(0), replicas=(WORKER,)), 100) if line.startswith("worker-0"))
