@@ -17,13 +17,55 @@ from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.meta import JSON, MAX_NAME_LENGTH
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1.constants import CleanPodPolicy
-from tfjob_operator.api.v1.reader import Path, Reader
-from tfjob_operator.api.v1.templates import decode_spec, facts_of, read_template
+from tfjob_operator.api.v1.reader import FLAG, TEXT, WHOLE, Fields, Kind, ListOf, Path, Reader
+from tfjob_operator.api.v1.templates import POD_TEMPLATE, VOLUME_MOUNTS, VOLUMES, decode_spec, facts_of, read_template
 from tfjob_operator.api.v1.types import InvalidSpec, SpecWarning
 from tfjob_operator.api.v1alpha1 import constants as c
-from tfjob_operator.api.v1alpha1 import fields
 from tfjob_operator.api.v1alpha1.constants import Dialect, ReplicaType
 from tfjob_operator.api.v1alpha1.types import AlphaReplicas, AlphaSpec, Chief
+
+TENSORBOARD: Final = Fields(
+    {"logDir": TEXT, "serviceType": TEXT, "volumes": VOLUMES, "volumeMounts": VOLUME_MOUNTS},
+)
+REPLICA: Final = Fields(
+    # The last was written by operators of 2017 into what they stored.
+    {"tfReplicaType": TEXT, "replicas": WHOLE, "template": POD_TEMPLATE, "tfPort": WHOLE, "IsDefaultPS": FLAG},
+)
+CHIEF: Final = Fields({"replicaName": TEXT, "replicaIndex": WHOLE})
+TERMINATION_POLICY: Final = Fields({"chief": CHIEF})
+RUN_POLICY: Final = Fields({"managedBy": TEXT})
+"""Not of the time, but of whoever manages jobs of the group: no other field of v1's run policy means anything here."""
+SPEC: Final = Fields(
+    {
+        "replicaSpecs": ListOf(REPLICA),
+        "RuntimeId": TEXT,
+        "tfImage": TEXT,
+        "terminationPolicy": TERMINATION_POLICY,
+        "schedulerName": TEXT,
+        "cleanupPodPolicy": TEXT,
+        "tensorboard": TENSORBOARD,
+        "runPolicy": RUN_POLICY,
+    }
+)
+
+
+def canonical(value: object, kind: Kind) -> object:
+    """Return the value with the keys of its objects spelt as `kind` has them, as Go's encoding/json reads any letter case.
+
+    Of two keys that name one field the later counts. What `kind` does not know stays as it is.
+    """
+    if isinstance(kind, ListOf) and isinstance(value, list):
+        return [canonical(each, kind.item) for each in value]
+    if not (isinstance(kind, Fields) and isinstance(value, dict)):
+        return value
+    folded = {name.casefold(): name for name in kind.known}
+    found: dict[str, object] = {}
+    given: dict[str, object] = value
+    for key, each in given.items():
+        name = key if key in kind.known else folded.get(key.casefold(), key)
+        found[name] = canonical(each, kind.known[name]) if name in kind.known else each
+    return found
+
 
 _NAME_PART: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _LONGEST_ELSE: Final = len("tensorboard-")
@@ -37,10 +79,10 @@ def read_spec(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> AlphaSpe
     spec = canonical_spec(dialect, decode_spec(reader, raw))
     if reader.mistakes:
         return InvalidSpec(tuple(reader.mistakes), reader.more)
-    reader.known(spec, fields.SPEC.known, "spec")
+    reader.known(spec, SPEC.known, "spec")
     _check_name(reader, name)
     run_policy = reader.mapping(spec.get("runPolicy"), "spec.runPolicy")
-    reader.known(run_policy, fields.RUN_POLICY.known, "spec.runPolicy")
+    reader.known(run_policy, RUN_POLICY.known, "spec.runPolicy")
     managed_by = reader.text(run_policy.get("managedBy"), "spec.runPolicy.managedBy")
     cleanup_policy = _read_cleanup_policy(reader, spec)
     replicas = _read_replicas(reader, spec)
@@ -65,10 +107,10 @@ def read_spec(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> AlphaSpe
 
 
 def canonical_spec(dialect: Dialect, spec: JSON) -> JSON:
-    """Return a decoded specification with the keys of its objects as `fields.SPEC` spells them."""
+    """Return a decoded specification with the keys of its objects as `SPEC` spells them."""
     if not dialect.any_case:
         return spec
-    found = fields.canonical(spec, fields.SPEC)
+    found = canonical(spec, SPEC)
     return found if isinstance(found, dict) else {}
 
 
@@ -128,7 +170,7 @@ def _read_entry(reader: Reader, entry: object, path: Path) -> AlphaReplicas | No
     if not isinstance(entry, dict):
         reader.wrong_type(path, "an object", entry)
         return None
-    reader.known(entry, fields.REPLICA.known, path)
+    reader.known(entry, REPLICA.known, path)
     given = entry.get("tfReplicaType")
     kind = reader.choice(given, Path(path, "tfReplicaType"), ReplicaType)
     if kind is None and not _is_left_out(given):
@@ -174,12 +216,12 @@ def _read_pods(reader: Reader, bare: AlphaReplicas, given: object, path: Path) -
 def _read_chief(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, AlphaReplicas]) -> Chief:
     path = "spec.terminationPolicy"
     policy = reader.mapping(spec.get("terminationPolicy"), path)
-    reader.known(policy, fields.TERMINATION_POLICY.known, path)
+    reader.known(policy, TERMINATION_POLICY.known, path)
     given = policy.get("chief")
     if given is None and spec.get("terminationPolicy") is not None:
         reader.error(f"{path}.chief", "Required value")
     chief = reader.mapping(given, f"{path}.chief")
-    reader.known(chief, fields.CHIEF.known, f"{path}.chief")
+    reader.known(chief, CHIEF.known, f"{path}.chief")
     before = len(reader.mistakes)
     name = reader.choice(chief.get("replicaName"), f"{path}.chief.replicaName", ReplicaType)
     index = reader.integer(chief.get("replicaIndex"), f"{path}.chief.replicaIndex", 0) or 0

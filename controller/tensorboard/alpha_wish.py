@@ -11,10 +11,9 @@ from tfjob_operator.api.v1.templates import decode_spec
 from tfjob_operator.api.v1.tensorboard import read_fields
 from tfjob_operator.api.v1.types import text_of
 from tfjob_operator.api.v1alpha1 import constants as c
-from tfjob_operator.api.v1alpha1 import fields
 from tfjob_operator.api.v1alpha1.dialect import is_alpha
 from tfjob_operator.api.v1alpha1.types import AlphaJob
-from tfjob_operator.api.v1alpha1.validation import canonical_spec
+from tfjob_operator.api.v1alpha1.validation import TENSORBOARD, canonical_spec
 from tfjob_operator.controller.tensorboard.wish import APPLICATION, LeftAlone, Wish
 
 _PATH: Final = "spec.tensorboard"
@@ -40,7 +39,7 @@ def wish_of(api: c.Dialect, job: AlphaJob) -> Wish | LeftAlone | None:
         return LeftAlone()
     reader = Reader()
     settings = reader.mapping(given, _PATH)
-    reader.known(settings, fields.TENSORBOARD.known, _PATH)
+    reader.known(settings, TENSORBOARD.known, _PATH)
     board = read_fields(reader, _with_image(settings, spec), _PATH)
     if reader.mistakes:
         return LeftAlone(text_of(reader.mistakes, reader.more))

@@ -1,26 +1,37 @@
-"""The caches that a TFJob controller works on: one informer for each kind of object. That of PodGroups is optional."""
+"""The caches that a TFJob controller works on: one informer for each kind of object. That of PodGroups is optional.
+
+Their event handlers queue the keys of jobs and meet expectations. They run on the loop and must not block it: they only record
+what was seen and which job it concerns.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import structlog
 
 from tfjob_operator.api.client.errors import ApiError, StatusError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.core_messages import BY_RESOURCE
-from tfjob_operator.api.meta import ObjectMeta, Resource, controller_of, meta_key
+from tfjob_operator.api.meta import ObjectMeta, Resource, controller_of, meta_key, object_key
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
-from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
-from tfjob_operator.controller.jobs.expectations import Expectations, Feed
+from tfjob_operator.controller.jobs.children import (
+    CHILD_INDEXERS,
+    ChildMeta,
+    ConfigMap,
+    Pod,
+    PodGroup,
+    Service,
+    job_of_orphan,
+)
+from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed, OwnedChildHandler
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-from tfjob_operator.controller.tfjob.apply.events import pod_group_kind
+from tfjob_operator.controller.tfjob.apply.events import ChildKind, pod_group_kind
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
-from tfjob_operator.controller.tfjob.handlers import ChildHandler
 from tfjob_operator.controller.tfjob.plan.gang import Gang
-from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
+from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
 
 log = structlog.get_logger(__name__)
 
@@ -67,9 +78,6 @@ class PodGroupCache:
         self._failure = f"{error}{hint if missing else ''}"
 
 
-C = TypeVar("C", Pod, Service, ConfigMap)
-
-
 @dataclass(slots=True, eq=False)
 class Caches:
     """The informers; those of pods, services and ConfigMaps have `children.CHILD_INDEXERS`.
@@ -111,3 +119,56 @@ class Caches:
             if (name := gang_scheduler_name)
             else None,
         )
+
+
+class JobHandler:
+    """Queues every job that changes; calls `forget` for jobs that are gone."""
+
+    def __init__(self, feed: Feed, forget: Callable[[ObjectMeta], None]) -> None:
+        self._feed = feed
+        self._forget = forget
+
+    def on_add(self, job: TFJob, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
+        """Queue a new job. Those of the initial list have low priority (PQ-04)."""
+        self._feed.add(meta_key(job.metadata), low_priority=is_in_initial_list)
+
+    def on_update(self, old: TFJob, new: TFJob, /) -> None:
+        """Queue a job that changed. With another UID it was deleted and created again unobserved (EX-08, SI-11)."""
+        if old.metadata.uid != new.metadata.uid:
+            self._forget(old.metadata)
+        self._feed.add(meta_key(new.metadata))
+
+    def on_delete(self, gone: TFJob | Tombstone[TFJob], /) -> None:
+        """Forget a job. The garbage collector deletes its children."""
+        self._forget(object_of(gone).metadata)
+
+
+class ChildHandler(OwnedChildHandler[C]):
+    """`OwnedChildHandler` for the children of TFJobs: a name that becomes free is tried again, and orphans may be adopted.
+
+    An orphan meets no expectation, but queues the job that its labels name, which may adopt it (RM-01).
+    """
+
+    def __init__(self, kind: ChildKind, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
+        super().__init__(TFJOBS.kind, kind.name, feed, expectations)
+        self._blocked = blocked
+
+    def _seen(self, meta: ChildMeta) -> None:
+        if controller_of(meta) is not None:
+            super()._seen(meta)
+        elif (key := job_of_orphan(meta)) is not None:
+            self._feed.add(key)
+
+    def _gone(self, meta: ChildMeta) -> None:
+        owner = controller_of(meta)
+        if owner is None:
+            key = job_of_orphan(meta)  # it may have stood in the way (D15)
+        else:
+            key = object_key(meta.namespace, owner.name) if owner.kind == TFJOBS.kind else None
+        if key is None:
+            return
+        self._blocked.freed(key, meta.name)
+        if owner is None:
+            self._feed.add(key)
+        else:
+            super()._gone(meta)

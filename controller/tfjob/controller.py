@@ -29,8 +29,7 @@ from tfjob_operator.controller.tfjob.apply.executor import Executor
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.apply.status import StatusWriter
 from tfjob_operator.controller.tfjob.build.tf_config import too_long
-from tfjob_operator.controller.tfjob.caches import Caches
-from tfjob_operator.controller.tfjob.handlers import ChildHandler, JobHandler
+from tfjob_operator.controller.tfjob.caches import Caches, ChildHandler, JobHandler
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, UnkeptStatus, View, Views

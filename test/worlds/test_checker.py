@@ -18,7 +18,7 @@ from tfjob_operator.controller.jobs.pod_end import is_final
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.apply.executor import Executor
-from tfjob_operator.controller.tfjob.handlers import ChildHandler
+from tfjob_operator.controller.tfjob.caches import ChildHandler
 from tfjob_operator.controller.tfjob.plan import (
     ending,
     plan,
