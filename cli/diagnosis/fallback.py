@@ -189,8 +189,13 @@ def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:
     node = _node_name(facts)
     for name, count in times.items():
         if count > _OFTEN and name not in names:
+            # Those about the pods that are gone: what their kubelets said.
+            warned = [each for each in facts.events_of("Pod", name)[-1:] if each.type == "Warning"]
             words = f": nodeName {node} is set in the template" if node else " "
-            yield Finding(RECREATED, name, (facts.line(last[name]),), {"times": str(count), "words": words})
+            for event in warned:
+                words = f": {value(event.reason)}: {value(event.message)[:160]}"
+            seen = (facts.line(last[name]), *map(facts.line, warned))
+            yield Finding(RECREATED, name, seen, {"times": str(count), "words": words})
 
 
 def _node_name(facts: Facts) -> str:

@@ -150,6 +150,7 @@ def test_a_container_that_runs_between_two_crashes_is_not_well_yet(server: Serve
         ("Suspended", {}, 600, "Suspended"),
         ("Created", {"suspend": True}, 600, "Suspended"),
         ("Created", {}, 600, "NotReconciled"),
+        ("Restarting", {}, 600, ""),
         ("Created", {}, 5, ""),
     ],
 )

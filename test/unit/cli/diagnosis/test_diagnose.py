@@ -725,6 +725,16 @@ def test_an_event_of_an_earlier_pod_or_one_that_has_passed_is_not_quoted() -> No
         assert diagnose(world.evidence()).causes == ()
 
 
+def test_what_a_kubelet_said_about_a_pod_that_is_gone_is_quoted_until_the_next_one_comes() -> None:
+    """The operator delays the next pod after a rejection, and meanwhile there is none to ask."""
+    world = World()
+    world.pods.pop("mnist-worker-1")
+    world.event("TFJob", JOB, "SuccessfulCreatePod", "Created pod: mnist-worker-1", type_="Normal", count=7)
+    world.event("Pod", "mnist-worker-1", "SysctlForbidden", "forbidden sysctl: net.core.somaxconn")
+    title = diagnose(world.evidence()).causes[0].title
+    assert title.endswith("SysctlForbidden: forbidden sysctl: net.core.somaxconn"), title
+
+
 def test_a_path_of_the_template_is_named_where_a_command_is_not_found() -> None:
     """By the container runtime, and by a shell."""
     for id_ in ("program-missing", "command-not-found"):
