@@ -190,7 +190,7 @@ def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:
     for name, count in times.items():
         if count > _OFTEN and name not in names:
             # Those about the pods that are gone: what their kubelets said.
-            warned = [each for each in facts.events_of("Pod", name)[-1:] if each.type == "Warning"]
+            warned = [each for each in facts.events_of("Pod", name) if each.type == "Warning"][-1:]
             words = f": nodeName {node} is set in the template" if node else " "
             for event in warned:
                 words = f": {value(event.reason)}: {value(event.message)[:160]}"

@@ -731,6 +731,7 @@ def test_what_a_kubelet_said_about_a_pod_that_is_gone_is_quoted_until_the_next_o
     world.pods.pop("mnist-worker-1")
     world.event("TFJob", JOB, "SuccessfulCreatePod", "Created pod: mnist-worker-1", type_="Normal", count=7)
     world.event("Pod", "mnist-worker-1", "SysctlForbidden", "forbidden sysctl: net.core.somaxconn")
+    world.event("Pod", "mnist-worker-1", "Scheduled", "Successfully assigned", type_="Normal")
     title = diagnose(world.evidence()).causes[0].title
     assert title.endswith("SysctlForbidden: forbidden sysctl: net.core.somaxconn"), title
 
