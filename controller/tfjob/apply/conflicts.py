@@ -93,18 +93,22 @@ class _Child:
 
 @dataclass(slots=True)
 class _Job:
-    """`generation` is that of the job's latest view: the delays of an earlier one say nothing about an edited template."""
+    """`generation` is that of the job's latest view: the delays of an earlier one say nothing about an edited template.
+
+    `rejected` are the replicas whose pods kubelets rejected.
+    """
 
     owner: OwnerKey
     generation: int
     children: dict[str, _Child] = field(default_factory=dict)
+    rejected: set[str] = field(default_factory=set)
 
 
 class BlockedChildren:
     """The children that could not be created, by job and by name.
 
-    Records of a job are dropped with the job (`forget`), and those of a child when it is created. So there is never more
-    than one for each replica that the specification has had.
+    Records of a job are dropped with the job (`forget`), and those of a child when it is created; the delays of rejected pods
+    last, since what the kubelet says comes later. So there are never more than the specification has had replicas.
     """
 
     def __init__(self, clock: Clock, delays: Delays) -> None:
@@ -119,16 +123,17 @@ class BlockedChildren:
             return NONE_BLOCKED
         if found.generation != job.generation:
             found.generation = job.generation
-            for name in found.children:
-                self._delays.clear(found.owner, name)
-                self._delays.clear(found.owner, _rejections(name))
-        waiting = self._waiting(found)
-        return Blocked(frozenset(found.children), frozenset(waiting), min(waiting.values(), default=None))
+            self._clear_delays(found)
+            found.rejected.clear()
+        waits = self._waits(found)
+        waiting = frozenset(name for name in found.children if name in waits)
+        rejected = frozenset(name for name in found.rejected if _rejection(name) in waits)
+        return Blocked(frozenset(found.children), waiting, rejected, min(waits.values(), default=None))
 
     def next_due_in_s(self, job: ObjectMeta) -> float | None:
         """Return the seconds until the next waiting replica of a job may be tried; None when none waits."""
         found = self._find(job)
-        return None if found is None else min(self._waiting(found).values(), default=None)
+        return None if found is None else min(self._waits(found).values(), default=None)
 
     def refused(self, job: ObjectMeta, name: str) -> None:
         """Delay the next attempt at a replica, longer each time."""
@@ -136,19 +141,19 @@ class BlockedChildren:
         self._delays.tried(owner_uid_key(job), name)
 
     def rejected(self, job: ObjectMeta, name: str) -> None:
-        """Delay the next pod of a replica whose kubelet rejected the last one, longer each time.
+        """Note that a pod which a kubelet rejected is replaced now. The next one that is rejected stays longer each time.
 
         Nothing of such a pod runs, so without a delay a template that no node accepts is recreated several times a second.
         """
-        self._child(job, name)
-        self._delays.tried(owner_uid_key(job), _rejections(name))
+        self._record(job).rejected.add(name)
+        self._delays.tried(owner_uid_key(job), _rejection(name))
 
     def created(self, job: ObjectMeta, name: str) -> None:
-        """Forget a replica: its children exist. The delays of rejected pods last: what the kubelet says comes later."""
+        """Forget that a replica was refused: its children exist."""
         found = self._find(job)
         if found is not None and found.children.pop(name, None) is not None:
             self._delays.clear(found.owner, name)
-            if not found.children:
+            if not (found.children or found.rejected):
                 del self._jobs[meta_key(job)]
 
     def freed(self, job_key: str, name: str) -> None:
@@ -171,18 +176,20 @@ class BlockedChildren:
         if found is not None:
             self._drop(meta_key(job), found)
 
-    def _waiting(self, job: _Job) -> dict[str, float]:
+    def _waits(self, job: _Job) -> dict[str, float]:
         waits = (
-            (name, max(self._delays.wait_s(job.owner, name), self._delays.wait_s(job.owner, _rejections(name))))
-            for name in job.children
+            (what, self._delays.wait_s(job.owner, what)) for what in (*job.children, *map(_rejection, job.rejected))
         )
-        return {name: wait_s for name, wait_s in waits if wait_s > 0}
+        return {what: wait_s for what, wait_s in waits if wait_s > 0}
 
     def _find(self, job: ObjectMeta) -> _Job | None:
         found = self._jobs.get(meta_key(job))
         return found if found is not None and found.owner == owner_uid_key(job) else None
 
     def _child(self, job: ObjectMeta, name: str) -> _Child:
+        return self._record(job).children.setdefault(name, _Child())
+
+    def _record(self, job: ObjectMeta) -> _Job:
         key, owner = meta_key(job), owner_uid_key(job)
         found = self._jobs.get(key)
         if found is not None and found.owner != owner:
@@ -190,16 +197,18 @@ class BlockedChildren:
             found = None
         if found is None:
             found = self._jobs[key] = _Job(owner, job.generation)
-        return found.children.setdefault(name, _Child())
+        return found
 
     def _drop(self, key: str, job: _Job) -> None:
-        for name in job.children:
-            self._delays.clear(job.owner, name)
-            self._delays.clear(job.owner, _rejections(name))
+        self._clear_delays(job)
         del self._jobs[key]
 
+    def _clear_delays(self, job: _Job) -> None:
+        for what in (*job.children, *map(_rejection, job.rejected)):
+            self._delays.clear(job.owner, what)
 
-def _rejections(name: str) -> str:
+
+def _rejection(name: str) -> str:
     """Return the key of the delays of a replica's rejected pods."""
     return f"rejected {name}"
 

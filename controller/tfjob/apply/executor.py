@@ -104,7 +104,7 @@ class Executor:
             except ApiError as error:
                 failure = error
         for deletion in plan.delete_pods:
-            if is_rejected(deletion.pod):
+            if deletion.restarts and is_rejected(deletion.pod):
                 self._blocked.rejected(view.job.metadata, deletion.pod.metadata.name)
         await self._deleter.delete(view.job, plan)
         if failure is not None:

@@ -13,10 +13,11 @@ from tfjob_operator.controller.jobs.problems import JobEvent, Problem
 
 @dataclass(frozen=True, slots=True)
 class PodDeletion:
-    """A pod to delete, and the event to write before, since only the pod proves it."""
+    """A pod to delete, and the event to write before, since only the pod proves it. `restarts` if another takes its place."""
 
     pod: Pod
     event: JobEvent | None = None
+    restarts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,13 @@ class PodGroupResize:
 class Blocked:
     """The children of a job that could not be created, by name (U2).
 
-    `refused` are all of them, `waiting` those that must not be tried yet; `next_due_in_s` is when the first of these may be.
+    `refused` are all of them, `waiting` those that must not be tried yet; `rejected` are replicas whose pods, which kubelets
+    rejected, must not be replaced yet. `next_due_in_s` is when the first of these may be.
     """
 
     refused: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
+    rejected: frozenset[str] = frozenset()
     next_due_in_s: float | None = None
 
 

@@ -156,7 +156,7 @@ def _go_on(
         status=draft.freeze(),
         events=tuple(draft.events),
         delete_pods=(
-            *(PodDeletion(replica.pod, _exit_event(replica)) for replica in restarting),
+            *(PodDeletion(replica.pod, _exit_event(replica), restarts=True) for replica in restarting),
             *(PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating),
         ),
         delete_services=seen.services_except(wanted),
@@ -331,8 +331,14 @@ def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
 def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
     """Return the plan without the children that must wait. Replica types of which none was refused come first.
 
-    So if all parameter servers are refused, say, no worker waits for them, though the first refusal ends a batch (SB-01).
+    So if all parameter servers are refused, say, no worker waits for them, though the first refusal ends a batch (SB-01). A
+    rejected pod that must wait stays where it is: it says why.
     """
+    if blocked.rejected:
+        stay = [each for each in plan.delete_pods if each.restarts and each.pod.metadata.name in blocked.rejected]
+        if stay:
+            going = tuple(each for each in plan.delete_pods if each not in stay)
+            plan = replace(plan, delete_pods=going).requeued_within(blocked.next_due_in_s)
     if not blocked.refused:
         return plan
     planned = (*plan.create_services, *plan.create_pods)

@@ -6,7 +6,7 @@ import pytest
 
 from fakes.clock import FakeClock
 from tfjob_operator.api.meta import ObjectMeta, owner_uid_key
-from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.apply.conflicts import (
     FIRST_DELAY_S,
     LONGEST_DELAY_S,
@@ -14,7 +14,7 @@ from tfjob_operator.controller.tfjob.apply.conflicts import (
     BlockedChildren,
     Delays,
 )
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.plan import without_blocked
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
 
@@ -53,24 +53,29 @@ def test_a_replica_that_was_refused_waits_longer_each_time_and_the_others_do_not
 def test_a_replica_whose_pods_the_kubelet_rejects_waits_longer_each_time() -> None:
     """Nothing of such a pod runs: without a delay seven a second were made, whose events hid those of the whole namespace.
 
-    Neither the pod that is created meanwhile nor the one that goes lets the delays start over; an edit does.
+    The pod stays meanwhile, since it says why; a suspension takes it at once. Neither the pod that is created nor the one that
+    goes lets the delays start over; an edit does.
     """
+    pod = Pod(metadata=ChildMeta(name="mnist-worker-1", namespace="ns", uid="pod-uid"))
+    replacing, taking = Plan(delete_pods=(PodDeletion(pod, restarts=True),)), Plan(delete_pods=(PodDeletion(pod),))
     clock = FakeClock()
     blocked = BlockedChildren(clock, Delays(clock))
     waits = []
     for _ in range(12):
+        assert without_blocked(replacing, blocked.of(META)) == replacing
         blocked.rejected(META, "mnist-worker-1")
         blocked.freed("ns/mnist", "mnist-worker-1")
+        blocked.created(META, "mnist-worker-1")
         wait = blocked.next_due_in_s(META)
         assert wait is not None
         waits.append(wait)
-        assert "mnist-worker-1" not in names(without_blocked(PLAN, blocked.of(META)))
+        assert without_blocked(replacing, blocked.of(META)) == Plan(requeue_after_s=wait)
+        assert without_blocked(taking, blocked.of(META)) == taking
         clock.step(wait + 0.01)
         assert blocked.next_due_in_s(META) is None
-        blocked.created(META, "mnist-worker-1")
     assert waits == pytest.approx([min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S) for failures in range(12)])
     blocked.rejected(META, "mnist-worker-1")
-    assert blocked.of(ObjectMeta(name="mnist", namespace="ns", uid="uid-1", generation=1)).waiting == frozenset()
+    assert not blocked.of(ObjectMeta(name="mnist", namespace="ns", uid="uid-1", generation=1)).rejected
 
 
 def test_types_of_which_nothing_was_refused_come_first() -> None:
