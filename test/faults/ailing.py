@@ -1,24 +1,34 @@
-"""What else can go wrong at a write: it is refused, or answered by something that is no API server, or watches stop with it.
+"""What else can go wrong: a write is refused, or answered by something that is no API server, or watches stop with it.
 
-Nobody dies. A refusal is told once, as a server in trouble does it for a moment, and the operator tries again.
+Nobody dies. A refusal is told once, as a server in trouble does it for a moment, and the operator tries again. Or something is
+wrong for a whole life: clients ask for the operator's metrics in a loop, or its standard error cannot be written.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import fcntl
+import os
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import aiohttp
 
 from faults.scheme import IMPATIENT_S, Scheme
 from faults.writes import Nth
 from hack.fault_proxy.actions import answer_html, answer_status, error_event, slow_down
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from aiohttp import web
 
-    from faults.scheme import Play
+    from faults.operator_process import OperatorProcess
+    from faults.scheme import Case, Play
     from hack.fault_proxy.proxy import Action, Exchange, Proxy, Seen
 
 LANES: Final = 10
@@ -71,23 +81,140 @@ INTERRUPTIONS: Final[Mapping[str, Callable[[Proxy], Awaitable[None]]]] = {
     "expired": _expire,
 }
 """What becomes of all watches before the server sees the write."""
-FAULTS: Final = (*REFUSALS, *INTERRUPTIONS)
+SCRAPED: Final = "scraped"
+SCRAPERS: Final = 40
+PROBE_EVERY_S: Final = 0.2
+ANSWER_S: Final = 10.0
+"""A probe that is not answered for so long has failed: ten operators share the machine."""
+
+
+@contextmanager
+def _blocked() -> Iterator[int]:
+    """Yield a full pipe that nobody reads."""
+    reader, writer = os.pipe2(os.O_NONBLOCK)
+    try:
+        os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
+        os.set_blocking(writer, True)
+        yield writer
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+@contextmanager
+def _broken() -> Iterator[int]:
+    """Yield a pipe whose reader is gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+@contextmanager
+def _full() -> Iterator[int]:
+    """Yield a file on a full disk."""
+    with Path("/dev/full").open("wb", buffering=0) as file:
+        yield file.fileno()
+
+
+STDERRS: Final[Mapping[str, Callable[[], AbstractContextManager[int]]]] = {
+    "stderr-blocked": _blocked,
+    "stderr-broken": _broken,
+    "disk-full": _full,
+}
+"""What the operator's standard error is."""
+DROPPING: Final = frozenset({"stderr-broken", "disk-full"})
+"""With these no line can be written, so that some must be counted. Behind a pipe that blocks, thousands may wait."""
+FAULTS: Final = (*REFUSALS, *INTERRUPTIONS, SCRAPED, *STDERRS)
+
+
+def _applies(case: Case) -> bool:
+    """What lasts for a whole life is played once for each pod: there it is the same at every write."""
+    lasts = case.fault == SCRAPED or case.fault in STDERRS
+    return not lasts or (case.write is not None and case.write.what.startswith("create pods/") and case.write.nth == 1)
+
+
+class _Asking:
+    """Clients of the operator's pages: one asks whether it is healthy, `scrapers` others for its metrics, in a loop."""
+
+    def __init__(self, operator: OperatorProcess, session: aiohttp.ClientSession, scrapers: int) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            operator.monitoring_port = free.getsockname()[1]
+        self._url = f"http://127.0.0.1:{operator.monitoring_port}"
+        self._operator, self._session, self._answered = operator, session, 0
+        self._tasks = {
+            asyncio.ensure_future(task) for task in (self._probe(), *(self._scrape() for _ in range(scrapers)))
+        }
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+
+    async def judge(self, *, dropping: bool) -> None:
+        """Complain unless every probe was answered, and, where the operator is `dropping` log lines, these are counted."""
+        await self.stop()
+        if not self._answered:
+            self._operator.complaints.append("/healthz was never answered")
+        if "\ntf_operator_log_lines_dropped_total 0" in await self._get("/metrics") and dropping:
+            self._operator.complaints.append("no log line was counted as dropped")
+
+    async def _get(self, path: str) -> str:
+        async with self._session.get(self._url + path) as response:
+            response.raise_for_status()
+            return await response.text()
+
+    async def _probe(self) -> None:
+        while True:
+            try:
+                await self._get("/healthz")
+                self._answered += 1
+            except (aiohttp.ClientError, TimeoutError) as error:
+                if self._answered:  # before that, it starts
+                    self._operator.complaints.append(f"/healthz: {error!r}")
+            await asyncio.sleep(PROBE_EVERY_S)
+
+    async def _scrape(self) -> None:
+        while True:
+            try:
+                await self._get("/metrics")
+            except (aiohttp.ClientError, TimeoutError):
+                await asyncio.sleep(PROBE_EVERY_S)
+
+
+@asynccontextmanager
+async def _for_life(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    fault, connector = play.case.fault, aiohttp.TCPConnector(limit=0)
+    async with AsyncExitStack() as stack:
+        if fault in STDERRS:
+            play.operator.stderr = stack.enter_context(STDERRS[fault]())
+        timeout = aiohttp.ClientTimeout(ANSWER_S)
+        session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout, connector=connector))
+        asking = _Asking(play.operator, session, SCRAPERS if fault == SCRAPED else 0)
+        stack.push_async_callback(asking.stop)
+        yield partial(asking.judge, dropping=fault in DROPPING)
 
 
 @asynccontextmanager
 async def _arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     assert play.case.write is not None
+    if play.case.fault not in REFUSALS.keys() | INTERRUPTIONS.keys():
+        async with _for_life(play) as over:
+            yield over
+        return
     fault, interrupting = play.case.fault, set[asyncio.Future[None]]()
 
     async def interrupt(exchange: Exchange) -> web.StreamResponse:
         interrupting.add(asyncio.ensure_future(INTERRUPTIONS[fault](play.proxy)))
         return await exchange.forward()
 
-    async def over() -> None:
+    async def interrupted() -> None:
         await asyncio.gather(*interrupting)
 
     play.proxy.rule(Nth(play.case.write), REFUSALS.get(fault, interrupt))
-    yield over
+    yield interrupted
 
 
-AILING: Final = Scheme(FAULTS, _arrange, LANES, patience_s=IMPATIENT_S)
+AILING: Final = Scheme(FAULTS, _arrange, LANES, applies=_applies, patience_s=IMPATIENT_S)

@@ -50,8 +50,12 @@ class OperatorProcess:
         program = (BUGGY, bug) if bug else OPERATOR
         self._command = (
             *(sys.executable, *program, f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"),
-            *("--monitoring-port=0", *PATIENT, *flags),
+            *("--monitoring-address=127.0.0.1", *PATIENT, *flags),
         )
+        self.monitoring_port = 0
+        """Where probes and metrics are served; 0 for nowhere."""
+        self.stderr: int | None = None
+        """The descriptor that it logs to instead of its file. The process that is started gets a copy."""
         self._log = field.folder / f"{namespace}.log"
         self._process: asyncio.subprocess.Process | None = None
         self._history = history
@@ -66,7 +70,11 @@ class OperatorProcess:
             self._killed = False
             with self._log.open("ab") as out:
                 process = await asyncio.create_subprocess_exec(
-                    *self._command, stdout=out, stderr=out, cwd=ROOT, env=os.environ | COMPILED
+                    *(*self._command, f"--monitoring-port={self.monitoring_port}"),
+                    stdout=out,
+                    stderr=out if self.stderr is None else self.stderr,
+                    cwd=ROOT,
+                    env=os.environ | COMPILED,
                 )
             self._process = process
             try:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def test_an_operator_whose_write_is_refused_or_whose_watches_end_ends_as_without_a_fault(
     tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    """409, 429, 500, 503, the page of a proxy, a slow response; watches cut, reset, half-closed, frozen, expired."""
+    """409, 429, 500, 503, the page of a proxy, a slow response; watches cut, reset, half-closed, frozen, expired.
+
+    And clients that ask for metrics in a loop, a standard error that blocks or is broken, and a full disk.
+    """
 
     async def play() -> list[str]:
         async with field(tmp_path) as it:
