@@ -260,12 +260,7 @@ class _Reader:
         return found if "logs" not in self.forbidden else {}
 
     def _list(
-        self,
-        path: str,
-        kind: type[T],
-        words: str,
-        query: Mapping[str, Any],
-        chosen: Callable[[T], bool] | None = None,
+        self, path: str, kind: type[T], words: str, query: Mapping[str, Any], chosen: Callable[[T], bool] | None = None
     ) -> list[T] | None:
         """Return the objects; of those to be chosen from at most `_MOST_EVENTS` are looked at."""
         found: list[T] = []

@@ -48,13 +48,7 @@ class Forwarding:
     """Forwards `ports[0]`, a local one, to `ports[1]` of a TensorBoard's pod, and of each that replaces it. `pause` sleeps."""
 
     def __init__(
-        self,
-        target: Target,
-        session: Session,
-        board: Board,
-        *,
-        ports: tuple[int, int],
-        pause: Callable[[float], None],
+        self, target: Target, session: Session, board: Board, *, ports: tuple[int, int], pause: Callable[[float], None]
     ) -> None:
         self._target = target
         self._session = session

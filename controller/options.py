@@ -90,10 +90,7 @@ class Options:
 
 
 def parse_options(
-    arguments: Sequence[str],
-    environ: Mapping[str, str] | None = None,
-    *,
-    pod_namespace_file: Path = POD_NAMESPACE_FILE,
+    arguments: Sequence[str], environ: Mapping[str, str] | None = None, *, pod_namespace_file: Path = POD_NAMESPACE_FILE
 ) -> Options:
     """Read the command line, the environment and, in a pod, the pod's namespace.
 
@@ -132,12 +129,7 @@ def parse_options(
         namespace = lease_namespace or given["namespace"] or home or "default"
         election = ElectionOptions(namespace=namespace, name=lease_name, times=times)
     return Options(
-        **given,
-        kubeconfig=kubeconfig,
-        cluster_domain=domain,
-        election=election,
-        own_namespace=home,
-        own_deployment=own,
+        **given, kubeconfig=kubeconfig, cluster_domain=domain, election=election, own_namespace=home, own_deployment=own
     )
 
 

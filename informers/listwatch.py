@@ -300,10 +300,7 @@ class ListWatch(Generic[T]):
 
     def _narrowed(self, options: ListOptions) -> ListOptions:
         return replace(
-            options,
-            namespace=self._namespace,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
+            options, namespace=self._namespace, label_selector=self._label_selector, field_selector=self._field_selector
         )
 
 

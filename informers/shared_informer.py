@@ -100,13 +100,7 @@ class SharedIndexInformer(Generic[T]):
             name=self.name, check_period_s=resync_s, clock=self._clock, errors=self._metrics.handler_errors
         )
         self._reflector = Reflector(
-            source,
-            self._fifo,
-            name=self.name,
-            options=options,
-            clock=self._clock,
-            random=random,
-            metrics=metrics,
+            source, self._fifo, name=self.name, options=options, clock=self._clock, random=random, metrics=metrics
         )
         self._gate = SyncGate(self.name)
         self._started = False

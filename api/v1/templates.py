@@ -103,9 +103,7 @@ _CONTAINER: Final = _fields(
     ports=ListOf(_PORT),
     resources=_RESOURCES,
     resizePolicy=ListOf(_fields(texts="resourceName restartPolicy")),
-    restartPolicyRules=ListOf(
-        _fields(texts="action", exitCodes=_fields(texts="operator", values=ListOf(WHOLE))),
-    ),
+    restartPolicyRules=ListOf(_fields(texts="action", exitCodes=_fields(texts="operator", values=ListOf(WHOLE)))),
     volumeMounts=ListOf(_VOLUME_MOUNT),
     volumeDevices=ListOf(_fields(texts="name devicePath")),
     livenessProbe=_PROBE,

@@ -24,12 +24,10 @@ from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.constants import Dialect, ReplicaType
 from tfjob_operator.api.v1alpha1.types import AlphaReplicas, AlphaSpec, Chief
 
-TENSORBOARD: Final = Fields(
-    {"logDir": TEXT, "serviceType": TEXT, "volumes": VOLUMES, "volumeMounts": VOLUME_MOUNTS},
-)
+TENSORBOARD: Final = Fields({"logDir": TEXT, "serviceType": TEXT, "volumes": VOLUMES, "volumeMounts": VOLUME_MOUNTS})
 REPLICA: Final = Fields(
     # The last was written by operators of 2017 into what they stored.
-    {"tfReplicaType": TEXT, "replicas": WHOLE, "template": POD_TEMPLATE, "tfPort": WHOLE, "IsDefaultPS": FLAG},
+    {"tfReplicaType": TEXT, "replicas": WHOLE, "template": POD_TEMPLATE, "tfPort": WHOLE, "IsDefaultPS": FLAG}
 )
 CHIEF: Final = Fields({"replicaName": TEXT, "replicaIndex": WHOLE})
 TERMINATION_POLICY: Final = Fields({"chief": CHIEF})
@@ -128,10 +126,7 @@ def _warnings(reader: Reader, spec: JSON) -> tuple[SpecWarning, ...]:
 
 def _check_name(reader: Reader, job: str) -> None:
     if len(job) > MAX_NAME_LENGTH:
-        reader.error(
-            "metadata.name",
-            f"must be no more than {MAX_NAME_LENGTH} characters: it is the value of a label",
-        )
+        reader.error("metadata.name", f"must be no more than {MAX_NAME_LENGTH} characters: it is the value of a label")
 
 
 def _read_replicas(reader: Reader, spec: JSON) -> dict[ReplicaType, AlphaReplicas]:

@@ -248,10 +248,8 @@ _RULES: Final = (
     ),
     rule(
         NAME_TAKEN,
-        (
-            r"(?P<kind>pod|service|ConfigMap|PodGroup) (?P<object>\S+) already exists and is not controlled .{0,300}it "
-            r"(?P<holder>belongs to [^;]+|has no owner)"
-        ),
+        r"(?P<kind>pod|service|ConfigMap|PodGroup) (?P<object>\S+) already exists and is not controlled .{0,300}it "
+        r"(?P<holder>belongs to [^;]+|has no owner)",
     ),
     # controller/alpha/executor.py
     rule(

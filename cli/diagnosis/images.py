@@ -145,27 +145,21 @@ _RULES: Final = (
     rule(NO_SPACE, r"no space left on device"),
     rule(
         WRONG_PLATFORM,
-        (
-            r"no match for platform in manifest|no matching manifest|no image found in (manifest list|image index) for "
-            r"architecture"
-        ),
+        r"no match for platform in manifest|no matching manifest|no image found in (manifest list|image index) for "
+        r"architecture",
     ),
     rule(CERTIFICATE, r"x509: |server gave HTTP response to HTTPS client|tls: "),
     rule(MISSING_OR_PRIVATE, r"does not exist or may require"),
     rule(
         NO_RIGHT,
-        (
-            r"pull access denied|insufficient_scope|authorization failed|unauthorized|authentication required|\b401\b|"
-            r"\b403\b|denied: |no basic auth"
-        ),
+        r"pull access denied|insufficient_scope|authorization failed|unauthorized|authentication required|\b401\b|"
+        r"\b403\b|denied: |no basic auth",
     ),
     rule(NOT_FOUND, r"manifest unknown|name unknown|: not found|\b404\b|repository does not exist|NotFound"),
     rule(
         UNREACHABLE,
-        (
-            r"no such host|dial tcp|i/o timeout|connection refused|connection reset|TLS handshake timeout|deadline "
-            r"exceeded|server misbehaving|RegistryUnavailable|EOF"
-        ),
+        r"no such host|dial tcp|i/o timeout|connection refused|connection reset|TLS handshake timeout|deadline "
+        r"exceeded|server misbehaving|RegistryUnavailable|EOF",
     ),
 )
 _SECRET_NAME: Final = (rule(SECRET_MISSING, r"image pull secrets? \((?P<secret>[^)]+)\)"),)

@@ -126,26 +126,20 @@ RULES: Final[tuple[Rule, ...]] = (
     rule(SHARED_MEMORY, r"\bshm\b.{0,300}(no space left|too small|bus error)|insufficient shared memory"),
     rule(
         GPU_MEMORY,
-        (
-            r"CUDA_ERROR_OUT_OF_MEMORY|CUDA out of memory|OOM when allocating tensor.{0,300}GPU|Dst tensor is not initialized|"
-            r"failed to allocate memory.{0,300}GPU"
-        ),
+        r"CUDA_ERROR_OUT_OF_MEMORY|CUDA out of memory|OOM when allocating tensor.{0,300}GPU|Dst tensor is not initialized|"
+        r"failed to allocate memory.{0,300}GPU",
     ),
     rule(
         NO_GPU,
-        (
-            r"CUDA_ERROR_NO_DEVICE|no CUDA-capable device|CUDA driver version is insufficient|Cannot find any GPU|"
-            r"libcuda\.so\.1: cannot open"
-        ),
+        r"CUDA_ERROR_NO_DEVICE|no CUDA-capable device|CUDA driver version is insufficient|Cannot find any GPU|"
+        r"libcuda\.so\.1: cannot open",
     ),
     rule(NO_MODULE, r"(ModuleNotFoundError|ImportError): No module named '?(?P<name>[\w.]+)"),
     rule(NO_MODULE, r"ImportError: cannot import name '?(?P<name>\w+)"),
     rule(
         PEER_UNKNOWN,
-        (
-            r"(Name or service not known|Temporary failure in name resolution|getaddrinfo (failed|.{0,300}not known)|DNS "
-            r"resolution failed(?P<name> for \S+)?|Could not resolve host|nodename nor servname)"
-        ),
+        r"(Name or service not known|Temporary failure in name resolution|getaddrinfo (failed|.{0,300}not known)|DNS "
+        r"resolution failed(?P<name> for \S+)?|Could not resolve host|nodename nor servname)",
     ),
     rule(DISK_FULL, r"No space left on device|Disk quota exceeded|ENOSPC"),
     rule(PORT_IN_USE, r"Address already in use|EADDRINUSE|Could not start gRPC server|Failed to bind to"),
@@ -158,25 +152,19 @@ RULES: Final[tuple[Rule, ...]] = (
     rule(BAD_ARGUMENTS, r"Unknown command line flag '(?P<name>[^']+)'"),
     rule(
         NO_ACCESS,
-        (
-            r"PermissionError: |Permission denied|PermissionDeniedError|AccessDenied|403 Forbidden|does not have "
-            r"storage\.\w+ access|NoCredentialsError"
-        ),
+        r"PermissionError: |Permission denied|PermissionDeniedError|AccessDenied|403 Forbidden|does not have "
+        r"storage\.\w+ access|NoCredentialsError",
     ),
     rule(
         NO_FILE,
-        (
-            r"(FileNotFoundError: .*?No such file or directory: '?|can't open file '|NotFoundError: (.{0,40}?; "
-            r")?)(?P<name>[^\s';]+)"
-        ),
+        r"(FileNotFoundError: .*?No such file or directory: '?|can't open file '|NotFoundError: (.{0,40}?; "
+        r")?)(?P<name>[^\s';]+)",
     ),
     rule(NAN_LOSS, r"NanLossDuringTrainingError|NaN loss during training|Model diverged with loss = NaN"),
     rule(
         PEER_AWAY,
-        (
-            r"(UNAVAILABLE: |UnavailableError|failed to connect to all addresses|Connection refused|Socket closed|"
-            r"Connection reset by peer|CollectiveOps abort)"
-        ),
+        r"(UNAVAILABLE: |UnavailableError|failed to connect to all addresses|Connection refused|Socket closed|"
+        r"Connection reset by peer|CollectiveOps abort)",
     ),
     rule(PROCESS_MEMORY, r"MemoryError|std::bad_alloc|Cannot allocate memory|ResourceExhaustedError"),
 )

@@ -179,10 +179,8 @@ _RULES: Final = (
     rule(SPREAD, r"didn't match pod topology spread constraints"),
     rule(
         VOLUME_ELSEWHERE,
-        (
-            r"volume node affinity conflict|no available volume zone|didn't find available persistent volumes to bind|"
-            r"bound to non-existent pv"
-        ),
+        r"volume node affinity conflict|no available volume zone|didn't find available persistent volumes to bind|"
+        r"bound to non-existent pv",
     ),
     rule(VOLUME_LIMIT, r"exceed max volume count"),
     rule(HOST_PORT, r"didn't have free ports for the requested pod ports"),

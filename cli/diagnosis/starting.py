@@ -7,13 +7,7 @@ from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.cli.diagnosis.advice import (
-    DESCRIBE_NODE,
-    DESCRIBE_POD,
-    LOGS,
-    NEW_CONFIG_MAP,
-    NEW_KEYS,
-)
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD, LOGS, NEW_CONFIG_MAP, NEW_KEYS
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Step, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod

@@ -190,25 +190,14 @@ class Guest:
         return frozenset(allowed), oldest
 
 
-READS_OF_CLUSTER: Final = (
-    Question("get", objects.NODES),
-    Question("list", LEASES, name=LEASE),
-)
+READS_OF_CLUSTER: Final = (Question("get", objects.NODES), Question("list", LEASES, name=LEASE))
 """What a diagnosis reads of the cluster: of the leases that of the operator alone."""
 
 
 def reads_of(job: JobKey) -> list[Question]:
     """Return what a diagnosis of a job reads of its namespace."""
     here = job.namespace
-    listed = (
-        PODS,
-        EVENTS,
-        SERVICES,
-        objects.CLAIMS,
-        objects.RESOURCE_QUOTAS,
-        objects.LIMIT_RANGES,
-        objects.BATCH_JOBS,
-    )
+    listed = (PODS, EVENTS, SERVICES, objects.CLAIMS, objects.RESOURCE_QUOTAS, objects.LIMIT_RANGES, objects.BATCH_JOBS)
     return [
         Question("get", job.resource, here, job.name),
         Question("get", PODS, here, subresource="log"),

@@ -54,9 +54,4 @@ def _with_image(settings: JSON, spec: JSON) -> JSON:
 
 def _labels(api: c.Dialect, job: AlphaJob, runtime_id: str) -> dict[str, str]:
     """Return the labels that earlier operators gave to TensorBoards."""
-    return {
-        api.label: "",
-        "app": APPLICATION,
-        c.LABEL_RUNTIME_ID: runtime_id,
-        c.LABEL_JOB_NAME: job.metadata.name,
-    }
+    return {api.label: "", "app": APPLICATION, c.LABEL_RUNTIME_ID: runtime_id, c.LABEL_JOB_NAME: job.metadata.name}

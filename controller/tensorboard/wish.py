@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tfjob_operator.api.v1.constants import CONTROLLER_NAME, MANAGED_BY_US
-from tfjob_operator.api.v1.tensorboard import (
-    InvalidTensorBoard,
-    TensorBoard,
-    read_tensor_board,
-    tensor_board_name,
-)
+from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, TensorBoard, read_tensor_board, tensor_board_name
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1alpha1.dialect import is_alpha
 

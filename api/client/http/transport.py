@@ -41,11 +41,7 @@ class Pool:
     """
 
     def __init__(
-        self,
-        dial: Callable[[ssl.SSLContext | None], Awaitable[Connection]],
-        *,
-        max_connections: int = 0,
-        pool_s: float,
+        self, dial: Callable[[ssl.SSLContext | None], Awaitable[Connection]], *, max_connections: int = 0, pool_s: float
     ) -> None:
         """`dial` makes a connection. `max_connections` 0 is no limit; a place and a connection come within `pool_s` seconds."""
         self._dial = dial
