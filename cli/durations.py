@@ -37,8 +37,6 @@ def seconds_of(text: str) -> float | None:
     """Return the seconds of a duration as Go writes it (0, 90s, 5m, 1h30m), or in days; None for anything else."""
     if text == "0":
         return 0.0
-    if text == "0":
-        return 0.0
     parts = re.findall(r"(\d+)([smhd])", text, re.ASCII)
     if not parts or "".join(map("".join, parts)) != text:
         return None

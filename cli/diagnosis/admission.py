@@ -21,22 +21,17 @@ from tfjob_operator.cli.diagnosis.advice import (
     RETRIED,
     SAVE,
 )
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Trouble, defined, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural
 from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import amount, named, some
 from tfjob_operator.cli.durations import duration
 
-
-def _refused(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
-
-
 _RESOURCES: Final = Change("correct resources in the template")
 _RANGES: Final = "kubectl -n {namespace} describe limitranges"
 _MESSAGE: Final = Change("change the template as the message asks")
-QUOTA: Final = _refused(
+QUOTA: Final = error(
     "quota-exceeded",
     400,
     'ResourceQuota "{quota}" exceeded ({who} not created): {short}',
@@ -50,14 +45,14 @@ QUOTA: Final = _refused(
     ),
     "A ResourceQuota of the namespace is used up",
 )
-QUOTA_WANTS: Final = _refused(
+QUOTA_WANTS: Final = error(
     "quota-wants-requests",
     401,
     'ResourceQuota "{quota}" requires {wanted} on every container ({who} not created)',
     (Change("set what the quota requires in resources of every container"),),
     "A ResourceQuota counts a resource for which a container has no request or limit",
 )
-QUOTA_UNKNOWN: Final = _refused(
+QUOTA_UNKNOWN: Final = error(
     "quota-status-unknown",
     402,
     'ResourceQuota "{quota}" has no status yet ({who} not created)',
@@ -67,28 +62,28 @@ QUOTA_UNKNOWN: Final = _refused(
     ),
     "A ResourceQuota has no status yet",
 )
-RANGE_MAX: Final = _refused(
+RANGE_MAX: Final = error(
     "limit-range-maximum",
     403,
     "LimitRange exceeded ({who} not created): at most {limit} {resource} per {kind}",
     (_RANGES, _RESOURCES),
     "A request or limit is above the maximum of a LimitRange",
 )
-RANGE_MIN: Final = _refused(
+RANGE_MIN: Final = error(
     "limit-range-minimum",
     404,
     "LimitRange not met ({who} not created): at least {limit} {resource} per {kind}",
     (_RANGES, _RESOURCES),
     "A request or limit is below the minimum of a LimitRange",
 )
-RANGE_RATIO: Final = _refused(
+RANGE_RATIO: Final = error(
     "limit-range-ratio",
     405,
     "LimitRange exceeded ({who} not created): the {resource} limit may be at most {limit} times the request",
     (_RANGES, _RESOURCES),
     "The ratio of limit to request is above that of a LimitRange",
 )
-POD_SECURITY: Final = _refused(
+POD_SECURITY: Final = error(
     "pod-security",
     406,
     'Pod Security "{level}" of the namespace is violated ({who} not created)',
@@ -98,7 +93,7 @@ POD_SECURITY: Final = _refused(
     ),
     "The pod violates the Pod Security Standard of the namespace",
 )
-POD_POLICY: Final = _refused(
+POD_POLICY: Final = error(
     "pod-security-policy",
     407,
     "No PodSecurityPolicy or SecurityContextConstraints allow the pod ({who} not created)",
@@ -108,14 +103,14 @@ POD_POLICY: Final = _refused(
     ),
     "PodSecurityPolicy (before Kubernetes 1.25) or SecurityContextConstraints of OpenShift",
 )
-WEBHOOK_DENIED: Final = _refused(
+WEBHOOK_DENIED: Final = error(
     "webhook-denied",
     408,
     'Admission webhook "{webhook}" denied the request ({who} not created): {words}',
     (_MESSAGE,),
     "An admission webhook (Gatekeeper, Kyverno, ...) denies the pod",
 )
-WEBHOOK_DOWN: Final = _refused(
+WEBHOOK_DOWN: Final = error(
     "webhook-unreachable",
     409,
     'Admission webhook "{webhook}" cannot be called ({who} not created)',
@@ -126,14 +121,14 @@ WEBHOOK_DOWN: Final = _refused(
     ),
     "An admission webhook cannot be called, and its failurePolicy is Fail",
 )
-POLICY_DENIED: Final = _refused(
+POLICY_DENIED: Final = error(
     "admission-policy-denied",
     410,
     'ValidatingAdmissionPolicy "{policy}" denied the request ({who} not created): {words}',
     ("kubectl describe validatingadmissionpolicy {policy}", _MESSAGE),
     "A ValidatingAdmissionPolicy denies the pod",
 )
-NO_ACCOUNT: Final = _refused(
+NO_ACCOUNT: Final = error(
     "service-account-missing",
     411,
     'ServiceAccount "{account}" not found ({who} not created)',
@@ -143,21 +138,21 @@ NO_ACCOUNT: Final = _refused(
     ),
     "The template names a ServiceAccount that does not exist",
 )
-NO_PRIORITY: Final = _refused(
+NO_PRIORITY: Final = error(
     "priority-class-missing",
     412,
     'PriorityClass "{name}" not found ({who} not created)',
     ("kubectl get priorityclasses", Change("set priorityClassName of the template to an existing class, or remove it")),
     "The template names a PriorityClass that does not exist",
 )
-NO_RUNTIME: Final = _refused(
+NO_RUNTIME: Final = error(
     "runtime-class-missing",
     413,
     'RuntimeClass "{name}" not found ({who} not created)',
     ("kubectl get runtimeclasses", Change("set runtimeClassName of the template to an existing class, or remove it")),
     "The template names a RuntimeClass that does not exist",
 )
-NAME_TAKEN: Final = _refused(
+NAME_TAKEN: Final = error(
     "name-taken",
     414,
     "The name of {who} is in use: a {kind} with that name {holder}",
@@ -169,14 +164,14 @@ NAME_TAKEN: Final = _refused(
     ),
     "Another object has the name of a replica's pod or Service",
 )
-ENDED_IN_THE_WAY: Final = _refused(
+ENDED_IN_THE_WAY: Final = error(
     "ended-pod-in-the-way",
     415,
     "The name of {who} is in use by a finished pod without an owner",
     ("Delete it with its logs: kubectl -n {namespace} delete pod {object}", RETRIED),
     "A finished pod without an owner has the replica's name; it is not adopted",
 )
-NO_RIGHTS: Final = _refused(
+NO_RIGHTS: Final = error(
     "operator-no-rights",
     416,
     "The operator has no permission to {verb} {resource}",
@@ -186,24 +181,23 @@ NO_RIGHTS: Final = _refused(
     ),
     "The operator's ServiceAccount lacks a permission, for example after an upgrade",
 )
-OVERLOADED: Final = _refused(
+OVERLOADED: Final = error(
     "api-server-errors",
     417,
     "API server errors ({who} not created): {words}",
     (RETRIED, "Ask your cluster administrator if it lasts"),
     "Timeouts, 429 and 5xx of the API server while pods and Services are created",
 )
-REFUSED: Final = _refused(
+REFUSED: Final = error(
     "create-refused",
     418,
     "Rejected by the API server ({who} not created): {words}",
     (_MESSAGE, RETRIED),
     "Any other rejection of a pod, a Service or a ConfigMap",
 )
-NO_PODS: Final = Trouble(
+NO_PODS: Final = error(
     "pods-missing",
     430,
-    Severity.ERROR,
     "{who} not created, for an unknown reason",
     (DESCRIBE_JOB, OPERATOR_LOGS),
     "Replicas have had no pod for a minute, and no event gives a reason",

@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import AGAIN
-from tfjob_operator.cli.diagnosis.causes import Finding, Running, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Finding, Running, defined, error
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.words import named, said
 from tfjob_operator.cli.durations import duration
 
-FAILED: Final = Trouble(
+FAILED: Final = error(
     "batch-job-failed",
     420,
-    Severity.ERROR,
     "Job of {who} failed: {reason}; nothing restarts the replica",
     (
         "kubectl -n {namespace} describe job {who}",
@@ -25,18 +24,16 @@ FAILED: Final = Trouble(
     ),
     "A Job of the alpha dialect has failed, by a limit that was set on it: the operator sets none",
 )
-SUSPENDED: Final = Trouble(
+SUSPENDED: Final = error(
     "batch-job-suspended",
     421,
-    Severity.ERROR,
     "Job of {who} is suspended (spec.suspend)",
     ('kubectl -n {namespace} patch job {who} --type=merge --patch=\'{{"spec":{{"suspend":false}}}}\'',),
     "A Job of the alpha dialect was suspended by a queue or a user: the operator suspends none",
 )
-UNSEEN: Final = Trouble(
+UNSEEN: Final = error(
     "job-controller-silent",
     422,
-    Severity.ERROR,
     "Job of {who} has no pod: not reconciled by the Job controller for {age}",
     (
         "kubectl -n {namespace} describe job {who}",

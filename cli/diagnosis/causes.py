@@ -59,6 +59,21 @@ class Trouble:
             raise ValueError(f"{self.id!r} is no ID")
 
 
+def error(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
+    """Return a trouble without whose end the job does not run."""
+    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
+
+
+def warning(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
+    """Return a trouble that may end the job, or delay it."""
+    return Trouble(id_, rank, Severity.WARNING, title, to_do, meaning)
+
+
+def info(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
+    """Return what is good to know, and no trouble yet."""
+    return Trouble(id_, rank, Severity.INFO, title, to_do, meaning)
+
+
 def defined(names: Mapping[str, object]) -> tuple[Trouble, ...]:
     """Return the troubles among the names of a module, in the order of their definition."""
     return tuple(each for each in names.values() if isinstance(each, Trouble))

@@ -1,4 +1,4 @@
-"""Processes that end with an error: memory, signals, exit codes, and what their last log lines say. Pure."""
+"""Processes that end with an error: memory, signals, exit codes, last log lines, and replicas that were restarted. Pure."""
 
 from __future__ import annotations
 
@@ -8,151 +8,181 @@ from dataclasses import dataclass
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, limit_of
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason, limit_of
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
-from tfjob_operator.cli.diagnosis.objects import Pod
-from tfjob_operator.cli.diagnosis.pods import IN_IMAGE, Exit, exits_of, keeps_down, searched
+from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
+from tfjob_operator.cli.diagnosis.pods import (
+    IN_IMAGE,
+    Exit,
+    exits_of,
+    is_up,
+    keeps_down,
+    running_since,
+    searched,
+    statuses,
+)
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import ago, counted, named, said
-
-
-def _crash(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
-
+from tfjob_operator.cli.diagnosis.words import ago, counted, failed_line, named, said
 
 _ARGUMENTS: Final = Change("correct command and args in the template")
 _CAUSE: Final = Change(
     "correct the cause that the log shows, in the image, the command or the template", recreate=False
 )
-OUT_OF_MEMORY: Final = _crash(
+OUT_OF_MEMORY: Final = error(
     "out-of-memory",
     700,
     "OOMKilled: container {container} of {who} exceeded its memory limit {limit}",
     (Change("raise resources.limits.memory in the template, or use smaller batches"),),
     "The container was killed at its memory limit (OOMKilled)",
 )
-EPHEMERAL: Final = _crash(
+EPHEMERAL: Final = error(
     "disk-limit",
     701,
     "Evicted ({who}): limit of ephemeral storage exceeded",
     (Change("write checkpoints and caches to a volume, or raise resources.limits.ephemeral-storage"),),
     "The pod exceeded its limit of ephemeral storage",
 )
-EMPTY_DIR: Final = _crash(
+EMPTY_DIR: Final = error(
     "empty-dir-limit",
     701,
     "Evicted ({who}): emptyDir {volume} exceeded its sizeLimit {limit}",
     (Change("raise sizeLimit of the emptyDir {volume} in the template, or write less to it"),),
     "An emptyDir grew over its sizeLimit",
 )
-EVICTED: Final = _crash(
+EVICTED: Final = error(
     "evicted",
     702,
     "Evicted ({who}): the node was low on {resource}",
     (DESCRIBE_NODES, Change("set resources.requests to what the job uses, so that it gets a node with enough")),
     "The kubelet evicted the pod because its node was low on memory or disk",
 )
-POD_DEADLINE: Final = _crash(
+POD_DEADLINE: Final = error(
     "pod-deadline",
     703,
     "DeadlineExceeded ({who}): activeDeadlineSeconds of the pod template",
     (Change("raise or remove activeDeadlineSeconds in the pod template (that of runPolicy is the job's)"),),
     "The pod's own deadline",
 )
-LIVENESS: Final = _crash(
+LIVENESS: Final = error(
     "liveness-probe",
     704,
     "Liveness probe failed ({who}): the kubelet restarts the container",
     (LOGS, Change("remove livenessProbe from the template, or raise its initialDelaySeconds and failureThreshold")),
     "The kubelet restarts the container because its liveness probe fails",
 )
-ILLEGAL: Final = _crash(
+ILLEGAL: Final = error(
     "illegal-instruction",
     720,
     "Exit code 132 (SIGILL, {who}): the program uses instructions that the CPU of the node lacks",
     (Change("use an image with TensorFlow built for older CPUs, or a nodeSelector for nodes with AVX"),),
     "Exit code 132: usually TensorFlow was built for AVX",
 )
-SEGFAULT: Final = _crash(
+SEGFAULT: Final = error(
     "segmentation-fault",
     721,
     "Exit code 139 (SIGSEGV, {who}): crash in native code",
     (LOGS, Change("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible")),
     "Exit code 139",
 )
-ABORTED: Final = _crash(
+ABORTED: Final = error(
     "aborted",
     722,
     "Exit code 134 (SIGABRT, {who}): the program aborted",
     (LOGS, _CAUSE),
     "Exit code 134: a failed check in native code",
 )
-COMMAND: Final = _crash(
+COMMAND: Final = error(
     "command-not-found",
     723,
     "Exit code 127 ({who}): the shell did not find a command {where}",
     (LOGS, _ARGUMENTS),
     "Exit code 127",
 )
-NOT_EXECUTABLE: Final = _crash(
+NOT_EXECUTABLE: Final = error(
     "command-not-executable",
     724,
     "Exit code 126 ({who}): the shell may not execute a command",
     (LOGS, Change('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image')),
     "Exit code 126",
 )
-USAGE: Final = _crash(
+USAGE: Final = error(
     "usage-error",
     725,
     "Exit code 2 ({who}): usually wrong arguments",
     (LOGS, _ARGUMENTS),
     "Exit code 2, with which programs reject their arguments",
 )
-KILLED: Final = _crash(
+KILLED: Final = error(
     "killed",
     726,
     "Exit code 137 (SIGKILL, {who}), not at the memory limit",
     (DESCRIBE_POD, LOGS, AGAIN),
     "Exit code 137 without OOMKilled: killed with its node, by a user, or by its parent process",
 )
-TERMINATED: Final = _crash(
+TERMINATED: Final = error(
     "terminated",
     727,
     "Exit code 143 (SIGTERM, {who}): asked to terminate",
     ("The events show who deleted the pod or drained its node: kubectl -n {namespace} get events", AGAIN),
     "Exit code 143 without a reason in the pod",
 )
-BACKOFF_LIMIT: Final = _crash(
+BACKOFF_LIMIT: Final = error(
     "backoff-limit",
     745,
     "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows",
     (DESCRIBE_JOB, Change("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed")),
     "The job reached runPolicy.backoffLimit",
 )
-FAILED: Final = _crash(
+FAILED: Final = error(
     "exit-code",
     760,
     "Failed ({who}): container {container} exited with code {code}{words}",
     (LOGS, _CAUSE),
     "Any other exit code that fails the job",
 )
-CRASH_LOOP: Final = _crash(
+CRASH_LOOP: Final = error(
     "crash-loop",
     761,
     "CrashLoopBackOff ({who}): container {container} exited with code {code}, {times}",
     (LOGS, Change("correct the template, or the image, according to the log")),
     "A container fails repeatedly, for a reason that only its log has",
 )
-INIT_FAILED: Final = _crash(
+INIT_FAILED: Final = error(
     "init-container-failed",
     728,
     "Init container {container} failed with exit code {code} ({who})",
     (LOGS, Change("correct the init container in the template according to the log")),
     "An init container fails, so the training never starts",
+)
+_PREVIOUS: Final = "kubectl -n {namespace} logs {pod} --container={container} --previous --tail=50"
+FOR_EVER: Final = warning(
+    "restarts-for-ever",
+    800,
+    "Restarted {times} times ({who}), {now}",
+    (
+        _PREVIOUS,
+        DESCRIBE_JOB,
+        Change("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
+    ),
+    "One replica was restarted five times or more, and is running again",
+)
+RESTARTED: Final = info(
+    "was-restarted",
+    960,
+    "Restarted {times} ({who}), {now}",
+    (_PREVIOUS, DESCRIBE_JOB),
+    "A replica was restarted a few times",
+)
+AFTER_SUCCESS: Final = warning(
+    "restarted-after-success",
+    799,
+    "Restarted after exit code 0 ({who}, {times}): its restartPolicy is Always",
+    (Change("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),),
+    "A container exits with code 0, and its restart policy starts it again",
 )
 TROUBLES: Final = defined(globals())
 
@@ -183,6 +213,13 @@ _TOLD: Final = re.compile(
 )
 
 
+_AGAIN: Final = 2
+_STEADY_S: Final = 600.0
+"""After two restarts for lack of memory the next is likely, until a pod has run for so long."""
+_OFTEN: Final = 5
+"""So many restarts are not chance: by then the kubelet's back-off has reached five minutes."""
+
+
 @dataclass(frozen=True, slots=True)
 class _End:
     """How a container ended, from its pod or the job's condition. `before` is true if it was restarted since."""
@@ -201,15 +238,13 @@ class _End:
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield why processes of the job ended."""
+    """Yield why processes of the job ended, and replicas that were restarted and are running again."""
     failed = facts.condition(ConditionType.FAILED)
     told = _TOLD.search(failed.message) if failed is not None else None
     if failed is not None:
         limit = limit_of(failed.reason, failed.message)
         if limit is EventReason.BACKOFF_LIMIT_EXCEEDED:
-            yield Finding(
-                BACKOFF_LIMIT, facts.name, (f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}",)
-            )
+            yield Finding(BACKOFF_LIMIT, facts.name, (failed_line(failed),))
         if failed.reason == ConditionReason.FAILED or limit is not None:
             yield from _of_failed_job(facts, told, failed.message)
         return
@@ -217,6 +252,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         return
     for pod in facts.pods:
         yield from _of_pod(facts, pod)
+    yield from _restarted(facts)
 
 
 def _of_failed_job(facts: Facts, told: re.Match[str] | None, message: str) -> Iterator[Finding]:
@@ -272,9 +308,7 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     proofs = [f"pod {named(name)}: container {named(each.container)} {how}{words}"]
     if log:
         proofs.append(f"log of {named(name)}: {said(log)}")
-    probe = latest(
-        [event for event in facts.pod_events(pod) if event.reason == "Killing" and "liveness" in event.message]
-    )
+    probe = latest([event for event in facts.pod_events(pod, "Killing") if "liveness" in event.message])
     proofs += [facts.line(event) for event in probe]
     return _End(
         name,
@@ -330,3 +364,56 @@ def _classified(facts: Facts, end: _End) -> Finding:
         more = {"words": f": {last}" if last else " "}
     more = {name: text[:160] for name, text in more.items()}
     return Finding(trouble, end.pod, end.proofs, values | more, "" if trouble is not FAILED else str(end.code))
+
+
+def _restarted(facts: Facts) -> Iterator[Finding]:
+    """Yield replicas that were restarted, and are running again."""
+    carried = {
+        facts.shape.child(facts.name, record.type, record.index): record.total for record in facts.job.status.restarts
+    }
+    for pod in facts.live_pods:
+        name = pod.metadata.name
+        replica = facts.shape.replica_of(pod)
+        in_place = max((each.restart_count for each in statuses(pod)), default=0)
+        times = max(carried.get(replica, 0), facts.earlier[replica] + in_place)
+        well = next((each for each in statuses(pod) if each.name == CONTAINER_NAME and _ended_well(each)), None)
+        if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
+            seen = f"pod {named(name)}: container {named(well.name)} exited with code 0, {counted(well.restart_count)}"
+            often = "once" if well.restart_count == 1 else f"{well.restart_count} times"
+            yield Finding(AFTER_SUCCESS, name, (seen,), {"times": often, "pod": name})
+            continue
+        if times == 0 or any(keeps_down(each, facts.now) for each in exits_of(pod)):
+            continue
+        now = "running now" if is_up(pod) else "not running now"
+        proofs, values = [f"pod {named(name)}: {counted(times)}"], {"times": str(times), "now": now}
+        for each in list(exits_of(pod))[:1]:
+            reason = f" ({named(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
+            values |= {"pod": name, "container": value(each.container)}
+            how = f"exited with code {each.ended.exit_code}{reason} before the restart"
+            proofs.append(f"pod {named(name)}: container {named(each.container)} {how}")
+        events = [one for one in facts.job_events(EventReason.EXITED_WITH_CODE) if f".{name} " in one.message]
+        proofs += [facts.line(event) for event in latest(events)]
+        if times >= _AGAIN and events and events[-1].message.endswith("OOMKilled") and _is_young(facts, pod):
+            values |= {
+                "pod": name,
+                "container": CONTAINER_NAME,
+                "limit": memory_limit(pod, CONTAINER_NAME) or " ",
+            }
+            yield Finding(OUT_OF_MEMORY, name, tuple(proofs), values, also=(FOR_EVER,))
+            continue
+        trouble = FOR_EVER if times >= _OFTEN else RESTARTED
+        if trouble is RESTARTED:
+            values["times"] = "once" if times == 1 else f"{times} times"
+        yield Finding(trouble, name, tuple(proofs), values)
+
+
+def _is_young(facts: Facts, pod: Pod) -> bool:
+    """Return True if the training has not yet run again for so long that the last exit is overcome."""
+    age_s = facts.age_s(running_since(pod))
+    return age_s is None or age_s < _STEADY_S
+
+
+def _ended_well(status: ContainerStatus) -> bool:
+    """Return True if a container that was restarted had exited with 0."""
+    ended = status.last_state.terminated if status.last_state is not None else None
+    return status.restart_count > 0 and ended is not None and ended.exit_code == 0

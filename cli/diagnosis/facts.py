@@ -211,9 +211,10 @@ class Facts:
         found = self.events_of(self.shape.kind, self.name, self.job.metadata.uid)
         return tuple(event for event in found if event.reason in reasons)
 
-    def pod_events(self, pod: Pod) -> tuple[Event, ...]:
-        """Return the events about a pod, the newest last."""
-        return self.events_of("Pod", pod.metadata.name, pod.metadata.uid)
+    def pod_events(self, pod: Pod, *reasons: str) -> tuple[Event, ...]:
+        """Return the events about a pod, with these reasons or all, the newest last."""
+        found = self.events_of("Pod", pod.metadata.name, pod.metadata.uid)
+        return tuple(event for event in found if event.reason in reasons) if reasons else found
 
     def line(self, event: Event) -> str:
         """Return an event as a line of evidence."""

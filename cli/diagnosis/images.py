@@ -7,18 +7,13 @@ from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
 from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
 from tfjob_operator.cli.durations import duration
-
-
-def _image(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
-
 
 _CORRECT: Final = Change("correct image in the template")
 _OTHER: Final = Change("or use another image in the template")
@@ -28,94 +23,93 @@ _CREDENTIALS: Final = (
     "--docker-password=PASSWORD"
 )
 _PULL_SECRET: Final = Change("correct image in the template, or add the Secret to imagePullSecrets")
-INVALID_NAME: Final = _image(
+INVALID_NAME: Final = error(
     "image-name-invalid",
     600,
     'Invalid image name "{image}" ({who})',
     (Change("correct image in the template: REGISTRY/REPOSITORY:TAG in lower-case letters"),),
     "The image name cannot be parsed",
 )
-NEVER_PULL: Final = _image(
+NEVER_PULL: Final = error(
     "image-never-pulled",
     601,
     'Image "{image}" is not present on the node, and imagePullPolicy is Never ({who})',
     (Change("set imagePullPolicy to IfNotPresent"), "Or load the image onto the nodes"),
     "imagePullPolicy is Never, and the node does not have the image",
 )
-RATE_LIMIT: Final = _image(
+RATE_LIMIT: Final = error(
     "image-rate-limit",
     602,
     'Rate limit of the registry reached for image "{image}" ({who})',
     ("The pull is retried; the limit may last for hours", _CREDENTIALS, Change("add the Secret to imagePullSecrets")),
     "The registry's rate limit (429, toomanyrequests)",
 )
-MISSING_OR_PRIVATE: Final = _image(
+MISSING_OR_PRIVATE: Final = error(
     "image-missing-or-private",
     603,
     'Image "{image}" does not exist or is private ({who})',
     ("Check the name and the tag first: the registry gives the same answer for both", _CREDENTIALS, _PULL_SECRET),
     "The registry does not distinguish a missing image from a private one (Docker Hub)",
 )
-NO_RIGHT: Final = _image(
+NO_RIGHT: Final = error(
     "image-no-right",
     603,
     'Registry denied the pull of image "{image}" ({who})',
     (_CREDENTIALS, Change("add the Secret to imagePullSecrets")),
     "The registry requires credentials, or rejects those it was given (401, 403)",
 )
-NOT_FOUND: Final = _image(
+NOT_FOUND: Final = error(
     "image-not-found",
     604,
     'Image "{image}" not found ({who})',
     (_CORRECT,),
     "The registry does not have the repository or the tag",
 )
-WRONG_PLATFORM: Final = _image(
+WRONG_PLATFORM: Final = error(
     "image-wrong-platform",
     605,
     'Image "{image}" has no variant for the platform of the node ({who})',
     (Change("use an image built for the node's platform, or set nodeSelector kubernetes.io/arch"),),
     "The image has no manifest for the node's platform",
 )
-CERTIFICATE: Final = _image(
+CERTIFICATE: Final = error(
     "image-registry-untrusted",
     606,
     'TLS error of the registry of image "{image}" ({who})',
     ("Ask your cluster administrator to add the registry's CA to the container runtime of the nodes", _OTHER),
     "TLS with the registry fails: x509, or HTTP where HTTPS was expected",
 )
-NO_SPACE: Final = _image(
+NO_SPACE: Final = error(
     "image-no-space",
     607,
     'No disk space on the node for image "{image}" ({who})',
     (DESCRIBE_NODE, Change("use a smaller image, or nodes with larger disks")),
     "The node's disk is full while the image is pulled",
 )
-UNREACHABLE: Final = _image(
+UNREACHABLE: Final = error(
     "image-registry-unreachable",
     608,
     'Registry of image "{image}" is unreachable ({who})',
     ("Check that the registry is up and that the nodes can connect to it (proxy, firewall)", _CORRECT),
     "The registry's name does not resolve, or it cannot be connected to",
 )
-SIGNATURE: Final = _image(
+SIGNATURE: Final = error(
     "image-signature",
     609,
     'Signature of image "{image}" rejected ({who})',
     (Change("use an image that is signed as the policy of the nodes requires"),),
     "The container runtime's signature policy rejects the image",
 )
-PULL_FAILED: Final = _image(
+PULL_FAILED: Final = error(
     "image-pull-failed",
     610,
     'Pulling image "{image}" failed ({who})',
     (DESCRIBE_POD, _CORRECT),
     "Any other failure of a pull",
 )
-SECRET_MISSING: Final = Trouble(
+SECRET_MISSING: Final = warning(
     "image-pull-secret-missing",
     611,
-    Severity.WARNING,
     'Image pull Secret "{secret}" not found ({who})',
     (
         (
@@ -125,10 +119,9 @@ SECRET_MISSING: Final = Trouble(
     ),
     "A Secret of imagePullSecrets does not exist",
 )
-SLOW: Final = Trouble(
+SLOW: Final = warning(
     "image-slow",
     612,
-    Severity.WARNING,
     "Pulling the image for {age} ({who})",
     ("Large images take minutes", DESCRIBE_POD),
     "An image has been pulled for more than five minutes",
@@ -186,22 +179,11 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _of(facts: Facts, pod: Pod, status: ContainerStatus) -> Finding:
     wait = status.state.waiting if status.state is not None else None
     reason, message = (wait.reason, wait.message) if wait is not None else ("", "")
-    image = status.image or next(
-        (
-            each.image
-            for each in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-            if each.name == status.name
-        ),
-        "",
-    )
+    containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    image = status.image or next((each.image for each in containers if each.name == status.name), "")
     # Before 1.29 ImagePullBackOff does not say why; the event of the pull does.
-    events = latest(
-        [
-            each
-            for each in facts.pod_events(pod)
-            if each.reason in {"Failed", "InspectFailed"} and "image" in each.message and image in each.message
-        ]
-    )
+    told = facts.pod_events(pod, "Failed", "InspectFailed")
+    events = latest([each for each in told if "image" in each.message and image in each.message])
     text = " ".join((reason, message, *(event.message for event in events)))
     trouble, _ = first_match(_RULES, text.replace(f'"{image}"', "")) or (PULL_FAILED, {})
     proofs = (
@@ -213,11 +195,11 @@ def _of(facts: Facts, pod: Pod, status: ContainerStatus) -> Finding:
 
 
 def _around(facts: Facts, pod: Pod, *, pulls: bool) -> Iterator[Finding]:
-    name, events = pod.metadata.name, facts.pod_events(pod)
-    for event in latest([each for each in events if each.reason == "FailedToRetrieveImagePullSecret"]):
+    name = pod.metadata.name
+    for event in latest(facts.pod_events(pod, "FailedToRetrieveImagePullSecret")):
         _, values = first_match(_SECRET_NAME, event.message) or (SECRET_MISSING, {})
         yield Finding(SECRET_MISSING, name, (facts.line(event),), values, values.get("secret", ""))
-    started = [each for each in events if each.reason in {"Pulling", "Pulled"}]
+    started = facts.pod_events(pod, "Pulling", "Pulled")
     if pulls and started and started[-1].reason == "Pulling":
         age_s = facts.age_s(started[-1].at)
         if age_s is not None and age_s > _LONG_S:

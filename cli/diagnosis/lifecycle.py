@@ -15,29 +15,27 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.diagnosis.words import ago, named, said
+from tfjob_operator.cli.diagnosis.words import ago, failed_line, named, said
 from tfjob_operator.cli.durations import duration
 
 _FORCE: Final = (
     "Only if the node is shut down for good, so that no process of the pod can still be running: "
     "kubectl -n {namespace} delete pod {pod} --force --grace-period=0"
 )
-DEADLINE: Final = Trouble(
+DEADLINE: Final = error(
     "deadline-exceeded",
     220,
-    Severity.ERROR,
     "DeadlineExceeded: the job was active longer than activeDeadlineSeconds of {limit}",
     (Change("raise spec.runPolicy.activeDeadlineSeconds; the time until pods are scheduled counts too"),),
     "The job was active longer than runPolicy.activeDeadlineSeconds",
 )
-NODE_AWAY: Final = Trouble(
+NODE_AWAY: Final = error(
     "node-not-ready",
     560,
-    Severity.ERROR,
     "Node {node} of {who} is not ready",
     (
         DESCRIBE_NODE,
@@ -46,10 +44,9 @@ NODE_AWAY: Final = Trouble(
     ),
     "A pod's node is not ready or unreachable",
 )
-STUCK: Final = Trouble(
+STUCK: Final = error(
     "stuck-terminating",
     561,
-    Severity.ERROR,
     "Still terminating {age} after the grace period ({who})",
     (
         "Check whether the node is Ready: kubectl get node {node}",
@@ -61,18 +58,16 @@ STUCK: Final = Trouble(
     ),
     "A pod exists long after its grace period, and its replica waits",
 )
-NO_SERVICE: Final = Trouble(
+NO_SERVICE: Final = error(
     "service-missing",
     562,
-    Severity.ERROR,
     "Service not found ({who}): other replicas cannot resolve its name",
     ("The operator recreates the Service within seconds", DESCRIBE_JOB),
     "The Service of a replica does not exist, so its name does not resolve",
 )
-WRONG_SELECTOR: Final = Trouble(
+WRONG_SELECTOR: Final = error(
     "service-selector-edited",
     563,
-    Severity.ERROR,
     "The selector of Service {service} does not match pod {who}",
     (
         (
@@ -82,26 +77,23 @@ WRONG_SELECTOR: Final = Trouble(
     ),
     "A Service's selector was edited",
 )
-DISRUPTED: Final = Trouble(
+DISRUPTED: Final = warning(
     "disrupted",
     820,
-    Severity.WARNING,
     "Disrupted by the cluster ({who}): {reason}",
     ("The pod is recreated under every restartPolicy but Never; backoffLimit does not count it",),
     "Eviction API, preemption, taint, shutdown: the condition DisruptionTarget",
 )
-RESTARTING: Final = Trouble(
+RESTARTING: Final = warning(
     "replicas-restarting",
     821,
-    Severity.WARNING,
     "Restarting: failed replicas are being recreated",
     (DESCRIBE_JOB,),
     "The job's condition Restarting",
 )
-DEADLINE_NEAR: Final = Trouble(
+DEADLINE_NEAR: Final = warning(
     "deadline-near",
     830,
-    Severity.WARNING,
     "Deadline in {left}: activeDeadlineSeconds is {limit}",
     (
         (
@@ -111,42 +103,37 @@ DEADLINE_NEAR: Final = Trouble(
     ),
     "Less than a tenth of activeDeadlineSeconds is left, or less than ten minutes",
 )
-BACKOFF_NEAR: Final = Trouble(
+BACKOFF_NEAR: Final = warning(
     "backoff-limit-near",
     831,
-    Severity.WARNING,
     "One more restart fails the job: {times} of backoffLimit {limit} used",
     (DESCRIBE_JOB, Change("raise spec.runPolicy.backoffLimit", recreate=False)),
     "The restarts have reached backoffLimit",
 )
-NOT_ADOPTED: Final = Trouble(
+NOT_ADOPTED: Final = warning(
     "not-adopted",
     840,
-    Severity.WARNING,
     "A pod or Service with the job's labels cannot be adopted",
     ("kubectl -n {namespace} get pods,services --selector=training.kubeflow.org/job-name={job}", RETRIED),
     "FailedAdoptPod, FailedAdoptService",
 )
-NOT_DELETED: Final = Trouble(
+NOT_DELETED: Final = warning(
     "delete-failed",
     841,
-    Severity.WARNING,
     "The operator cannot delete a pod or another object of the job",
     (RETRIED, "Ask your cluster administrator to fix what the message names"),
     "FailedDeletePod and the like: a webhook, or a missing permission",
 )
-OLD_TEMPLATE: Final = Trouble(
+OLD_TEMPLATE: Final = info(
     "pod-template-not-applied",
     952,
-    Severity.INFO,
     "Existing pods were created before the last edit and keep their old template ({who})",
     (f"If the edit is for them, recreate them; work since their last checkpoint is lost: {RESTART}",),
     "The template, the restart policy or TF_CONFIG was edited after a running pod was created",
 )
-RELABELLED: Final = Trouble(
+RELABELLED: Final = warning(
     "children-edited",
     842,
-    Severity.WARNING,
     "Labels of the job's pods or Services are edited, and restored by the operator",
     (
         (
@@ -156,10 +143,9 @@ RELABELLED: Final = Trouble(
     ),
     "Labels or selectors were restored, or cannot be",
 )
-SILENT: Final = Trouble(
+SILENT: Final = warning(
     "no-log-output",
     843,
-    Severity.WARNING,
     "Running, but no log line for {age} ({who})",
     (
         "kubectl tfjob logs {job} -n {namespace} --tail=20",
@@ -169,26 +155,23 @@ SILENT: Final = Trouble(
     ),
     "All replicas that train are running, and none of them has written a log line for --silent-after",
 )
-QUIET: Final = Trouble(
+QUIET: Final = info(
     "replica-without-log-output",
     955,
-    Severity.INFO,
     "No log line for {age} ({who}); other replicas write",
     (LOGS,),
     "A replica has written log lines and stopped, while others write",
 )
-JOB_FAILED: Final = Trouble(
+JOB_FAILED: Final = error(
     "job-failed",
     229,
-    Severity.ERROR,
     "Failed: {words}",
     (DESCRIBE_JOB, Change("correct the cause that the message names", recreate=False)),
     "The job has failed, for a reason that is none of the others",
 )
-KEPT: Final = Trouble(
+KEPT: Final = info(
     "finished-and-kept",
     970,
-    Severity.INFO,
     "Finished, and kept with {pods}",
     (
         "Delete the job with its pods and their logs once you no longer need them: kubectl -n {namespace} delete tfjob {job}",
@@ -211,16 +194,10 @@ def find(facts: Facts) -> Iterator[Finding]:
     failed = facts.condition(ConditionType.FAILED)
     if failed is not None and limit_of(failed.reason, failed.message) is EventReason.DEADLINE_EXCEEDED:
         limit = duration(facts.spec.active_deadline_s) if facts.spec.active_deadline_s is not None else "its spec"
-        yield Finding(
-            DEADLINE,
-            facts.name,
-            (f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}",),
-            {"limit": limit},
-        )
+        yield Finding(DEADLINE, facts.name, (failed_line(failed),), {"limit": limit})
     if failed is not None:
-        seen = f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}"
         words = value(failed.message)[:160] or value(failed.reason) or "no reason given"
-        yield Finding(JOB_FAILED, facts.name, (seen,), {"words": words})
+        yield Finding(JOB_FAILED, facts.name, (failed_line(failed),), {"words": words})
     if facts.finished:
         yield from _kept(facts)
     else:
@@ -239,12 +216,8 @@ def _kept(facts: Facts) -> Iterator[Finding]:
     if facts.spec.ttl_s is None and facts.pods and not facts.shape.is_alpha:
         count = f"{len(facts.pods)} pod{'s' if len(facts.pods) > 1 else ''}"
         ended = ago(facts.now, facts.job.status.completion_time)
-        yield Finding(
-            KEPT,
-            facts.name,
-            (f"job: finished {ended or 'some time ago'}, no ttlSecondsAfterFinished, {count}",),
-            {"pods": count},
-        )
+        seen = f"job: finished {ended or 'some time ago'}, no ttlSecondsAfterFinished, {count}"
+        yield Finding(KEPT, facts.name, (seen,), {"pods": count})
 
 
 def _pods(facts: Facts) -> Iterator[Finding]:
@@ -256,22 +229,14 @@ def _pods(facts: Facts) -> Iterator[Finding]:
     for pod in facts.pods:
         name = pod.metadata.name
         condition = away.get(pod.spec.node_name)
-        events = latest([each for each in facts.pod_events(pod) if each.reason == "NodeNotReady"])
+        events = latest(facts.pod_events(pod, "NodeNotReady"))
         ready = condition_of(pod.status.conditions, "Ready")
         unready = not (facts.evidence.nodes or ()) and events and ready is not None and ready.status != "True"
         if pod.status.phase not in {"Succeeded", "Failed"} and (condition is not None or unready):
-            proofs = (
-                [f"node {named(pod.spec.node_name)}: Ready is {named(condition.status)}: {said(condition.message)}"]
-                if condition is not None
-                else []
-            )
-            yield Finding(
-                NODE_AWAY,
-                name,
-                (*proofs, *(facts.line(each) for each in events)),
-                {"node": value(pod.spec.node_name), "pod": name},
-                pod.spec.node_name,
-            )
+            proofs, node = [facts.line(each) for each in events], pod.spec.node_name
+            if condition is not None:
+                proofs.insert(0, f"node {named(node)}: Ready is {named(condition.status)}: {said(condition.message)}")
+            yield Finding(NODE_AWAY, name, tuple(proofs), {"node": value(node), "pod": name}, node)
         target = condition_of(pod.status.conditions, "DisruptionTarget")
         if target is not None and target.status == "True" and pod.status.phase != "Succeeded":
             seen = f"pod {named(name)}: DisruptionTarget: {named(target.reason)}: {said(target.message)}"
@@ -300,13 +265,11 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
         over_s = facts.age_s(pod.metadata.deletion_timestamp)
         if over_s is not None and over_s > _LATE_S:
             name = pod.metadata.name
-            held = (
-                f", finalizers {', '.join(map(named, pod.metadata.finalizers[:3]))}" if pod.metadata.finalizers else ""
-            )
+            finalizers = ", ".join(map(named, (pod.metadata.finalizers or ())[:3]))
+            held = f", finalizers {finalizers}" if finalizers else ""
             seen = f"pod {named(name)}: grace period ended {duration(over_s)} ago{held}"
-            yield Finding(
-                STUCK, name, (seen,), {"age": duration(over_s), "node": value(pod.spec.node_name), "pod": name}
-            )
+            values = {"age": duration(over_s), "node": value(pod.spec.node_name), "pod": name}
+            yield Finding(STUCK, name, (seen,), values)
 
 
 def _services(facts: Facts) -> Iterator[Finding]:
@@ -326,12 +289,8 @@ def _services(facts: Facts) -> Iterator[Finding]:
         if service is None:
             yield Finding(NO_SERVICE, name, (f"service {named(of)}: not found",))
         elif not _selects(service.spec.selector or {}, pod.metadata.labels or {}):
-            yield Finding(
-                WRONG_SELECTOR,
-                name,
-                (f"service {named(of)}: selector does not match the labels of pod {named(pod.metadata.name)}",),
-                {"service": of},
-            )
+            seen = f"service {named(of)}: selector does not match the labels of pod {named(pod.metadata.name)}"
+            yield Finding(WRONG_SELECTOR, name, (seen,), {"service": of})
 
 
 def _selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
@@ -347,12 +306,8 @@ def _limits(facts: Facts) -> Iterator[Finding]:
         left_s = limit_s - age_s
         if left_s < max(min(_NEAR_S, limit_s / 2), limit_s / 10):
             seen = f"job: started {duration(age_s)} ago, activeDeadlineSeconds is {limit_s}"
-            yield Finding(
-                DEADLINE_NEAR,
-                facts.name,
-                (seen,),
-                {"left": duration(left_s), "limit": duration(limit_s), "twice": str(2 * limit_s)},
-            )
+            values = {"left": duration(left_s), "limit": duration(limit_s), "twice": str(2 * limit_s)}
+            yield Finding(DEADLINE_NEAR, facts.name, (seen,), values)
     if isinstance(spec, TFJobSpec) and spec.backoff_limit:
         times = sum(record.total for record in status.restarts)
         if times >= spec.backoff_limit:
@@ -378,17 +333,7 @@ def _events(facts: Facts) -> Iterator[Finding]:
             NOT_DELETED,
             (EventReason.FAILED_DELETE_POD, EventReason.FAILED_DELETE_SERVICE, EventReason.FAILED_DELETE_POD_GROUP),
         ),
-        (
-            RELABELLED,
-            (
-                EventReason.RESTORED_POD_LABELS,
-                EventReason.RESTORED_SERVICE_LABELS,
-                EventReason.RESTORED_SERVICE_SELECTOR,
-                EventReason.FAILED_RESTORE_POD_LABELS,
-                EventReason.FAILED_RESTORE_SERVICE_LABELS,
-                EventReason.FAILED_RESTORE_SERVICE_SELECTOR,
-            ),
-        ),
+        (RELABELLED, tuple(each for each in EventReason if each.name.startswith(("RESTORED_", "FAILED_RESTORE_")))),
     )
     for trouble, reasons in about:
         for event in latest(facts.job_events(*reasons)):

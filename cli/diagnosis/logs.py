@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
-from tfjob_operator.cli.diagnosis.causes import Change, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Step, Trouble, defined, error
 from tfjob_operator.cli.diagnosis.rules import Rule, rule
 
 
 def _log(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    return Trouble(id_, rank, Severity.ERROR, title, (LOGS, *to_do), meaning)
+    return error(id_, rank, title, (LOGS, *to_do), meaning)
 
 
 _PODS: Final = "kubectl -n {namespace} get pods --selector=training.kubeflow.org/job-name={job}"

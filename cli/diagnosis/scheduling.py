@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Step, Trouble, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of
@@ -24,13 +24,12 @@ _SMALLER: Final = Change("request less in resources of the template, or use fewe
 
 
 def _unscheduled(id_: str, rank: int, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    return Trouble(id_, rank, Severity.ERROR, "Not scheduled ({who}): {short}", to_do, meaning)
+    return error(id_, rank, "Not scheduled ({who}): {short}", to_do, meaning)
 
 
-GATED: Final = Trouble(
+GATED: Final = error(
     "scheduling-gated",
     500,
-    Severity.ERROR,
     'Not scheduled ({who}): waiting for removal of scheduling gate "{gate}"',
     (
         "Ask the owner of the gate to remove it: kubectl -n {namespace} get pod {pod} -o jsonpath='{{.spec.schedulingGates}}'",
@@ -136,20 +135,18 @@ DEVICE_CLAIM: Final = _unscheduled(
     ),
     "Dynamic resource allocation: no device is available for the pod's ResourceClaim",
 )
-PREEMPTING: Final = Trouble(
+PREEMPTING: Final = warning(
     "preempting",
     518,
-    Severity.WARNING,
     "Not scheduled yet ({who}): lower-priority pods are being preempted on node {node}",
     (
         "The pod starts when they have terminated: kubectl get pods --all-namespaces --field-selector=spec.nodeName={node}",
     ),
     "The scheduler preempts other pods for the pod",
 )
-NO_SCHEDULER: Final = Trouble(
+NO_SCHEDULER: Final = error(
     "scheduler-missing",
     519,
-    Severity.ERROR,
     "Not scheduled ({who}): no word from scheduler {scheduler} for {age}",
     (
         Change("correct schedulerName in the template, or remove it to use the default scheduler"),
@@ -217,7 +214,7 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
         seen = f"pod {named(name)}: spec.schedulingGates: {named(gate)}"
         yield Finding(GATED, name, (seen,), {"gate": gate, "pod": name}, gate)
         return
-    events = latest([event for event in facts.pod_events(pod) if event.reason in {"FailedScheduling", "Unschedulable"}])
+    events = latest(facts.pod_events(pod, "FailedScheduling", "Unschedulable"))
     message = events[0].message if events else ""
     if not message and scheduled is not None and scheduled.status == "False":
         message = scheduled.message
@@ -237,9 +234,8 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
         if age_s is not None and age_s > _LATE_S:
             scheduler = value(pod.spec.scheduler_name) or "default-scheduler"
             seen = f"pod {named(name)}: created {duration(age_s)} ago, no condition or event of a scheduler"
-            yield Finding(
-                NO_SCHEDULER, name, (seen,), values | {"scheduler": scheduler, "age": duration(age_s)}, scheduler
-            )
+            values |= {"scheduler": scheduler, "age": duration(age_s)}
+            yield Finding(NO_SCHEDULER, name, (seen,), values, scheduler)
 
 
 def _by_message(name: str, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:

@@ -9,21 +9,21 @@ from typing import Final
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, RESTART, SAVE
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Trouble, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.diagnosis.words import failed_line, said
 
 _FIX: Final = Change("correct what is named, or undo the edit; running pods continue", recreate=False)
 
 
 def _invalid(id_: str, title: str, fix: str, meaning: str) -> Trouble:
-    return Trouble(id_, 200, Severity.ERROR, f"Invalid spec: {title}", (Change(fix),), meaning)
+    return error(id_, 200, f"Invalid spec: {title}", (Change(fix),), meaning)
 
 
 def _renamed(id_: str, title: str, fix: str, meaning: str) -> Trouble:
     save = f"Save the manifest, then in the file {fix}: {SAVE}"
-    return Trouble(id_, 200, Severity.ERROR, f"Invalid spec: {title}", (save, CREATE_RENAMED, DELETE_RENAMED), meaning)
+    return error(id_, 200, f"Invalid spec: {title}", (save, CREATE_RENAMED, DELETE_RENAMED), meaning)
 
 
 TF_CONFIG_TOO_LONG: Final = _invalid(
@@ -86,34 +86,30 @@ TEMPLATE_REFUSED: Final = _invalid(
 INVALID: Final = _invalid(
     "spec-invalid", "{mistake}", "correct the field that the message names", "Any other invalid field"
 )
-HELD_INVALID: Final = Trouble(
+HELD_INVALID: Final = error(
     "held-invalid",
     210,
-    Severity.ERROR,
     "The job is on hold: an edit made its spec invalid; running pods continue, none is created or replaced",
     (_FIX,),
     "A running job was edited and its spec became invalid",
 )
-HELD_REFUSED: Final = Trouble(
+HELD_REFUSED: Final = error(
     "held-refused",
     211,
-    Severity.ERROR,
     "The job is on hold: the API server rejects pods of the edited template; running pods continue",
     (_FIX,),
     "A running job was edited, and the API server rejects its new template",
 )
-HELD_TOO_LARGE: Final = Trouble(
+HELD_TOO_LARGE: Final = warning(
     "held-too-large",
     212,
-    Severity.WARNING,
     "The job keeps its current size: the requested size exceeds a limit",
     (Change("lower replicas", recreate=False),),
     "A running job was scaled beyond a limit (10,000 replicas, names, TF_CONFIG)",
 )
-NO_REPLICAS: Final = Trouble(
+NO_REPLICAS: Final = error(
     "no-replicas",
     215,
-    Severity.ERROR,
     "All replica types have replicas: 0; nothing runs and the job does not finish",
     (
         "Set replicas to COUNT, the number of workers: kubectl -n {namespace} scale tfjob {job} --replicas=COUNT",
@@ -121,10 +117,9 @@ NO_REPLICAS: Final = Trouble(
     ),
     "All replica types have replicas: 0",
 )
-UNKNOWN_FIELD: Final = Trouble(
+UNKNOWN_FIELD: Final = warning(
     "field-unknown",
     900,
-    Severity.WARNING,
     "Unknown field, ignored: {mistake}",
     (
         Change("correct the name of the field, or remove it", recreate=False),
@@ -132,18 +127,16 @@ UNKNOWN_FIELD: Final = Trouble(
     ),
     "A field that is not part of the API, most likely misspelled",
 )
-CONFLICT: Final = Trouble(
+CONFLICT: Final = warning(
     "run-policy-conflict",
     901,
-    Severity.WARNING,
     "spec and spec.runPolicy have different values; runPolicy is used",
     (Change("remove one of the two values", recreate=False),),
     "A policy is set in spec and in spec.runPolicy, with different values",
 )
-NO_WORKERS: Final = Trouble(
+NO_WORKERS: Final = warning(
     "no-workers-to-scale",
     902,
-    Severity.WARNING,
     "The job was scaled, but it has no workers",
     (
         (
@@ -153,18 +146,16 @@ NO_WORKERS: Final = Trouble(
     ),
     "kubectl scale, or an autoscaler, of a job without workers",
 )
-POLICY_OVERRIDDEN: Final = Trouble(
+POLICY_OVERRIDDEN: Final = info(
     "restart-policy-overridden",
     950,
-    Severity.INFO,
     "restartPolicy of the pod template is ignored: that of the replica applies",
     (Change("remove restartPolicy from the template, unless you rely on it elsewhere", recreate=False),),
     "Replica and template have different restart policies",
 )
-ALWAYS: Final = Trouble(
+ALWAYS: Final = info(
     "restart-policy-always",
     951,
-    Severity.INFO,
     "restartPolicy Always of a template is not allowed for Jobs: OnFailure is used",
     (Change("set restartPolicy of the template to OnFailure or Never", recreate=False),),
     "An alpha template with restartPolicy: Always",
@@ -207,7 +198,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         return  # a job of the alpha dialect that was not read as one
     failed, held = facts.condition(ConditionType.FAILED), facts.condition(ConditionType.HELD)
     if failed is not None and failed.reason == ConditionReason.INVALID:
-        yield _mistake(facts, failed.message, f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}")
+        yield _mistake(facts, failed.message, failed_line(failed))
     elif held is not None and not facts.finished:
         trouble = _HELD.get(held.reason, HELD_INVALID)
         yield Finding(trouble, facts.name, (f"job: condition Held, {value(held.reason)}: {said(held.message)}",))

@@ -8,7 +8,7 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD, LOGS, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
 from tfjob_operator.cli.diagnosis.pods import searched, statuses
@@ -16,42 +16,37 @@ from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
 from tfjob_operator.cli.durations import duration
 
-
-def _start(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
-
-
 _STARTS: Final = "The pod then starts by itself"
 _DRIVERS: Final = "Ask your cluster administrator to check the GPU driver and the container toolkit of node {node}"
-NO_CONFIG_MAP: Final = _start(
+NO_CONFIG_MAP: Final = error(
     "config-map-missing",
     640,
     'ConfigMap "{name}" not found (env of {who})',
     (f"Create it from ENVFILE with lines KEY=VALUE. {_STARTS}: {NEW_CONFIG_MAP.replace('file', 'env-file')}=ENVFILE",),
     "Environment from a ConfigMap that does not exist",
 )
-NO_SECRET: Final = _start(
+NO_SECRET: Final = error(
     "secret-missing",
     641,
     'Secret "{name}" not found (env of {who})',
     (f"Create it from ENVFILE with lines KEY=VALUE. {_STARTS}: {NEW_KEYS.replace('file', 'env-file')}=ENVFILE",),
     "Environment from a Secret that does not exist",
 )
-NO_KEY: Final = _start(
+NO_KEY: Final = error(
     "config-key-missing",
     642,
     'Key "{name}" not found in {kind} "{object}" (env of {who})',
     (f"Add the key. {_STARTS}: kubectl -n {{namespace}} edit {{kind}} {{object}}", Change("or correct the key in env")),
     "Environment from a key that the ConfigMap or Secret does not have",
 )
-RUNS_AS_ROOT: Final = _start(
+RUNS_AS_ROOT: Final = error(
     "runs-as-root",
     643,
     "Image runs as root, but runAsNonRoot is set ({who})",
     (Change("set securityContext.runAsUser to a number other than 0"),),
     "runAsNonRoot, and an image that runs as root or names its user by name",
 )
-NO_PROGRAM: Final = _start(
+NO_PROGRAM: Final = error(
     "program-missing",
     644,
     'Command "{name}" not found {where} ({who})',
@@ -62,56 +57,56 @@ NO_PROGRAM: Final = _start(
     ),
     "The command of the container is not a file of the image",
 )
-COMMAND_UNSPLIT: Final = _start(
+COMMAND_UNSPLIT: Final = error(
     "command-not-split",
     644,
     'Command "{name}" not found in the image ({who}): it is one word with spaces',
     (Change('split the command into words, such as ["python", "train.py", "--steps=9"]'),),
     "The command is a whole command line in one word",
 )
-NOT_EXECUTABLE: Final = _start(
+NOT_EXECUTABLE: Final = error(
     "program-not-executable",
     645,
     'Command "{name}" is not executable ({who})',
     (Change('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),),
     "The command is a file without permission to be executed",
 )
-WRONG_FORMAT: Final = _start(
+WRONG_FORMAT: Final = error(
     "program-wrong-format",
     646,
     "Command is not executable on the platform of the node ({who}): exec format error",
     (Change("use an image built for the node's platform, or start the script with its interpreter"),),
     "exec format error",
 )
-NO_WORKING_FOLDER: Final = _start(
+NO_WORKING_FOLDER: Final = error(
     "mount-path-wrong",
     647,
     "mountPath or workingDir does not match the image ({who})",
     (DESCRIBE_POD, Change("correct mountPath, subPath or workingDir in the template")),
     "A file mounted over a directory, or a workingDir that is not one",
 )
-DEVICE: Final = _start(
+DEVICE: Final = error(
     "device-runtime",
     648,
     "Container runtime cannot provide the GPU ({who})",
     (DESCRIBE_POD, _DRIVERS),
     "The NVIDIA container runtime hook fails",
 )
-SANDBOX: Final = _start(
+SANDBOX: Final = error(
     "sandbox-failed",
     649,
     "Creating the pod sandbox failed ({who}): {words}",
     (DESCRIBE_POD, "Ask your cluster administrator to check the network plugin (CNI) of node {node}"),
     "FailedCreatePodSandBox: usually the network plugin (CNI)",
 )
-CANNOT_START: Final = _start(
+CANNOT_START: Final = error(
     "container-cannot-start",
     650,
     "Container {container} cannot be started ({who}): {words}",
     (DESCRIBE_POD, Change("correct the container in the template as the message says")),
     "Any other reason of the kubelet or the container runtime",
 )
-REJECTED: Final = _start(
+REJECTED: Final = error(
     "rejected-by-node",
     651,
     "Rejected by the kubelet ({who}): {reason}{words}",
@@ -122,18 +117,16 @@ REJECTED: Final = _start(
     ),
     "The kubelet rejects the pod: OutOfcpu, NodeAffinity, SysctlForbidden, AppArmor",
 )
-INIT_RUNS: Final = Trouble(
+INIT_RUNS: Final = warning(
     "init-container-runs",
     652,
-    Severity.WARNING,
     "Init container {container} running for {age} ({who})",
     (LOGS,),
     "An init container runs for more than five minutes",
 )
-STARTS_SLOWLY: Final = Trouble(
+STARTS_SLOWLY: Final = warning(
     "starts-slowly",
     653,
-    Severity.WARNING,
     "Starting for {age}, for an unknown reason ({who})",
     (DESCRIBE_POD, "Check whether the kubelet is Ready: kubectl describe node {node}"),
     "A pod has been on a node for more than five minutes, and no container runs",
@@ -207,9 +200,7 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
     if not facts.is_starting(pod):
         return
     name = pod.metadata.name
-    for event in latest(
-        [each for each in facts.pod_events(pod) if each.reason in {"FailedCreatePodSandBox", "NetworkNotReady"}]
-    ):
+    for event in latest(facts.pod_events(pod, "FailedCreatePodSandBox", "NetworkNotReady")):
         yield Finding(SANDBOX, name, (facts.line(event),), _values(pod) | {"words": value(event.message)[:160]})
         return
     yield from _slow(facts, pod)
@@ -228,13 +219,8 @@ def _of_container(pod: Pod, status: ContainerStatus) -> Finding | None:
     more = {name: text[:160] for name, text in more.items()}
     if "kind" in more:
         more["kind"] = more["kind"].lower()
-    return Finding(
-        trouble,
-        pod.metadata.name,
-        (seen,),
-        _values(pod) | {"container": value(status.name), "where": searched(pod, status.name)} | more,
-        more.get("name", ""),
-    )
+    values = _values(pod) | {"container": value(status.name), "where": searched(pod, status.name)} | more
+    return Finding(trouble, pod.metadata.name, (seen,), values, more.get("name", ""))
 
 
 def _slow(facts: Facts, pod: Pod) -> Iterator[Finding]:
@@ -245,12 +231,8 @@ def _slow(facts: Facts, pod: Pod) -> Iterator[Finding]:
         spec = next((each for each in pod.spec.init_containers or () if each.name == status.name), None)
         if status.state is not None and status.state.running and (spec is None or spec.restart_policy != "Always"):
             seen = f"pod {named(pod.metadata.name)}: init container {named(status.name)} running"
-            yield Finding(
-                INIT_RUNS,
-                pod.metadata.name,
-                (seen,),
-                _values(pod) | {"container": value(status.name), "age": duration(age_s), "previous": "false"},
-            )
+            values = _values(pod) | {"container": value(status.name), "age": duration(age_s), "previous": "false"}
+            yield Finding(INIT_RUNS, pod.metadata.name, (seen,), values)
             return
     # Slow pulls and mounts are reported elsewhere.
     told = {"Pulling", "FailedMount", "FailedAttachVolume"} & {each.reason for each in facts.pod_events(pod)}

@@ -6,66 +6,61 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import Claim, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import named, said
 
-
-def _storage(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
-
-
 _CLAIM: Final = "kubectl -n {namespace} describe pvc {claim}"
 _OTHER_CLAIM: Final = Change("mount another PersistentVolumeClaim (claimName)")
 _OR_OTHER: Final = Change("or mount another PersistentVolumeClaim (claimName)")
 _STARTS: Final = "The pod then starts by itself"
 _DRIVER: Final = "Ask your cluster administrator to check the storage driver of the node"
-CLAIM_MISSING: Final = _storage(
+CLAIM_MISSING: Final = error(
     "claim-missing",
     480,
     'PersistentVolumeClaim "{claim}" not found (mounted by {who})',
     ("kubectl -n {namespace} get pvc", f"Create PersistentVolumeClaim {{claim}}. {_STARTS}", _OR_OTHER),
     "The template names a PersistentVolumeClaim that does not exist",
 )
-CLASS_MISSING: Final = _storage(
+CLASS_MISSING: Final = error(
     "storage-class-missing",
     481,
     'StorageClass "{name}" of PersistentVolumeClaim "{claim}" not found (mounted by {who})',
     ("kubectl get storageclasses", "Create another PersistentVolumeClaim with one of them", _OTHER_CLAIM),
     "The claim's storageClassName does not exist",
 )
-NO_CLASS: Final = _storage(
+NO_CLASS: Final = error(
     "claim-without-class",
     482,
     'PersistentVolumeClaim "{claim}" has no StorageClass, and no PersistentVolume matches it (mounted by {who})',
     ("kubectl get storageclasses,pv", "Create another PersistentVolumeClaim with a storageClassName", _OTHER_CLAIM),
     "No class, no default class, and no volume that matches",
 )
-PROVISIONING: Final = _storage(
+PROVISIONING: Final = error(
     "provisioning-failed",
     483,
     'Provisioning a volume for PersistentVolumeClaim "{claim}" failed (mounted by {who})',
     (_CLAIM, "Ask your cluster administrator, if the message is not about the claim itself"),
     "The storage provisioner reports a failure",
 )
-CLAIM_LOST: Final = _storage(
+CLAIM_LOST: Final = error(
     "claim-lost",
     484,
     'PersistentVolumeClaim "{claim}" has lost its PersistentVolume (mounted by {who})',
     (_CLAIM, "Ask your cluster administrator to restore the PersistentVolume", _OR_OTHER),
     "The claim's phase is Lost",
 )
-CLAIM_PENDING: Final = _storage(
+CLAIM_PENDING: Final = error(
     "claim-pending",
     485,
     'PersistentVolumeClaim "{claim}" is not bound yet (mounted by {who})',
     (_CLAIM, "Ask your cluster administrator whether the provisioner of its StorageClass is running"),
     "The claim is Pending, and no event gives a reason",
 )
-MULTI_ATTACH: Final = _storage(
+MULTI_ATTACH: Final = error(
     "volume-in-use",
     486,
     "A ReadWriteOnce volume is attached to another node (mounted by {who})",
@@ -75,21 +70,21 @@ MULTI_ATTACH: Final = _storage(
     ),
     "Multi-Attach error: a ReadWriteOnce volume is wanted on two nodes",
 )
-CONFIG_VOLUME: Final = _storage(
+CONFIG_VOLUME: Final = error(
     "config-map-volume-missing",
     487,
     'ConfigMap "{name}" not found (mounted by {who})',
     (f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_CONFIG_MAP}=FILE",),
     "A volume is of a ConfigMap that does not exist",
 )
-SECRET_VOLUME: Final = _storage(
+SECRET_VOLUME: Final = error(
     "secret-volume-missing",
     488,
     'Secret "{name}" not found (mounted by {who})',
     (f"Create it from FILE; the file's name is the key. {_STARTS}: {NEW_KEYS}=FILE",),
     "A volume is of a Secret that does not exist",
 )
-KEY_VOLUME: Final = _storage(
+KEY_VOLUME: Final = error(
     "volume-key-missing",
     489,
     'Key "{name}" not found in a ConfigMap or Secret (mounted by {who})',
@@ -100,28 +95,28 @@ KEY_VOLUME: Final = _storage(
     ),
     "A volume names a key that does not exist",
 )
-DRIVER_MISSING: Final = _storage(
+DRIVER_MISSING: Final = error(
     "csi-driver-missing",
     490,
     'CSI driver "{name}" is not registered on the node of {who}',
     ("kubectl get csinodes -o yaml", _DRIVER),
     "The CSI driver of a volume is not registered on the node",
 )
-MOUNT_RIGHTS: Final = _storage(
+MOUNT_RIGHTS: Final = error(
     "mount-refused",
     491,
     "Access denied by the storage server of a volume ({who})",
     (DESCRIBE_POD, "Check the path and the credentials of the volume, and whether the server exports it to the nodes"),
     "NFS or another server denies the mount",
 )
-HOST_PATH: Final = _storage(
+HOST_PATH: Final = error(
     "host-path-missing",
     492,
     "hostPath does not exist on the node, or has another type ({who})",
     (DESCRIBE_POD, Change("correct path and type of the hostPath, or select nodes that have it")),
     "hostPath type check failed",
 )
-MOUNT_FAILED: Final = _storage(
+MOUNT_FAILED: Final = error(
     "mount-failed",
     493,
     "Attaching or mounting a volume failed ({who}): {words}",
@@ -158,22 +153,14 @@ def find(facts: Facts) -> Iterator[Finding]:
         found = list(_claims_of(facts, pod, claims))
         yield from found
         if not found and facts.is_starting(pod):
-            events = latest(
-                [each for each in facts.pod_events(pod) if each.reason in {"FailedMount", "FailedAttachVolume"}]
-            )
-            told = [each for each in facts.pod_events(pod) if each.reason in {"FailedMount", "FailedAttachVolume"}]
+            told = facts.pod_events(pod, "FailedMount", "FailedAttachVolume")
             # A time-out names only the volume; the event before it says why.
             telling = [each for each in told if "timed out waiting for the condition" not in each.message]
-            for event in latest(telling) or events:
+            for event in latest(telling) or latest(told):
                 trouble, values = first_match(_MOUNT_RULES, event.message) or (MOUNT_FAILED, {})
                 values = {name: text[:160] for name, text in values.items()}
-                yield Finding(
-                    trouble,
-                    pod.metadata.name,
-                    (facts.line(event),),
-                    values | {"pod": pod.metadata.name},
-                    values.get("name", ""),
-                )
+                name = pod.metadata.name
+                yield Finding(trouble, name, (facts.line(event),), values | {"pod": name}, values.get("name", ""))
 
 
 def _claims_of(facts: Facts, pod: Pod, claims: dict[str, Claim]) -> Iterator[Finding]:
@@ -196,13 +183,8 @@ def _claims_of(facts: Facts, pod: Pod, claims: dict[str, Claim]) -> Iterator[Fin
     if told is not None and value(told[1].get("claim", "")) not in {
         each for each in named_ones if facts.is_absent("PersistentVolumeClaim", each)
     }:
-        yield Finding(
-            CLAIM_MISSING,
-            name,
-            (f"pod {named(name)}: PodScheduled is False: {said(message)}",),
-            told[1] | {"pod": name},
-            told[1]["claim"],
-        )
+        seen = f"pod {named(name)}: PodScheduled is False: {said(message)}"
+        yield Finding(CLAIM_MISSING, name, (seen,), told[1] | {"pod": name}, told[1]["claim"])
 
 
 def _pending(facts: Facts, pod: str, claim: Claim, values: dict[str, str]) -> Iterator[Finding]:
@@ -215,10 +197,5 @@ def _pending(facts: Facts, pod: str, claim: Claim, values: dict[str, str]) -> It
         trouble, more = first_match(_CLAIM_RULES, event.message) or (PROVISIONING, {})
         yield Finding(trouble, pod, (f"pvc {named(name)}: phase Pending", facts.line(event)), values | more, name)
         return
-    yield Finding(
-        CLAIM_PENDING,
-        pod,
-        (f"pvc {named(name)}: phase Pending", *(facts.line(event) for event in latest(events))),
-        values,
-        name,
-    )
+    proofs = (f"pvc {named(name)}: phase Pending", *(facts.line(event) for event in latest(events)))
+    yield Finding(CLAIM_PENDING, pod, proofs, values, name)

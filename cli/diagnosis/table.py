@@ -15,7 +15,6 @@ from tfjob_operator.cli.diagnosis import (
     lifecycle,
     logs,
     operator,
-    restarts,
     scheduling,
     specification,
     starting,
@@ -37,7 +36,7 @@ GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
     "Scheduling": scheduling.TROUBLES,
     "Images": images.TROUBLES,
     "Starting": starting.TROUBLES,
-    "Failing": (*crashing.TROUBLES, *restarts.TROUBLES),
+    "Failing": crashing.TROUBLES,
     "Last words": logs.TROUBLES,
     "On the way": lifecycle.TROUBLES,
     "Quoted": fallback.TROUBLES,
@@ -59,7 +58,6 @@ FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     images.find,
     starting.find,
     crashing.find,
-    restarts.find,
     lifecycle.find,
     fallback.find,
     tensorboard.find,
@@ -94,7 +92,9 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
         if each.severity is Severity.ERROR
     ),
     lifecycle.RESTARTING.id: frozenset(
-        each.id for each in (*admission.TROUBLES, *crashing.TROUBLES) if each is not admission.NO_PODS
+        each.id
+        for each in (*admission.TROUBLES, *crashing.TROUBLES)
+        if each.severity is Severity.ERROR and each is not admission.NO_PODS
     ),
     admission.NO_PODS.id: frozenset(
         each.id

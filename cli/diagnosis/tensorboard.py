@@ -8,31 +8,28 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.diagnosis.rules import value
 
-INVALID: Final = Trouble(
+INVALID: Final = warning(
     "tensorboard-invalid",
     920,
-    Severity.WARNING,
     "spec.tensorBoard is invalid; the training continues without it: {words}",
     (Change("correct spec.tensorBoard", recreate=False),),
     "spec.tensorBoard is invalid",
 )
-FAILED: Final = Trouble(
+FAILED: Final = warning(
     "tensorboard-failed",
     921,
-    Severity.WARNING,
     "TensorBoard is not running: {words}",
     ("kubectl -n {namespace} describe deployments", DESCRIBE_JOB),
     "The Deployment or the Service cannot be created, or its pod does not start",
 )
-UNAVAILABLE: Final = Trouble(
+UNAVAILABLE: Final = warning(
     "tensorboard-unavailable",
     922,
-    Severity.WARNING,
     "TensorBoard is unavailable: the operator has no permission for Deployments",
     ("Ask your cluster administrator to apply the RBAC manifests of the operator's version",),
     "The operator may not list Deployments",

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.api.v1.types import JobCondition
 from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.durations import duration
 
@@ -56,6 +57,11 @@ def some(names: Sequence[str], most: int = 3) -> str:
     """Return the first names, and how many more there are."""
     told = ", ".join(named(name) for name in names[:most])
     return f"{told} and {len(names) - most} more" if len(names) > most else told
+
+
+def failed_line(failed: JobCondition) -> str:
+    """Return the condition of a job that has failed as a line of evidence."""
+    return f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}"
 
 
 def event_line(event: Event, now: datetime) -> str:
