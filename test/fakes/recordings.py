@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -92,6 +93,23 @@ def api_groups() -> list[tuple[str, Path]]:
 def chapter_file(version: str, chapter: str) -> Path:
     """Where the transcript of a conformance chapter is."""
     return FOLDER / version / "conformance" / f"{chapter}.json"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One event of a watch beside Kueue: of which `resource`, and the object as it was then."""
+
+    t: datetime
+    event: str
+    resource: str
+    object: dict[str, Any]
+
+
+@cache
+def kueue(name: str) -> tuple[Seen, ...]:
+    """What happened beside Kueue 0.19.2, in the order of events; `name` is that of a file."""
+    _, *lines = (FOLDER / "kueue-0.19.2" / f"{name}.jsonl").read_bytes().splitlines()
+    return tuple(msgspec.json.decode(line, type=Seen) for line in lines)
 
 
 def _files(version: str, kind: str) -> list[Path]:

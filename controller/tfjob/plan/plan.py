@@ -53,7 +53,14 @@ from tfjob_operator.controller.tfjob.plan.ending import (
 )
 from tfjob_operator.controller.tfjob.plan.gang import Gang, with_gang
 from tfjob_operator.controller.tfjob.plan.ownership import relabellings, reselections
-from tfjob_operator.controller.tfjob.plan.replicas import GOING_ON, Observed, Replica, observe, problems_of
+from tfjob_operator.controller.tfjob.plan.replicas import (
+    GOING_ON,
+    Observed,
+    Replica,
+    count_unended,
+    observe,
+    problems_of,
+)
 from tfjob_operator.controller.tfjob.plan.status import (
     Finished,
     StatusDraft,
@@ -265,6 +272,7 @@ def take_all(draft: StatusDraft, seen: Observed) -> Plan:
     if not conditions.is_true(draft.job.status, ConditionType.SUSPENDED):
         draft.emit(EventType.NORMAL, ConditionReason.SUSPENDED, message)
     draft.set_true(ConditionType.SUSPENDED, ConditionReason.SUSPENDED, message)
+    draft.replica_statuses = count_unended(draft.replica_statuses, (*seen.replicas, *seen.surplus))
     return Plan(
         status=draft.freeze(),
         events=tuple(draft.events),

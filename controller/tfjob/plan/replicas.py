@@ -10,11 +10,13 @@ does not fail a replica whose `tensorflow` goes on.
 from __future__ import annotations
 
 import enum
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from tfjob_operator.api.core import TERMINAL, ContainerStateTerminated, ContainerStatus, PodPhase
 from tfjob_operator.api.v1 import constants as c
@@ -212,6 +214,15 @@ def count(replicas: Sequence[Replica], types: Iterable[str]) -> dict[str, Replic
         )
         for name, found in tally.items()
     }
+
+
+def count_unended(counts: Mapping[str, ReplicaStatus], replicas: Iterable[Replica]) -> dict[str, ReplicaStatus]:
+    """Return the counters of a job that is being suspended: every pod that has not ended is active, even while terminating.
+
+    Kueue gives the quota of a suspended job to the next one when no replica type has an active pod.
+    """
+    alive = Counter(replica.type for replica in replicas if not replica.has_ended)
+    return {name: msgspec.structs.replace(found, active=alive[name]) for name, found in counts.items()}
 
 
 @dataclass(frozen=True, slots=True)

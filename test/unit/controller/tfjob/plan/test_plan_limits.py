@@ -326,9 +326,12 @@ def test_suspending_takes_every_pod_and_service_whatever_the_clean_up_policy(pol
     assert names(decided)["delete services"] == ["mnist-worker-0", "mnist-worker-1"]
     assert life.true == [ConditionType.CREATED, ConditionType.SUSPENDED]
     assert life.status.start_time == EPOCH
+    assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=2)}
     life.sync([pod("Worker", 0, terminating=True)], 6)
+    assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=1)}
+    life.sync([], 7)
     assert life.status.replica_statuses == {"Worker": ReplicaStatus()}
-    assert life.sync([], 7) == NOTHING
+    assert life.sync([], 8) == NOTHING
 
 
 def test_a_resumed_job_starts_anew_and_its_last_condition_is_true() -> None:

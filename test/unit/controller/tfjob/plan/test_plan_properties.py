@@ -16,6 +16,7 @@ from tfjob_operator.api.core import PodPhase, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy, SuccessPolicy
+from tfjob_operator.controller.jobs.pod_end import has_ended
 from tfjob_operator.controller.tfjob.plan.plan import plan
 
 if TYPE_CHECKING:
@@ -242,7 +243,10 @@ def test_what_is_final_stays(tfjob: TFJob, pods: list[Pod], others: list[Pod]) -
 @patient
 @given(jobs(), some_pods(), some_services)
 def test_counters_equal_the_pods(tfjob: TFJob, pods: list[Pod], services: list[Service]) -> None:
-    """Also when the replicas were edited; what has succeeded stays counted when its pod is gone (B22)."""
+    """Also when the replicas were edited; what has succeeded stays counted when its pod is gone (B22).
+
+    In a suspended job every pod that has not ended is active, so that a queue does not give its quota away.
+    """
     spec = good_spec(tfjob)
     if tfjob.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return
@@ -253,7 +257,10 @@ def test_counters_equal_the_pods(tfjob: TFJob, pods: list[Pod], services: list[S
     for name, counts in status.replica_statuses.items():
         size = spec.replicas[name].replicas
         mine = [found for found in pods if place_of(found)[0] == name and place_of(found)[1] < size]
-        assert counts.active == sum(is_active(found) for found in mine)
+        if spec.suspend:
+            assert counts.active == sum(place_of(found)[0] == name and not has_ended(found) for found in pods)
+        else:
+            assert counts.active == sum(is_active(found) for found in mine)
         finished = {index for index in _indices(status.finished_indices.get(name, "")) if index < size}
         assert counts.succeeded == len(finished)
         assert {place_of(found)[1] for found in mine if has_succeeded(found, tfjob)} <= finished
