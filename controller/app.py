@@ -38,12 +38,13 @@ from tfjob_operator.controller.tensorboard.controller import TensorBoardControll
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.controller import new_controller
-from tfjob_operator.controller.tfjob.crd_check import look_at_crd
+from tfjob_operator.controller.tfjob.crd_check import look_at_crds
 from tfjob_operator.controller.tfjob.view import LeadershipTerm
 from tfjob_operator.informers import SharedInformerFactory
 from tfjob_operator.workqueue import (
     NO_METRICS,
     Clock,
+    LeaseClock,
     LoopClock,
     MetricsProvider,
     RateLimitingQueue,
@@ -89,16 +90,17 @@ def build(
     identity: the name under which this process acquires the lease; no other process may have it.
     host: the API server's name and port, a label of the metrics of requests.
     pages, beside: see `Manager`.
+    clock: None for the real ones.
     config: the configuration file, if there is one.
     """
-    clock = clock or LoopClock()
+    lease_clock, clock = clock or LeaseClock(), clock or LoopClock()
     client = partial(RestClient, metrics=metrics, host=host, clock=clock)
     elector, fenced = None, transports.writes
     if options.election is not None:
-        fence = Fence(clock)
+        fence = Fence(lease_clock)
         fenced = FencedTransport(transports.writes, fence)
         lease = client(transports.lease, request_s=options.election.times.call_timeout_s)
-        elector = _elector(options.election, lease, fence, identity, metrics=metrics, clock=clock, random=random)
+        elector = _elector(options.election, lease, fence, identity, metrics=metrics, clock=lease_clock, random=random)
     # One limit for all requests but the lease's, which must not wait for anything of ours.
     limiter = TokenBucket(options.qps, options.burst, clock=clock) if options.qps else None
     work_gate, event_gate = GatedTransport(fenced), GatedTransport(fenced)
@@ -287,9 +289,10 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: L
     watches = HttpTransport(settings, user_agent=PROGRAM, max_connections=0)
     writes = HttpTransport(settings, user_agent=PROGRAM)
     lease = HttpTransport(settings, user_agent=PROGRAM, max_connections=2)
-    beside: dict[str, Callable[[], Coroutine[object, object, None]]] = {"loop-lag": lag.run}
-    if V1 in options.apis:
-        beside["crd-check"] = lambda: look_at_crd(RestClient(watches, clock=clock))
+    beside: dict[str, Callable[[], Coroutine[object, object, None]]] = {
+        "loop-lag": lag.run,
+        "crd-check": lambda: look_at_crds(RestClient(watches, clock=clock), options.apis),
+    }
     async with contextlib.AsyncExitStack() as stack:
         for transport in (watches, writes, lease):
             await stack.enter_async_context(transport)
@@ -302,7 +305,6 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: L
             host=server.host_header,
             pages=pages,
             beside=beside,
-            clock=clock,
             config=config,
         )
         await manager.run()

@@ -148,9 +148,15 @@ class SharedInformerFactory:
                     else:
                         synced[informer.name] = True
         except TimeoutError:
-            missing = [informer.name for informer in started if not informer.has_synced]
-            raise CacheSyncTimeoutError(missing, timeout_s) from None
+            raise CacheSyncTimeoutError(self.unsynced(), timeout_s) from None
         return synced
+
+    def unsynced(self) -> list[str]:
+        """Return the names of the required informers that have not synced, with a note on what the server does not serve."""
+        waiting = [
+            each for identity, each in self._informers.items() if identity in self._required and not each.has_synced
+        ]
+        return [f"{each.name}{' (not served: is its CRD installed?)' if each.is_missing else ''}" for each in waiting]
 
     def disconnected(self, limit_s: float) -> dict[str, float]:
         """Return the started informers that have had no open watch for over `limit_s` seconds, by name, with the seconds.

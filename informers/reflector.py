@@ -170,7 +170,8 @@ class Reflector(Generic[T]):
         self._log = logger.bind(informer=name)
 
         self._disconnected_since: float | None = None  # None while a watch is open
-        self._is_missing = False  # the server has no such collection
+        self.is_missing = False
+        """Whether the server does not serve the collection, as far as the last request showed."""
         self._version_unusable = False
         self._streams = self._options.stream_lists
         self._stream_was_lost = False  # the last one, before it was complete
@@ -199,7 +200,7 @@ class Reflector(Generic[T]):
     @property
     def disconnected_s(self) -> float:
         """Seconds for which no watch has been open; 0.0 while one is, and while the server has no such collection."""
-        if self._disconnected_since is None or self._is_missing:
+        if self._disconnected_since is None or self.is_missing:
             return 0.0
         return self._clock.monotonic() - self._disconnected_since
 
@@ -374,7 +375,7 @@ class Reflector(Generic[T]):
         log = self._log.debug if expected else self._log.warning  # RF-24
         log("list_and_watch_failed", error=str(error))
         self._metrics.failures.inc()
-        self._is_missing = _is_missing(error)
+        self.is_missing = _is_missing(error)
         self._remember_retry_after(error)
         if self.on_error is not None:
             self.on_error(error)
@@ -399,7 +400,7 @@ class Reflector(Generic[T]):
         self._retry_after_s = min(asked_s, LONGEST_RETRY_AFTER_S)
 
     def _note_connected(self) -> None:
-        self._disconnected_since, self._is_missing = None, False
+        self._disconnected_since, self.is_missing = None, False
 
     def _note_skipped(self, skipped: Skipped) -> None:
         self._log.warning("object_skipped", key=skipped.key, error=str(skipped.error))

@@ -129,6 +129,11 @@ class SharedIndexInformer(Generic[T]):
         return self._reflector.disconnected_s
 
     @property
+    def is_missing(self) -> bool:
+        """Whether the server does not serve the collection, as far as the last request showed."""
+        return self._reflector.is_missing
+
+    @property
     def started(self) -> bool:
         """Whether `run` was called."""
         return self._started

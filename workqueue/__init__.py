@@ -31,7 +31,7 @@ Beside the queues there are the parts that a controller paces itself with: `Back
 
 from __future__ import annotations
 
-from tfjob_operator.workqueue.clock import Clock, LoopClock
+from tfjob_operator.workqueue.clock import Clock, LeaseClock, LoopClock
 from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 from tfjob_operator.workqueue.queue import DelayingQueue, Queue, RateLimitingQueue, ShutDown
@@ -53,6 +53,7 @@ __all__ = [
     "Clock",
     "DelayingQueue",
     "ItemExponentialFailureRateLimiter",
+    "LeaseClock",
     "LoopClock",
     "MaxOfRateLimiter",
     "MetricsProvider",

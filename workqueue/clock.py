@@ -8,8 +8,12 @@ returns. A test that runs on a virtual-time loop therefore moves the clock and t
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
+
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Of Linux; CLOCK_MONOTONIC of macOS counts suspensions too."""
 
 
 class Clock(Protocol):
@@ -36,3 +40,13 @@ class LoopClock:
     def now(self) -> datetime:
         """Return the system's wall clock in UTC."""
         return datetime.now(UTC)
+
+
+class LeaseClock(LoopClock):
+    """The real clock of a lease: unlike the loop's time, it advances while the machine is suspended or hibernates."""
+
+    __slots__ = ()
+
+    def monotonic(self) -> float:
+        """Return the seconds since the machine was booted, suspensions included."""
+        return time.clock_gettime(_BOOTTIME)

@@ -1,7 +1,7 @@
 """Leader election on Leases: one replica of a controller works, and the others wait to take over.
 
-    fence = Fence(clock)
-    client = RestClient(FencedTransport(transport, fence), clock=clock)   # what the work writes with
+    fence = Fence(LeaseClock())
+    client = RestClient(FencedTransport(transport, fence))   # what the work writes with
 
     async def lead() -> None:          # cancelled when the lease is lost; when it returns, the lease is given back
         await controller.run()

@@ -24,7 +24,7 @@ from tfjob_operator.api.client.errors import ApiError, ConflictError, RequestTim
 from tfjob_operator.controller.leaderelection.config import JITTER, LeaderElectionConfig
 from tfjob_operator.controller.leaderelection.fence import Fence
 from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord, LeaseWatch, ResourceLock
-from tfjob_operator.workqueue.clock import Clock, LoopClock
+from tfjob_operator.workqueue.clock import Clock, LeaseClock
 from tfjob_operator.workqueue.metrics import NO_METRICS, Metric, MetricsProvider
 
 MASTER_STATUS: Final = Metric("leader_election_master_status", "Whether this process leads: 1 or 0")
@@ -255,7 +255,7 @@ class LeaderElector:
         """
         if not lock.identity:
             raise ValueError("the lock needs an identity")
-        clock = clock or LoopClock()
+        clock = clock or LeaseClock()
         self._config = config or LeaderElectionConfig()
         self._on_stopped_leading = on_stopped_leading
         self._on_new_leader = on_new_leader

@@ -1,14 +1,15 @@
 """The fence and the gate: a write is sent only if the lease will be valid for a while longer, and before the work is to end.
 
-An elector notices the loss of its lease only when it runs. A process that was stopped (SIGSTOP, a frozen VM, a loop that
-some call has blocked) wakes up in the middle of whatever it did, believing that it still leads. So each write asks the
-clock. A write that is under way when the fence shuts is given up twice: by us, if we run, and by the API server, which is
-told with each write how long it may take.
+An elector notices the loss of its lease only when it runs. A process that was stopped (SIGSTOP, a suspended machine, a blocked
+loop) wakes up in the middle of whatever it did, believing that it still leads. So each write asks the clock, which is to be
+a `LeaseClock`: the loop's time stands still while a machine is suspended. A write that is under way when the fence shuts is
+given up twice: by us, if we run, and by the API server, which is told with each write how long it may take.
 
 What no client can prevent: a process that is stopped between the check and the system call that sends the bytes sends them
 when it wakes, and packets may be late. Both windows are small (one step of the loop; one round trip, since what was given
-up goes with its connection, see `api.client.http.dialer`). That is why writes also carry preconditions that the server
-checks: names that can only be taken once, UIDs on deletes, resourceVersions on status.
+up goes with its connection, see `api.client.http.dialer`). And a hypervisor may pause a VM with all of its clocks. That is
+why writes also carry preconditions that the server checks: names that can only be taken once, UIDs on deletes,
+resourceVersions on status.
 
 A lease can be given back only when no write of ours can take effect any more. A write that is cut off may take effect for
 as long as the API server works on it. So at the gate writes under way are awaited, which takes milliseconds, and whoever would

@@ -15,6 +15,7 @@ import contextlib
 import math
 import os
 import signal
+from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from types import FrameType
 from typing import Any, Final, Protocol
@@ -24,7 +25,7 @@ import structlog
 from tfjob_operator.controller.leaderelection import GatedTransport, LeaderElector, LeaderHealth, LeadershipLostError
 from tfjob_operator.controller.manager.controller import Controller
 from tfjob_operator.controller.observability.http_server import PageServer
-from tfjob_operator.informers import SharedInformerFactory
+from tfjob_operator.informers import CacheSyncTimeoutError, SharedInformerFactory
 
 DRAIN_S: Final = 5.0
 """How long writes under way may take: mostly tens of milliseconds, seconds with slow webhooks. Kubernetes kills a pod 30 s
@@ -35,6 +36,8 @@ LAST_EVENT_S: Final = 1.0
 """How long the event that is being written then may still take."""
 DISCONNECTED_S: Final = 60.0
 """How long an informer may be without an open watch: a reconnect takes seconds, and twice the longest back-off is this long."""
+STILL_SYNCING_S: Final = 60.0
+"""How often the caches that have not synced are logged."""
 RELEASE_S: Final = 2.0
 """How long giving the lease back may take, a read and a write. If it takes longer, the lease expires by itself."""
 log = structlog.get_logger(__name__)
@@ -70,6 +73,7 @@ class Manager:
         pages: PageServer | None = None,
         beside: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
         on_synced: Callable[[], None] | None = None,
+        sync_timeout_s: float = math.inf,
     ) -> None:
         """Prepare; nothing runs yet.
 
@@ -79,6 +83,7 @@ class Manager:
             are under way at the end are cut off.
         beside: tasks that run from the beginning to the end, by their names; they should raise nothing.
         on_synced: is called when all caches are filled.
+        sync_timeout_s: how long `run` waits for that. By default until the API server is back, or the CRD installed.
         """
         self._informers = informers
         self._controllers = controllers
@@ -90,6 +95,7 @@ class Manager:
         self._pages = pages
         self._beside = beside or {}
         self._on_synced = on_synced
+        self._sync_timeout_s = sync_timeout_s
         self._has_synced = False
         self._working = False
         self._work_ended = asyncio.Event()
@@ -104,30 +110,30 @@ class Manager:
         if self._stop.is_set():
             return "stopping"
         if not self._has_synced:
-            return "the caches are not filled yet"
+            return f"caches not synced: {', '.join(self._informers.unsynced())}"
         blind = self._informers.disconnected(DISCONNECTED_S)
         return f"no open watch: {', '.join(f'{name} for {s:.0f}s' for name, s in blind.items())}" if blind else None
 
     async def run(self) -> None:
         """Run until `stop` is set, then stop cleanly. Cancelling stops at once.
 
-        Raises ListenError when the pages' port is taken, LeadershipLostError when the lease is lost, and an ExceptionGroup when
-        a part fails by a bug.
+        Raises ListenError when the pages' port is taken, CacheSyncTimeoutError when a cache has not synced in time,
+        LeadershipLostError when the lease is lost, and an ExceptionGroup when a part fails by a bug.
         """
         async with contextlib.AsyncExitStack() as stack:
             if self._pages is not None:
                 await stack.enter_async_context(self._serving(self._pages))
             await stack.enter_async_context(_running(self._beside))
-            lost: LeadershipLostError | None = None
+            failure: Exception | None = None
             async with asyncio.TaskGroup() as group:
                 self._informers.start(group)
                 try:
                     await self._work_in_turn()
-                except LeadershipLostError as error:
-                    lost = error
+                except (LeadershipLostError, CacheSyncTimeoutError) as error:
+                    failure = error
                 await self._informers.shut_down()
-            if lost is not None:
-                raise lost
+            if failure is not None:
+                raise failure
         log.info("operator_stopped")
 
     def _serving(self, pages: PageServer) -> contextlib.AbstractAsyncContextManager[None]:
@@ -144,7 +150,7 @@ class Manager:
         return next(filter(None, (controller.check() for controller in self._controllers)), None)
 
     async def _work_in_turn(self) -> None:
-        """Wait for the caches and for the lease, and work. Raises LeadershipLostError."""
+        """Wait for the caches and for the lease, and work. Raises CacheSyncTimeoutError and LeadershipLostError."""
         if not await self._synced():
             return
         self._has_synced = True
@@ -154,13 +160,20 @@ class Manager:
         await (self._work() if self._elector is None else self._lead_in_turn(self._elector))
 
     async def _synced(self) -> bool:
-        """Wait until the caches are filled, however long the API server is away. Return False if `stop` was set before."""
-        async with asyncio.TaskGroup() as group:
-            syncing = group.create_task(self._informers.wait_for_cache_sync(math.inf), name="wait-for-cache-sync")
-            stopping = group.create_task(self._stop.wait(), name="wait-for-stop")
-            await asyncio.wait([syncing, stopping], return_when=asyncio.FIRST_COMPLETED)
-            syncing.cancel()
-            stopping.cancel()
+        """Wait until the caches are filled. Return False if `stop` was set before. Raises CacheSyncTimeoutError."""
+        syncing = asyncio.create_task(
+            self._informers.wait_for_cache_sync(self._sync_timeout_s), name="wait-for-cache-sync"
+        )
+        stopping = asyncio.create_task(self._stop.wait(), name="wait-for-stop")
+        try:
+            while not (await asyncio.wait([syncing, stopping], timeout=STILL_SYNCING_S, return_when=FIRST_COMPLETED))[
+                0
+            ]:
+                log.warning("caches_not_synced", waiting_for=self._informers.unsynced())
+            if syncing.done():
+                syncing.result()
+        finally:
+            await _cancelled(syncing, stopping)
         return not self._stop.is_set()
 
     async def _lead_in_turn(self, elector: LeaderElector) -> None:
@@ -169,9 +182,9 @@ class Manager:
         stopping = asyncio.create_task(self._stop.wait(), name="wait-for-stop")
         working = asyncio.create_task(self._work_ended.wait(), name="wait-for-work")
         try:
-            await asyncio.wait((electing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((electing, stopping), return_when=FIRST_COMPLETED)
             if elector.is_leader:  # the work now ends by itself, within its limits
-                await asyncio.wait((electing, working), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((electing, working), return_when=FIRST_COMPLETED)
                 await asyncio.wait([electing], timeout=RELEASE_S)
                 if not electing.done():
                     log.warning("lease_not_released", why="no answer in time", limit_s=RELEASE_S)

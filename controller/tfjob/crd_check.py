@@ -1,12 +1,13 @@
-"""Looks at the CRD when the operator starts: whether TFJobs are served, in all versions and with all fields that we write (D3).
+"""Checks the CRDs when the operator starts: TFJobs must be served, in all versions and with all fields of the status (D3).
 
 It reads the API server's discovery and OpenAPI, which every account may do, so it needs no right to CRDs. It only logs: what
-happens to writes is handled in `controller.tfjob.view`, and as long as there is no CRD the informers try again.
+happens to writes is handled in `controller.tfjob.view`, and while a CRD is missing the informers retry and `/readyz` says so.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -22,8 +23,11 @@ OPENAPI_V3: Final = f"/openapi/v3/apis/{TFJOBS.api_version}"
 OPENAPI_V2: Final = "/openapi/v2"
 """All of the API, some 4 MB."""
 AGAIN_S: Final = 60.0
-"""When an API server that is away is asked again. Nothing waits for the response."""
-TO_DO: Final = "apply the CRD of this version: kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml"
+"""How often an API server that is away, or does not serve TFJobs, is asked again. Nothing waits for the response."""
+_APPLY: Final = "apply the CRD of this version: kubectl apply --server-side --force-conflicts -f manifests/"
+TO_DO: Final = f"{_APPLY}base/crd.yaml"
+_CRDS: Final = ((TFJOBS.group, TFJOBS.version, TO_DO), ("tensorflow.org", "v1alpha1", f"{_APPLY}addons/alpha/crd.yaml"))
+"""The group and version that each CRD serves, and how to install it."""
 _DEFINITION: Final = "org.kubeflow.v1.TFJob"
 _KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
 
@@ -63,27 +67,36 @@ class _ResourceList(msgspec.Struct):
     resources: list[_Named] = []
 
 
-async def look_at_crd(client: RestClient) -> None:
-    """Log what the API server lacks of TFJob: the CRD, older versions, fields of the status.
+async def look_at_crds(client: RestClient, apis: Collection[str]) -> None:
+    """Log what the API server lacks of the TFJobs of `apis`: a CRD, older versions, fields of the status.
 
-    Raises nothing: not knowing is no reason not to work.
+    A missing CRD is logged every minute until it is installed. Raises nothing: the operator works without this check.
     """
+    groups = {api.partition("/")[0] for api in apis}
     while True:
         try:
-            await _look(client)
+            if await _are_served(client, groups):
+                await _look(client, groups)
+                return
         except TransportError:
-            await asyncio.sleep(AGAIN_S)
-            continue
+            pass
         except (ApiError, msgspec.MsgspecError) as error:
             log.info("crd_not_checked", error=str(error))
-        return
+            return
+        await asyncio.sleep(AGAIN_S)
 
 
-async def _look(client: RestClient) -> None:
-    if not await _is_served(client, TFJOBS.version):
-        log.error("crd_missing", resource=str(TFJOBS), version=TFJOBS.version, to_do=TO_DO)
+async def _are_served(client: RestClient, groups: Collection[str]) -> bool:
+    missing = [crd for crd in _CRDS if crd[0] in groups and not await _is_served(client, crd[0], crd[1])]
+    for group, version, to_do in missing:
+        log.error("crd_missing", resource=f"{TFJOBS.plural}.{group}", version=version, to_do=to_do)
+    return not missing
+
+
+async def _look(client: RestClient, groups: Collection[str]) -> None:
+    if TFJOBS.group not in groups:
         return
-    absent = [version for version in OLDER_VERSIONS if not await _is_served(client, version)]
+    absent = [version for version in OLDER_VERSIONS if not await _is_served(client, TFJOBS.group, version)]
     if absent:
         log.warning("crd_lacks_versions", versions=absent, to_do=f"if jobs of these versions are wanted, {TO_DO}")
     missing = missing_fields(await _openapi(client))
@@ -91,9 +104,9 @@ async def _look(client: RestClient) -> None:
         log.error("crd_lacks_fields", fields=missing, to_do=TO_DO)
 
 
-async def _is_served(client: RestClient, version: str) -> bool:
+async def _is_served(client: RestClient, group: str, version: str) -> bool:
     try:
-        body = await client.get_page(f"/apis/{TFJOBS.group}/{version}")
+        body = await client.get_page(f"/apis/{group}/{version}")
     except StatusError as error:
         if error.code != 404:
             raise

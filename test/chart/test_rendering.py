@@ -368,6 +368,12 @@ def test_objects_for_the_prometheus_operator_can_be_found_by_labels_of_the_users
     assert found["PrometheusRule", "kubeflow", "tf-job-operator"]["metadata"]["labels"]["release"] == "b"
 
 
+def test_the_network_policy_names_the_namespace_of_prometheus(rendered: Renderer) -> None:
+    policy = rendered("networkPolicy.prometheusNamespace=metrics")["NetworkPolicy", "kubeflow", "tf-job-operator"]
+    selectors = [peer.get("namespaceSelector") for peer in policy["spec"]["ingress"][0]["from"]]
+    assert selectors == [None, {"matchLabels": {"kubernetes.io/metadata.name": "metrics"}}]
+
+
 def test_no_alert_about_a_lost_replica_where_there_is_one_replica(rendered: Renderer) -> None:
     """With one replica that alert would never end."""
 
@@ -391,7 +397,8 @@ def test_alerts_about_an_operator_of_one_namespace_see_no_other_operator(rendere
 def test_every_value_has_a_test_of_its_effect() -> None:
     """Each value of the schema is set by some test in this file."""
     elsewhere = {
-        *("replicas", "crds.install", "userRoles.create", "networkPolicy.enabled", "flowControl.enabled"),
+        *("replicas", "crds.install", "userRoles.create", "flowControl.enabled"),
+        *("networkPolicy.enabled", "networkPolicy.prometheusNamespace"),
         *("serviceMonitor.enabled", "serviceMonitor.interval", "serviceMonitor.labels"),
         *("prometheusRule.enabled", "prometheusRule.labels", "grafanaDashboard.enabled"),
         *("cloud", "kubeflowLabels", "podLabels", "podAnnotations"),

@@ -28,7 +28,7 @@ from tfjob_operator.controller.leaderelection import (
     LeaseLock,
 )
 from tfjob_operator.controller.observability.log import configure_logging
-from tfjob_operator.workqueue import LoopClock
+from tfjob_operator.workqueue import LeaseClock
 
 if TYPE_CHECKING:
     from tfjob_operator.api.client import Settings
@@ -46,7 +46,7 @@ def tell(word: str) -> None:
 async def lead(settings: Settings, config: LeaderElectionConfig, namespace: str, identity: str) -> int:
     """Take part in the election, work while leading, step down on SIGTERM. Return the exit code."""
     stop = asyncio.Event()
-    clock = LoopClock()
+    clock = LeaseClock()
     fence = Fence(clock)
     async with HttpTransport(settings) as transport, HttpTransport(settings) as lease_transport:
         client = RestClient(FencedTransport(transport, fence))

@@ -269,7 +269,8 @@ def test_a_process_waits_for_an_api_server_that_is_not_there_yet(site: Site) -> 
         operator = site.start(f"--master=https://127.0.0.1:{forwarder.port}")
         operator.wait_for("list_and_watch_failed")
         assert operator.get("/healthz") == (200, "ok")
-        assert operator.get("/readyz") == (500, "[-]operator failed: the caches are not filled yet\n")
+        code, problem = operator.get("/readyz")
+        assert (code, problem.partition(",")[0]) == (500, "[-]operator failed: caches not synced: tfjobs.kubeflow.org")
         assert operator.value("tf_operator_is_leader") == 0.0
         site.create("early")
         forwarder.open()

@@ -160,6 +160,7 @@ ONLY_IN = {
     "prometheus_client": ("controller.observability",),
     "click": ("cli",),
     "time": (
+        "workqueue.clock",
         "cli.commands.logs_",
         "cli.commands.tensorboard_",
         "cli.commands.wait_",

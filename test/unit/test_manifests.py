@@ -45,7 +45,7 @@ def test_references_to_fields_name_their_version() -> None:
 
 
 def test_no_rule_of_the_network_policy_lets_in_whoever_comes() -> None:
-    """D11: pods of this namespace, and Prometheus, may ask for the pages."""
+    """D11: pods of this namespace, and Prometheus in its own; no tenant can give a namespace that name."""
     policy = read_document(MANIFESTS / "base" / "network-policy.yaml")["spec"]
     assert policy["policyTypes"] == ["Ingress"]
     for rule in policy["ingress"]:
@@ -54,6 +54,9 @@ def test_no_rule_of_the_network_policy_lets_in_whoever_comes() -> None:
         assert all("podSelector" in peer for peer in rule["from"])
         elsewhere = [peer for peer in rule["from"] if "namespaceSelector" in peer]
         assert all(peer["podSelector"]["matchLabels"] for peer in elsewhere)
+        assert [set(peer["namespaceSelector"]["matchLabels"]) for peer in elsewhere] == [
+            {"kubernetes.io/metadata.name"}
+        ]
 
 
 def test_the_page_runs_under_the_restricted_pod_security_standard_with_flags_that_it_knows() -> None:

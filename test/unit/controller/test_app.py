@@ -25,10 +25,11 @@ from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK
-from tfjob_operator.controller.leaderelection import LeadershipLostError
+from tfjob_operator.controller.leaderelection import Fence, LeadershipLostError
 from tfjob_operator.controller.manager.controller import RECONCILES
 from tfjob_operator.controller.manager.manager import DRAIN_S, FLUSH_S, RELEASE_S
 from tfjob_operator.controller.options import ElectionOptions, Options
+from tfjob_operator.workqueue import LeaseClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -155,11 +156,20 @@ async def a_cluster() -> AsyncIterator[ModelCluster]:
         await asyncio.gather(*(process.running for process in cluster.processes), return_exceptions=True)
 
 
+async def test_a_real_process_measures_its_lease_by_a_clock_that_counts_suspensions(mocker: MockerFixture) -> None:
+    fences = mocker.patch("tfjob_operator.controller.app.Fence", wraps=Fence)
+    line = Line(ModelServer(), "a")
+    build(Options(), Transports(line, line, line), asyncio.Event(), identity="a")
+    assert [type(call.args[0]) for call in fences.call_args_list] == [LeaseClock]
+
+
 async def test_a_process_works_when_its_caches_are_filled_and_the_lease_is_its_own() -> None:
     """A12: the election comes after the caches, the workers after the election."""
     async with a_cluster() as cluster:
         process = cluster.start("a")
-        assert process.manager.why_not_ready() == "the caches are not filled yet"
+        assert (process.manager.why_not_ready() or "").startswith(
+            "caches not synced: tfjobs.kubeflow.org/team, pods/team?"
+        )
         process.watches.silent_for = "/services"
         await asyncio.sleep(5.0)
         assert not process.lease.methods

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from fakes.api import status_error
 from fakes.metrics import FakeMetrics
-from fakes.virtual_loop import EPOCH, VirtualTimeLoop
+from fakes.virtual_loop import EPOCH, VirtualClock, VirtualTimeLoop
 from tfjob_operator.api.client import Request, Response
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, DecodeError, RequestTimeoutError
 from tfjob_operator.api.client.http import OnLeave, unchanged
@@ -48,6 +48,7 @@ class Bench:
             config=LeaderElectionConfig(release=release),
             name="election",
             metrics=self.metrics,
+            clock=VirtualClock(),
             random=lambda: 0.5,
         )
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
+from pytest_mock import MockerFixture
 
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import Request, Response, RestClient
@@ -14,6 +15,7 @@ from tfjob_operator.api.client.errors import ApiError, ConnectError, ConnectionL
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.core import PODS
 from tfjob_operator.controller.leaderelection import Fence, FencedError, FencedTransport
+from tfjob_operator.workqueue import LeaseClock
 
 WRITES = ["POST", "PUT", "PATCH", "DELETE", "BREW"]
 
@@ -83,6 +85,17 @@ async def test_reads_always_pass(fence: Fence, method: str) -> None:
     wire = SlowTransport(30.0)
     assert (await FencedTransport(wire, fence).send(Request(method, "/api/v1/pods"))).status == 200
     assert wire.seen == [(0.0, "begun"), (30.0, "done")]
+
+
+async def test_a_leader_whose_machine_was_suspended_must_not_write(mocker: MockerFixture) -> None:
+    """The loop's time stands still meanwhile, so by it the lease would still be valid (an EC2 instance that hibernates)."""
+    fence = Fence(LeaseClock())
+    booted = mocker.patch("time.clock_gettime", return_value=100.0)
+    fence.open_until(112.5)
+    assert fence.check() == 12.5
+    booted.return_value += 60.0
+    with pytest.raises(FencedError):
+        fence.check()
 
 
 async def test_writes_pass_up_to_the_end_and_not_at_it(fence: Fence) -> None:

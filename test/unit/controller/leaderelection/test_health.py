@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from fakes.virtual_loop import VirtualClock
 from tfjob_operator.controller.leaderelection import LeaderElector, LeaderHealth
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
 
@@ -16,7 +17,7 @@ async def test_before_there_is_an_elector_all_is_well() -> None:
 async def test_a_leader_that_renews_and_a_candidate_are_healthy() -> None:
     """LE-13, healthzadaptor_test.go:TestLeaderElectionHealthChecker: however long they live."""
     server, health = LockServer(), (LeaderHealth(0.0), LeaderHealth(0.0))
-    electors = [LeaderElector(ModelLock(server, name)) for name in ("a", "b")]
+    electors = [LeaderElector(ModelLock(server, name), clock=VirtualClock()) for name in ("a", "b")]
     running = []
     for one, elector in zip(health, electors, strict=True):
         one.watch(elector)
@@ -46,7 +47,7 @@ async def test_work_that_will_not_end_makes_the_process_unhealthy_after_lease_an
             except asyncio.CancelledError:
                 continue
 
-    elector = LeaderElector(lock)
+    elector = LeaderElector(lock, clock=VirtualClock())
     health.watch(elector)
     running = asyncio.create_task(elector.run(stubborn))
     await asyncio.sleep(3.0)  # the last renewal was at 2.0 s

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.virtual_loop import VirtualClock
 from hack.examples.mirror import ConfigMap, Mirror
@@ -15,14 +16,19 @@ from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.core import CONFIG_MAPS
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.manager.controller import STUCK_S
-from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory
+from tfjob_operator.controller.manager.manager import STILL_SYNCING_S
+from tfjob_operator.informers import CacheSyncTimeoutError, Codec, EventHandlerFuncs, SharedInformerFactory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from tfjob_operator.controller.observability.http_server import Check
+
+KETTLES = Resource("example.com", "v1", "kettles", "Kettle")
+"""Of a CRD that the server does not have."""
 
 
 class Probes:
@@ -124,6 +130,31 @@ async def test_an_informer_without_a_watch_makes_the_process_not_ready_and_is_na
         assert bench.probes.complaints()["operator"] == problem
     bench.stop.set()
     await running
+
+
+async def test_a_cache_that_waits_for_its_crd_is_named_and_logged_every_minute(bench: Bench) -> None:
+    """A process that waits in silence looks like one that works."""
+    bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
+    bench.informers.informer(Codec(KETTLES, ConfigMap))
+    manager = Manager(bench.informers, stop=bench.stop, pages=bench.probes)
+    with capture_logs() as logs:
+        running = asyncio.create_task(manager.run())
+        await asyncio.sleep(2 * STILL_SYNCING_S + 1.0)
+        bench_says = bench.probes.complaints()["operator"]
+        bench.stop.set()
+        await running
+    missing = "kettles.example.com (not served: is its CRD installed?)"
+    assert bench_says == f"caches not synced: {missing}"
+    assert [line["waiting_for"] for line in logs if line["event"] == "caches_not_synced"] == [[missing]] * 2
+
+
+async def test_a_manager_with_a_limit_gives_up_on_a_cache_that_does_not_sync(bench: Bench) -> None:
+    """As controller-runtime's CacheSyncTimeout."""
+    bench.informers.informer(Codec(KETTLES, ConfigMap))
+    manager = Manager(bench.informers, stop=bench.stop, sync_timeout_s=120.0)
+    with pytest.raises(CacheSyncTimeoutError, match="kettles"):
+        await manager.run()
+    assert asyncio.get_running_loop().time() == pytest.approx(120.0)
 
 
 async def test_what_runs_beside_begins_before_the_caches_are_filled_and_ends_at_the_end(bench: Bench) -> None:

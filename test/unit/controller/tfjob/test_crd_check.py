@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,11 +15,12 @@ from fakes.transport import FakeResponse, FakeTransport, refusal
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError
 from tfjob_operator.api.v1.constants import OLDER_VERSIONS
+from tfjob_operator.controller.options import ALPHA_APIS, V1
 from tfjob_operator.controller.tfjob.crd_check import (
     AGAIN_S,
     OPENAPI_V2,
     OPENAPI_V3,
-    look_at_crd,
+    look_at_crds,
     missing_fields,
 )
 
@@ -114,7 +117,7 @@ async def test_an_old_api_server_is_asked_for_the_document_that_it_has() -> None
         FakeResponse(body=document(GO_OPERATORS, version=2), headers={"Content-Type": "text/plain; charset=utf-8"}),
     )
     with capture_logs() as logs:
-        await look_at_crd(RestClient(transport))
+        await look_at_crds(RestClient(transport), (V1,))
     assert [request.path for request in transport.requests][len(SERVED) :] == [OPENAPI_V3, OPENAPI_V2]
     (line,) = [line for line in logs if line["log_level"] == "error"]
     assert line["event"] == "crd_lacks_fields"
@@ -126,7 +129,7 @@ async def test_an_old_api_server_is_asked_for_the_document_that_it_has() -> None
 )
 async def test_a_response_that_tells_nothing_is_no_error(answer: FakeResponse) -> None:
     with capture_logs() as logs:
-        await look_at_crd(RestClient(FakeTransport(answer)))
+        await look_at_crds(RestClient(FakeTransport(answer)), (V1,))
     assert [line["event"] for line in logs if line["log_level"] in {"warning", "error"}] == []
     assert [line["event"] for line in logs if line["log_level"] == "info"] == ["crd_not_checked"]
 
@@ -136,19 +139,32 @@ async def test_an_api_server_that_is_away_is_asked_again_a_minute_later() -> Non
     lost = [ConnectionLostError("reset")] * 11  # a GET is tried again ten times
     transport = FakeTransport(*lost, *SERVED, FakeResponse(body=document(GO_OPERATORS)))
     with capture_logs() as logs:
-        await look_at_crd(RestClient(transport))
+        await look_at_crds(RestClient(transport), (V1,))
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["crd_lacks_fields"]
     assert transport.sent_at[-1] - transport.sent_at[0] >= AGAIN_S
 
 
-async def test_an_api_server_that_does_not_serve_tfjobs_is_an_error_with_the_command_that_mends_it() -> None:
-    """Also where it serves a group of that name, for the jobs of other frameworks."""
-    for first in (NOT_FOUND, discovery("pytorchjobs")):
-        with capture_logs() as logs:
-            await look_at_crd(RestClient(FakeTransport(first)))
-        (line,) = [line for line in logs if line["log_level"] == "error"]
-        assert line["event"] == "crd_missing"
-        assert "kubectl apply --server-side" in line["to_do"]
+async def test_a_missing_crd_is_logged_with_the_command_that_installs_it_every_minute_until_it_is_served() -> None:
+    """Also where the API server serves a group of that name, for the jobs of other frameworks."""
+    fields = FakeResponse(body=document(status_schema()))
+    transport = FakeTransport(NOT_FOUND, discovery("pytorchjobs"), *SERVED, fields)
+    with capture_logs() as logs:
+        await look_at_crds(RestClient(transport), (V1,))
+    lines = [line for line in logs if line["log_level"] == "error"]
+    assert [(line["event"], line["resource"]) for line in lines] == [("crd_missing", "tfjobs.kubeflow.org")] * 2
+    assert lines[0]["to_do"].endswith("kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml")
+    assert transport.sent_at[2] - transport.sent_at[0] == pytest.approx(2 * AGAIN_S)
+
+
+async def test_a_missing_crd_of_tensorflow_org_is_logged_where_its_jobs_are_to_be_run() -> None:
+    """The chart with `crds.install=false` and all three APIs; caches of kubeflow.org wait for it too."""
+    transport = FakeTransport(discovery("tfjobs"), NOT_FOUND, discovery("tfjobs"), discovery("tfjobs"))
+    with capture_logs() as logs, suppress(asyncio.TimeoutError):
+        async with asyncio.timeout(AGAIN_S / 2):
+            await look_at_crds(RestClient(transport), (V1, *ALPHA_APIS))
+    (line,) = [line for line in logs if line["log_level"] == "error"]
+    assert (line["event"], line["resource"], line["version"]) == ("crd_missing", "tfjobs.tensorflow.org", "v1alpha1")
+    assert line["to_do"].endswith("-f manifests/addons/alpha/crd.yaml")
 
 
 async def test_versions_that_an_older_crd_does_not_serve_are_reported() -> None:
@@ -157,7 +173,7 @@ async def test_versions_that_an_older_crd_does_not_serve_are_reported() -> None:
     there, others = discovery("tfjobs"), discovery("mpijobs")
     transport = FakeTransport(there, NOT_FOUND, there, others, there, fields)
     with capture_logs() as logs:
-        await look_at_crd(RestClient(transport))
+        await look_at_crds(RestClient(transport), (V1,))
     (line,) = [line for line in logs if line["log_level"] in {"warning", "error"}]
     assert (line["event"], line["versions"]) == ("crd_lacks_versions", ["v1alpha2", "v1beta2"])
 
