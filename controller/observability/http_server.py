@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ class Turns:
     """Hands out METRICS_RATE turns a second: at once, or when several wait, to one address after the other."""
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
+        self._waiting: OrderedDict[str, dict[Callable[[], None], None]] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
         self._left = METRICS_RATE
         """Turns of this second that nobody has had to wait for."""
@@ -102,8 +102,16 @@ class Turns:
             self._wind()
             go()
         else:
-            self._waiting.setdefault(address, deque()).append(go)
+            self._waiting.setdefault(address, {})[go] = None
             self._wind()
+
+    def leave(self, address: str, go: Callable[[], None]) -> None:
+        """Forget one that waits: whoever has hung up takes no turn, and nothing is kept of it."""
+        waiting = self._waiting.get(address)
+        if waiting is not None and go in waiting:
+            del waiting[go]
+            if not waiting:
+                del self._waiting[address]
 
     def _next(self) -> None:
         self._timer = None
@@ -113,7 +121,8 @@ class Turns:
                 self._wind()
             return
         address, waiting = self._waiting.popitem(last=False)
-        go = waiting.popleft()
+        go = next(iter(waiting))
+        del waiting[go]
         if waiting:
             self._waiting[address] = waiting
         self._wind()
@@ -279,15 +288,19 @@ class Conversation(asyncio.Protocol):
         self._url = b""
         self._received = 0
         self._answered = False
+        self._path = self._method = self._peer = ""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport, to respond on it."""
         self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if peer else ""
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Let go of the transport and the parser."""
+        """Let go of the transport, the parser and the turn."""
         self._transport = None
+        self._pages.turns.leave(self._peer, self._respond)
         del self._parser  # which holds on to this object, as this does to it
 
     def data_received(self, data: bytes) -> None:
@@ -312,21 +325,20 @@ class Conversation(asyncio.Protocol):
         """Note the end of a request."""
         if self._answered:
             return  # a second one on the same connection, which is closing
-        method = self._parser.get_method().decode()
+        self._method = self._parser.get_method().decode()
         try:
-            path = (httptools.parse_url(self._url).path or b"/").decode()
+            self._path = (httptools.parse_url(self._url).path or b"/").decode()
         except httptools.HttpParserInvalidURLError:
             self._refuse()
             return
-        if path == METRICS and self._transport is not None:
-            peer = self._transport.get_extra_info("peername")
-            self._pages.turns.take(str(peer[0]) if peer else "", lambda: self._respond(method, path))
+        if self._path == METRICS:
+            self._pages.turns.take(self._peer, self._respond)
         else:
-            self._respond(method, path)
+            self._respond()
 
-    def _respond(self, method: str, path: str) -> None:
+    def _respond(self) -> None:
         if self._transport is not None:
-            self._send(self._pages.response(method, path), with_body=method != "HEAD")
+            self._send(self._pages.response(self._method, self._path), with_body=self._method != "HEAD")
 
     def _refuse(self) -> None:
         self._send(PageResponse(HTTPStatus.BAD_REQUEST, b"400: Bad Request"))

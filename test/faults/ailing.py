@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import os
 import socket
+import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -134,7 +135,7 @@ def _applies(case: Case) -> bool:
     return not lasts or (case.write is not None and case.write.what.startswith("create pods/") and case.write.nth == 1)
 
 
-class _Asking:
+class Asking:
     """Clients of the operator's pages: one asks whether it is healthy, `scrapers` others for its metrics, in a loop."""
 
     def __init__(self, operator: OperatorProcess, session: aiohttp.ClientSession, scrapers: int) -> None:
@@ -142,7 +143,10 @@ class _Asking:
             free.bind(("127.0.0.1", 0))
             operator.monitoring_port = free.getsockname()[1]
         self._url = f"http://127.0.0.1:{operator.monitoring_port}"
-        self._operator, self._session, self._answered = operator, session, 0
+        self._operator, self._session = operator, session
+        self.answered = asyncio.Event()
+        self.slowest_s = 0.0
+        """How long the slowest answer of a probe took."""
         self._tasks = {
             asyncio.ensure_future(task) for task in (self._probe(), *(self._scrape() for _ in range(scrapers)))
         }
@@ -156,7 +160,7 @@ class _Asking:
     async def judge(self, *, dropping: bool) -> None:
         """Complain unless every probe was answered, and, where the operator is `dropping` log lines, these are counted."""
         await self.stop()
-        if not self._answered:
+        if not self.answered.is_set():
             self._operator.complaints.append("/healthz was never answered")
         if "\ntf_operator_log_lines_dropped_total 0" in await self._get("/metrics") and dropping:
             self._operator.complaints.append("no log line was counted as dropped")
@@ -169,10 +173,12 @@ class _Asking:
     async def _probe(self) -> None:
         while True:
             try:
+                asked = time.monotonic()
                 await self._get("/healthz")
-                self._answered += 1
+                self.slowest_s = max(self.slowest_s, time.monotonic() - asked)
+                self.answered.set()
             except (aiohttp.ClientError, TimeoutError) as error:
-                if self._answered:  # before that, it starts
+                if self.answered.is_set():  # before that, it starts
                     self._operator.complaints.append(f"/healthz: {error!r}")
             await asyncio.sleep(PROBE_EVERY_S)
 
@@ -185,24 +191,25 @@ class _Asking:
 
 
 @asynccontextmanager
-async def _for_life(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+async def surroundings(play: Play, scrapers: int = SCRAPERS) -> AsyncIterator[Asking]:
+    """Put the operator, before it starts, into what is wrong for its whole life, and ask for its pages."""
     fault, connector = play.case.fault, aiohttp.TCPConnector(limit=0)
     async with AsyncExitStack() as stack:
         if fault in STDERRS:
             play.operator.stderr = stack.enter_context(STDERRS[fault]())
         timeout = aiohttp.ClientTimeout(ANSWER_S)
         session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout, connector=connector))
-        asking = _Asking(play.operator, session, SCRAPERS if fault == SCRAPED else 0)
+        asking = Asking(play.operator, session, scrapers if fault == SCRAPED else 0)
         stack.push_async_callback(asking.stop)
-        yield partial(asking.judge, dropping=fault in DROPPING)
+        yield asking
 
 
 @asynccontextmanager
 async def _arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     assert play.case.write is not None
     if play.case.fault not in REFUSALS.keys() | INTERRUPTIONS.keys():
-        async with _for_life(play) as over:
-            yield over
+        async with surroundings(play) as asking:
+            yield partial(asking.judge, dropping=play.case.fault in DROPPING)
         return
     fault, interrupting = play.case.fault, set[asyncio.Future[None]]()
 

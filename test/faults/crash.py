@@ -90,7 +90,7 @@ async def run(
             over: Callable[[], Awaitable[None]] = _at_once
             if case.write is not None:
                 over = await stack.enter_async_context(scheme.arrange(play))
-            await stack.enter_async_context(_beside(operator))
+            await stack.enter_async_context(beside(operator))
             try:
                 await workload.play(User(field, namespace, calm=play.calm, patience_s=scheme.patience_s))
                 await over()
@@ -145,7 +145,8 @@ class AtRest:
 
 
 @asynccontextmanager
-async def _beside(operator: OperatorProcess) -> AsyncIterator[None]:
+async def beside(operator: OperatorProcess) -> AsyncIterator[None]:
+    """Run the operator until the end of the block."""
     running = asyncio.create_task(operator.run(), name="operator")
     try:
         yield

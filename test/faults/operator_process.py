@@ -90,6 +90,12 @@ class OperatorProcess:
                 await self._field.client.delete(LEASES, self._namespace, LEASE_NAME)
             self.sent_by_dead = len(self._history)
 
+    @property
+    def pid(self) -> int:
+        """The process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
     def kill(self) -> None:
         """Send SIGKILL."""
         if self._process is not None and self._process.returncode is None:

@@ -200,3 +200,18 @@ async def test_after_a_flood_the_next_one_is_served_at_once() -> None:
     assert served == {"early": 2 * METRICS_RATE, "late": 1}
     await asyncio.sleep(1.0)
     turns.close()
+
+
+async def test_who_has_hung_up_takes_no_turn_and_is_forgotten() -> None:
+    """Clients that connect, ask and hang up in a loop would fill memory, and keep their own address waiting for minutes."""
+    turns, served = Turns(), Counter[str]()
+    gone = [lambda number=number: served.update([str(number)]) for number in range(METRICS_RATE + 5_000)]
+    for each in gone:
+        turns.take("10.0.0.1", each)
+    for each in gone:
+        turns.leave("10.0.0.1", each)
+    turns.take("10.0.0.1", lambda: served.update(["late"]))
+    await asyncio.sleep(2 / METRICS_RATE)
+    assert served["late"] == 1
+    assert len(served) == METRICS_RATE + 1
+    turns.close()
