@@ -36,8 +36,8 @@ COMMANDS: Final = {
     "version": "Print the versions of plugin, cluster and operator.",
 }
 """The commands in the order of the help, with summaries. Each is the function `command` of its module, such as `list_`."""
-
-
+_BESIDE: Final = {"status": "watch", "wait": "watch", "resume": "suspend", "convert": "validate"}
+"""Commands that are functions of their own name in the module of another one."""
 ALIASES: Final = {"get": "list", "describe": "status"}
 """Commands of kubectl that mean one of ours."""
 OF_KUBECTL: Final = frozenset({"annotate", "apply", "create", "delete", "diff", "edit", "label", "patch", "replace"})
@@ -56,11 +56,11 @@ class Commands(click.Group):
         cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"tfjob_operator.cli.commands.{cmd_name}_")
+        module = import_module(f"tfjob_operator.cli.commands.{_BESIDE.get(cmd_name, cmd_name)}_")
         if not gc.isenabled():
             gc.freeze()  # else all that was imported would be looked through at once
             gc.enable()
-        command: click.Command = module.command
+        command: click.Command = getattr(module, cmd_name if cmd_name in _BESIDE else "command")
         return command
 
     def resolve_command(

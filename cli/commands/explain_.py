@@ -5,17 +5,21 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+import textwrap
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis
 from tfjob_operator.cli.options import print_value, seconds, target_options
 
 if TYPE_CHECKING:
     from tfjob_operator.cli.diagnosis.causes import Diagnosis
     from tfjob_operator.cli.target import Target
+
 
 _WIDTH: Final = 100
 """Columns where there is no terminal."""
@@ -41,7 +45,6 @@ def command(target: Target, name: str, output: str | None, silent_after: float) 
     """
     from tfjob_operator.cli.collecting import collect
     from tfjob_operator.cli.diagnosis.diagnose import diagnose
-    from tfjob_operator.cli.diagnosis.render import render
 
     with target.session() as session:
         diagnosis = _aimed(diagnose(collect(session, name, datetime.now(UTC), silent_after)), target)
@@ -65,3 +68,41 @@ def _aimed(diagnosis: Diagnosis, target: Target) -> Diagnosis:
             replace(each, to_do=tuple(aimed(line, flags) for line in each.to_do)) for each in diagnosis.causes
         ),
     )
+
+
+NARROWEST: Final = 20
+"""The least width in columns: on a narrower terminal nothing reads well, and lines are this long."""
+
+
+def render(diagnosis: Diagnosis, width: int = 80) -> list[str]:
+    """Return the lines: how the job stands, then each cause with what was seen and what to do, then what could not be seen.
+
+    Prose is wrapped at `width` columns. A command is never broken, since people copy it: it stands on a line of its own.
+    """
+    width = max(width, NARROWEST)
+    lines = _wrap(diagnosis.standing, width, "", "  ")
+    if not diagnosis.causes:
+        lines += _wrap("Nothing wrong was found.", width, "", "  ")
+    for number, cause in enumerate(diagnosis.causes, 1):
+        lines += ["", *_of_cause(cause, number, width)]
+    if diagnosis.unseen:
+        lines += ["", *_wrap(diagnosis.unseen, width, "", "  ")]
+    return lines
+
+
+def _of_cause(cause: Cause, number: int, width: int) -> Iterator[str]:
+    mark = f"{number}. "
+    yield from _wrap(f"{cause.title} [{cause.severity}: {cause.id}]", width, mark, " " * len(mark))
+    for proof in cause.evidence:
+        yield from _wrap(proof, width, "   - ", "     ")
+    for line in cause.to_do:
+        prose, command, rest = line.partition("kubectl ")
+        if prose:
+            yield from _wrap(prose, width, "   > ", "     ")
+        if command:
+            yield f"{'     ' if prose else '   > '}{command}{rest}"
+
+
+def _wrap(text: str, width: int, first: str, rest: str) -> list[str]:
+    lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return [line.rstrip() for line in lines] or [first.rstrip()]

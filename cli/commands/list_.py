@@ -4,22 +4,217 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import click
 
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.jobs import GROUP
-from tfjob_operator.cli.list_view import Jobs, ListView, Query, read_pods
-from tfjob_operator.cli.listing import COLUMNS, STATES, Listing
+from tfjob_operator.cli.listing import COLUMNS, POD_SELECTOR, QUIET, STATES, Listing, state_of
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.target import kubectl
+from tfjob_operator.cli.terminal import TablePrinter, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tfjob_operator.cli.session import Session
     from tfjob_operator.cli.target import Target
+    from tfjob_operator.cli.watches import Watch
+
+
+_MOST_EVENTS: Final = 5_000
+"""How many Warning events are read at most."""
+_WARNINGS: Final = "type=Warning"
+_STATE, _DURATION, _AGE, _REASON = (COLUMNS.index(name) for name in ("STATE", "DURATION", "AGE", "REASON"))
+
+
+class Query(NamedTuple):
+    """Which jobs, in which order; `namespace` is None for all."""
+
+    namespace: str | None
+    names: Sequence[str] = ()
+    selector: str = ""
+    fields: str = ""
+    states: Sequence[str] = ()
+    sort_by: str = ""
+
+
+class Jobs:
+    """Reads the jobs of a query. `versions` are those of the lists by API group; `failures` counts names that are not there."""
+
+    def __init__(self, session: Session, query: Query) -> None:
+        self.query = query
+        self.versions: dict[str, str] = {}
+        self.failures = 0
+        self._session = session
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield them. Raises CliError."""
+        for body in self._named() if self.query.names else self._listed():
+            if self.takes(body):
+                yield body
+
+    def takes(self, body: dict[str, Any]) -> bool:
+        """Return whether a job is in one of the states that were asked for."""
+        return not self.query.states or state_of(body) in self.query.states
+
+    def _named(self) -> Iterator[dict[str, Any]]:
+        for name in self.query.names:
+            try:
+                body = jobs.get(self._session, name)
+            except ApiError as error:
+                if not error.is_not_found:
+                    raise
+                error.show()
+                self.failures += 1
+            else:
+                self.versions[jobs.group_of(body)] = body["metadata"]["resourceVersion"]
+                yield body
+
+    def _listed(self) -> Iterator[dict[str, Any]]:
+        namespace, selector, fields = self.query.namespace, self.query.selector, self.query.fields
+        missing: CliError | None = None
+        try:
+            for page in jobs.pages(self._session, namespace, selector=selector, fields=fields):
+                self.versions[jobs.GROUP] = page["metadata"].get("resourceVersion", "")
+                yield from page["items"]
+        except jobs.NoTFJobsError as error:
+            missing = error
+        for page in jobs.first_pages(self._session, namespace, selector=selector, fields=fields):
+            self.versions[jobs.FIRST_GROUP] = page["metadata"].get("resourceVersion", "")
+            yield from page["items"]
+        if missing is not None and not self.versions:
+            raise missing
+
+
+def read_pods(session: Session, query: Query, listing: Listing, now: float, *, watch: bool = False) -> list[Watch]:
+    """Read the pods of jobs, and Warning events where only they can tell; return how to watch both. Raises CliError."""
+    from tfjob_operator.cli.watches import Watch
+
+    where = f"/api/v1/namespaces/{query.namespace}" if query.namespace is not None else "/api/v1"
+    watches: list[Watch] = []
+    try:
+        for page in jobs.chunks(session, f"{where}/pods", labelSelector=POD_SELECTOR):
+            for body in page["items"]:
+                listing.put_pod(body, now)
+        watches.append(Watch(f"{where}/pods", page["metadata"].get("resourceVersion", ""), POD_SELECTOR))
+        if watch or listing.needs_events():
+            count = 0
+            for page in jobs.chunks(session, f"{where}/events", fieldSelector=_WARNINGS):
+                for body in page["items"]:
+                    listing.put_event(body)
+                count += len(page["items"])
+                if count >= _MOST_EVENTS:
+                    break
+            watches.append(Watch(f"{where}/events", page["metadata"].get("resourceVersion", ""), fields=_WARNINGS))
+    except ApiError as error:
+        if not error.is_denied:
+            raise
+        listing.has_pods = bool(watches)
+    return watches
+
+
+class ListView:
+    """Prints rows, or with `names` the names of jobs."""
+
+    def __init__(
+        self, session: Session, source: Jobs, *, names: bool, wide: bool, headers: bool, no_color: bool
+    ) -> None:
+        self._session, self._source, self._names = session, source, names
+        self._listing = Listing(sort_by=source.query.sort_by)
+        self._screen = terminal(no_color=no_color)
+        self._columns = len(COLUMNS) if wide else len(COLUMNS) - 1
+        self._first = 1 if source.query.namespace is None else 0  # of the namespace
+        header = ["NAMESPACE"] * self._first + [*COLUMNS[: self._columns]]
+        width = self._screen.width if wide and self._screen.is_terminal else 0
+        self._table = TablePrinter(header, headers=headers, width=width)
+        self._shown: dict[str, tuple[str, ...]] = {}
+
+    def show(self, *, watch: bool) -> None:
+        """Print the list, and with `watch` what changes from then on. Raises CliError."""
+        now, query = datetime.now(UTC).timestamp(), self._source.query
+        keys = [self._listing.put_job(body, now) for body in self._source.read()]
+        watches: list[Watch] = []
+        if (keys or watch) and (not self._names or query.sort_by):
+            watches = read_pods(self._session, query, self._listing, now, watch=watch)
+        self._print(self._listing.ordered(keys, now), now)
+        if watch:
+            self._watch(watches)
+        elif not keys and not self._source.failures:
+            where = f" in {query.namespace} namespace" if query.namespace is not None else ""
+            click.echo(f"No resources found{where}.", err=True)
+
+    def _print(self, keys: Sequence[str], now: float) -> None:
+        if self._names:
+            for _, group, name in (key.split("/") for key in keys):
+                click.echo(f"tfjob.{group}/{name}")
+            return
+        lines = []
+        for key in keys:
+            row = self._listing.row(key, now)
+            self._shown[key] = _steady(row)
+            lines.append([self._listing.jobs[key].namespace] * self._first + [*row[: self._columns]])
+        for line in self._table.lines(lines, self._paint if self._screen.colour else None):
+            click.echo(line, color=True)
+
+    def _paint(self, place: int, row: Sequence[str], cell: str) -> str:
+        """Return a cell of the columns STATE and REASON in the color of what it means."""
+        state, reason = row[self._first + _STATE], row[self._first + _REASON]
+        if place not in {self._first + _STATE, self._first + _REASON}:
+            return cell
+        good = not reason and state in {"Running", "Succeeded"}
+        color = "green" if good else "red" if reason and reason not in QUIET else "yellow"
+        return self._screen.paint(cell.rstrip(), color) + " " * (len(cell) - len(cell.rstrip()))
+
+    def _watch(self, others: Sequence[Watch]) -> None:
+        """Print jobs whose rows change, until the server ends a watch or the user presses Ctrl-C."""
+        from tfjob_operator.cli.watches import Watch, changes
+
+        sys.stdout.flush()
+        query = self._source.query
+        name = query.names[0].rpartition("/")[2] if query.names else ""
+        fields = f"metadata.name={name}" if name else query.fields
+        of_jobs = [
+            Watch(jobs.path(query.namespace, group=group), version, query.selector, fields)
+            for group, version in self._source.versions.items()
+        ]
+        for number, event in changes(self._session, [*of_jobs, *others]):
+            body, now = event["object"], datetime.now(UTC).timestamp()
+            if event["type"] == "ERROR":
+                raise CliError(f"watch ended: {body.get('message', 'the server gave no reason')}")
+            if event["type"] == "BOOKMARK":
+                continue
+            gone = event["type"] == "DELETED"
+            if number < len(of_jobs):
+                self._take_job(body, now, gone=gone)
+                continue
+            key = (
+                self._listing.put_event(body)
+                if "involvedObject" in body
+                else self._listing.put_pod(body, now, gone=gone)
+            )
+            if key in self._listing.jobs and self._shown.get(key) != _steady(self._listing.row(key, now)):
+                self._print([key], now)
+            sys.stdout.flush()
+
+    def _take_job(self, body: dict[str, Any], now: float, *, gone: bool) -> None:
+        key = self._listing.put_job(body, now, gone=gone)
+        if self._source.takes(body) and (self._names or self._shown.get(key) != _steady(self._listing.row(key, now))):
+            self._print([key], now)
+            sys.stdout.flush()
+        if gone or not self._source.takes(body):
+            self._listing.forget(key)
+            self._shown.pop(key, None)
+
+
+def _steady(row: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what of a row changes only when the job or a pod does."""
+    return tuple(cell for place, cell in enumerate(row[: _REASON + 1]) if place not in {_DURATION, _AGE})
+
 
 _FORMATS: Final = ("wide", "name", "json", "yaml")
 _TEMPLATES: Final = (

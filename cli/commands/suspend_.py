@@ -1,4 +1,4 @@
-"""`kubectl tfjob suspend`."""
+"""`kubectl tfjob suspend` and `resume`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,18 @@ if TYPE_CHECKING:
 @target_options
 def command(target: Target, names: tuple[str, ...]) -> None:
     """Suspend jobs: delete their pods. `resume` recreates those that have not succeeded."""
-    set_suspended(target, names, to=True)
+    _set_all(target, names, to=True)
 
 
-def set_suspended(target: Target, names: Sequence[str], *, to: bool) -> None:
+@click.command("resume")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@target_options
+def resume(target: Target, names: tuple[str, ...]) -> None:
+    """Resume suspended jobs: the operator recreates the pods of replicas that have not succeeded."""
+    _set_all(target, names, to=False)
+
+
+def _set_all(target: Target, names: Sequence[str], *, to: bool) -> None:
     """Suspend or resume jobs, one after the other, and print the result of each.
 
     Raises Exit after the last if one of them could not be changed, CliError if the kubeconfig cannot be used.

@@ -4,17 +4,156 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import time
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from threading import Thread
+from typing import IO, Any, Final, NamedTuple
 
 import click
 
+from tfjob_operator.api.text import clean
+from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.forwarding import Forwarding, board_of
+from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.options import target_options
-from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.replicas import pods_path
+from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.target import Target, kubectl
+
+LOOK_S: Final = 2.0
+"""The interval at which the pod is polled."""
+_OPERATOR: Final = "training.kubeflow.org/operator-name=tensorboard-controller"
+"""The label of the objects that the operator creates for TensorBoards."""
+
+
+class Board(NamedTuple):
+    """The TensorBoard of a job: whose it is, and the selector of its pods."""
+
+    job: str
+    job_uid: str
+    selector: str
+
+
+def board_of(name: str, job: Mapping[str, Any]) -> Board:
+    """Return the TensorBoard that a job asks for. Raises CliError when it asks for none."""
+    if not any(key.lower() == "tensorboard" for key in jobs.spec_of(job)):
+        raise CliError(f"{name} has no TensorBoard: set spec.tensorBoard.logDir with kubectl edit tfjob {name}")
+    label = alpha.LABEL_JOB_NAME if jobs.is_alpha(job) else "app.kubernetes.io/instance"
+    return Board(name, job["metadata"]["uid"], f"{_OPERATOR},{label}={job['metadata']['name']}")
+
+
+class Forwarding:
+    """Forwards `ports[0]`, a local one, to `ports[1]` of a TensorBoard's pod, and of each that replaces it. `pause` sleeps.
+
+    kubectl port-forward carries the bytes. Old versions do not notice when their pod is gone, so the pod is polled.
+    """
+
+    def __init__(
+        self, target: Target, session: Session, board: Board, *, ports: tuple[int, int], pause: Callable[[float], None]
+    ) -> None:
+        self._target = target
+        self._session = session
+        self._board = board
+        self._ports = ports
+        self._pause = pause
+        self._told = ""
+
+    def connections(self) -> Iterator[None]:
+        """Yield whenever the port leads to a pod, and end when the job is gone. Raises CliError if the first try fails."""
+        is_first = True
+        while (pod := self._next_pod()) is not None:
+            with self._kubectl(pod["metadata"]["name"]) as process:
+                try:
+                    if _has_begun(process):
+                        yield
+                        is_first = False
+                        self._stay(process, pod["metadata"]["uid"])
+                    elif is_first:
+                        _, errors = process.communicate()
+                        last = (errors.split("\n") if errors else ["exited"])[0]
+                        raise CliError(f"kubectl port-forward: {last}")
+                finally:
+                    process.terminate()
+            self._tell("reconnecting")
+            self._pause(LOOK_S)
+
+    def _next_pod(self) -> dict[str, Any] | None:
+        """Return a pod that is ready, as soon as there is one; None when the job is gone."""
+        while True:
+            path = pods_path(self._session.namespace)
+            pods = self._session.get(path, labelSelector=self._board.selector)["items"]
+            ready = next((each for each in pods if _is_ready(each)), None)
+            if ready is not None:
+                self._told = ""
+                return dict(ready)
+            try:
+                job = jobs.get(self._session, self._board.job)
+            except ApiError as error:
+                if error.is_not_found:
+                    return None
+                raise
+            if job["metadata"]["uid"] != self._board.job_uid:
+                return None
+            phase = (pods[0].get("status") or {}).get("phase") if pods else None
+            self._tell(f"waiting for its pod ({phase or 'not created'})")
+            self._pause(LOOK_S)
+
+    def _tell(self, text: str) -> None:
+        if text != self._told:
+            click.echo(f"TensorBoard of {self._board.job}: {clean(text)}", err=True)
+            self._told = text
+
+    def _kubectl(self, pod: str) -> subprocess.Popen[str]:
+        local, remote = self._ports
+        line = kubectl(
+            self._target,
+            self._session.namespace,
+            "port-forward",
+            f"pod/{pod}",
+            f"{local}:{remote}",
+            "--address=127.0.0.1",
+        )
+        pipe = subprocess.PIPE
+        return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)  # noqa: S603
+
+    def _stay(self, process: subprocess.Popen[str], uid: str) -> None:
+        """Return when kubectl has ended, or the pod is not ready any more."""
+        for stream in (process.stdout, process.stderr):  # a line for each connection, which nobody needs
+            Thread(target=_drain, args=[stream], daemon=True).start()
+        while True:
+            try:
+                process.wait(LOOK_S)
+            except subprocess.TimeoutExpired:
+                with suppress(CliError):  # while the server does not answer, the pod counts as there
+                    if not self._is_there(uid):
+                        return
+            else:
+                return
+
+    def _is_there(self, uid: str) -> bool:
+        path = pods_path(self._session.namespace)
+        pods = self._session.get(path, labelSelector=self._board.selector)["items"]
+        return any(each["metadata"]["uid"] == uid and _is_ready(each) for each in pods)
+
+
+def _drain(stream: IO[str]) -> None:
+    with suppress(ValueError):  # it is closed while it is read
+        while stream.read(65_536):
+            pass
+
+
+def _has_begun(process: subprocess.Popen[str]) -> bool:
+    return process.stdout is not None and process.stdout.readline().startswith("Forwarding from ")
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
 
 PORT: Final = 6006
 """TensorBoard's own port: that of the pod, and the one tried first on this machine."""

@@ -1,4 +1,4 @@
-"""`kubectl tfjob validate`."""
+"""`kubectl tfjob validate` and `convert`."""
 
 from __future__ import annotations
 
@@ -54,3 +54,18 @@ def _print(manifest: Manifest, judgement: Judgement) -> bool:
         line = manifest.line_of(path) if path.startswith("spec.") else manifest.line
         click.echo(f"{manifest.file}:{line}: warning: {clean(warning)}")
     return bool(judgement.mistakes)
+
+
+@click.command("convert")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+def convert(files: tuple[str, ...]) -> None:
+    """Convert the TFJobs in files to kubeflow.org/v1 and print them, with comments on differences in behavior.
+
+    `-` is standard input. Nothing is sent to a cluster: review the output, then apply it with kubectl.
+    """
+    from tfjob_operator.cli import manifests
+
+    converted = [manifests.convert(manifest) for file in files for manifest in manifests.read(file)]
+    if not converted:
+        raise CliError("no TFJobs found")
+    click.echo("---\n".join(converted), nl=False)

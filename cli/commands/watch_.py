@@ -1,4 +1,4 @@
-"""`kubectl tfjob watch`."""
+"""`kubectl tfjob status`, `watch` and `wait`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import click
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.commands.wait_ import GONE
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.options import print_value, seconds, target_options
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
-from tfjob_operator.cli.watches import end_of
+from tfjob_operator.cli.watches import end_of, versions
 
+GONE: Final = 3
+TIMED_OUT: Final = 124
+"""As `timeout` of GNU coreutils."""
 AGES_S: Final = 1.0
 """How often the job is drawn again if nothing changes, because ages grow."""
 _CALM_S: Final = 0.1
@@ -64,3 +66,47 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
                 click.echo(f"{full} {end.condition}: {clean(end.message)}")
                 raise click.exceptions.Exit(end.code)
             time.sleep(_CALM_S)
+
+
+@click.command("wait")
+@click.argument("name", metavar="NAME")
+@click.option("--timeout", callback=seconds, metavar="TIME", help="The maximum time to wait, such as 2h.")
+@target_options
+def wait(target: Target, name: str, timeout: float | None) -> None:
+    """Wait until a job finishes and print its state. Exit codes: 0 succeeded, 1 failed, 3 deleted, 124 timed out."""
+    until = None if timeout is None else time.monotonic() + timeout
+    full = f"{jobs.FULL_NAME}/{name}"
+    with target.session() as session:
+        for job in versions(session, name, clock=time.monotonic, pause=time.sleep, until=until):
+            if job is None:
+                click.echo(f"{full} was deleted", err=True)
+                raise click.exceptions.Exit(GONE)
+            full, end = jobs.full_name(job), end_of(job)
+            if end is not None:
+                click.echo(f"{full} {end.condition}: {clean(end.message)}")
+                raise click.exceptions.Exit(end.code)
+    click.echo(f"timed out waiting for {full}", err=True)
+    raise click.exceptions.Exit(TIMED_OUT)
+
+
+@click.command("status")
+@click.argument("name", metavar="NAME")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print it for a program.")
+@click.option("--no-color", is_flag=True, help="Use no colors, as with the variable NO_COLOR.")
+@target_options
+def status(target: Target, name: str, output: str | None, no_color: bool) -> None:  # noqa: FBT001 - a flag
+    """Show the state of a job and of each replica: node, age, restarts, exit code, last message, and which pods are missing."""
+    from tfjob_operator.cli.gathering import snapshot
+    from tfjob_operator.cli.status import ASCII, UNICODE, render, standing_of
+    from tfjob_operator.cli.terminal import terminal
+
+    with target.session() as session:
+        seen = snapshot(session, name)
+    standing = standing_of(seen.job, seen.body, seen.pods)
+    if output is not None:
+        print_value(standing, output)
+        return
+    screen = terminal(no_color=no_color)
+    signs = UNICODE if screen.unicode else ASCII
+    for line in render(standing, datetime.now(UTC), screen.paint, screen.width, signs):
+        click.echo(screen.shown(line))

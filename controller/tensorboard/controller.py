@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import Meta
     from tfjob_operator.controller.events import EventRecorder
-    from tfjob_operator.controller.tensorboard.caches import Caches
     from tfjob_operator.controller.tensorboard.dialects import Dialect
-    from tfjob_operator.controller.tensorboard.executor import Executor
+    from tfjob_operator.controller.tensorboard.executor import Caches, Executor
     from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory, Tombstone
     from tfjob_operator.workqueue import Clock, MetricsProvider
 
@@ -244,7 +243,7 @@ class TensorBoardControllers:
 
     @cached_property
     def _caches(self) -> Caches:
-        from tfjob_operator.controller.tensorboard.caches import Caches
+        from tfjob_operator.controller.tensorboard.executor import Caches
 
         return Caches(self._informers, self._namespace)
 

@@ -56,8 +56,8 @@ def alpha_dialect(api: AlphaApi) -> Dialect[AlphaJob]:
         return b'"tensorboard"' in bytes(job.spec).lower()
 
     def wish_of(job: AlphaJob) -> Wish | LeftAlone | None:
-        from tfjob_operator.controller.tensorboard.alpha_wish import wish_of
+        from tfjob_operator.controller.tensorboard.wish import alpha_wish_of
 
-        return wish_of(api, job)
+        return alpha_wish_of(api, job)
 
     return Dialect(api.resource, may_have_wish, wish_of)

@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
 
 if __name__ == "__main__":
-    from tfjob_operator.controller.observability.small_process import make_small
+    from tfjob_operator.controller.__main__ import make_small
 
     make_small()  # first of all, as the operator does it
     from faults.bugs import (

@@ -27,7 +27,7 @@ from integration.test_life_troubles import LAST_WORDS, edit, ends, held_back, mi
 from integration.test_pod_troubles import STARTING
 from integration.test_troubles import scaled
 from support.waiting import eventually
-from tfjob_operator.cli.diagnosis.render import render
+from tfjob_operator.cli.commands.explain_ import render
 from tfjob_operator.cli.diagnosis.table import TROUBLES
 
 if TYPE_CHECKING:

@@ -133,7 +133,7 @@ MAY_IMPORT |= {
     "controller.alpha.observe": ALPHA_VALUES,
     "controller.alpha.plan": (*ALPHA_VALUES, "controller.alpha.observe"),
 }
-BOARD = tuple(f"controller.tensorboard.{name}" for name in ("wish", "alpha_wish", "children", "plan"))
+BOARD = tuple(f"controller.tensorboard.{name}" for name in ("wish", "children", "plan"))
 MAY_IMPORT |= dict.fromkeys(BOARD, ("api.meta", "api.core", "api.v1", "api.v1alpha1", *BOARD))
 PURE = (
     "cli.diagnosis",
@@ -163,7 +163,6 @@ ONLY_IN = {
         "workqueue.clock",
         "cli.commands.logs_",
         "cli.commands.tensorboard_",
-        "cli.commands.wait_",
         "cli.commands.watch_",
     ),  # elsewhere the clock is injected
 }

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tfjob_operator.cli import forwarding
 from tfjob_operator.cli.commands import tensorboard_
 from unit.cli.conftest import job, run
 from unit.cli.test_deleting import JOBS, PODS, pod
@@ -153,7 +152,7 @@ def board_pod(uid: str, *, ready: bool = True) -> dict[str, Any]:
 @pytest.fixture
 def fast(mocker: MockerFixture) -> None:
     """The pod is polled at short intervals."""
-    mocker.patch.object(forwarding, "LOOK_S", 0.02)
+    mocker.patch.object(tensorboard_, "LOOK_S", 0.02)
 
 
 @pytest.mark.usefixtures("fast")

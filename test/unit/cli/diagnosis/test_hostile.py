@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.cases import for_each
+from tfjob_operator.cli.commands.explain_ import render
 from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.diagnosis.causes import fill
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
-from tfjob_operator.cli.diagnosis.render import render
 from unit.cli.diagnosis.cases import CASES
 from unit.cli.diagnosis.world import World
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tfjob_operator.cli.commands.explain_ import NARROWEST, render
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
-from tfjob_operator.cli.diagnosis.render import NARROWEST, render
 from tfjob_operator.cli.diagnosis.table import markdown
 from unit.cli.diagnosis.cases import CASES
 from unit.cli.diagnosis.world import World

@@ -12,7 +12,7 @@ import aiohttp
 
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.kubeconfig import Access, read_access
-from tfjob_operator.cli.page import addon
+from tfjob_operator.cli.page import __main__ as addon
 from tfjob_operator.cli.page.run import Plan, serving
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from click.testing import CliRunner
 from hack.control_plane.run.pki import Authority
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.kubeconfig import read_access
-from tfjob_operator.cli.page import addon
-from tfjob_operator.cli.page.__main__ import command
-from tfjob_operator.cli.page.addon import Certificate, Plan
+from tfjob_operator.cli.page import __main__ as addon
+from tfjob_operator.cli.page.__main__ import Certificate, Plan, command
 from tfjob_operator.cli.page.cluster_entrance import RequestHeaders
 
 if TYPE_CHECKING:

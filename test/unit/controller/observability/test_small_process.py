@@ -48,7 +48,7 @@ def test_an_operator_in_a_pod_imports_nothing_heavy() -> None:
     code = """
 import sys
 from tfjob_operator.controller.__main__ import main
-from tfjob_operator.controller.observability.small_process import make_small
+from tfjob_operator.controller.__main__ import make_small
 make_small()
 import tfjob_operator.controller.app
 print(*sys.modules)
@@ -63,7 +63,7 @@ def test_a_page_of_metrics_is_the_same_without_the_servers_of_prometheus_client(
     code = """
 import os, sys
 if "small" in os.environ:
-    from tfjob_operator.controller.observability.small_process import make_small
+    from tfjob_operator.controller.__main__ import make_small
     make_small()
 from tfjob_operator.controller.observability.metrics import PrometheusMetrics, exposition
 from prometheus_client import CollectorRegistry, disable_created_metrics
@@ -95,7 +95,7 @@ def test_a_prometheus_client_that_needs_its_servers_is_imported_as_usual(needs: 
     (package / "__init__.py").write_text("from . import exposition\nwhole = True\n")
     (package / "exposition.py").write_text(f"from wsgiref.simple_server import WSGIServer\n{needs}\n")
     code = """
-from tfjob_operator.controller.observability.small_process import import_prometheus_client
+from tfjob_operator.controller.__main__ import import_prometheus_client
 import_prometheus_client()
 import http.server, prometheus_client
 assert prometheus_client.whole and issubclass(prometheus_client.exposition.WSGIServer, http.server.HTTPServer)
@@ -107,7 +107,7 @@ def test_a_connection_with_tls_takes_no_more_than_it_is_given() -> None:
     """The number is set as an attribute of a class of asyncio, which another version of Python might ignore."""
     code = """
 import asyncio, asyncio.sslproto, ssl, tracemalloc
-from tfjob_operator.controller.observability.small_process import TLS_READ_BYTES, make_small
+from tfjob_operator.controller.__main__ import TLS_READ_BYTES, make_small
 make_small()
 context = ssl.create_default_context()
 async def measure():
