@@ -30,7 +30,7 @@ from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.diagnosis.evidence import Absent, AlphaEvidence, Evidence, LastLine
+from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, LastLine
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.diagnosis.pods import exits_of, running_since, trains
 from tfjob_operator.cli.diagnosis.words import seconds_between

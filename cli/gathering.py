@@ -14,7 +14,6 @@ from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.timelines.values import Job, ReplicaName, job_of, replica_of
 
 T = TypeVar("T")
-_CHUNK: Final = 500
 _MOST_EVENTS: Final = 10_000
 """How many events of pods are read at most: so many take some seconds."""
 
@@ -63,16 +62,13 @@ def events_of(session: Session, job: Job) -> list[Event]:
 
 
 def _events(session: Session, selector: str) -> list[Event]:
-    path = f"/api/v1/namespaces/{session.namespace}/events"
     found: list[Event] = []
-    following = ""
-    while True:
-        page = session.get(path, limit=_CHUNK, fieldSelector=selector, **{"continue": following})
+    for page in jobs.chunks(session, f"/api/v1/namespaces/{session.namespace}/events", fieldSelector=selector):
         bodies = ({"kind": "Event", **each} for each in page.get("items") or ())
         found += [event for body in bodies if (event := _decoded(body, Event)) is not None]
-        following = page["metadata"].get("continue") or ""
-        if not following or len(found) >= _MOST_EVENTS:
-            return found
+        if len(found) >= _MOST_EVENTS:
+            break
+    return found
 
 
 def _decoded(body: Mapping[str, Any], kind: type[T]) -> T | None:

@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,9 +14,10 @@ from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import print_value, seconds, target_options
-from tfjob_operator.cli.session import Session
-from tfjob_operator.cli.target import Target
-from tfjob_operator.cli.watches import end_of, versions
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.session import Session
+    from tfjob_operator.cli.target import Target
 
 GONE: Final = 3
 TIMED_OUT: Final = 124
@@ -45,6 +46,7 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
     """Watch a job until it has ended, then raise Exit with the code for how it ended. Raises CliError."""
     from tfjob_operator.cli.replicas import Choice, find
     from tfjob_operator.cli.terminal import terminal
+    from tfjob_operator.cli.watches import end_of
     from tfjob_operator.cli.watching import Live, Printer, Screen
 
     look = partial(terminal, no_color=no_color)
@@ -74,6 +76,8 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
 @target_options
 def wait(target: Target, name: str, timeout: float | None) -> None:
     """Wait until a job finishes and print its state. Exit codes: 0 succeeded, 1 failed, 3 deleted, 124 timed out."""
+    from tfjob_operator.cli.watches import end_of, versions
+
     until = None if timeout is None else time.monotonic() + timeout
     full = f"{jobs.FULL_NAME}/{name}"
     with target.session() as session:

@@ -13,8 +13,7 @@ from tfjob_operator.api.v1alpha1.constants import State
 from tfjob_operator.cli.diagnosis import operator, suspension
 from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
-from tfjob_operator.cli.diagnosis.evidence import Evidence
-from tfjob_operator.cli.diagnosis.facts import Facts, natural
+from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural
 from tfjob_operator.cli.diagnosis.pods import is_ready
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.table import FINDERS, LEFT_OUT

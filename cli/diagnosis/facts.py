@@ -1,4 +1,4 @@
-"""What follows from the evidence, computed once for all finders: which replicas there should be, which pods there are. Pure.
+"""What could be read about one job, as a value, and what follows from it, computed once for all finders. Pure.
 
 All lists are sorted, so that a diagnosis does not depend on the order in which things were read.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
+from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1 import conditions, validation
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1.constants import ConditionType
@@ -20,10 +21,82 @@ from tfjob_operator.api.v1.types import InvalidSpec, JobCondition, TFJob, TFJobS
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
-from tfjob_operator.cli.diagnosis.evidence import AlphaEvidence, Evidence
+from tfjob_operator.api.v1alpha1.constants import Dialect
+from tfjob_operator.api.v1alpha1.types import AlphaJob
+from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.diagnosis.objects import Event, Pod
 from tfjob_operator.cli.diagnosis.pods import has_started
 from tfjob_operator.cli.diagnosis.words import event_line, seconds_between
+
+
+class LastLine(NamedTuple):
+    """The last line of a container's log and its time, None if the log is empty."""
+
+    at: datetime | None
+    text: str = ""
+
+
+class Absent(NamedTuple):
+    """An object that was asked for by name and does not exist, such as ("Lease", "tf-operator")."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaEvidence:
+    """What only a job of the alpha dialect has: its API, the job as that reads it, and the Jobs of its replicas.
+
+    `batch_jobs` is None where they may not be read.
+    """
+
+    dialect: Dialect
+    job: AlphaJob
+    batch_jobs: Sequence[objects.BatchJob] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that could be read about a job at the time `now`; None for what was not requested or may not be read.
+
+    The job's creationTimestamp (`created_at`) and finalizers stand beside it, since the operator's slice of a job leaves them
+    out; `suspended_by` is who set `suspend` (the manager of that field), if that is known. `former` are pods
+    of an earlier job of its name. `events_cut`: there were too many to read.
+    `logs` are the last lines of failed containers, by (pod, container), and `last_lines` the last one of running replicas, by
+    pod: silence of `silent_after_s` is reported. `forbidden` names what the user may not read ("nodes"), and `absent` what was
+    asked for and does not exist. `alpha` is None for a job of v1. `stale_lease` is one beside `lease` that nobody renews;
+    `deployments` (with `operator_pods`) are those of operators, and are read if no lease of the namespace is renewed.
+    """
+
+    job: TFJob
+    now: datetime
+    created_at: datetime | None = None
+    finalizers: tuple[str, ...] = ()
+    pods: Sequence[Pod] = ()
+    former: Sequence[Pod] = ()
+    services: Sequence[objects.Service] | None = None
+    events: Sequence[Event] = ()
+    events_cut: bool = False
+    nodes: Sequence[objects.Node] | None = None
+    quotas: Sequence[objects.ResourceQuota] = ()
+    limit_ranges: Sequence[objects.LimitRange] = ()
+    claims: Sequence[objects.Claim] = ()
+    namespace: objects.Namespace | None = None
+    lease: Lease | None = None
+    stale_lease: Lease | None = None
+    deployments: Sequence[objects.Deployment] = ()
+    operator_pods: Sequence[Pod] = ()
+    crd: objects.Crd | None = None
+    workload: objects.Workload | None = None
+    pod_group: objects.PodGroup | None = None
+    logs: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    last_lines: Mapping[str, LastLine] = field(default_factory=dict)
+    silent_after_s: float = 600.0
+    forbidden: Sequence[str] = ()
+    suspended_by: str = ""
+    absent: Sequence[Absent] = ()
+    alpha: AlphaEvidence | None = None
+
 
 _OVER = frozenset({alpha.Phase.CLEAN_UP, alpha.Phase.DONE, alpha.Phase.FAILED})
 

@@ -43,6 +43,20 @@ class Condition(Struct, frozen=True):
     last_transition_time: datetime | None = None
 
 
+class Status(Struct, frozen=True):
+    """What its controller reports of a node, a Job, a claim, a namespace or a PodGroup, as far as it has these fields."""
+
+    phase: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Object(Struct, frozen=True):
+    """An object of any kind."""
+
+    metadata: LifeMeta = LifeMeta()
+
+
 class Resources(Struct, frozen=True):
     """Requests and limits, as they were written."""
 
@@ -50,8 +64,8 @@ class Resources(Struct, frozen=True):
     limits: dict[str, Any] | None = None
 
 
-class Variable(Struct, frozen=True):
-    """An environment variable: its value may be secret, and is not read."""
+class Named(Struct, frozen=True):
+    """An environment variable, whose value may be secret and is not read, or a scheduling gate."""
 
     name: str = ""
 
@@ -71,7 +85,7 @@ class Container(Struct, frozen=True):
     resources: Resources | None = None
     args: tuple[str, ...] | None = None
     lifecycle: Lifecycle | None = None
-    env: tuple[Variable, ...] | None = None
+    env: tuple[Named, ...] | None = None
 
 
 class ClaimSource(Struct, frozen=True):
@@ -87,12 +101,6 @@ class Volume(Struct, frozen=True):
     persistent_volume_claim: ClaimSource | None = None
 
 
-class Gate(Struct, frozen=True):
-    """A scheduling gate (Kubernetes 1.27)."""
-
-    name: str = ""
-
-
 class PodSpec(Struct, frozen=True):
     """What a diagnosis reads of a pod's spec."""
 
@@ -100,7 +108,7 @@ class PodSpec(Struct, frozen=True):
     init_containers: tuple[Container, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
     node_name: str = ""
-    scheduling_gates: tuple[Gate, ...] | None = None
+    scheduling_gates: tuple[Named, ...] | None = None
     scheduler_name: str = ""
     restart_policy: str = ""
 
@@ -196,10 +204,9 @@ class PodStatus(Struct, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class Pod(Struct, frozen=True, tag_field="kind", tag="Pod"):
+class Pod(Object, frozen=True, tag_field="kind", tag="Pod"):
     """A pod."""
 
-    metadata: LifeMeta = LifeMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -217,10 +224,9 @@ class EventSeries(Struct, frozen=True):
     last_observed_time: datetime | None = None
 
 
-class Event(Struct, frozen=True, tag_field="kind", tag="Event"):
+class Event(Object, frozen=True, tag_field="kind", tag="Event"):
     """A core/v1 event. Those of events.k8s.io are the same objects: in core/v1 they have only `eventTime` and `series`."""
 
-    metadata: LifeMeta = LifeMeta()
     involved_object: ObjectReference = ObjectReference()
     reason: str = ""
     message: str = ""
@@ -246,17 +252,10 @@ class Event(Struct, frozen=True, tag_field="kind", tag="Event"):
         )
 
 
-class NodeStatus(Struct, frozen=True):
-    """The conditions of a node."""
-
-    conditions: tuple[Condition, ...] | None = None
-
-
-class Node(Struct, frozen=True, tag_field="kind", tag="Node"):
+class Node(Object, frozen=True, tag_field="kind", tag="Node"):
     """A node."""
 
-    metadata: LifeMeta = LifeMeta()
-    status: NodeStatus = NodeStatus()
+    status: Status = Status()
 
 
 class BatchSpec(Struct, frozen=True):
@@ -265,19 +264,11 @@ class BatchSpec(Struct, frozen=True):
     suspend: bool | None = None
 
 
-class BatchStatus(Struct, frozen=True):
-    """What the Job controller says."""
-
-    start_time: datetime | None = None
-    conditions: tuple[Condition, ...] | None = None
-
-
-class BatchJob(Struct, frozen=True, tag_field="kind", tag="Job"):
+class BatchJob(Object, frozen=True, tag_field="kind", tag="Job"):
     """A Job of batch/v1, which in the alpha dialect stands between a job and the pods of one replica."""
 
-    metadata: LifeMeta = LifeMeta()
     spec: BatchSpec = BatchSpec()
-    status: BatchStatus = BatchStatus()
+    status: Status = Status()
 
 
 class QuotaStatus(Struct, frozen=True):
@@ -287,30 +278,20 @@ class QuotaStatus(Struct, frozen=True):
     used: dict[str, Any] | None = None
 
 
-class ResourceQuota(Struct, frozen=True, tag_field="kind", tag="ResourceQuota"):
+class ResourceQuota(Object, frozen=True, tag_field="kind", tag="ResourceQuota"):
     """A quota of a namespace."""
 
-    metadata: LifeMeta = LifeMeta()
     status: QuotaStatus = QuotaStatus()
 
 
-class LimitRange(Struct, frozen=True, tag_field="kind", tag="LimitRange"):
+class LimitRange(Object, frozen=True, tag_field="kind", tag="LimitRange"):
     """The limits of single pods and containers of a namespace: only its name is read."""
 
-    metadata: LifeMeta = LifeMeta()
 
-
-class ClaimStatus(Struct, frozen=True):
-    """`Pending`, `Bound` or `Lost`."""
-
-    phase: str = ""
-
-
-class Claim(Struct, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
+class Claim(Object, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
     """A PersistentVolumeClaim."""
 
-    metadata: LifeMeta = LifeMeta()
-    status: ClaimStatus = ClaimStatus()
+    status: Status = Status()
 
 
 class ServiceSpec(Struct, frozen=True):
@@ -319,24 +300,16 @@ class ServiceSpec(Struct, frozen=True):
     selector: dict[str, str] | None = None
 
 
-class Service(Struct, frozen=True, tag_field="kind", tag="Service"):
+class Service(Object, frozen=True, tag_field="kind", tag="Service"):
     """The service of a replica."""
 
-    metadata: LifeMeta = LifeMeta()
     spec: ServiceSpec = ServiceSpec()
 
 
-class NamespaceStatus(Struct, frozen=True):
-    """`Active` or `Terminating`."""
-
-    phase: str = ""
-
-
-class Namespace(Struct, frozen=True, tag_field="kind", tag="Namespace"):
+class Namespace(Object, frozen=True, tag_field="kind", tag="Namespace"):
     """The job's namespace."""
 
-    metadata: LifeMeta = LifeMeta()
-    status: NamespaceStatus = NamespaceStatus()
+    status: Status = Status()
 
 
 class WorkloadSpec(Struct, frozen=True):
@@ -361,10 +334,9 @@ class WorkloadStatus(Struct, frozen=True):
     admission_checks: tuple[AdmissionCheck, ...] | None = None
 
 
-class Workload(Struct, frozen=True, tag_field="kind", tag="Workload"):
+class Workload(Object, frozen=True, tag_field="kind", tag="Workload"):
     """Kueue's object for a job."""
 
-    metadata: LifeMeta = LifeMeta()
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
 
@@ -376,19 +348,11 @@ class PodGroupSpec(Struct, frozen=True):
     queue: str = ""
 
 
-class PodGroupStatus(Struct, frozen=True):
-    """What the gang scheduler reports."""
-
-    phase: str = ""
-    conditions: tuple[Condition, ...] | None = None
-
-
-class PodGroup(Struct, frozen=True, tag_field="kind", tag="PodGroup"):
+class PodGroup(Object, frozen=True, tag_field="kind", tag="PodGroup"):
     """A PodGroup of volcano or of the coscheduling plugin."""
 
-    metadata: LifeMeta = LifeMeta()
     spec: PodGroupSpec = PodGroupSpec()
-    status: PodGroupStatus = PodGroupStatus()
+    status: Status = Status()
 
 
 class CrdSchema(Struct, frozen=True):
@@ -417,8 +381,7 @@ class CrdSpec(Struct, frozen=True):
     versions: tuple[CrdVersion, ...] | None = None
 
 
-class Crd(Struct, frozen=True, tag_field="kind", tag="CustomResourceDefinition"):
+class Crd(Object, frozen=True, tag_field="kind", tag="CustomResourceDefinition"):
     """The CRD of TFJobs."""
 
-    metadata: LifeMeta = LifeMeta()
     spec: CrdSpec = CrdSpec()

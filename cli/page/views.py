@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import conditions
@@ -247,18 +249,8 @@ def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dic
 
 def _timed(job: Job) -> TimedJob:
     status = job.status
-    conditions = tuple(
-        Condition(
-            type=each.type,
-            status=each.status,
-            reason=each.reason,
-            message=each.message,
-            last_transition_time=each.last_transition_time,
-        )
-        for each in status.conditions
-    )
     timed = JobStatus(
-        conditions=conditions,
+        conditions=tuple(msgspec.convert(each, Condition, from_attributes=True) for each in status.conditions),
         start_time=status.start_time,
         completion_time=status.completion_time,
         phase=status.phase,

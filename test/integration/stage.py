@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
     from integration.cluster import Cluster
     from tfjob_operator.cli.diagnosis.causes import Diagnosis
-    from tfjob_operator.cli.diagnosis.evidence import Evidence
+    from tfjob_operator.cli.diagnosis.facts import Evidence
     from tfjob_operator.cli.kubeconfig import Access
 
 FOREVER: Final = "forever"

@@ -16,7 +16,7 @@ from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
-from tfjob_operator.cli.diagnosis.evidence import Evidence
+from tfjob_operator.cli.diagnosis.facts import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable

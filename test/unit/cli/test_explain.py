@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tfjob_operator.cli.collecting import MOST_LAST_LINES, MOST_LOGS, collect
-from tfjob_operator.cli.diagnosis.evidence import Absent, LastLine
+from tfjob_operator.cli.diagnosis.facts import Absent, LastLine
 from tfjob_operator.cli.kubeconfig import read_access
 from tfjob_operator.cli.session import Session
 from unit.cli.conftest import job, run
@@ -17,7 +17,7 @@ from unit.cli.conftest import job, run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tfjob_operator.cli.diagnosis.evidence import Evidence
+    from tfjob_operator.cli.diagnosis.facts import Evidence
     from unit.cli.conftest import Server
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

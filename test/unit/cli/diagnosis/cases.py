@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
-from tfjob_operator.cli.diagnosis.evidence import Absent, LastLine
+from tfjob_operator.cli.diagnosis.facts import Absent, LastLine
 from unit.cli.diagnosis.world import JOB, World, ago, condition
 
 if TYPE_CHECKING:

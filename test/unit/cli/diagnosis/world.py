@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.diagnosis.evidence import Absent, AlphaEvidence, Evidence, LastLine
+from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, LastLine
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 JOB = "mnist"
