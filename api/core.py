@@ -134,8 +134,8 @@ class ContainerStatus(Struct, frozen=True):
     last_state: LastState | None = None
 
 
-class PodCondition(Struct, frozen=True):
-    """A condition of a pod, such as PodScheduled or DisruptionTarget."""
+class Condition(Struct, frozen=True):
+    """A condition of a pod, a Job or a Deployment, such as PodScheduled or Complete."""
 
     type: str
     status: str = ""
@@ -149,7 +149,7 @@ class PodStatus(Struct, frozen=True):
     phase: str = PodPhase.PENDING
     reason: str = ""
     message: str = ""
-    conditions: tuple[PodCondition, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 

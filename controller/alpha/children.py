@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tfjob_operator.api.core import Condition
 from tfjob_operator.api.meta import OWNER_INDEX, Resource, Struct, index_by_owner
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, ReplicaKey, Service
 
@@ -15,20 +16,11 @@ INDEXERS: Final[Mapping[str, Callable[[Any], Sequence[str]]]] = {OWNER_INDEX: in
 """What the informers of all children must have: pods are found by their Job, all else by the TFJob."""
 
 
-class BatchCondition(Struct, frozen=True):
-    """A condition of a Job."""
-
-    type: str
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
 class BatchStatus(Struct, frozen=True):
     """What the Job controller says."""
 
     succeeded: int = 0
-    conditions: tuple[BatchCondition, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
 
 
 class BatchJob(Struct, frozen=True, tag_field="kind", tag=JOBS.kind):
@@ -43,7 +35,7 @@ class BatchJob(Struct, frozen=True, tag_field="kind", tag=JOBS.kind):
         return self.status.succeeded > 0 or self.condition("Complete") is not None
 
     @property
-    def failure(self) -> BatchCondition | None:
+    def failure(self) -> Condition | None:
         """Why the Job controller gave it up, by a limit that somebody has set on it; the operator sets none."""
         return self.condition("Failed")
 
@@ -52,7 +44,7 @@ class BatchJob(Struct, frozen=True, tag_field="kind", tag=JOBS.kind):
         """Whether nothing of it will run again."""
         return self.has_succeeded or self.failure is not None
 
-    def condition(self, kind: str) -> BatchCondition | None:
+    def condition(self, kind: str) -> Condition | None:
         """Return this condition, if it is True."""
         return next(
             (each for each in self.status.conditions or () if each.type == kind and each.status == "True"), None

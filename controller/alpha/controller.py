@@ -35,7 +35,6 @@ from tfjob_operator.api.meta import (
     PartialObjectMetadata,
     Resource,
     controller_of,
-    meta_key,
     object_key,
     owner_uid_key,
 )
@@ -59,7 +58,7 @@ from tfjob_operator.controller.alpha.plan import (
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
-from tfjob_operator.controller.jobs.expectations import Expectations, Feed, OwnedChildHandler
+from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler, OwnedChildHandler
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.refusals import RefusedError, Told
 from tfjob_operator.controller.manager import Controller, RequeueError
@@ -139,31 +138,6 @@ class AlphaCaches:
         )
 
 
-class JobHandler:
-    """Adds the key of every job of the dialect that changes; tells `forget` of jobs that are gone."""
-
-    def __init__(self, dialect: Dialect, feed: Feed, forget: Callable[[ObjectMeta], None]) -> None:
-        self._dialect = dialect
-        self._feed = feed
-        self._forget = forget
-
-    def on_add(self, job: AlphaJob, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
-        """Queue a new job; those of the initial list have low priority."""
-        if job.is_of(self._dialect):
-            self._feed.add(meta_key(job.metadata), low_priority=is_in_initial_list)
-
-    def on_update(self, old: AlphaJob, new: AlphaJob, /) -> None:
-        """Queue a job that changed. If the UID is another, it was deleted and created again unseen."""
-        if old.metadata.uid != new.metadata.uid:
-            self._forget(old.metadata)
-        if new.is_of(self._dialect):
-            self._feed.add(meta_key(new.metadata))
-
-    def on_delete(self, gone: AlphaJob | Tombstone[AlphaJob], /) -> None:
-        """Forget a job; the garbage collector deletes its children."""
-        self._forget(object_of(gone).metadata)
-
-
 class PodHandler:
     """Queues the TFJob whose Job a pod belongs to. If that Job is not in the cache yet, its own event queues the TFJob."""
 
@@ -238,7 +212,7 @@ class AlphaController:
         self._metrics = metrics
         self._clock = clock
         self._memory: dict[str, _Memory] = {}
-        caches.jobs.add_event_handler(JobHandler(dialect, feed, self._forget))
+        caches.jobs.add_event_handler(JobHandler[AlphaJob](feed, self._forget, lambda job: job.is_of(dialect)))
         owner = dialect.resource.kind
         caches.batch_jobs.add_event_handler(OwnedChildHandler[BatchJob](owner, JOBS.plural, feed, expectations))
         caches.services.add_event_handler(OwnedChildHandler[Service](owner, SERVICES.plural, feed, expectations))

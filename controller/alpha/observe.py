@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final
 
-from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus, PodPhase
+from tfjob_operator.api.core import Condition, ContainerStateTerminated, ContainerStatus, PodPhase
 from tfjob_operator.api.meta import controller_of
 from tfjob_operator.api.text import last_words, quoted
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, RETRYABLE_EXIT_CODES
 from tfjob_operator.api.v1alpha1.constants import OOM_KILLED, State
-from tfjob_operator.controller.alpha.children import BatchCondition, BatchJob, Children
+from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pod_end import DEADLINE_EXCEEDED, has_ended, is_disrupted, is_final, was_stopped
 from tfjob_operator.controller.jobs.problems import Problem, problems_of_pod
@@ -50,7 +50,7 @@ class Replica:
         return State.FAILED if failed else State.RUNNING
 
     @property
-    def failure(self) -> BatchCondition | None:
+    def failure(self) -> Condition | None:
         """Why its Job was given up, if it was."""
         return self.job.failure if self.job is not None else None
 

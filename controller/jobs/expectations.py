@@ -20,13 +20,14 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from tfjob_operator.api.meta import (
     Meta,
     Object,
+    ObjectMeta,
     OwnerKey,
     controller_of,
     key_of_owner,
@@ -35,6 +36,8 @@ from tfjob_operator.api.meta import (
     owner_uid_key,
     version_number,
 )
+from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.controller.jobs.children import ChildMeta
 from tfjob_operator.informers import Tombstone, object_of
 from tfjob_operator.workqueue import RateLimitingQueue
@@ -205,6 +208,34 @@ class Child(Protocol):
 
 
 C = TypeVar("C", bound=Child)
+
+
+J = TypeVar("J", TFJob, AlphaJob)
+
+
+class JobHandler(Generic[J]):
+    """Queues every job that changes, if it is one of `takes`; calls `forget` for jobs that are gone."""
+
+    def __init__(self, feed: Feed, forget: Callable[[ObjectMeta], None], takes: Callable[[J], bool]) -> None:
+        self._feed = feed
+        self._forget = forget
+        self._takes: Callable[[J], bool] = takes
+
+    def on_add(self, job: J, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
+        """Queue a new job. Those of the initial list have low priority (PQ-04)."""
+        if self._takes(job):
+            self._feed.add(meta_key(job.metadata), low_priority=is_in_initial_list)
+
+    def on_update(self, old: J, new: J, /) -> None:
+        """Queue a job that changed. With another UID it was deleted and created again unobserved (EX-08, SI-11)."""
+        if old.metadata.uid != new.metadata.uid:
+            self._forget(old.metadata)
+        if self._takes(new):
+            self._feed.add(meta_key(new.metadata))
+
+    def on_delete(self, gone: J | Tombstone[J], /) -> None:
+        """Forget a job. The garbage collector deletes its children."""
+        self._forget(object_of(gone).metadata)
 
 
 class OwnedChildHandler(Generic[C]):

@@ -10,11 +10,11 @@ from typing import Final
 
 from tfjob_operator.api.core import (
     TERMINAL,
+    Condition,
     Container,
     ContainerRestartRule,
     ContainerStateTerminated,
     ContainerStatus,
-    PodCondition,
     PodPhase,
     PodRestartPolicy,
     PodSpec,
@@ -124,7 +124,7 @@ def was_left_by_its_own_policy(pod: Pod, container: str, exit_code: int) -> bool
     return bool(own) and exit_code != 0 and stays_ended(pod.spec, container, exit_code)
 
 
-def _condition(pod: Pod, kind: str) -> PodCondition | None:
+def _condition(pod: Pod, kind: str) -> Condition | None:
     """Return this condition of the pod, if it is True."""
     return next((each for each in pod.status.conditions or () if each.type == kind and each.status == "True"), None)
 

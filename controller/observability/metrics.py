@@ -10,7 +10,7 @@ shows that something does not end.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -21,6 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 from tfjob_operator.workqueue.clock import Clock
 from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
+F = TypeVar("F", Counter, Gauge, Histogram)
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """What `exposition` is written in; every Prometheus since 0.4 reads it."""
 
@@ -46,33 +47,27 @@ class PrometheusMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Gauge] = {}
-        self._histograms: dict[str, Histogram] = {}
+        self._families: dict[str, Counter | Gauge | Histogram] = {}
 
     def counter(self, metric: Metric, *values: str) -> Counter:
         """See `MetricsProvider.counter`."""
-        family = self._counters.get(metric.name)
-        if family is None:
-            family = Counter(metric.name, metric.help, metric.labels, registry=self._registry)
-            self._counters[metric.name] = family
-        return family.labels(*values) if values else family
+        return self._series(Counter, metric, values)
 
     def gauge(self, metric: Metric, *values: str) -> Gauge:
         """See `MetricsProvider.gauge`."""
-        family = self._gauges.get(metric.name)
-        if family is None:
-            family = Gauge(metric.name, metric.help, metric.labels, registry=self._registry)
-            self._gauges[metric.name] = family
-        return family.labels(*values) if values else family
+        return self._series(Gauge, metric, values)
 
     def histogram(self, metric: Metric, *values: str) -> Histogram:
         """See `MetricsProvider.histogram`."""
-        family = self._histograms.get(metric.name)
+        return self._series(Histogram, metric, values, buckets=metric.buckets)
+
+    def _series(self, kind: type[F], metric: Metric, values: tuple[str, ...], **how: Any) -> F:
+        family: Any = self._families.get(metric.name)
         if family is None:
-            family = Histogram(metric.name, metric.help, metric.labels, registry=self._registry, buckets=metric.buckets)
-            self._histograms[metric.name] = family
-        return family.labels(*values) if values else family
+            family = kind(metric.name, metric.help, metric.labels, registry=self._registry, **how)
+            self._families[metric.name] = family
+        series: F = family.labels(*values) if values else family
+        return series
 
 
 PERIOD_S: Final = 0.5

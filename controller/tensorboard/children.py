@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import field
 
-from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
+from tfjob_operator.api.core import DEPLOYMENTS, SERVICES, Condition
 from tfjob_operator.api.meta import Meta, Struct
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 
@@ -69,19 +69,10 @@ class DeploymentSpec(Struct, frozen=True):
     template: PodTemplate = PodTemplate()
 
 
-class DeploymentCondition(Struct, frozen=True):
-    """A condition of a Deployment, such as Progressing or ReplicaFailure."""
-
-    type: str
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
 class DeploymentStatus(Struct, frozen=True):
     """What a Deployment reports."""
 
-    conditions: tuple[DeploymentCondition, ...] | None = None
+    conditions: tuple[Condition, ...] | None = None
 
 
 class Deployment(Struct, frozen=True, tag_field="kind", tag=DEPLOYMENTS.kind):

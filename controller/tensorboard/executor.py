@@ -33,9 +33,8 @@ from tfjob_operator.api.core import DEPLOYMENTS, SERVICES, EventType, object_ref
 from tfjob_operator.api.meta import (
     OWNER_INDEX,
     Meta,
-    ObjectMeta,
+    PartialObjectMetadata,
     Resource,
-    Struct,
     controller_of,
     index_by_owner,
     owner_uid_key,
@@ -69,10 +68,6 @@ log = structlog.get_logger(__name__)
 
 class NameTakenError(ApiError):
     """Another object has the name that the child of a TensorBoard needs."""
-
-
-class _Identity(Struct, frozen=True):
-    metadata: ObjectMeta
 
 
 class Executor:
@@ -151,7 +146,7 @@ class Executor:
     async def _confirm(self, job: Meta) -> None:
         """Ask the server whether the job is still there. Raises RequeueError if not: the cache will show it."""
         try:
-            found = (await self._client.get(self._owner, job.namespace, job.name, _Identity)).metadata
+            found = (await self._client.get(self._owner, job.namespace, job.name, PartialObjectMetadata)).metadata
         except NotFoundError as error:
             raise RequeueError("the job is gone") from error
         if found.uid != job.uid or found.deletion_timestamp is not None:
@@ -161,7 +156,7 @@ class Executor:
         meta = step.meta
         try:
             answer = await self._client.patch(
-                step.resource, meta.namespace, meta.name, step.patch, _Identity, content_type=MERGE_PATCH
+                step.resource, meta.namespace, meta.name, step.patch, PartialObjectMetadata, content_type=MERGE_PATCH
             )
         except NotFoundError:
             return  # the cache will show it, and bring the next sync
@@ -183,7 +178,7 @@ class Executor:
         Raises RequeueError if it is gone or about to go, NameTakenError if a person has to act, or any ApiError.
         """
         try:
-            found = await self._client.get(step.resource, job.namespace, step.name, _Identity)
+            found = await self._client.get(step.resource, job.namespace, step.name, PartialObjectMetadata)
         except NotFoundError as error:
             raise RequeueError(f"{_what(step)} was just deleted") from error
         meta, holder = found.metadata, controller_of(found.metadata)

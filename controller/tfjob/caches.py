@@ -6,7 +6,6 @@ what was seen and which job it concerns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -31,7 +30,7 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.apply.events import ChildKind, pod_group_kind
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
 from tfjob_operator.controller.tfjob.plan.gang import Gang
-from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
+from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 
 log = structlog.get_logger(__name__)
 
@@ -119,28 +118,6 @@ class Caches:
             if (name := gang_scheduler_name)
             else None,
         )
-
-
-class JobHandler:
-    """Queues every job that changes; calls `forget` for jobs that are gone."""
-
-    def __init__(self, feed: Feed, forget: Callable[[ObjectMeta], None]) -> None:
-        self._feed = feed
-        self._forget = forget
-
-    def on_add(self, job: TFJob, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
-        """Queue a new job. Those of the initial list have low priority (PQ-04)."""
-        self._feed.add(meta_key(job.metadata), low_priority=is_in_initial_list)
-
-    def on_update(self, old: TFJob, new: TFJob, /) -> None:
-        """Queue a job that changed. With another UID it was deleted and created again unobserved (EX-08, SI-11)."""
-        if old.metadata.uid != new.metadata.uid:
-            self._forget(old.metadata)
-        self._feed.add(meta_key(new.metadata))
-
-    def on_delete(self, gone: TFJob | Tombstone[TFJob], /) -> None:
-        """Forget a job. The garbage collector deletes its children."""
-        self._forget(object_of(gone).metadata)
 
 
 class ChildHandler(OwnedChildHandler[C]):

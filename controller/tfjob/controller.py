@@ -16,11 +16,12 @@ import structlog
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1.validation import BOUNDS
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
-from tfjob_operator.controller.jobs.expectations import Expectations, Feed
+from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildRecords, Delays
@@ -29,7 +30,7 @@ from tfjob_operator.controller.tfjob.apply.executor import Executor
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.apply.status import StatusWriter
 from tfjob_operator.controller.tfjob.build.tf_config import too_long
-from tfjob_operator.controller.tfjob.caches import Caches, ChildHandler, JobHandler
+from tfjob_operator.controller.tfjob.caches import Caches, ChildHandler
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, UnkeptStatus, View, Views
@@ -71,7 +72,7 @@ class TFJobController:
         self._leadership_term = leadership_term
         self._domain = domain
         expectations, blocked = records.expectations, records.blocked
-        caches.jobs.add_event_handler(JobHandler(feed, self._forget))
+        caches.jobs.add_event_handler(JobHandler[TFJob](feed, self._forget, lambda _job: True))
         caches.pods.add_event_handler(ChildHandler[Pod](POD, feed, expectations, blocked))
         caches.services.add_event_handler(ChildHandler[Service](SERVICE, feed, expectations, blocked))
         caches.config_maps.add_event_handler(ChildHandler[ConfigMap](CONFIG_MAP, feed, expectations, blocked))

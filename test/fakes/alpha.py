@@ -9,6 +9,7 @@ import msgspec
 
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
+    Condition,
     Container,
     ContainerState,
     ContainerStateTerminated,
@@ -24,7 +25,6 @@ from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
 from tfjob_operator.api.v1alpha1.validation import read_spec
 from tfjob_operator.controller.alpha.children import (
-    BatchCondition,
     BatchJob,
     BatchStatus,
     Children,
@@ -100,7 +100,7 @@ def batch_job(
 ) -> BatchJob:
     """The Job of a replica, as its cache holds it. `failed` is the reason for which the Job controller gave it up."""
     name = replica_key(runtime_id, kind, index).name
-    conditions = (BatchCondition(type="Failed", status="True", reason=failed),) if failed else None
+    conditions = (Condition(type="Failed", status="True", reason=failed),) if failed else None
     return BatchJob(
         metadata=child_meta(name, uid=uid, terminating=terminating),
         status=BatchStatus(succeeded=succeeded, conditions=conditions),

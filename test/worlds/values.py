@@ -14,11 +14,11 @@ import msgspec
 
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
+    Condition,
     ContainerState,
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
-    PodCondition,
     PodPhase,
     PodSpec,
     PodStatus,
@@ -180,7 +180,7 @@ def job_struct(job: Job) -> TFJob:
 def pod_struct(child: Child) -> Pod:
     """The pod as the informer would decode it."""
     conditions = tuple(
-        PodCondition(type=name, status="True" if holds else "False")
+        Condition(type=name, status="True" if holds else "False")
         for name, holds in (("DisruptionTarget", child.targeted), ("AllContainersRestarting", child.restarting))
         if holds or name == "AllContainersRestarting"
     )

@@ -19,7 +19,7 @@ from tfjob_operator.api.client.errors import (
     NamespaceTerminatingError,
     NotFoundError,
 )
-from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
+from tfjob_operator.api.core import Condition, ContainerState, ContainerStateWaiting, ContainerStatus
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, TENSORFLOW
@@ -314,7 +314,7 @@ def not_started(reason: str, *, terminating: bool = False) -> Pod:
     """The master's pod, not started: it is unschedulable, or its training container waits."""
     found = pod_of(batch_job("MASTER", 0, runtime_id="76no"), "Pending", terminating=terminating)
     if reason == "Unschedulable":
-        fields: dict[str, Any] = {"conditions": (PodCondition("PodScheduled", "False", reason, "no room"),)}
+        fields: dict[str, Any] = {"conditions": (Condition("PodScheduled", "False", reason, "no room"),)}
     else:
         state = ContainerState(waiting=ContainerStateWaiting(reason, "no such image"))
         fields = {"container_statuses": (ContainerStatus("tensorflow", state=state),)}

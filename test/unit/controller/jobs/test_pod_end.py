@@ -100,12 +100,12 @@ def test_a_pod_that_tells_of_fewer_containers_than_it_has_has_not_ended() -> Non
 
 def test_nothing_is_final_while_all_containers_are_restarted() -> None:
     """M3, KEP-5532: the kubelet says so by a condition, then by the containers' reason."""
-    restarting = core.PodCondition("AllContainersRestarting", "True")
+    restarting = core.Condition("AllContainersRestarting", "True")
     assert outcome(with_status(ended(0), conditions=(restarting,))) is Outcome.ACTIVE
     killed = core.ContainerStateTerminated(exit_code=137, reason="RestartingAllContainers")
     statuses = (core.ContainerStatus(name="tensorflow", state=core.ContainerState(terminated=killed)),)
     assert outcome(with_status(ended(1), container_statuses=statuses)) is Outcome.ACTIVE
-    over = core.PodCondition("AllContainersRestarting", "False")
+    over = core.Condition("AllContainersRestarting", "False")
     assert outcome(with_status(ended(0), conditions=(over,))) is Outcome.SUCCEEDED
 
 
@@ -180,7 +180,7 @@ def test_neither_of_two_accounts_loses_that_a_pod_was_stopped() -> None:
 @pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
 def test_an_end_with_0_at_the_shutdown_of_its_node_is_no_success(phase: str) -> None:
     """M10: a kubelet of 1.36 says Succeeded, and DisruptionTarget; nobody deletes the pod."""
-    target = core.PodCondition("DisruptionTarget", "True", "TerminationByKubelet")
+    target = core.Condition("DisruptionTarget", "True", "TerminationByKubelet")
     (replica,) = observed([with_status(pod("Worker", 0, phase, 0), conditions=(target,))])
     assert replica.outcome is Outcome.FAILED
     assert replica.disrupted
@@ -188,10 +188,10 @@ def test_an_end_with_0_at_the_shutdown_of_its_node_is_no_success(phase: str) -> 
 
 def test_a_pod_of_a_node_that_shuts_down_is_not_done_if_it_is_deleted_later() -> None:
     """M10: `tensorflow` exits with 0 at once, and the taint manager deletes the pod while its sidecar is still stopping."""
-    target = core.PodCondition("DisruptionTarget", "True", "TerminationByKubelet")
+    target = core.Condition("DisruptionTarget", "True", "TerminationByKubelet")
     found = with_status(pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=-2), conditions=(target,))
     assert outcome(found) is Outcome.FAILED
-    evicted = core.PodCondition("DisruptionTarget", "True", "EvictionByEvictionAPI")
+    evicted = core.Condition("DisruptionTarget", "True", "EvictionByEvictionAPI")
     assert outcome(with_status(found, conditions=(evicted,))) is Outcome.SUCCEEDED, "it had ended before it was evicted"
 
 
@@ -203,7 +203,7 @@ def test_what_exits_in_order_when_it_is_taken_has_not_failed_under_never(
     phase: str, exit_code: int, again: bool
 ) -> None:
     """M10, B41: in doubt it runs again. Under Never, what has failed stays failed."""
-    target = core.PodCondition("DisruptionTarget", "True", "TerminationByKubelet")
+    target = core.Condition("DisruptionTarget", "True", "TerminationByKubelet")
     (replica,) = observed([with_status(pod("Worker", 0, phase, exit_code), conditions=(target,))])
     assert should_restart(replica, good_spec(job())) is again
 
@@ -221,7 +221,7 @@ def test_what_a_containers_own_policy_calls_fatal_is_fatal(policy: str, code: in
 
 def test_a_disruption_that_did_not_come_is_none() -> None:
     """M10: the condition is set to False after a while."""
-    target = core.PodCondition("DisruptionTarget", "False")
+    target = core.Condition("DisruptionTarget", "False")
     assert outcome(with_status(ended(0), conditions=(target,))) is Outcome.SUCCEEDED
 
 

@@ -20,7 +20,7 @@ from tfjob_operator.api.client.errors import (
     InvalidError,
     NotFoundError,
 )
-from tfjob_operator.api.core import PodCondition
+from tfjob_operator.api.core import Condition
 from tfjob_operator.api.meta import OWNER_INDEX
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX
@@ -861,7 +861,7 @@ async def test_a_pod_that_can_not_start_is_told_of_once() -> None:
     world.observe_status()
     world.recorder.events.clear()
     waiting = pod("Worker", 0, "Pending")
-    condition = PodCondition("PodScheduled", "False", "Unschedulable", "no room")
+    condition = Condition("PodScheduled", "False", "Unschedulable", "no room")
     status = msgspec.structs.replace(waiting.status, conditions=(condition,))
     world.pods.put(msgspec.structs.replace(waiting, status=status))
     for _ in range(3):

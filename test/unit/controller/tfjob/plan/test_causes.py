@@ -11,12 +11,12 @@ import pytest
 from fakes.jobs import good_spec, job, pod, replica
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
+    Condition,
     Container,
     ContainerState,
     ContainerStateTerminated,
     ContainerStatus,
     LastState,
-    PodCondition,
     PodSpec,
     PodStatus,
 )
@@ -73,7 +73,7 @@ ONE = "TFJob ns/mnist has failed because 1 Worker replica(s) failed. "
         (failed(reason="NodeLost"), "Pod mnist-worker-0: NodeLost"),
         (
             failed(
-                conditions=(PodCondition(type="DisruptionTarget", status="True", reason="DeletionByTaintManager"),),
+                conditions=(Condition(type="DisruptionTarget", status="True", reason="DeletionByTaintManager"),),
             ),
             "Pod mnist-worker-0: DeletionByTaintManager",
         ),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fakes.jobs import observed, pod
-from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
+from tfjob_operator.api.core import Condition, ContainerState, ContainerStateWaiting, ContainerStatus
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.problems import MOST_PER_REASON, JobEvent, ReportedProblems
 from tfjob_operator.controller.tfjob.plan.replicas import problems_of
@@ -15,7 +15,7 @@ from tfjob_operator.controller.tfjob.plan.replicas import problems_of
 def unschedulable(index: int = 0) -> Pod:
     """A worker for which no node has room."""
     found = pod("Worker", index, "Pending")
-    condition = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+    condition = Condition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
     return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, conditions=(condition,)))
 
 
