@@ -216,7 +216,9 @@ J = TypeVar("J", TFJob, AlphaJob)
 class JobHandler(Generic[J]):
     """Queues every job that changes, if it is one of `takes`; calls `forget` for jobs that are gone."""
 
-    def __init__(self, feed: Feed, forget: Callable[[ObjectMeta], None], takes: Callable[[J], bool]) -> None:
+    def __init__(
+        self, feed: Feed, forget: Callable[[ObjectMeta], None], takes: Callable[[J], bool] = lambda _job: True
+    ) -> None:
         self._feed = feed
         self._forget = forget
         self._takes: Callable[[J], bool] = takes

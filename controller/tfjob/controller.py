@@ -72,7 +72,7 @@ class TFJobController:
         self._leadership_term = leadership_term
         self._domain = domain
         expectations, blocked = records.expectations, records.blocked
-        caches.jobs.add_event_handler(JobHandler[TFJob](feed, self._forget, lambda _job: True))
+        caches.jobs.add_event_handler(JobHandler[TFJob](feed, self._forget))
         caches.pods.add_event_handler(ChildHandler[Pod](POD, feed, expectations, blocked))
         caches.services.add_event_handler(ChildHandler[Service](SERVICE, feed, expectations, blocked))
         caches.config_maps.add_event_handler(ChildHandler[ConfigMap](CONFIG_MAP, feed, expectations, blocked))
