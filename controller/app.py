@@ -187,6 +187,7 @@ class _Parts:
             recorder,
             namespace=options.namespace,
             default_image=options.tensorboard_image,
+            service_types=options.tensorboard_service_types,
             metrics=metrics,
             clock=clock,
         )

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
@@ -22,6 +22,7 @@ MONITORING_PORT: Final = 8443
 RESYNC_S: Final = 12 * 3600.0
 TENSORBOARD_IMAGE: Final = "tensorflow/tensorflow:2.20.0"
 """The last of TensorFlow's own images that have TensorBoard. It reads what any version of TensorFlow wrote."""
+SERVICE_TYPES: Final = ("ClusterIP", "NodePort", "LoadBalancer")
 V1: Final = "kubeflow.org/v1"
 ALPHA_APIS: Final = ("kubeflow.org/v1alpha1", "tensorflow.org/v1alpha1")
 """Those whose jobs have `replicaSpecs`, and a controller of their own. The other versions of kubeflow.org are one with v1."""
@@ -60,6 +61,7 @@ class Options:
     enable_gang_scheduling: make a PodGroup for each job, so that its pods are placed together or not at all.
     gang_scheduler_name: `volcano`, or the name of a scheduler that has the coscheduling plugin.
     tensorboard_image: what a TensorBoard runs whose job names no image.
+    tensorboard_service_types: the types of Services that jobs may request for it; ClusterIP is always allowed.
     monitoring_address, monitoring_port: where /metrics, /healthz and /readyz are served; an empty address means all
         interfaces, port 0 that nothing is served.
     election: None means that this process works without asking for a lease: it must be the only one.
@@ -81,6 +83,7 @@ class Options:
     enable_gang_scheduling: bool = False
     gang_scheduler_name: str = "volcano"
     tensorboard_image: str = TENSORBOARD_IMAGE
+    tensorboard_service_types: tuple[str, ...] = SERVICE_TYPES
     monitoring_address: str = ""
     monitoring_port: int = MONITORING_PORT
     election: ElectionOptions | None = field(default_factory=ElectionOptions)
@@ -154,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--kubeconfig", metavar="FILE", help="path to a kubeconfig (default: the pod's service account)")
     add("--master", metavar="URL", help="URL of the API server; overrides the kubeconfig")
     add("--namespace", type=_namespace, default="", metavar="NAME", help="watch this namespace only (default: all)")
-    add("--apis", type=_apis, default=(V1,), metavar="LIST",
+    add("--apis", type=_list_of(V1, *ALPHA_APIS), default=(V1,), metavar="LIST",
         help=f"APIs to serve: one or more of {V1},{','.join(ALPHA_APIS)} (default {V1})")  # fmt: skip
     add(
         "--threadiness",
@@ -193,6 +196,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--tensorboard-image", type=_image, default=TENSORBOARD_IMAGE, metavar="IMAGE",
         help=f"image of a TensorBoard whose job specifies none (default {TENSORBOARD_IMAGE})")  # fmt: skip
+    add("--tensorboard-service-types", type=_list_of(*SERVICE_TYPES), default=SERVICE_TYPES, metavar="LIST",
+        help="Service types that jobs may request for TensorBoard; ClusterIP is always allowed (default: all)")  # fmt: skip
     add(
         "--monitoring-address",
         default="",
@@ -231,11 +236,14 @@ def _add_boolean(
     )
 
 
-def _apis(text: str) -> tuple[str, ...]:
-    known, given = (V1, *ALPHA_APIS), text.split(",")
-    if any(each not in known for each in given):
-        raise argparse.ArgumentTypeError(f"must be a list of {', '.join(known)}, not {text!r}")
-    return tuple(each for each in known if each in given)
+def _list_of(*known: str) -> Callable[[str], tuple[str, ...]]:
+    def read(text: str) -> tuple[str, ...]:
+        given = text.split(",")
+        if any(each not in known for each in given):
+            raise argparse.ArgumentTypeError(f"must be a list of {', '.join(known)}, not {text!r}")
+        return tuple(each for each in known if each in given)
+
+    return read
 
 
 def _positive(text: str) -> int:

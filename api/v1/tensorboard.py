@@ -63,7 +63,8 @@ class Reading(NamedTuple):
 def tensor_board_name(job: str) -> str:
     """Return the name of the Deployment and of the Service of a job's TensorBoard.
 
-    No replica's pod or service has it: their names end with a number.
+    Names of replicas end with a number. The Service of a shared network may have this name, if its job is called
+    `{job}-tensorboard`: of the two, the later one is not created, and its job gets a Warning.
     """
     return f"{job}-tensorboard"
 

@@ -17,7 +17,7 @@ from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake
 from tfjob_operator.api.v1alpha1.constants import DEFAULT_PORT, V1_TYPES, Dialect, ReplicaType
 from tfjob_operator.api.v1alpha1.types import AlphaReplicas, AlphaSpec
-from tfjob_operator.api.v1alpha1.validation import canonical_spec, read_spec, templates_of
+from tfjob_operator.api.v1alpha1.validation import canonical_spec, read_spec, split_server, templates_of
 
 SERVER: Final = """\
 import json, os
@@ -57,9 +57,11 @@ def to_v1(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> Conversion |
 def _replicas(each: AlphaReplicas, spec: AlphaSpec, template: JSON) -> dict[str, Any]:
     """Return one entry of `tfReplicaSpecs`: the exit code decides about a chief, everything else is restarted."""
     pod: Any = dict(template.get("spec") or {})  # type: ignore[call-overload]
-    containers = list(pod.get("containers") or [])
+    containers = pod.get("containers") or []
     if each.gets_server:
-        containers.append({"name": v1.CONTAINER_NAME, "image": spec.image, "command": ["python", "-c", SERVER]})
+        containers, stored = split_server(template)
+        server = {"name": v1.CONTAINER_NAME, "image": spec.image, "command": ["python", "-c", SERVER]}
+        containers.append(server | stored)
     pod["containers"] = [_with_port(container, each.port) for container in containers]
     pod.pop("restartPolicy", None)
     if spec.scheduler_name:

@@ -199,6 +199,7 @@ def _read_pods(reader: Reader, bare: AlphaReplicas, given: object, path: Path) -
         reader.error(path, f"Replica type {bare.type} is missing a container named {v1.CONTAINER_NAME}")
     if reader.mistakes:
         return replace(bare, gets_server=lacks)
+    lacks = lacks or (may_lack and bool(split_server(template)[1]))
     return replace(
         bare,
         # A Job takes these two alone, and what a template leaves out is Always.
@@ -206,6 +207,24 @@ def _read_pods(reader: Reader, bare: AlphaReplicas, given: object, path: Path) -
         gets_server=lacks,
         sets_tf_config=not lacks and v1.TF_CONFIG in facts_of(template).sets,
     )
+
+
+def split_server(template: JSON) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the containers of a checked template, without the standard server, and what is kept of that one.
+
+    Earlier operators wrote a standard server into the stored job: a container `tensorflow` that mounts a volume which the
+    template does not have. It is returned without that mount; empty if there is none.
+    """
+    spec: Any = template.get("spec") or {}
+    containers = list(spec.get("containers") or [])
+    if any((each or {}).get("name") == c.SERVER_VOLUME for each in spec.get("volumes") or ()):
+        return containers, {}
+    for container in containers:
+        mounts = container.get("volumeMounts") or []
+        others = [each for each in mounts if (each or {}).get("name") != c.SERVER_VOLUME]
+        if container["name"] == v1.CONTAINER_NAME and others != mounts:
+            return [each for each in containers if each is not container], container | {"volumeMounts": others}
+    return containers, {}
 
 
 def _read_chief(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, AlphaReplicas]) -> Chief:

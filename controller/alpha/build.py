@@ -16,7 +16,7 @@ from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.constants import Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaReplicas, AlphaSpec, Chief
-from tfjob_operator.api.v1alpha1.validation import templates_of
+from tfjob_operator.api.v1alpha1.validation import split_server, templates_of
 from tfjob_operator.controller.alpha.children import JOBS, config_map_name, replica_key
 from tfjob_operator.controller.config.values import Accelerators, with_accelerators
 from tfjob_operator.controller.jobs.children import ReplicaKey
@@ -231,9 +231,10 @@ class JobBuilder:
         metadata = {name: own[name] for name in _COPIED_METADATA if own.get(name)}
         kept = {name: value for name, value in (own.get("labels") or {}).items() if name not in _OF_THE_JOB_CONTROLLER}
         spec: Any = dict(template.get("spec") or {})  # type: ignore[call-overload]
-        containers = list(spec.get("containers") or [])
+        containers = spec.get("containers") or []
         if replicas.gets_server:
-            containers.append(self._server(key))
+            containers, stored = split_server(template)
+            containers.append(self._server(key, stored))
             source = {"name": c.SERVER_VOLUME, "configMap": {"name": config_map_name(self._runtime_id)}}
             spec["volumes"] = [*(spec.get("volumes") or []), source]
         spec["containers"] = [self._with_tf_config(container, replicas, key) for container in containers]
@@ -242,15 +243,12 @@ class JobBuilder:
             spec["schedulerName"] = self._spec.scheduler_name
         return {"metadata": metadata | {"labels": kept | labels}, "spec": with_accelerators(spec, self._accelerators)}
 
-    def _server(self, key: ReplicaKey) -> dict[str, Any]:
-        """Return the container of a standard parameter server."""
-        program = f"{c.SERVER_FOLDER}/{c.SERVER_FILE}"
-        return {
-            "name": v1.CONTAINER_NAME,
-            "image": self._spec.image,
-            "command": ["python", program, *server_arguments(self._hosts, key)],
-            "volumeMounts": [{"name": c.SERVER_VOLUME, "mountPath": c.SERVER_FOLDER}],
-        }
+    def _server(self, key: ReplicaKey, stored: dict[str, Any]) -> dict[str, Any]:
+        """Return the container of a standard parameter server, with the fields of a `stored` one."""
+        command = ["python", f"{c.SERVER_FOLDER}/{c.SERVER_FILE}", *server_arguments(self._hosts, key)]
+        mount = {"name": c.SERVER_VOLUME, "mountPath": c.SERVER_FOLDER}
+        container = {"name": v1.CONTAINER_NAME, "image": self._spec.image, "command": command, **stored}
+        return container | {"volumeMounts": [*stored.get("volumeMounts", ()), mount]}
 
     def _with_tf_config(self, container: dict[str, Any], replicas: AlphaReplicas, key: ReplicaKey) -> dict[str, Any]:
         if container.get("name") != v1.CONTAINER_NAME or replicas.sets_tf_config:

@@ -10,6 +10,7 @@ import zlib
 from typing import Final
 
 from tfjob_operator.api.client.errors import ApiError, StatusError
+from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.workqueue import Clock
 
 TOLD_FOR_S: Final = 3600.0
@@ -52,3 +53,11 @@ class RefusedError(ApiError):
 def is_denied(error: StatusError) -> bool:
     """Whether an admission webhook or policy refuses, whatever the code. They may change, so the specification is not wrong."""
     return _DENIED.search(error.status_message) is not None
+
+
+def in_the_way(owner: OwnerReference | None) -> str:
+    """Return who controls an object whose name a job needs, and what a person can do about it."""
+    if owner is not None and owner.kind.lower() == "tfjob":
+        return f"belongs to {owner.kind} {owner.name}, which needs it; recreate one of the two jobs under another name"
+    holder = f"belongs to {owner.kind} {owner.name}" if owner is not None else "has no owner"
+    return f"{holder}; delete it or recreate the job under another name"

@@ -27,7 +27,7 @@ from tfjob_operator.informers import EventHandlerFuncs, object_of
 from tfjob_operator.workqueue import NO_METRICS, ItemExponentialFailureRateLimiter, RateLimitingQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import Meta
@@ -201,16 +201,21 @@ class TensorBoardControllers:
         *,
         namespace: str = "",
         default_image: str,
+        service_types: Collection[str],
         metrics: MetricsProvider = NO_METRICS,
         clock: Clock,
     ) -> None:
-        """Serve `namespace`, "" for all. A TensorBoard without an image of its own runs `default_image`."""
+        """Serve `namespace`, "" for all. A TensorBoard without an image of its own runs `default_image`.
+
+        service_types: those that jobs may request; ClusterIP is always allowed.
+        """
         self._informers = informers
         self._reader = reader
         self._writer = writer
         self._recorder = recorder
         self._namespace = namespace
         self._default_image = default_image
+        self._service_types = service_types
         self._metrics = metrics
         self._clock = clock
 
@@ -252,5 +257,10 @@ class TensorBoardControllers:
         from tfjob_operator.controller.tensorboard.executor import Executor
 
         return Executor(
-            dialect.owner, self._writer, self._recorder, Told(self._clock), default_image=self._default_image
+            dialect.owner,
+            self._writer,
+            self._recorder,
+            Told(self._clock),
+            default_image=self._default_image,
+            service_types=self._service_types,
         )

@@ -40,6 +40,7 @@ from tfjob_operator.api.meta import (
     owner_uid_key,
 )
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, EventReason
+from tfjob_operator.controller.jobs.refusals import in_the_way
 from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.controller.tensorboard.children import OPERATOR, SELECTOR, Deployment, Found, Service
 from tfjob_operator.controller.tensorboard.plan import Change, Creation, Deletion, plan
@@ -53,6 +54,8 @@ from tfjob_operator.informers import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import Meta, Resource
     from tfjob_operator.controller.events import EventRecorder
@@ -74,7 +77,14 @@ class Executor:
     """Carries out plans for the jobs of one kind."""
 
     def __init__(
-        self, owner: Resource, client: RestClient, recorder: EventRecorder, told: Told, *, default_image: str
+        self,
+        owner: Resource,
+        client: RestClient,
+        recorder: EventRecorder,
+        told: Told,
+        *,
+        default_image: str,
+        service_types: Collection[str],
     ) -> None:
         """`owner` is the kind of the jobs."""
         self._owner = owner
@@ -82,6 +92,7 @@ class Executor:
         self._recorder = recorder
         self._told = told
         self._default_image = default_image
+        self._service_types = service_types
         self._made: defaultdict[str, set[str]] = defaultdict(set)
         """What this process has created or tried to, by the UID of the job."""
 
@@ -90,7 +101,7 @@ class Executor:
 
         Raises the first ApiError, after all steps have been tried, and RequeueError before any of them if the job is gone.
         """
-        decided = plan(self._owner, job, wish, found, self._default_image)
+        decided = plan(self._owner, job, wish, found, self._default_image, service_types=self._service_types)
         for warning in decided.warnings:
             self.warn(job, warning.reason, warning.message)
         created = {_what(step) for step in decided.steps if isinstance(step, Creation)}
@@ -186,8 +197,7 @@ class Executor:
             leaving = meta.deletion_timestamp is not None
             if leaving or (holder is not None and (holder.kind, holder.name) == (self._owner.kind, job.name)):
                 raise RequeueError(f"{_what(step)} of an earlier job is still being deleted")
-            whose = f"belongs to {holder.kind} {holder.name}" if holder is not None else "has no owner"
-            raise NameTakenError(f"it already exists and {whose}; delete it or recreate the job under another name")
+            raise NameTakenError(f"it already exists and {in_the_way(holder)}")
         if meta.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR:  # without it our watch does not see the object
             body = {"metadata": {"uid": meta.uid, "labels": {LABEL_OPERATOR_NAME: OPERATOR}}}
             await self._client.patch(step.resource, job.namespace, step.name, body, content_type=MERGE_PATCH)

@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ import msgspec
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import JSON, Meta, Resource, controller_reference
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, EventReason
+from tfjob_operator.api.v1.tensorboard import ServiceType
 from tfjob_operator.controller.tensorboard.children import (
     HASH_ANNOTATION,
     OPERATOR,
@@ -59,10 +60,10 @@ def build_deployment(owner: JSON, wish: Wish, default_image: str) -> dict[str, A
     return body
 
 
-def build_service(owner: JSON, wish: Wish) -> dict[str, Any]:
+def build_service(owner: JSON, wish: Wish, service_type: ServiceType) -> dict[str, Any]:
     """Return the Service that `wish` asks for, as it is sent to the API server."""
     spec = {
-        "type": wish.board.service_type.value,
+        "type": service_type.value,
         "selector": _labels(wish),
         "ports": [{"name": PORT_NAME, "port": SERVICE_PORT, "protocol": "TCP", "targetPort": PORT}],
     }
@@ -207,8 +208,19 @@ class Plan:
 NOTHING: Final = Plan()
 
 
-def plan(owner: Resource, job: Meta, wish: Wish | LeftAlone | None, found: Found, default_image: str) -> Plan:
-    """Return what to do for a job of the kind `owner` that asks for `wish` and controls what was `found`."""
+def plan(
+    owner: Resource,
+    job: Meta,
+    wish: Wish | LeftAlone | None,
+    found: Found,
+    default_image: str,
+    *,
+    service_types: Collection[str],
+) -> Plan:
+    """Return what to do for a job of the kind `owner` that asks for `wish` and controls what was `found`.
+
+    A Service of a type that is not one of `service_types` becomes a ClusterIP.
+    """
     if job.deletion_timestamp is not None:
         return NOTHING  # the garbage collector takes what there is
     if isinstance(wish, LeftAlone):
@@ -217,9 +229,11 @@ def plan(owner: Resource, job: Meta, wish: Wish | LeftAlone | None, found: Found
         # The Service first, then the Deployment that it leads to.
         return Plan((*_steps(SERVICES, found.services, None), *_steps(DEPLOYMENTS, found.deployments, None)))
     reference = controller_reference(owner, job)
-    deployment, service = build_deployment(reference, wish, default_image), build_service(reference, wish)
+    wanted = wish.board.service_type
+    used = wanted if wanted in service_types else ServiceType.CLUSTER_IP
+    deployment, service = build_deployment(reference, wish, default_image), build_service(reference, wish, used)
     steps = (*_steps(DEPLOYMENTS, found.deployments, deployment), *_steps(SERVICES, found.services, service))
-    return Plan(steps, (*_unknown_fields(wish), *_troubles(wish, found.deployments)))
+    return Plan(steps, (*_unknown_fields(wish), *_refused_type(wanted, used), *_troubles(wish, found.deployments)))
 
 
 def _steps(
@@ -245,6 +259,12 @@ def _mistakes(wish: LeftAlone) -> tuple[Warned, ...]:
 def _unknown_fields(wish: Wish) -> Iterator[Warned]:
     for sentence in wish.board.unknown_fields:
         yield Warned(EventReason.UNKNOWN_FIELD, sentence)
+
+
+def _refused_type(wanted: ServiceType, used: ServiceType) -> Iterator[Warned]:
+    if used is not wanted:
+        text = f"serviceType: the operator does not allow {wanted} (--tensorboard-service-types); {used} is used"
+        yield Warned(EventReason.INVALID_TENSOR_BOARD, text)
 
 
 def _troubles(wish: Wish, deployments: Sequence[Deployment]) -> Iterator[Warned]:

@@ -254,6 +254,7 @@ FLAGS: Final = {
     ),
     "apis": ("apis={kubeflow.org/v1,kubeflow.org/v1alpha1}", ["--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"]),
     "tensorboardImage": ("tensorboardImage=r.example.com/board:2", ["--tensorboard-image=r.example.com/board:2"]),
+    "tensorboardServiceTypes": ("tensorboardServiceTypes={ClusterIP}", ["--tensorboard-service-types=ClusterIP"]),
     "leaderElection.enabled": ("leaderElection.enabled=false,replicas=1", ["--leader-elect=false"]),
     "leaderElection.leaseDuration": ("leaderElection.leaseDuration=1m", ["--leader-elect-lease-duration=1m"]),
     "leaderElection.renewDeadline": ("leaderElection.renewDeadline=5s", ["--leader-elect-renew-deadline=5s"]),

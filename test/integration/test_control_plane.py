@@ -225,6 +225,13 @@ def test_a_restarted_api_server_has_its_address_and_data(control_plane: ControlP
     control_plane.check()
 
 
+def test_a_restarted_etcd_has_its_data(second_plane: ControlPlane) -> None:
+    """A killed etcd leaves its socket in the folder."""
+    second_plane.run_kubectl("create", "configmap", "kept")
+    second_plane.restart("etcd")
+    assert "kept" in second_plane.run_kubectl("get", "configmaps", "--output=name").stdout
+
+
 def test_the_past_can_be_forgotten(control_plane: ControlPlane, namespace: str) -> None:
     """A resource version that a client still has is then expired (410), which no call to the API server can bring about.
 

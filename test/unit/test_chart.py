@@ -52,6 +52,7 @@ def test_defaults_of_values_are_the_programs_own() -> None:
     assert (defaults["logLevel"], defaults["qps"], defaults["burst"]) == (options.log_level, options.qps, options.burst)
     assert defaults["gangScheduling.schedulerName"] == options.gang_scheduler_name
     assert (tuple(defaults["apis"]), defaults["tensorboardImage"]) == (options.apis, options.tensorboard_image)
+    assert tuple(defaults["tensorboardServiceTypes"]) == options.tensorboard_service_types
     election = options.election.times
     assert [defaults[f"leaderElection.{name}"] for name in ("leaseDuration", "renewDeadline", "retryPeriod")] == [
         f"{seconds:g}s" for seconds in (election.lease_duration_s, election.renew_deadline_s, election.retry_period_s)

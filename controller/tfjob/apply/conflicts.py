@@ -26,6 +26,7 @@ from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pod_end import has_ended
+from tfjob_operator.controller.jobs.refusals import in_the_way
 from tfjob_operator.controller.tfjob.apply.events import POD, SERVICE, ChildKind, JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, Blocked
 from tfjob_operator.controller.tfjob.plan.ownership import is_adoptable
@@ -284,8 +285,7 @@ def _why(job: TFJob, found: Pod | Service | _Identity) -> str:
         return ""
     if owner is None and isinstance(found, Pod) and has_ended(found):
         return "it has finished and has no owner; delete it to continue"
-    holder = f"belongs to {owner.kind} {owner.name}" if owner is not None else "has no owner"
-    return f"it {holder}; delete it or recreate the job under another name"
+    return f"it {in_the_way(owner)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,8 @@ class Stack:
             part.kill()
 
     def _launch(self, part: Part) -> None:
+        if part in self._etcds:  # one that was killed leaves its socket, and would not start again
+            (self._folder / parts.ETCD_SOCKET_FILE).unlink(missing_ok=True)
         part.start(self._commands[part.name], self._folder)
 
     def _until(self, deadline: float, part: Part, done: Callable[[], bool], *, others: bool = True) -> None:

@@ -72,6 +72,9 @@ Arguments: the root, the text, and more labels for each of them.
 {{- if ne .Values.tensorboardImage "tensorflow/tensorflow:2.20.0" }}
 - --tensorboard-image={{ .Values.tensorboardImage }}
 {{- end }}
+{{- with join "," .Values.tensorboardServiceTypes }}{{ if ne . "ClusterIP,NodePort,LoadBalancer" }}
+- --tensorboard-service-types={{ . }}
+{{- end }}{{ end }}
 {{- with .Values.leaderElection }}
 {{- if not .enabled }}
 - --leader-elect=false

@@ -18,6 +18,7 @@ from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
 from tfjob_operator.controller.manager import Manager
+from tfjob_operator.controller.options import SERVICE_TYPES
 from tfjob_operator.controller.tensorboard.controller import LONGEST_DELAY_S, TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.informers import Codec, SharedInformerFactory
@@ -85,7 +86,14 @@ def _manager(world: World, transport: FaultyTransport, life: int, stop: asyncio.
     client = world.client(f"operator-{life}", transport)
     informers = SharedInformerFactory(client, clock=world.clock, random=world.product_random)
     boards = TensorBoardControllers(
-        informers, client, client, FakeRecorder(), namespace=HOME, default_image="board:1", clock=world.clock
+        informers,
+        client,
+        client,
+        FakeRecorder(),
+        namespace=HOME,
+        default_image="board:1",
+        service_types=SERVICE_TYPES,
+        clock=world.clock,
     )
     jobs = informers.informer(Codec(TFJOBS, TFJob, on_undecodable=tfjob_with_unreadable_status), namespace=HOME)
     return Manager(informers, boards.controller(TFJOB, jobs), stop=stop)

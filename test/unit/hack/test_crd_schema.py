@@ -139,14 +139,18 @@ def test_every_object_keeps_what_it_does_not_know(spec: dict[str, Any]) -> None:
 
 
 def takes_null(path: str) -> bool:
-    """Whether a schema must be nullable: API servers drop null fields of templates, so those need not be."""
-    return ".template." not in path or path.endswith("[]")
+    """Whether a schema must be nullable: API servers drop null fields of templates, so those need not be.
+
+    `replicas` must not be: the scale subresource takes no null.
+    """
+    return (".template." not in path and not path.endswith("].replicas")) or path.endswith("[]")
 
 
 def test_nothing_is_required_and_null_is_taken_everywhere(spec: dict[str, Any]) -> None:
     """Go accepts null for any type, and its tools write `creationTimestamp: null`."""
     for path, schema in nodes(spec, "spec"):
         assert schema.get("nullable") or not takes_null(path), path
+        assert not (schema.get("nullable") and path.endswith("].replicas")), path
         assert "required" not in schema, path
         assert "enum" not in schema, path
         assert "default" not in schema, path

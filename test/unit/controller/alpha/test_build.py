@@ -155,6 +155,27 @@ def test_parameter_servers_of_their_own_run_the_program_with_the_documented_comm
     assert pod["restartPolicy"] == "OnFailure"
 
 
+def test_a_standard_server_that_an_earlier_operator_stored_in_the_job_is_one() -> None:
+    """As `kubectl get tfjob -o yaml` printed it: the mount was stored, the volume and the command were not."""
+    mounts = [{"mountPath": "/ps-server", "name": "ps-config-volume"}]
+    stored = {"image": "tf:1", "name": "tensorflow", "resources": {"limits": {"cpu": 1}}, "volumeMounts": mounts}
+    given = {"metadata": {"creationTimestamp": None}, "spec": {"containers": [stored], "restartPolicy": "OnFailure"}}
+    built = body(spec(entry(), entry("PS", 2, template=given)), "PS", 1)
+    pod = built["spec"]["template"]["spec"]
+    (server,) = pod["containers"]
+    assert (server["image"], server["resources"], server["volumeMounts"]) == ("tf:1", stored["resources"], mounts)
+    assert server["command"][:2] == ["python", "/ps-server/grpc_tensorflow_server.py"]
+    assert pod["volumes"] == [{"name": "ps-config-volume", "configMap": {"name": "cm-ps-76no"}}]
+
+
+def test_a_server_with_a_volume_of_that_name_is_its_authors() -> None:
+    mounts, volumes = [{"mountPath": "/x", "name": "ps-config-volume"}], [{"name": "ps-config-volume", "emptyDir": {}}]
+    containers = [{"name": "tensorflow", "image": "i", "volumeMounts": mounts}]
+    built = body(spec(entry(), entry("PS", template=template(containers=containers, volumes=volumes))), "PS")
+    assert "command" not in container(built)
+    assert built["spec"]["template"]["spec"]["volumes"] == volumes
+
+
 def test_a_template_without_a_training_container_keeps_what_it_has() -> None:
     given = {"spec": {"containers": [{"name": "logger", "image": "l:1"}], "volumes": [{"name": "v", "emptyDir": {}}]}}
     built = body(spec(entry(), entry("PS", template=given)), "PS")

@@ -24,6 +24,7 @@ from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.manager import Manager
+from tfjob_operator.controller.options import SERVICE_TYPES
 from tfjob_operator.controller.tensorboard.children import OPERATOR
 from tfjob_operator.controller.tensorboard.controller import AGAIN_S, LONGEST_DELAY_S, TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
@@ -67,7 +68,14 @@ class Process:
         client = RestClient(self.line, clock=VirtualClock(), field_manager="tf-operator")
         informers = SharedInformerFactory(client, clock=VirtualClock(), random=lambda: 0.5)
         boards = TensorBoardControllers(
-            informers, client, client, self.recorder, namespace=HOME, default_image="board:1", clock=VirtualClock()
+            informers,
+            client,
+            client,
+            self.recorder,
+            namespace=HOME,
+            default_image="board:1",
+            service_types=SERVICE_TYPES,
+            clock=VirtualClock(),
         )
         controller = boards.controller(TFJOB, informers.informer(Codec(TFJOBS, TFJob), namespace=HOME))
         self.manager = Manager(informers, controller, stop=self.stop)
@@ -305,11 +313,15 @@ async def test_a_tensorboard_whose_job_is_seen_later_than_itself_goes_if_the_job
         assert NAME not in bench.names(DEPLOYMENTS)
 
 
-STRANGERS = {
-    "nobody": [],
-    "ReplicaSet other": [
-        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "u", "controller": True}
-    ],
+def owned_by(kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "name": name, "uid": "u", "controller": True}
+
+
+STRANGERS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "nobody": ([], "has no owner; delete it or recreate the job"),
+    "ReplicaSet": ([owned_by("ReplicaSet", "other")], "belongs to ReplicaSet other; delete it or recreate the job"),
+    # With a shared network that job has a Service of its own name; to delete it would harm that job.
+    "TFJob": ([owned_by("TFJob", NAME)], f"belongs to TFJob {NAME}, which needs it; recreate one of the two jobs"),
 }
 
 
@@ -335,7 +347,8 @@ async def test_the_tensorboard_of_a_job_that_is_gone_is_not_made_as_fast_as_it_i
 async def test_a_name_that_somebody_else_has_is_reported_and_their_object_is_left_alone(holder: str) -> None:
     """TB-14: the rest of the TensorBoard is made all the same, and the name is taken when it is free."""
     async with a_bench() as bench:
-        meta = {"name": NAME, "ownerReferences": STRANGERS[holder]}
+        owners, told = STRANGERS[holder]
+        meta = {"name": NAME, "ownerReferences": owners}
         await bench.user.create(DEPLOYMENTS, HOME, {"metadata": meta, "spec": {"replicas": 3}})
         process = bench.start()
         await bench.job(tensorBoard=BOARD)
@@ -344,10 +357,7 @@ async def test_a_name_that_somebody_else_has_is_reported_and_their_object_is_lef
         assert bench.names(SERVICES) == [NAME]
         warnings = [message for kind, _, message in process.recorder.events if kind == "Warning"]
         (warning,) = warnings
-        whose = "has no owner" if holder == "nobody" else f"belongs to {holder}"
-        assert warning.startswith(
-            f"Error creating deployment {NAME}: it already exists and {whose}; delete it or recreate"
-        )
+        assert warning == f"Error creating deployment {NAME}: it already exists and {told} under another name"
         await bench.user.delete(DEPLOYMENTS, HOME, NAME)
         await asyncio.sleep(LONGEST_DELAY_S + 1.0)
         assert bench.board()["spec"]["replicas"] == 1

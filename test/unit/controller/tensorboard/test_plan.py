@@ -87,7 +87,7 @@ def merged(old: Any, patch: Any) -> Any:
 
 
 def decide(wanted: Wish | LeftAlone | None, found: Found, job: Meta = JOB, image: str = IMAGE) -> Plan:
-    return plan(TFJOBS, job, wanted, found, image)
+    return plan(TFJOBS, job, wanted, found, image, service_types=tuple(ServiceType))
 
 
 def settle(server: Server, wanted: Wish | LeftAlone | None, most: int = 4) -> int:
@@ -246,6 +246,22 @@ def test_another_default_image_of_the_operator_reaches_those_who_have_none_of_th
     assert [type(step) for step in decide(wish(), server.found(), image="new:1").steps] == [Change]
     settle(server, wish(image="own:1"))
     assert decide(wish(image="own:1"), server.found(), image="new:1").steps == ()
+
+
+@pytest.mark.parametrize("allowed", [("ClusterIP",), ("NodePort",)])
+def test_a_service_type_that_the_operator_does_not_allow_becomes_cluster_ip(allowed: tuple[str, ...]) -> None:
+    """A job may not bring its author a load balancer that its author may not create. Existing ones are changed, too."""
+    server, wanted = Server(), wish(service_type=ServiceType.LOAD_BALANCER)
+    settle(server, wanted)
+    decided = plan(TFJOBS, JOB, wanted, server.found(), IMAGE, service_types=allowed)
+    (change,) = decided.steps
+    assert isinstance(change, Change)
+    assert change.patch["spec"] == {"type": "ClusterIP"}
+    (warning,) = decided.warnings
+    assert warning.reason == "InvalidTensorBoard"
+    assert "does not allow LoadBalancer (--tensorboard-service-types); ClusterIP is used" in warning.message
+    server.take(decided)
+    assert plan(TFJOBS, JOB, wanted, server.found(), IMAGE, service_types=allowed).steps == ()
 
 
 def test_no_tensorboard_looks_like_a_replica() -> None:

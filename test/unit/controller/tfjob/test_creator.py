@@ -219,8 +219,15 @@ async def test_a_replica_whose_name_is_taken_stops_no_other(kind: str) -> None:
 @pytest.mark.parametrize(
     ("owners", "whose"),
     [
-        ([], "it has no owner"),
-        ([{"kind": "ReplicaSet", "name": "web", "uid": "w", "controller": True}], "it belongs to ReplicaSet web"),
+        ([], "it has no owner; delete it or recreate the job"),
+        (
+            [{"kind": "ReplicaSet", "name": "web", "uid": "w", "controller": True}],
+            "it belongs to ReplicaSet web; delete it or recreate the job",
+        ),
+        (  # a TensorBoard has the name of a job with a shared network
+            [{"kind": "TFJob", "name": "mnist-x", "uid": "w", "controller": True}],
+            "it belongs to TFJob mnist-x, which needs it; recreate one of the two jobs",
+        ),
     ],
 )
 async def test_a_taken_name_is_reported_with_its_holder_and_what_to_do(
@@ -234,7 +241,7 @@ async def test_a_taken_name_is_reported_with_its_holder_and_what_to_do(
         await world.create(SLOTS[:1])
     told = (
         "Error creating: service mnist-worker-0 already exists and is not controlled by this TFJob: "
-        f"{whose}; delete it or recreate the job under another name"
+        f"{whose} under another name"
     )
     assert world.recorder.events == [("Warning", "FailedCreateService", told)]
     world.clock.step(REPEAT_AFTER_S)
