@@ -6,7 +6,7 @@ import builtins  # a method here is called list
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Generic
 
-from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.meta import Meta, meta_key
 from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.errors import IndexerError
 
@@ -57,6 +57,11 @@ class Indexer(Generic[T]):
     def keys(self) -> builtins.list[str]:
         """All keys, in the order in which they came."""
         return [*self._items]
+
+    def has(self, meta: Meta) -> bool:
+        """Whether this very object is stored, in whatever version: one of the same name has another UID."""
+        found = self._items.get(meta_key(meta))
+        return found is not None and found.metadata.uid == meta.uid
 
     def items(self) -> builtins.list[tuple[str, T]]:
         """All keys with their objects, in the order in which they came."""

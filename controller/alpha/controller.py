@@ -235,6 +235,13 @@ class AlphaController:
             self._feed.after(key, NOT_FILLED_S)
             return
         structlog.contextvars.bind_contextvars(uid=cached.metadata.uid)
+        try:
+            await self._sync(key, cached)
+        finally:
+            if not self._caches.jobs.indexer.has(cached.metadata):
+                self._forget(cached.metadata)  # again: this sync has written down more about it since
+
+    async def _sync(self, key: str, cached: AlphaJob) -> None:
         memory = self._memory.setdefault(cached.metadata.uid, _Memory())
         job = _newest(cached, memory)
         spec = in_force(job, self._spec_of(job, memory))

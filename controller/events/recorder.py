@@ -60,32 +60,44 @@ V = TypeVar("V")
 
 
 class LRUCache(Generic[K, V]):
-    """Holds at most `size` entries; `get` and `put` both count as use."""
+    """Holds at most `size` entries, and after `drop_old` none that was not used for `KEPT_S`; `get` and `put` count as use."""
 
-    __slots__ = ("_entries", "_size")
+    __slots__ = ("_clock", "_entries", "_size")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, clock: Clock, size: int) -> None:
+        self._clock = clock
         self._size = size
-        self._entries: OrderedDict[K, V] = OrderedDict()
+        self._entries: OrderedDict[K, tuple[V, float]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
         """Return what was put under `key`, or None when it is unknown or forgotten."""
         if key not in self._entries:
             return None
-        self._entries.move_to_end(key)
-        return self._entries[key]
+        value, _ = self._entries[key]
+        self.put(key, value)
+        return value
 
     def put(self, key: K, value: V) -> None:
         """Remember `value`, and forget the entry that was not used for longest if there are too many."""
-        self._entries[key] = value
+        self._entries[key] = value, self._clock.monotonic()
         self._entries.move_to_end(key)
         if len(self._entries) > self._size:
+            self._entries.popitem(last=False)
+
+    def drop_old(self) -> None:
+        """Forget what was not used for `KEPT_S`."""
+        latest = self._clock.monotonic() - KEPT_S
+        while self._entries and next(iter(self._entries.values()))[1] < latest:
             self._entries.popitem(last=False)
 
     def __len__(self) -> int:
         return len(self._entries)
 
 
+KEPT_S: Final = 3000.0
+CLEAN_UP_S: Final = 300.0
+"""How often the recorder looks for entries older than KEPT_S while no event comes: nothing is remembered for an hour, for which
+the API server keeps an event."""
 SIMILAR_EVENTS: Final = 10
 SIMILAR_WITHIN_S: Final = 600.0
 """EV-03: from the tenth message on nobody reads them one by one; after ten quiet minutes they are new again."""
@@ -131,9 +143,9 @@ class Correlator:
 
     def __init__(self, clock: Clock, *, cache_size: int = CACHE_SIZE) -> None:
         self._clock = clock
-        self._similar: LRUCache[tuple[str, ...], _Similar] = LRUCache(cache_size)
-        self._written: LRUCache[tuple[str, ...], _Written] = LRUCache(cache_size)
-        self._budgets: LRUCache[tuple[str, ...], _Budget] = LRUCache(cache_size)
+        self._similar: LRUCache[tuple[str, ...], _Similar] = LRUCache(clock, cache_size)
+        self._written: LRUCache[tuple[str, ...], _Written] = LRUCache(clock, cache_size)
+        self._budgets: LRUCache[tuple[str, ...], _Budget] = LRUCache(clock, cache_size)
 
     def correlate(self, event: Event) -> tuple[Action, Event]:
         """Return what to do, and the event as it is to be written: with its record's name, its message and its count."""
@@ -142,6 +154,11 @@ class Correlator:
         if not self._has_budget(event):
             return Action.SKIP, event
         return (Action.UPDATE if event.count > 1 else Action.CREATE), event
+
+    def forget_old(self) -> None:
+        """Drop what is known of events that have not come for `KEPT_S`."""
+        for cache in (self._similar, self._written, self._budgets):
+            cache.drop_old()
 
     def _aggregate(self, event: Event) -> tuple[Event, tuple[str, ...]]:
         now = self._clock.monotonic()
@@ -330,7 +347,7 @@ class EventRecorder:
         self._buffer = EventBuffer(BUFFER_SIZE)
         self._delivery = Delivery(self._delay)
         self._names = EventNames()
-        self._put_off: LRUCache[str, int] = LRUCache(CACHE_SIZE)
+        self._put_off: LRUCache[str, int] = LRUCache(clock, CACHE_SIZE)
 
     def event(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
         """Record an event about `regarding`. Never blocks and never raises; after `stop` the event is dropped."""
@@ -365,8 +382,9 @@ class EventRecorder:
     async def run(self) -> None:
         """Write events until `stop`, then once what still waits (EV-09). Cancelling drops what waits."""
         try:
-            while (event := await self._buffer.get()) is not None:
-                await self._record(event)
+            while await self._record_next():
+                self._correlator.forget_old()
+                self._put_off.drop_old()
         finally:
             self.stop()
             for event in self._buffer.drain():
@@ -393,6 +411,16 @@ class EventRecorder:
             reporting_component=self._source.component,
             reporting_instance=self._source.host,
         )
+
+    async def _record_next(self) -> bool:
+        """Write the next event, or wait for one for a while. Return False when none can come any more."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLEAN_UP_S):
+                event = await self._buffer.get()
+            if event is None:
+                return False
+            await self._record(event)
+        return True
 
     async def _record(self, event: Event) -> None:
         action, event = self._correlator.correlate(event)

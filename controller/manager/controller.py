@@ -6,6 +6,7 @@ The metrics are named as controller-runtime's, and a check of the workers is com
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
@@ -234,20 +235,22 @@ class Controller:
             log.info("workers_started", controller=self.name, workers=self._workers)
 
     async def _work(self) -> None:
-        while not self.queue.shutting_down:
-            try:
-                key = await self.queue.get()
-            except ShutDown:
-                return
-            try:
-                # `uid` is known when the object was read; until then it must not be that of the last one.
-                fields = {self.name: key, "uid": "", "reconcile_id": uuid.uuid4().hex[:8]}
-                with structlog.contextvars.bound_contextvars(**fields):
-                    await self._sync_counted(key)
-            finally:
-                self.queue.done(key)
-            # A sync that finds nothing to do never suspends, and `get` does not either while keys wait: let others run.
-            await asyncio.sleep(0)
+        with contextlib.suppress(ShutDown):
+            while not self.queue.shutting_down:
+                await self._sync_next()
+                # A sync that finds nothing to do never suspends, and `get` does not either while keys wait: let others run.
+                await asyncio.sleep(0)
+
+    async def _sync_next(self) -> None:
+        """Sync the next key. Raises ShutDown when there is none any more."""
+        key = await self.queue.get()
+        try:
+            # `uid` is known when the object was read; until then it must not be that of the last one.
+            fields = {self.name: key, "uid": "", "reconcile_id": uuid.uuid4().hex[:8]}
+            with structlog.contextvars.bound_contextvars(**fields):
+                await self._sync_counted(key)
+        finally:
+            self.queue.done(key)
 
     async def _sync_counted(self, key: str) -> None:
         started = self._clock.monotonic()

@@ -108,7 +108,12 @@ class TensorBoards(Generic[J]):
         structlog.contextvars.bind_contextvars(uid=job.metadata.uid)
         wish = self._dialect.wish_of(job)
         if self._caches.has_synced:
-            if await self._executor.sync(job.metadata, wish, self._caches.found(job.metadata)):
+            try:
+                created = await self._executor.sync(job.metadata, wish, self._caches.found(job.metadata))
+            finally:
+                if not self._jobs.indexer.has(job.metadata):
+                    self._forget(job.metadata)  # again: this sync has written down more about it since
+            if created:
                 # What is gone again before an interrupted watch goes on is never in the cache, and no event tells of it.
                 self._queue.add_after(key, UNSEEN_S)
         elif wish is not None and self._caches.failure:

@@ -5,6 +5,7 @@ The readers are imported when a job has the field: few clusters have one, and al
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from tfjob_operator.api.meta import Object
@@ -36,8 +37,13 @@ class Dialect(NamedTuple, Generic[J]):
     wish_of: Callable[[J], Wish | LeftAlone | None]
 
 
+_FIELD: Final = re.compile(rb'"tensorBoard"')
+_FIELD_IN_ANY_CASE: Final = re.compile(_FIELD.pattern, re.IGNORECASE)
+"""`in` would need a copy of the specification, which may be a megabyte."""
+
+
 def _may_have_wish(job: TFJob) -> bool:
-    return b'"tensorBoard"' in bytes(job.spec)
+    return _FIELD.search(job.spec) is not None
 
 
 def _wish_of(job: TFJob) -> Wish | LeftAlone | None:
@@ -53,7 +59,7 @@ def alpha_dialect(api: AlphaApi) -> Dialect[AlphaJob]:
     """Return the dialect of the jobs of one of the two alpha APIs."""
 
     def may_have_wish(job: AlphaJob) -> bool:
-        return b'"tensorboard"' in bytes(job.spec).lower()
+        return _FIELD_IN_ANY_CASE.search(job.spec) is not None
 
     def wish_of(job: AlphaJob) -> Wish | LeftAlone | None:
         from tfjob_operator.controller.tensorboard.wish import alpha_wish_of

@@ -94,7 +94,15 @@ class TFJobController:
         view = self._views.open(key)
         if view is None:
             return
-        structlog.contextvars.bind_contextvars(uid=view.job.metadata.uid)
+        job = view.job.metadata
+        structlog.contextvars.bind_contextvars(uid=job.uid)
+        try:
+            await self._sync(key, view)
+        finally:
+            if not self._caches.jobs.indexer.has(job):
+                self._forget(job)  # again: this sync has written down more about it since
+
+    async def _sync(self, key: str, view: View) -> None:
         wait_s = await self._takeover.settle(view)
         if wait_s is not None:
             self._feed.after(key, wait_s)

@@ -13,6 +13,7 @@ from tfjob_operator.controller.options import V1, ElectionOptions, Options
 if TYPE_CHECKING:
     from simulation.faults import FaultyTransport
     from simulation.world import World
+    from tfjob_operator.controller.manager import Manager
 
 
 class OperatorProcess:
@@ -42,6 +43,8 @@ class OperatorProcess:
         self._transports: list[FaultyTransport] = []
         self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
+        self.manager: Manager | None = None
+        """That of the present life, if it has begun."""
 
     @property
     def name(self) -> str:
@@ -86,7 +89,7 @@ class OperatorProcess:
     async def _live(self, name: str, lease: FaultyTransport, watches: FaultyTransport, writes: FaultyTransport) -> None:
         """Fill the caches from the start, and work while leading. A lost lease ends the process; the caller starts another."""
         world = self._world
-        manager = build(
+        manager = self.manager = build(
             self._options,
             Transports(
                 world.traced(name, watches), world.traced(name, writes), world.traced(f"lease-of-{name}", lease)

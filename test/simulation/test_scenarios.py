@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.scenarios.boards import tensorboards_end_as_their_jobs_say
 from simulation.scenarios.events import no_event_is_lost_silently
 from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
+from simulation.scenarios.memory import ROUGH, nothing_is_remembered_of_the_dead
 from simulation.scenarios.mirrors import no_key_is_lost
 from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
 from simulation.scenarios.upgrades import nothing_of_another_operator_runs_twice
@@ -64,3 +67,10 @@ def test_two_operators_run_jobs_of_the_alpha_dialect_whatever_stalls_dies_is_los
 def test_what_another_operator_began_goes_on_whatever_is_killed_or_lost_and_nothing_runs_twice(seeds: Seeds) -> None:
     """B13, B72: each of its pods keeps its UID, each missing one is created once, and jobs that it ended stay as they are."""
     seeds.play(nothing_of_another_operator_runs_twice, share=0.1, may_log={"lease_lost"})
+
+
+@pytest.mark.parametrize("share", [0.025, pytest.param(0.5, marks=pytest.mark.nightly)])
+def test_an_hour_after_the_last_job_is_gone_the_operator_remembers_none(seeds: Seeds, share: float) -> None:
+    """EX-08: both dialects, TensorBoards, jobs deleted during their own sync, refused children, deleted namespaces."""
+    may_log = {"lease_lost", "status_fields_pruned"}
+    seeds.play(nothing_is_remembered_of_the_dead, share=share, weather=ROUGH, may_log=may_log)

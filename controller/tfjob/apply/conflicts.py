@@ -59,9 +59,12 @@ class Delays:
         """Record an attempt, whatever came of it. Return the seconds until the next one."""
         now = self._clock.monotonic()
         known = self._due.setdefault(owner, {})
-        for each in [each for each, due in known.items() if now > due + FORGIVEN_S]:
-            self._limiter.forget((owner, each))
-            del known[each]
+        if now > known.pop(what, now) + FORGIVEN_S:
+            self._limiter.forget((owner, what))
+        # Those that were not tried for longest come first. To look at all would take as long as there are, for each of them.
+        while known and now > known[oldest := next(iter(known))] + FORGIVEN_S:
+            self._limiter.forget((owner, oldest))
+            del known[oldest]
         wait_s = self._limiter.when((owner, what))
         known[what] = now + wait_s
         return wait_s

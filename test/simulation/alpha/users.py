@@ -58,13 +58,16 @@ _SHAPELESS: Final = {"replicaSpecs": None}
 class Users(Person):
     """Create `jobs` jobs and, if `busy`, edit, scale, break and delete them and their children."""
 
-    def __init__(self, world: World, random: Random, dialect: Dialect, *, jobs: int, busy: bool) -> None:
+    def __init__(
+        self, world: World, random: Random, dialect: Dialect, *, jobs: int, busy: bool, names: str = "job"
+    ) -> None:
+        """`names`: how their names begin."""
         super().__init__(world, dialect.resource)
         self._random = random
         self._dialect = dialect
         self._busy = busy
         for number in range(jobs):
-            self._at(random.random() * FIRST_DAY_S, self._create, (random.choice(NAMESPACES), f"job-{number // 2}"))
+            self._at(random.random() * FIRST_DAY_S, self._create, (random.choice(NAMESPACES), f"{names}-{number // 2}"))
 
     def _create(self, place: tuple[str, str]) -> None:
         namespace, name = place

@@ -89,6 +89,9 @@ class ModelServer:
         self._watches: dict[Watch, None] = {}
         self.lag: Lag = no_lag
         """How far the watch cache behind a list lags; each API server of a cluster has a cache of its own."""
+        self.admission: list[Callable[[Request, str], Request]] = []
+        """Called with every request before it is carried out, and with its client. Each returns the request to carry out,
+        or raises Refusal, as admission webhooks do."""
         self.on_change: list[Callable[[], None]] = []
         """Called after every request that changed something. The model's controllers register here."""
         self.on_answer: list[Callable[[Request, str, Answer], None]] = []
@@ -102,6 +105,8 @@ class ModelServer:
         """Carry out a request. Never raises, whatever was asked for."""
         before = self.storage.rv
         try:
+            for admit in self.admission:
+                request = admit(request, client)
             answer = self._route(request)
         except Refusal as refusal:
             return Answer(refusal.code, refusal.body(), headers=refusal.headers, delay_s=refusal.delay_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, cast
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from fakes.alpha import UID, batch_job, child_meta, config_map, entry, job, pod_of, service, spec
 from fakes.alpha_world import CONFIRM, KEY, ONE, STATUS, World
 from fakes.api import status_error
+from simulation.scenarios.memory import remembered
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -18,6 +20,7 @@ from tfjob_operator.api.client.errors import (
     InvalidError,
     NamespaceTerminatingError,
     NotFoundError,
+    StatusError,
 )
 from tfjob_operator.api.core import Condition, ContainerState, ContainerStateWaiting, ContainerStatus
 from tfjob_operator.api.meta import OwnerReference
@@ -418,6 +421,28 @@ async def test_what_is_remembered_of_a_job_goes_with_it() -> None:
     assert await world.sync() == []
     assert world.controller._memory == {}
     assert world.controller._executor.taken == {}
+
+
+@pytest.mark.parametrize(
+    "error", [pytest.param(NamespaceTerminatingError, id="expectations"), pytest.param(ForbiddenError, id="warnings")]
+)
+async def test_a_job_that_is_deleted_during_its_own_sync_is_forgotten(error: type[StatusError]) -> None:
+    """EX-08: the deletion is handled before the sync writes down what becomes of its last request."""
+    world = World()
+    world.put(job(ONE))
+    action = ("create", "services", "master-76no-0")
+    world.client.fail[action] = status_error(error, 403)
+
+    def delete(now: tuple[str, str, str]) -> None:
+        if now == action:
+            world.jobs.remove(world.jobs.indexer.get(KEY))
+
+    world.client.before = delete
+    with contextlib.suppress(ForbiddenError):
+        await world.sync()
+    assert action in world.client.actions
+    world.queue.shut_down()  # the key is taken out of it by a sync that finds no job
+    assert not remembered(world.controller, {UID})
 
 
 def test_another_jobs_child_of_the_same_name_meets_no_expectation() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -126,3 +127,16 @@ def test_whoever_has_the_field_is_found_without_decoding(value: Any) -> None:
     assert TFJOB.may_have_wish(TFJob(META, spec))
     assert not TFJOB.may_have_wish(TFJob(META, msgspec.Raw(msgspec.json.encode({"tfReplicaSpecs": {}}))))
     assert alpha_dialect(TENSORFLOW).may_have_wish(AlphaJob(META, spec))
+
+
+@pytest.mark.parametrize("dialect", [TFJOB, alpha_dialect(TENSORFLOW)])
+def test_the_field_is_looked_for_without_a_copy_of_the_specification(dialect: Any) -> None:
+    """TB-12: at every event of every job, most of which have no TensorBoard."""
+    body = msgspec.Raw(msgspec.json.encode({"args": ["x" * 1000] * 500}))
+    one = TFJob(META, body) if dialect is TFJOB else AlphaJob(META, body)
+    tracemalloc.start()
+    try:
+        assert not dialect.may_have_wish(one)
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()

@@ -7,9 +7,13 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
-from fakes.controller import ControllerHarness
+from fakes.api import status_error
+from fakes.controller import STATUS, ControllerHarness
 from fakes.jobs import job, replica
+from simulation.scenarios.memory import remembered as found_in
+from tfjob_operator.api.client.errors import ForbiddenError, NamespaceTerminatingError, StatusError
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
@@ -77,3 +81,40 @@ async def test_a_job_that_has_ended_is_still_known_as_ours() -> None:
     world.jobs.put(msgspec.structs.replace(first, metadata=meta, spec=msgspec.Raw(msgspec.json.encode(spec))))
     await world.sync()
     assert ("delete", "tfjobs", "mnist") in world.taken()
+
+
+CREATE = ("create", "pods", "mnist-worker-0")
+
+
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        pytest.param(STATUS, None, id="UnkeptStatus"),
+        pytest.param(CREATE, NamespaceTerminatingError, id="Expectations"),
+        pytest.param(CREATE, ForbiddenError, id="BlockedChildren, Delays"),
+    ],
+)
+async def test_a_job_that_is_deleted_during_its_own_sync_is_forgotten(
+    action: tuple[str, str, str], error: type[StatusError] | None
+) -> None:
+    """EX-08: the deletion is handled before the sync writes down what becomes of its last request."""
+    world = ControllerHarness()
+    tfjob = job({"tfReplicaSpecs": {"Worker": replica(1)}}, uid="uid-of-the-dead")
+    world.jobs.put(tfjob)
+    world.client.drops = frozenset({"startTime"})
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": world.client.given_version}}
+    if error is not None:
+        world.client.fail[action] = status_error(error, 403)
+
+    def delete(now: tuple[str, str, str]) -> None:
+        if now == action:
+            world.jobs.remove(tfjob)
+
+    world.client.before = delete
+    try:
+        await world.sync()
+    except ForbiddenError:
+        assert error is ForbiddenError
+    assert action in world.taken()
+    world.queue.shut_down()  # the key is taken out of it by a sync that finds no job
+    assert not found_in(world.controller, {"uid-of-the-dead"})
