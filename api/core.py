@@ -87,13 +87,20 @@ class Container(Struct, frozen=True):
     restart_policy_rules: tuple[ContainerRestartRule, ...] | None = None
 
 
+class SchedulingGate(Struct, frozen=True):
+    """What a pod waits for before schedulers look at it (Kubernetes 1.27)."""
+
+    name: str = ""
+
+
 class PodSpec(Struct, frozen=True):
-    """What decides how a pod ends. The defaults are those that an API server fills in."""
+    """What decides when a pod starts and how it ends. The defaults are those that an API server fills in."""
 
     restart_policy: str = PodRestartPolicy.ALWAYS
     termination_grace_period_seconds: int = 30
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
 
 
 class ContainerStateWaiting(Struct, frozen=True):

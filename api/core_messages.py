@@ -24,6 +24,7 @@ _POD_SPEC: Final = Message(
         3: text("restartPolicy"),
         4: number("terminationGracePeriodSeconds"),
         20: many("initContainers", _CONTAINER),
+        38: many("schedulingGates", Message({1: text("name")})),
     }
 )
 _WAITING: Final = Message({1: text("reason"), 2: text("message")})

@@ -28,6 +28,11 @@ _JOB_LABELS: Final = ("training.kubeflow.org/job-name", "tf_job_name")
 _TYPE_LABELS: Final = ("training.kubeflow.org/replica-type", "job_type")
 _INDEX_LABELS: Final = ("training.kubeflow.org/replica-index", "task_index")
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+_NEVER_FITS: Final = re.compile(
+    r"^(?!.*insufficient unused quota).*(> maximum capacity|unavailable in ClusterQueue|must not exceed its limits"
+    r"|does not (support|contain the requested level)|doesn't match node affinity)"
+)
+"""What Kueue says of a job that waits in vain; see cli.diagnosis.suspension."""
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PLAIN: Final = frozenset({"", "TFJobFailed", "TFJobSucceeded"})
 """Reasons of conditions that say no more than the state."""
@@ -102,6 +107,7 @@ class Listing:
         self._pods: dict[str, dict[str, PodFacts]] = defaultdict(dict)
         self._job_of: dict[str, str] = {}
         self._events: dict[str, Event] = {}
+        self._waits: dict[str, str] = {}
 
     def put_job(self, body: Mapping[str, Any], now: float, *, gone: bool = False) -> str:
         """Take a job as it is, or was when it was deleted; return its key."""
@@ -115,6 +121,7 @@ class Listing:
         job = self.jobs.pop(key, None)
         if job is not None:
             self._events.pop(job.uid, None)
+            self._waits.pop(job.uid, None)
 
     def put_pod(self, body: Mapping[str, Any], now: float, *, gone: bool = False) -> str:
         """Take a pod as it is, or forget it; return the key of its job, "" if it has none."""
@@ -145,6 +152,23 @@ class Listing:
         if uid not in self._events or at >= self._events[uid].at:
             self._events[uid] = Event(at, reason, str(body.get("message", "")))
         return key
+
+    def put_workload(self, body: Mapping[str, Any]) -> str:
+        """Take what Kueue says of a job that waits; return the key of the job, "" if it is not listed."""
+        meta, conditions = body["metadata"], (body.get("status") or {}).get("conditions") or ()
+        owner = _controller(meta)
+        key = _key(meta["namespace"], str(owner.get("apiVersion", "")).partition("/")[0], str(owner.get("name")))
+        if key not in self.jobs or self.jobs[key].uid != owner.get("uid"):
+            return ""
+        unreserved = (
+            each for each in conditions if each.get("type") == "QuotaReserved" and each.get("status") == "False"
+        )
+        self._waits[self.jobs[key].uid] = next((str(each.get("message", "")) for each in unreserved), "")
+        return key
+
+    def needs_workloads(self) -> bool:
+        """Whether only Kueue can tell what a job waits for."""
+        return any(job.reason == "Queued" for job in self.jobs.values())
 
     def needs_events(self) -> bool:
         """Whether only events can tell what a job waits for: a pod that was not created, or one that does not start."""
@@ -200,6 +224,8 @@ class Listing:
     def _reason(self, key: str, pods: Mapping[tuple[str, int], Sequence[PodFacts]], now: float) -> tuple[str, str]:
         """Return why a job is not as it should be, and a message: of its status, else of most of its pods, else of events."""
         job, newest = self.jobs[key], [found[-1] for found in pods.values()]
+        if job.reason == "Queued" and (waits := self._waits.get(job.uid)):
+            return "NeverFits" if _NEVER_FITS.search(waits) else job.reason, waits
         if job.reason and not (job.over and job.reason == "TFJobFailed"):
             return job.reason, job.message
         troubles = Counter(each.reason for each in newest if each.reason)
@@ -290,7 +316,7 @@ def _job_facts(body: Mapping[str, Any], now: float, sort_by: str, *, gone: bool)
 def _pod_facts(body: Mapping[str, Any], now: float) -> PodFacts:
     meta, status = body["metadata"], body.get("status") or {}
     labels = meta.get("labels") or {}
-    owner: Mapping[str, Any] = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
+    owner = _controller(meta)
     leaving = "deletionTimestamp" in meta
     index = str(_first(labels, _INDEX_LABELS))
     conditions = {each.get("type"): each for each in status.get("conditions") or ()}
@@ -348,6 +374,10 @@ def _trouble(
 def _exit(ended: Mapping[str, Any]) -> str:
     reason = str(ended.get("reason") or "Error")
     return reason if reason != "Error" else f"ExitCode:{ended.get('exitCode')}"
+
+
+def _controller(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
 
 
 def _first(labels: Mapping[str, Any], names: Iterable[str]) -> Any:

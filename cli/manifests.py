@@ -60,10 +60,19 @@ class Manifest:
     @property
     def name(self) -> str:
         """The job's name; if it has only a `generateName`, that with as many characters as the server adds."""
-        meta = self.body.get("metadata")
-        named: Mapping[str, Any] = meta if isinstance(meta, dict) else {}
-        prefix = named.get("generateName")
-        return str(named.get("name") or (f"{prefix}xxxxx" if prefix else ""))
+        prefix = self._meta.get("generateName")
+        return str(self._meta.get("name") or (f"{prefix}xxxxx" if prefix else ""))
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The job's labels."""
+        found = self._meta.get("labels")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def _meta(self) -> Mapping[str, Any]:
+        found = self.body.get("metadata")
+        return found if isinstance(found, dict) else {}
 
     @property
     def alpha(self) -> Dialect:
@@ -208,7 +217,7 @@ def judge(manifest: Manifest) -> Judgement:
     if alpha:
         spec = v1alpha1.read_spec(manifest.alpha, manifest.name, raw)
         return _wrong(spec) if isinstance(spec, InvalidSpec) else _good(spec.warnings)
-    return _judge_v1(manifest.name, raw)
+    return _judge_v1(manifest, raw)
 
 
 def check(job: Mapping[str, Any], done: str) -> None:
@@ -221,7 +230,8 @@ def check(job: Mapping[str, Any], done: str) -> None:
         click.echo(f"warning: {clean(warning)}", err=True)
 
 
-def _judge_v1(name: str, raw: bytes) -> Judgement:
+def _judge_v1(manifest: Manifest, raw: bytes) -> Judgement:
+    name = manifest.name
     spec = v1.read_spec(name, raw)
     if isinstance(spec, InvalidSpec):
         return _wrong(spec)
@@ -229,10 +239,11 @@ def _judge_v1(name: str, raw: bytes) -> Judgement:
     beyond = next((mistake for bound in BOUNDS if (mistake := bound(meta, spec)) is not None), None)
     if beyond is not None:
         return Judgement((beyond,), 0, ())
+    warnings = (*spec.warnings, *v1.queue_warnings(manifest.labels, spec))
     board = read_tensor_board(name, raw).board
     if isinstance(board, InvalidTensorBoard):
-        return _good(spec.warnings, f"the job runs without its TensorBoard: {board.text}")
-    return _good(spec.warnings, *(board.unknown_fields if board is not None else ()))
+        return _good(warnings, f"the job runs without its TensorBoard: {board.text}")
+    return _good(warnings, *(board.unknown_fields if board is not None else ()))
 
 
 def _wrong(spec: InvalidSpec) -> Judgement:

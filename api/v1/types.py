@@ -247,6 +247,7 @@ class TFJobSpec:
 
     `says_clean_pod_policy`: it was given, and is no default.
     `warnings` are to be reported once in each generation: fields that are given twice and differ, unknown fields, no replicas.
+    `spellings` are its keys of types that are spelled otherwise than in REPLICA_TYPES.
     `too_large` says which bound was exceeded, where the job was cut down to the size that it had before.
     """
 
@@ -263,6 +264,7 @@ class TFJobSpec:
     network: Network = Network.PER_REPLICA
     says_clean_pod_policy: bool = False
     warnings: tuple[SpecWarning, ...] = ()
+    spellings: tuple[str, ...] = ()
     too_large: Mistake | None = None
 
     @property

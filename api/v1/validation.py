@@ -80,7 +80,19 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
         network=policy.network or Network.PER_REPLICA,
         says_clean_pod_policy=policy.clean_pod_policy is not None,
         warnings=(*ignored, *conflicts, *_warnings(reader, replicas)),
+        spellings=tuple(key for key in reader.mapping(spec.get("tfReplicaSpecs"), "") if key not in c.REPLICA_TYPES),
     )
+
+
+def queue_warnings(labels: Mapping[str, str] | None, spec: TFJobSpec) -> tuple[SpecWarning, ...]:
+    """Return what a job with these labels has that Kueue does not count: it knows replica types in one spelling only."""
+    if not spec.spellings or c.LABEL_QUEUE not in (labels or {}):
+        return ()
+    text = (
+        f"Kueue does not count {some(spec.spellings)} in spec.tfReplicaSpecs, so these replicas run without quota: "
+        f"it knows the spellings {', '.join(c.REPLICA_TYPES)}"
+    )
+    return (SpecWarning(EventReason.NOT_QUEUED, text),)
 
 
 def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[SpecWarning]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from tfjob_operator.api.v1.constants import LABEL_QUEUE
+from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import AGAIN
 from tfjob_operator.cli.diagnosis.causes import Finding, Running, defined, error
 from tfjob_operator.cli.diagnosis.facts import Facts
@@ -58,7 +60,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             seen = f"job {named(name)}: condition Failed, {named(failed.reason)}: {said(failed.message)}"
             yield Finding(FAILED, name, (seen,), {"reason": value(failed.reason) or "Failed"}, failed.reason)
         elif name in missing and job.spec.suspend:
-            yield Finding(SUSPENDED, name, (f"job {named(name)}: spec.suspend is true",))
+            trouble = suspension.ONE_BY_ONE if LABEL_QUEUE in (job.metadata.labels or {}) else SUSPENDED
+            yield Finding(trouble, name, (f"job {named(name)}: spec.suspend is true",))
         elif name in missing and job.status.start_time is None and not job.status.conditions:
             age_s = facts.age_s(job.metadata.creation_timestamp)
             if age_s is not None and age_s > _LATE_S:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tfjob_operator.api.v1.constants import QUEUE_GATE
+from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Step, Trouble, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -212,6 +214,9 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
     if gates:
         gate = value(gates[0].name)
         seen = f"pod {named(name)}: spec.schedulingGates: {named(gate)}"
+        if gate == QUEUE_GATE:
+            yield Finding(suspension.ONE_BY_ONE, name, (seen,))
+            return
         yield Finding(GATED, name, (seen,), {"gate": gate, "pod": name}, gate)
         return
     events = latest(facts.pod_events(pod, "FailedScheduling", "Unschedulable"))

@@ -8,6 +8,7 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
+from tfjob_operator.api.v1.validation import queue_warnings
 from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, RESTART, SAVE
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Trouble, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
@@ -134,6 +135,13 @@ CONFLICT: Final = warning(
     (Change("remove one of the two values", recreate=False),),
     "A policy is set in spec and in spec.runPolicy, with different values",
 )
+NOT_QUEUED: Final = warning(
+    "kueue-replicas-not-counted",
+    903,
+    "{mistake}",
+    (Change("spell the replica types as Kueue does", recreate=False),),
+    "A replica type in a spelling that Kueue does not know, such as ps",
+)
 NO_WORKERS: Final = warning(
     "no-workers-to-scale",
     902,
@@ -189,6 +197,7 @@ _WARNINGS: Final = {
     EventReason.POLICY_CONFLICT: CONFLICT,
     EventReason.NO_WORKERS: NO_WORKERS,
     EventReason.RESTART_POLICY_OVERWRITTEN: ALWAYS,
+    EventReason.NOT_QUEUED: NOT_QUEUED,
 }
 
 
@@ -205,7 +214,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
         yield _mistake(facts, facts.spec.text, f"job: {said(facts.spec.text)}")
     if isinstance(facts.spec, TFJobSpec) and not facts.finished:
-        for reason, message in facts.spec.warnings:
+        for reason, message in (*facts.spec.warnings, *queue_warnings(facts.job.metadata.labels, facts.spec)):
             trouble = _WARNINGS.get(reason, UNKNOWN_FIELD)
             yield Finding(trouble, facts.name, (f"job: {said(message)}",), {"mistake": value(message)})
         for replica in facts.spec.replicas.values():

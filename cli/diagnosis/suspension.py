@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import Workload
@@ -12,7 +13,6 @@ from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import ago, named, said
 
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _LOOK: Final = "kubectl -n {namespace} describe workload {workload}"
 _QUEUE: Final = "kubectl -n {namespace} describe localqueue {queue}"
 _CHECK: Final = "kubectl describe admissioncheck {check}"
@@ -89,9 +89,20 @@ NAMESPACE_MISMATCH: Final = _kueue(
 TOO_LARGE: Final = _kueue(
     "kueue-too-large",
     307,
-    "The job requests more {resource} than the quota of its queue",
+    'Never fits in queue "{queue}": {shortage}',
     ("kubectl describe clusterqueue", _LESS),
     "The request exceeds the capacity of the ClusterQueue: waiting does not help",
+)
+INADMISSIBLE: Final = _kueue(
+    "kueue-inadmissible",
+    307,
+    'Never fits in queue "{queue}": {shortage}',
+    (
+        _LOOK,
+        "kubectl describe clusterqueue",
+        Change("correct the pod template, or choose another queue", recreate=False),
+    ),
+    "A resource without quota, requests above limits, resource claims, or nodes that no flavor has: waiting does not help",
 )
 PREEMPTED: Final = _kueue(
     "kueue-preempted",
@@ -134,17 +145,41 @@ WAITS: Final = _kueue(
     (_LOOK, _QUEUE),
     "The Workload has no quota yet, for a reason unknown here",
 )
+ONE_BY_ONE: Final = _kueue(
+    "kueue-one-by-one",
+    313,
+    "Kueue queues the replicas of the job one by one, so some may run while others wait ({who})",
+    (
+        "kubectl -n {namespace} get workloads.kueue.x-k8s.io",
+        "Ask your cluster administrator to enable Kueue's integration kubeflow.org/tfjob, and recreate the job with a queue",
+    ),
+    "A pod has Kueue's scheduling gate, or Kueue suspended a Job of the alpha dialect: Kueue does not know the job",
+)
 TROUBLES: Final = defined(globals())
 
 # kueue: pkg/controller/core/workload_controller.go, pkg/workload/resources.go,
 # pkg/scheduler/flavorassigner/flavorassigner.go; before 0.10 "insufficient quota for X in flavor Y, request > maximum
 # capacity".
+_NOT_NOW: Final = "^(?!.*insufficient unused quota).*?"
+"""Unless another flavor only lacks quota that is in use: then the job may start when others finish."""
 _WAITING: Final = (
     rule(NO_QUEUE, r"\b(LocalQueue|ClusterQueue) (?P<queue>\S+) doesn't exist"),
     rule(QUEUE_STOPPED, r"\b(LocalQueue|ClusterQueue) (?P<queue>\S+) is (inactive|stopped)"),
     rule(NAMESPACE_MISMATCH, r"namespace doesn't match ClusterQueue selector"),
-    rule(TOO_LARGE, r"insufficient quota for (?P<resource>\S+) in flavor \S+?, .{0,300}> maximum capacity"),
-    rule(WAITS_FOR_QUOTA, r"(?P<shortage>insufficient (unused )?quota [^;]*)"),
+    rule(
+        TOO_LARGE,
+        _NOT_NOW + r"(?P<shortage>insufficient quota for \S+ in flavor \S+?, .{0,300}> maximum capacity[^;]*)",
+    ),
+    rule(
+        INADMISSIBLE,
+        _NOT_NOW
+        + r"(?P<shortage>resource \S+ unavailable in ClusterQueue|requests must not exceed its limits"
+        + r"|[^:;]*does(n't match node affinity| not contain the requested level| not support [^;]*))",
+    ),
+    rule(
+        WAITS_FOR_QUOTA,
+        r"(?P<shortage>(insufficient (unused )?quota|topology \S+ (allows|doesn't allow) to fit) [^;]*)",
+    ),
 )
 # kueue: apis/kueue/v1beta1/workload_types.go, the reasons of Evicted.
 _EVICTED: Final = {
@@ -159,7 +194,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """Yield why the job is suspended, if it is."""
     if not facts.suspended or facts.finished:
         return
-    workload, queue = facts.evidence.workload, (facts.job.metadata.labels or {}).get(QUEUE_LABEL, "")
+    workload, queue = facts.evidence.workload, (facts.job.metadata.labels or {}).get(LABEL_QUEUE, "")
     values = {"queue": value(queue)}
     if workload is not None:
         yield from _by_kueue(
@@ -169,7 +204,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         )
     elif queue:
         yield Finding(
-            NO_WORKLOAD, facts.name, (f"job: suspended, with the label {QUEUE_LABEL}={named(queue)}",), values
+            NO_WORKLOAD, facts.name, (f"job: suspended, with the label {LABEL_QUEUE}={named(queue)}",), values
         )
     else:
         by = f"by {named(facts.evidence.suspended_by)}" if facts.evidence.suspended_by else ""

@@ -21,7 +21,7 @@ from tfjob_operator.api.v1alpha1.constants import OOM_KILLED, State
 from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pod_end import DEADLINE_EXCEEDED, has_ended, is_disrupted, is_final, was_stopped
-from tfjob_operator.controller.jobs.problems import Problem, problems_of_pod
+from tfjob_operator.controller.jobs.problems import Problem, problems_of_pod, queued_separately
 
 _OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -128,13 +128,14 @@ _STARTED: Final = frozenset({PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAIL
 
 def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
     """Return what keeps these replicas from starting."""
-    return tuple(
-        problem
-        for replica in replicas
-        for pod in replica.pods
-        if pod.status.phase not in _STARTED and pod.metadata.deletion_timestamp is None
-        for problem in problems_of_pod(pod)
-    )
+    found = []
+    for replica in replicas:
+        if replica.job is not None and replica.job.spec.suspend:
+            found.append(queued_separately(f"batch Job {replica.job.metadata.name} was suspended"))
+        for pod in replica.pods:
+            if pod.status.phase not in _STARTED and pod.metadata.deletion_timestamp is None:
+                found += problems_of_pod(pod)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

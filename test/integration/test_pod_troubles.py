@@ -153,6 +153,7 @@ UNSCHEDULED = [
     ),
     Trouble("scheduler-missing", one(schedulerName="volcanoo"), later_s=120),
     Trouble("scheduling-gated", one(schedulingGates=[{"name": "example.com/quota"}]), since=27),
+    Trouble("kueue-one-by-one", one(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), since=27),
     Trouble("claim-missing", mounts("claim-missing"), unscheduled('persistentvolumeclaim "claim-missing" not found')),
     Trouble(
         "storage-class-missing",

@@ -48,6 +48,11 @@ SPECIFICATIONS = [
     Trouble("replica-type-unknown", specs(Helper=replica())),
     Trouble("run-policy-conflict", with_policy(one(), backoffLimit=3) | {"backoffLimit": 4}),
     Trouble("no-workers-to-scale", specs(Chief=replica()), scaled),
+    Trouble(
+        "kueue-replicas-not-counted",
+        {"tfReplicaSpecs": {"worker": replica()}},
+        meta={"labels": {"kueue.x-k8s.io/queue-name": "q"}},
+    ),
     Trouble("restart-policy-overridden", one(policy="OnFailure", restartPolicy="Always")),
     Trouble("tensorboard-invalid", one() | {"tensorBoard": {"image": "board:1"}}),
     Trouble("kueue-absent", with_policy(one(), suspend=True), meta={"labels": {"kueue.x-k8s.io/queue-name": "q"}}),
@@ -233,6 +238,7 @@ QUEUED = {
     "kueue-too-large": waits_in_kueue(
         unadmitted(f"{FLAVORS}insufficient quota for cpu in flavor a, request > maximum capacity (24 > 16)")
     ),
+    "kueue-inadmissible": waits_in_kueue(unadmitted(f"{FLAVORS}resource cpu unavailable in ClusterQueue")),
     "kueue-quota": waits_in_kueue(unadmitted(f"{FLAVORS}insufficient unused quota for cpu in flavor a, 3 more needed")),
     "kueue-preempted": waits_in_kueue(
         unadmitted("Preempted to accommodate a workload (UID: 1) due to prioritization in the ClusterQueue"),

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
+import click
+
+from fakes.manifests import read_documents
 from hack.weight import trace_life
+from hack.yaml_text import document
 from support.cases import for_each
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
+from support.pages import blocks
+from tfjob_operator.api.v1.constants import TFJOBS, ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1alpha1 import constants as alpha
+from tfjob_operator.cli.app import app
 from tfjob_operator.controller.config import file
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +110,27 @@ def test_no_event_has_a_reason_that_was_renamed() -> None:
     assert old
     assert not old & reasons
     assert new <= reasons
+
+
+def test_the_page_on_queues_names_the_kinds_rights_and_commands_that_there_are() -> None:
+    """Kueue ignores a mistyped entry without a word; with its own commands nothing of the page is typed in another test."""
+    settings = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "queues.md").read_text(), re.DOTALL)
+    (own, external) = (document(each)["integrations"] for each in settings)
+    kinds = [f"{each.kind}.{each.version}.{each.group}" for each in (TFJOBS, alpha.TENSORFLOW.resource)]
+    assert external == {"externalFrameworks": kinds}
+    assert f"{TFJOBS.group}/{TFJOBS.kind.lower()}" in own["frameworks"]
+    role, binding = read_documents(ROOT / "manifests" / "addons" / "kueue" / "role.yaml")
+    assert role["rules"] == [
+        {"apiGroups": [alpha.TENSORFLOW.resource.group], "resources": ["tfjobs"], "verbs": ["get", "list", "watch"]}
+    ]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    typed = [shlex.split(command.text) for block in blocks("docs/queues.md") for command in block]
+    ours = [words[2:] for words in typed if words[:2] == ["kubectl", "tfjob"]]
+    assert ours
+    for verb, *words in ours:
+        command = app.get_command(click.Context(app), verb)
+        assert command is not None
+        command.make_context(verb, words)
 
 
 def test_the_readme_shows_a_session_of_the_plugin_that_needs_nothing_from_elsewhere() -> None:

@@ -16,7 +16,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import PodGroup
-from tfjob_operator.controller.jobs.problems import JobEvent, Problem
+from tfjob_operator.controller.jobs.problems import JobEvent, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodGroupResize
 from tfjob_operator.controller.tfjob.plan.replicas import Replica
@@ -68,7 +68,7 @@ def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[R
     group = gang.group
     plan = replace(plan, events=plan.events + _first_events(job, spec, gang.scheduler) + _told_to_stay(job, spec, gang))
     if not gang.known:
-        return _in_ignorance(plan, job, gang) if plan.create_pods else plan
+        return _in_ignorance(plan, gang) if plan.create_pods else plan
     if group is not None and _is_going(group):
         return _held_back(plan)  # a new group can be made when this one is gone
     # A replica that has succeeded and whose pod is gone never comes back: a group that counts on it would wait for ever.
@@ -102,15 +102,13 @@ def _held_back(plan: Plan) -> Plan:
     return replace(plan, create_pods=(), create_services=services)
 
 
-def _in_ignorance(plan: Plan, job: TFJob, gang: Gang) -> Plan:
+def _in_ignorance(plan: Plan, gang: Gang) -> Plan:
     """Create nothing. Nothing will wake the job, so it is queued again after some time."""
     plan = _held_back(plan.requeued_within(LOOK_AGAIN_S if gang.failure else FIRST_LOOK_S))
     if not gang.failure:
         return plan
     text = f"Waiting for PodGroups of {gang.scheduler.name} before creating pods: {gang.failure}"
-    key = (job.metadata.uid, "", EventReason.POD_GROUPS_UNKNOWN)
-    problem = Problem(key, JobEvent(EventType.WARNING, EventReason.POD_GROUPS_UNKNOWN, text))
-    return replace(plan, problems=(*plan.problems, problem))
+    return replace(plan, problems=(*plan.problems, problem_of_job(EventReason.POD_GROUPS_UNKNOWN, text)))
 
 
 def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tuple[JobEvent, ...]:

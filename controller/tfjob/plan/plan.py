@@ -33,10 +33,10 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network
 from tfjob_operator.api.v1.types import Begun, InvalidSpec, JobStatus, TFJob, TFJobSpec
-from tfjob_operator.api.v1.validation import MAX_REPLICAS
+from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
 from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.pod_end import has_ended
-from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.jobs.problems import JobEvent, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import config_map_name
 from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, is_surely_short
 from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, NOTHING, Blocked, Plan, PodDeletion
@@ -101,6 +101,9 @@ def plan(
     if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
     decided = _decide(draft, spec, seen)
+    if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_finished(job.status):
+        told = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
+        decided = replace(decided, problems=(*decided.problems, *told))
     decided = with_gang(decided, job, spec, seen.replicas, gang)
     decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
     return without_blocked(decided, blocked)
@@ -151,7 +154,9 @@ def _go_on(
     present = {replica.key for replica in seen.replicas}
     missing_pods = _missing(keys, present)
     going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
-    _say_how_it_goes(draft, restarting, running=running, settled=not (missing_pods or going))
+    problems = problems_of(seen.replicas)
+    settled = not (missing_pods or going)
+    _say_how_it_goes(draft, restarting, running=running, settled=settled, stuck=bool(problems))
     served, wanted = keys, present.union(keys)
     if spec.network is Network.SHARED and wanted:
         served = [ReplicaKey.of_all(name)]
@@ -169,7 +174,7 @@ def _go_on(
         delete_services=seen.services_except(wanted),
         relabel=tuple(relabellings(name, seen.replicas, services)),
         reselect=tuple(reselections(name, services)),
-        problems=problems_of(seen.replicas),
+        problems=problems,
         requeue_after_s=until_deadline(draft, spec.active_deadline_s),
     )
 
@@ -214,8 +219,13 @@ def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Seq
     return past_deadline(draft, spec.active_deadline_s)
 
 
-def _say_how_it_goes(draft: StatusDraft, restarting: Sequence[Replica], *, running: bool, settled: bool) -> None:
-    """Set Running or Restarting; a job that restarts is Running again only when every replica has its pod back (B23)."""
+def _say_how_it_goes(
+    draft: StatusDraft, restarting: Sequence[Replica], *, running: bool, settled: bool, stuck: bool
+) -> None:
+    """Set Running or Restarting; a job that restarts is Running again only when every replica has its pod back (B23).
+
+    `stuck`: a pod cannot start. How many is left to the counters: a changed condition is written at once, and they wait.
+    """
     name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, ConditionType.RESTARTING)
     if restarting:
         kinds = ", ".join(sorted({replica.type for replica in restarting}))
@@ -224,7 +234,8 @@ def _say_how_it_goes(draft: StatusDraft, restarting: Sequence[Replica], *, runni
         if not was_restarting:
             draft.emit(EventType.WARNING, ConditionReason.RESTARTING, message)
     elif running and (settled or not was_restarting):
-        draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running.")
+        but = ", but not all of its replicas can start" if stuck else ""
+        draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running{but}.")
 
 
 def _exit_event(replica: Replica) -> JobEvent | None:

@@ -47,6 +47,7 @@ OBJECT = {
     "spec": {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 30,
+        "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}],
         "containers": [
             {"name": "tensorflow", "restartPolicyRules": [{"action": "Restart", "exitCodes": {"values": [42, -1]}}]}
         ],

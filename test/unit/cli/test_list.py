@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fakes.recordings import kueue
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import listing
@@ -103,7 +104,7 @@ def test_labels_and_limits_are_those_of_the_operator() -> None:
     v1 = [c.LABEL_PREFIX + name for name in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX)]
     old = [alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX]
     assert list(zip(v1, old, strict=True)) == [listing._JOB_LABELS, listing._TYPE_LABELS, listing._INDEX_LABELS]
-    assert listing.POD_SELECTOR == c.LABEL_OPERATOR_NAME
+    assert (listing.POD_SELECTOR, listing._QUEUE_LABEL) == (c.LABEL_OPERATOR_NAME, c.LABEL_QUEUE)
     assert {*listing.STATES} == {"New", *c.ConditionType} - {c.ConditionType.HELD}
     limits = {limit: [name for words, name in listing._LIMITS if words in text] for limit, text in c.LIMITS.items()}
     assert limits == {limit: [limit] for limit in c.LIMITS}
@@ -197,6 +198,35 @@ def test_queued_held_and_deleted_jobs_are_shown_as_such(server: Server, rows: An
     gone["metadata"]["deletionTimestamp"] = ago(1)
     serve(server, queued, held, gone)
     assert reasons(rows()) == {"queued": "Queued", "held": "InvalidTFJobSpec", "gone": "Terminating"}
+
+
+def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Server, kubeconfig: Path) -> None:
+    """As recorded beside Kueue: no room now, and a request above the whole quota."""
+    found = [a_job(name, "Suspended") for name in ("w18", "w9", "w21")]
+    for body in found:
+        body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
+    serve(server, *found)
+    run_list = ("list", f"--kubeconfig={kubeconfig}", "-o", "wide")
+    assert run(*run_list).stdout.count(" Queued ") == 3  # there is no Kueue
+    workloads = {
+        owner["name"]: seen.object
+        | {"metadata": seen.object["metadata"] | {"namespace": "team", "ownerReferences": [owner]}}
+        for seen in kueue("waiting")
+        if seen.resource == "workloads"
+        for owner in [seen.object["metadata"]["ownerReferences"][0] | {"uid": ""}]
+        if owner["name"] in {"w18", "w9"}
+    }
+    for name, body in workloads.items():
+        body["metadata"]["ownerReferences"][0]["uid"] = f"uid-{name}"
+    server.answers("/apis/kueue.x-k8s.io", {"preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta2"}})
+    path = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads"
+    server.answers(path, {"metadata": {}, "items": [*workloads.values()]})
+    rows = {line.split()[0]: line for line in run(*run_list).stdout.splitlines()[1:]}
+    assert " Queued " in rows["w18"]
+    assert "insufficient unused quota for cpu in flavor default, 3 more needed" in rows["w18"]
+    assert " NeverFits " in rows["w9"]
+    assert "> maximum capacity (3)" in rows["w9"]
+    assert " Queued " in rows["w21"]
 
 
 def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Server, rows: Any) -> None:

@@ -223,6 +223,12 @@ def _(world: World) -> None:
     world.spec["backoffLimit"] = 4
 
 
+@case("kueue-replicas-not-counted")
+def _(world: World) -> None:
+    world.job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
+    world.spec["tfReplicaSpecs"]["ps"] = world.spec["tfReplicaSpecs"].pop("PS")
+
+
 @case("no-workers-to-scale")
 def _(world: World) -> None:
     world.spec["tfReplicaSpecs"]["Chief"] = world.spec["tfReplicaSpecs"].pop("Worker") | {"replicas": 1}
@@ -278,6 +284,9 @@ case("kueue-too-large")(
         "couldn't assign flavors to pod set worker: insufficient quota for nvidia.com/gpu in flavor a100, request > "
         "maximum capacity (24 > 16)"
     )
+)
+case("kueue-inadmissible")(
+    _queued("couldn't assign flavors to pod set worker: resource nvidia.com/gpu unavailable in ClusterQueue")
 )
 case("kueue-preempted")(
     _evicted(
@@ -517,6 +526,13 @@ for _id, _message in {
 def _(world: World) -> None:
     pod = world.unscheduled("Scheduling is blocked due to non-empty scheduling gates")
     pod["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+    world.events.clear()
+
+
+@case("kueue-one-by-one")
+def _(world: World) -> None:
+    pod = world.unscheduled("")
+    pod["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
     world.events.clear()
 
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fakes.recordings import kueue
 from support.cases import for_each
 from tfjob_operator.api.v1.constants import ConditionReason
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
+from tfjob_operator.cli import listing
 from tfjob_operator.cli.diagnosis.advice import aimed
 from tfjob_operator.cli.diagnosis.causes import Severity, Trouble
 from tfjob_operator.cli.diagnosis.diagnose import MOST_CAUSES, MOST_PROOFS, diagnose
@@ -72,6 +74,67 @@ def test_each_trouble_is_on_line_one_with_evidence_and_what_to_do(id_: str) -> N
     text = " ".join((first.title, *first.to_do))
     assert "{who}" not in text
     assert "  " not in first.title
+
+
+WAITING = {
+    "LocalQueue nosuch doesn't exist": "kueue-queue-missing",
+    "ClusterQueue nosuchcq doesn't exist": "kueue-queue-missing",
+    "ClusterQueue cqe4hold is inactive": "kueue-queue-stopped",
+    "LocalQueue qlh is inactive": "kueue-queue-stopped",
+    "workload namespace doesn't match ClusterQueue selector": "kueue-namespace",
+    "insufficient unused quota for cpu in flavor default, 1 more needed": "kueue-quota",
+    "(0) + current podset request (5) > maximum capacity (3)": "kueue-too-large",
+    "(0) + current podset request (3) > maximum capacity (1)": "kueue-too-large",
+    "resource nvidia.com/gpu unavailable in ClusterQueue": "kueue-inadmissible",
+    "requests must not exceed its limits": "kueue-inadmissible",
+    "KueueDRAIntegration feature does not support use of resource claims": "kueue-inadmissible",
+    'Flavor "default" does not support TopologyAwareScheduling': "kueue-inadmissible",
+    'ResourceClaimTemplate.resource.k8s.io "ct" not found': "kueue-waits",
+    "Exceeded the PodsReady timeout e4/tfjob-w10-9f10e": "kueue-pods-ready-timeout",
+}
+"""What Kueue 0.19.2 says of jobs that wait, by the end of its message."""
+
+
+def test_a_job_that_waits_is_told_what_kueue_says_and_whether_it_ever_fits() -> None:
+    """As recorded beside Kueue; `list` tells the same jobs apart by NeverFits."""
+    found: dict[str, str] = {}
+    for seen in kueue("waiting"):
+        if seen.resource != "workloads":
+            continue
+        unreserved = [
+            each["message"]
+            for each in seen.object["status"]["conditions"]
+            if (each["type"], each["status"]) == ("QuotaReserved", "False")
+        ]
+        for message in unreserved:
+            world = World()
+            world.suspend(conditions=[])
+            world.workload = seen.object
+            first = diagnose(world.evidence()).causes[0]
+            never = first.id in {"kueue-too-large", "kueue-inadmissible"}
+            assert bool(listing._NEVER_FITS.search(message)) is never
+            assert first.title.startswith("Never fits in queue") is never
+            assert message[-60:] in " ".join((first.title, *first.evidence))
+            found |= {end: first.id for end in WAITING if message.endswith(end)}
+    assert found == WAITING
+
+
+def test_a_job_fits_later_if_one_flavor_has_quota_that_is_only_in_use() -> None:
+    """Kueue names all flavors that it tried in one message."""
+    never = "insufficient quota for cpu in flavor a, request > maximum capacity (24 > 16)"
+    message = f"couldn't assign flavors to pod set main: {never}, insufficient unused quota for cpu in flavor b, 1 more needed"
+    world = World()
+    world.suspend(conditions=[condition("QuotaReserved", "False", "Pending", message)])
+    assert diagnose(world.evidence()).causes[0].id == "kueue-quota"
+    assert not listing._NEVER_FITS.search(message)
+
+
+def test_batch_jobs_that_kueue_suspends_are_queued_one_by_one() -> None:
+    """They have the label that Kueue gives them; another one was suspended by somebody else."""
+    world = world_of("batch-job-suspended")
+    suspended = world.batch_jobs["worker-x7ab-1"]
+    suspended["metadata"]["labels"] = suspended["metadata"].get("labels", {}) | {"kueue.x-k8s.io/queue-name": "default"}
+    assert diagnose(world.evidence()).causes[0].id == "kueue-one-by-one"
 
 
 def test_no_value_of_a_title_is_glued_to_a_word() -> None:

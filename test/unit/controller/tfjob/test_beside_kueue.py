@@ -6,11 +6,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from fakes.jobs import good_spec
 from fakes.recordings import kueue
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.controller.alpha.children import BatchJob, Children
+from tfjob_operator.controller.alpha.observe import problems_of, replicas_of
 from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.problems import ReportedProblems
 from tfjob_operator.controller.tfjob.plan.plan import plan
 
 if TYPE_CHECKING:
@@ -50,3 +56,55 @@ def test_while_a_job_is_suspended_every_pod_that_has_not_ended_is_active() -> No
         terminating = [each for each in there if "deletionTimestamp" in each["metadata"]]
         most_terminating = max(most_terminating, len(terminating))
     assert most_terminating == 3, "the recording proves nothing"
+
+
+def test_that_kueue_queues_pods_one_by_one_is_one_warning() -> None:
+    """With Kueue's default configuration and a LocalQueue `default`; 6 of 8 workers run, and the job is Running."""
+    job = next(seen.object for seen in kueue("gates") if seen.object["metadata"]["name"] == "gang")
+    pods: dict[str, dict[str, Any]] = {}
+    reported, events, message = ReportedProblems(), [], ""
+    for seen in kueue("gates"):
+        if seen.resource == "pods":
+            pods[seen.object["metadata"]["name"]] = seen.object
+            found = decided(job, [*pods.values()])
+            events += reported.news("uid", found.problems)
+            running = conditions.find(found.status.conditions, ConditionType.RUNNING) if found.status else None
+            message = running.message if running is not None else ""
+    assert [(event.type, event.reason) for event in events] == [("Warning", "ReplicasQueuedSeparately")]
+    assert "pod gang-worker-0 has the scheduling gate kueue.x-k8s.io/admission" in events[0].message
+    assert message == "TFJob gang is running, but not all of its replicas can start."
+
+
+@pytest.mark.parametrize("name", ["alphat", "alphak"])
+def test_that_kueue_queues_batch_jobs_one_by_one_is_one_warning(name: str) -> None:
+    """Of both alpha APIs; Kueue suspends each batch Job."""
+    jobs = [
+        seen.object for seen in kueue("gates") if seen.object["metadata"].get("labels", {}).get("tf_job_name") == name
+    ]
+    created = msgspec.convert([each for each in jobs if each["spec"]["suspend"]], list[BatchJob])
+    assert len(created) == 2
+    events = ReportedProblems().news("uid", problems_of(replicas_of(Children(jobs=created)).values()))
+    assert [(event.type, event.reason) for event in events] == [("Warning", "ReplicasQueuedSeparately")]
+    admitted = [
+        msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, suspend=False)) for each in created
+    ]
+    assert problems_of(replicas_of(Children(jobs=admitted)).values()) == ()
+
+
+@pytest.mark.parametrize(
+    ("label", "kind", "warned"), [("queue-name", "ps", True), ("queue-name", "PS", False), ("x", "ps", False)]
+)
+@pytest.mark.parametrize("suspend", [True, False])
+def test_replica_types_that_kueue_does_not_count_are_one_warning(
+    label: str, kind: str, warned: bool, suspend: bool
+) -> None:
+    """It knows one spelling of each: of `ps: 50` it counted none, and 51 pods ran on a quota of 1."""
+    body = next(seen.object for seen in kueue("gates") if seen.object["metadata"]["name"] == "gang")
+    replicas = {"Worker": body["spec"]["tfReplicaSpecs"]["Worker"], kind: body["spec"]["tfReplicaSpecs"]["Worker"]}
+    body = {
+        "metadata": body["metadata"] | {"labels": {f"kueue.x-k8s.io/{label}": "team"}},
+        "spec": {"tfReplicaSpecs": replicas, "runPolicy": {"suspend": suspend}},
+    }
+    events = ReportedProblems().news("uid", decided(body, []).problems)
+    assert [(event.type, event.reason) for event in events] == [("Warning", "ReplicasNotQueued")] * warned
+    assert all("Kueue does not count ps in spec.tfReplicaSpecs" in event.message for event in events)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fakes.jobs import observed, pod
+from fakes.jobs import good_spec, job, observed, pod, replica
+from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import Condition, ContainerState, ContainerStateWaiting, ContainerStatus
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.problems import MOST_PER_REASON, JobEvent, ReportedProblems
+from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import problems_of
 
 
@@ -50,6 +52,21 @@ def test_an_image_that_can_not_be_pulled_is_told_of(init: bool) -> None:
     """B34: of init containers too."""
     message = "Error pod mnist-worker-0 container tensorflow waiting message: why"
     assert events(waiting("ImagePullBackOff", init=init)) == [JobEvent("Warning", "ImagePullBackOff", message)]
+
+
+def test_a_running_job_says_that_a_replica_cannot_start() -> None:
+    """Its condition is Running all the same, as one worker decides; with all replicas back its message is the usual one."""
+    tfjob = job({"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}})
+    parameter_server = pod("PS", 0, "Pending")
+    stuck = msgspec.structs.replace(parameter_server, status=waiting("ImagePullBackOff").status)
+    told = []
+    for pods in ([pod("Worker", 0), parameter_server], [pod("Worker", 0), stuck], [pod("Worker", 0), pod("PS", 0)]):
+        status = plan(tfjob, good_spec(tfjob), pods, (), EPOCH).status
+        assert status is not None
+        tfjob = msgspec.structs.replace(tfjob, status=status)
+        told.append((status.conditions[-1].type, status.conditions[-1].message))
+    usual = ("Running", "TFJob mnist is running.")
+    assert told == [usual, ("Running", "TFJob mnist is running, but not all of its replicas can start."), usual]
 
 
 @pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", "CrashLoopBackOff", ""])
