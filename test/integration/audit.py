@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fakes.manifests import read_documents
+from hack.kubernetes_versions import STREAMING_LISTS
+
+if TYPE_CHECKING:
+    from hack.control_plane import ControlPlane
 
 ACCOUNT = "system:serviceaccount:kubeflow:tf-job-operator"
 
@@ -86,3 +90,8 @@ def allowed(*files: Path) -> set[Fact]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+
+
+def lists_to_fall_back_on(plane: ControlPlane, may: set[Fact]) -> set[Fact]:
+    """The rights to list, which need not be used where the server has streaming lists: only a fallback lists (RF-28)."""
+    return {fact for fact in may if fact.verb == "list"} if plane.version.has(STREAMING_LISTS) else set()

@@ -345,8 +345,7 @@ def test_the_plugin_shows_a_job_of_either_api(plane: ControlPlane, world: AlphaC
         assert "1 of 1 master running, 2 of 2 workers running" in plugin("explain", name)
     gone = next(each for each in world.names("pods") if each.startswith("worker-x7ab-1-"))
     world.kubectl("delete", "pod", gone)
-    drawn = plugin("timeline", "old", "--utc")
-    assert "worker-1" in drawn
+    eventually(lambda: "worker-1" in plugin("timeline", "old", "--utc"), "the replica is in the timeline")
     master = next(each for each in world.names("pods") if each.startswith("master-x7ab-0-"))
     world.kubectl("annotate", "pod", master, f"{RUN}=0s:0", "--overwrite")
     assert plugin("wait", "old").startswith(f"{full} Succeeded: ")

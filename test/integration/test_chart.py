@@ -139,6 +139,7 @@ def test_jobs_run_on_in_their_pods_while_the_operator_is_upgraded_rolled_back_an
 ) -> None:
     """The CRD is upgraded and rolled back with the operator, and stays when the release goes; a later one takes up the jobs."""
     release.install(before)
+    plane.wait_for_crd(CRD)
     old = release.state()
     assert old[0] == "tfjob-operator:0.0.9"
     job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "goes-on", "namespace": JOBS}}

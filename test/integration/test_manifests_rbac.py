@@ -19,8 +19,8 @@ import pytest
 
 from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
-from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2, STREAMING_LISTS
-from integration.audit import AuditLog, Fact, allowed
+from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2
+from integration.audit import AuditLog, Fact, allowed, lists_to_fall_back_on
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
 
@@ -103,11 +103,6 @@ def node(plane: ControlPlane) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-
-
-def lists_to_fall_back_on(plane: ControlPlane, may: set[Fact]) -> set[Fact]:
-    """The rights to list, which need not be used where the server has streaming lists: only a fallback lists (RF-28)."""
-    return {fact for fact in may if fact.verb == "list"} if plane.version.has(STREAMING_LISTS) else set()
 
 
 class JobsNamespace:
