@@ -77,10 +77,7 @@ class ContainerRestartRule(Struct, frozen=True):
 
 
 class Container(Struct, frozen=True):
-    """A container, and its own restart policy and rules: `restart_policy` is "" where the pod's applies.
-
-    On an init container `Always` means a native sidecar (Kubernetes 1.29).
-    """
+    """A container; `restart_policy` "" means the pod's, `Always` on an init container a native sidecar (1.29)."""
 
     name: str
     restart_policy: str = ""

@@ -41,10 +41,7 @@ class OwnerReference(Struct, frozen=True):
 
 
 class Meta(Struct, frozen=True):
-    """The part of `metadata` that informers read. `managedFields` and annotations are not kept.
-
-    Labels are named by the slices: as a dict they are a fifth of the memory of a cached pod.
-    """
+    """The part of `metadata` that informers read. Slices name labels, since a dict is a fifth of a cached pod's memory."""
 
     name: str = ""
     namespace: str = ""
@@ -111,10 +108,7 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the URL path of the collection, of one object, or of a subresource.
-
-        Without a namespace a namespaced resource is addressed across the cluster.
-        """
+        """Return the path of a collection (without a namespace that of all), of one object, or of a subresource."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
             root = f"{root}/namespaces/{quote(namespace, safe='')}"

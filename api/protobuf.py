@@ -236,10 +236,7 @@ def read(buffer: bytes, begin: int, end: int, of: Message) -> dict[str, Any]:
 
 
 def open_envelope(buffer: bytes) -> tuple[str, int, int]:
-    """Return the kind of the object in a response that begins with MAGIC, and the places where the object begins and ends.
-
-    Raises IndexError while the buffer does not reach to where it begins, and MalformedError.
-    """
+    """Return the kind of an enveloped object, its begin and end. Raises IndexError for too few bytes, MalformedError."""
     kind, at = "", len(MAGIC)
     while True:
         key, at = varint(buffer, at)

@@ -68,10 +68,7 @@ class _Page(msgspec.Struct):
 
 
 def collect(session: Session, name: str, now: datetime, silent_after_s: float = SILENT_AFTER_S) -> Evidence:
-    """Read all that can be read about the job of this name. Raises CliError if the job cannot be read.
-
-    The last log line of running replicas is read if they have run for `silent_after_s`; 0 means never.
-    """
+    """Read all that can be read about a job, with last log lines unless `silent_after_s` is 0. Raises CliError."""
     raw = jobs.read(session, name)
     whole = msgspec.json.decode(raw)
     reader = _Reader(session)

@@ -79,10 +79,7 @@ def _options(verb: str | None, word: str) -> Iterator[str]:
 
 
 def _jobs(before: Sequence[str], *, older: bool) -> list[str]:
-    """Return the names of the jobs in the namespace that the line selects so far; none if they cannot be read.
-
-    With `older` also those of tensorflow.org, with their kind where a job of kubeflow.org has the same name.
-    """
+    """Return the jobs of the selected namespace, `older` ones with their kind if taken; none if they cannot be read."""
     from tfjob_operator.cli import jobs
     from tfjob_operator.cli.errors import CliError
 

@@ -15,10 +15,7 @@ _EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 
 def run(entry: Mapping[str, Any], cluster: Mapping[str, Any]) -> Mapping[str, str]:
-    """Run the plugin that `entry` describes, and return the `status` of what it prints. The plugin may prompt on the terminal.
-
-    Raises CliError when it can not be started, fails, or prints something else.
-    """
+    """Run the plugin of `entry`, which may prompt, and return the `status` that it prints. Raises CliError."""
     version = str(entry.get("apiVersion", ""))
     interactive = sys.stdin.isatty() and entry.get("interactiveMode") != "Never"
     spec: dict[str, Any] = {"interactive": interactive}

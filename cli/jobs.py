@@ -37,10 +37,7 @@ class NoTFJobsError(CliError):
 
 
 def path(namespace: str | None, name: str = "", group: str = GROUP) -> str:
-    """Return the path of jobs; `namespace` None is all namespaces.
-
-    It is that of `TFJOBS.path`, whose module takes longer to import than all that `list` needs.
-    """
+    """Return the path of jobs, None for all namespaces: `TFJOBS.path` takes longer to import than all of `list`."""
     parts = ["/apis", group, _VERSIONS[group]]
     parts += ["namespaces", quote(namespace, safe="")] if namespace else []
     parts += [PLURAL, quote(name, safe="")] if name else [PLURAL]

@@ -255,10 +255,7 @@ def _good(warnings: Iterable[SpecWarning], *more: str) -> Judgement:
 
 
 def convert(manifest: Manifest) -> str:
-    """Return the job as YAML of kubeflow.org/v1, with comments on differences in behavior.
-
-    Raises CliError for an invalid one.
-    """
+    """Return the job as YAML of kubeflow.org/v1, with comments on differences in behavior. Raises CliError."""
     body: dict[str, Any] = dict(manifest.body)
     comments = []
     if manifest.version != TFJOBS.version or manifest.group != TFJOBS.group:

@@ -88,10 +88,7 @@ class Session:
         return self._decoded("DELETE", path, {}, {"Content-Type": JSON}, json.dumps(body).encode())
 
     def stream(self, path: str, **query: str | int | None) -> Iterator[bytes]:
-        """Yield the parts of a response as they arrive; it may never end, and the first part may come late.
-
-        Raises ConnectionLostError when it breaks off.
-        """
+        """Yield the parts of a response, perhaps for ever, as they arrive. Raises ConnectionLostError."""
         response = self._send("GET", path, query, {"Accept": "*/*"}, is_stream=True)
         try:
             while part := response.read1(_PART):

@@ -31,10 +31,7 @@ class Watch(NamedTuple):
 
 
 def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each event with the number of its watch, as they come, until the server ends one of them.
-
-    Raises CliError. A caller that stops earlier closes the generator.
-    """
+    """Yield events with the number of their watch until the server or the caller ends one. Raises CliError."""
     if len(watches) == 1:
         for event in _events(session, watches[0]):
             yield 0, event

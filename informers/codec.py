@@ -159,10 +159,7 @@ class Codec(Generic[T]):
         self._says_kind = (config.tag_field, config.tag) == ("kind", resource.kind)
 
     async def decode_page(self, body: bytes) -> Page[T]:
-        """Decode one page of a list. Raises DecodeError when it is no list of objects (RF-12: a Table, a load balancer's page).
-
-        Lets the loop run between the pieces of a large page.
-        """
+        """Decode a page, letting the loop run in between. Raises DecodeError if it is no list of objects (RF-12)."""
         if len(body) <= ONE_PASS_BYTES:
             try:
                 page = self._page.decode(body)
@@ -207,10 +204,7 @@ class Codec(Generic[T]):
             return self._rescue(msgspec.Raw(msgspec.json.encode(found)), error)
 
     def end_of_objects(self, items: bytes) -> int:
-        """Return the position of the comma between the last whole item and the rest; 0 if no item is whole and followed.
-
-        `items` begin with an item, and may be cut off anywhere. Reads each byte about once.
-        """
+        """Return where the last whole item ends, at a comma; 0 if none does. `items` begin with an item. Reads bytes once."""
         begin, view = 0, memoryview(items)
         while (after := _after_first(self._raw, view[begin:])) and items[begin + after - 1] == ord(","):
             begin += after

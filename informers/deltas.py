@@ -104,8 +104,7 @@ class FIFO(Generic[T]):
     - every delta that was put before `close` is handed out exactly once, in order;
     - a batch holds at most `BATCH` deltas, and a `ReplacedAll` or `SyncAll` comes alone: they may touch every key.
 
-    client-go ends a batch at a repeated key, because it writes a whole batch before it calls the handlers. Here each delta
-    is applied and its notifications are queued before the next one, so a key may repeat.
+    Unlike in client-go a key may repeat: each delta is applied, and its notifications are queued, before the next one.
     """
 
     def __init__(self) -> None:
@@ -136,10 +135,7 @@ class FIFO(Generic[T]):
         self._wake.set()
 
     async def pop(self) -> list[Delta[T]]:
-        """Wait for deltas and take the next batch; never an empty one. Raises QueueClosedError when closed and empty.
-
-        Cancelling loses nothing: a batch is taken without a further await.
-        """
+        """Take the next batch, never empty; cancelling loses nothing. Raises QueueClosedError when closed and empty."""
         while not self._deltas:
             if self._closed:
                 raise QueueClosedError("the event queue is closed")

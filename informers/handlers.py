@@ -26,10 +26,7 @@ class EventHandler(Protocol[T_contra]):
         ...
 
     def on_update(self, old: T_contra, new: T_contra, /) -> None:
-        """Handle a change of an object, or a resync (`old` and `new` are the same then).
-
-        After a gap `new` may be another object of the same name: compare the UIDs (SI-11).
-        """
+        """Handle a change, or a resync with `old` and `new` the same. After a gap the UIDs may differ (SI-11)."""
         ...
 
     def on_delete(self, item: T_contra | Tombstone[T_contra], /) -> None:

@@ -36,10 +36,7 @@ class Sink(Protocol[T]):
 
 @dataclass(slots=True)
 class Progress(Generic[T]):
-    """What one watch has brought. `synthetic`: so far only objects that existed when it began (RF-11).
-
-    `initial` is what a streaming list has brought while it is incomplete, else None.
-    """
+    """What a watch brought: only objects from before it (`synthetic`, RF-11), an incomplete streaming list (`initial`)."""
 
     synthetic: bool
     initial: InitialEvents[T] | None = None
@@ -72,10 +69,7 @@ class Intake(Generic[T]):
         self.version = page.resource_version
 
     def collect(self, batch: list[WatchEvent[T]], progress: Progress[T], initial: InitialEvents[T]) -> bool:
-        """Take what a streaming list begins with. Return True when the collection is complete, and all of it passed on.
-
-        Raises NotStreamedError for an ordinary bookmark.
-        """
+        """Take what a streaming list begins with. Return True once all is passed on. Raises NotStreamedError."""
         taken = initial.take(batch)
         progress.events += taken
         for event in batch[:taken]:
@@ -129,10 +123,7 @@ LATE_S: Final = 10.0
 
 
 class NotStreamedError(ApiError):
-    """The server, or a proxy, ignored `sendInitialEvents`: an ordinary bookmark came first.
-
-    The first bookmark of an API server that knows the parameter says that the collection is complete.
-    """
+    """The server, or a proxy, ignored `sendInitialEvents`: its first bookmark did not end the collection."""
 
 
 class InitialEvents(Generic[T]):
@@ -152,10 +143,7 @@ class InitialEvents(Generic[T]):
         return len(self._objects)
 
     def take(self, batch: list[WatchEvent[T]]) -> int:
-        """Take events up to the bookmark that completes the collection; return how many that were.
-
-        Raises NotStreamedError for a bookmark that does not.
-        """
+        """Take events up to the bookmark that completes the collection; return how many. Raises NotStreamedError."""
         objects = self._objects
         for number, event in enumerate(batch, 1):
             if isinstance(event, (Added, Modified)):

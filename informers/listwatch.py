@@ -1,12 +1,8 @@
 """Where a reflector gets its objects: the protocol `ListerWatcher`, its implementation on the API client, and a pager (RF-08).
 
-In tests `fakes.source.FakeSource` implements the protocol.
-
-A list is decoded while it arrives, so that a start needs memory for the cache and one piece of the list, whatever its size.
-
 API servers send a list from their watch cache as a whole, whatever page size was asked for: a quarter of a gigabyte for the
-pods of one job of 2,500 workers. So whole items are cut off the front as they arrive, decoded, and their bytes dropped. The
-rest is a list of fewer items, and is decoded as such when the body has ended.
+pods of one job of 2,500 workers. So whole items are cut off the front as they arrive, decoded, and their bytes dropped: a
+start needs memory for the cache and one piece. The rest is decoded as a list when the body has ended.
 
 In JSON the end of an item is guessed, and the guess is verified. The guess: `},` and the bytes with which the first item began,
 up to its second `{`. Such bytes can also occur inside an item. But a piece that ends in the wrong place is not valid JSON, so
@@ -74,10 +70,7 @@ class ListReader(Generic[T]):
         self._skipped: list[Skipped] = []
 
     async def read(self, chunks: AsyncIterator[bytes]) -> Page[T]:
-        """Read a body to its end. Raises what `chunks` raises, and DecodeError when it is not a list of objects.
-
-        The result is what `Codec.decode_page` returns for the whole body. Lets the loop run between pieces.
-        """
+        """Return what `Codec.decode_page` does for the body, in pieces. Raises DecodeError, and what `chunks` raises."""
         async for chunk in chunks:
             self._held.append(chunk)
             self._held_bytes += len(chunk)
@@ -160,10 +153,7 @@ class ProtobufListReader(Generic[T]):
         self._meta: dict[str, str] | None = None
 
     async def read(self, chunks: AsyncIterator[bytes]) -> Page[T]:
-        """Read a body to its end. Raises what `chunks` raises, and DecodeError when it is not a whole list of objects.
-
-        Lets the loop run between pieces.
-        """
+        """Read a body, letting the loop run in between. Raises DecodeError for no whole list, and what `chunks` raises."""
         held: list[bytes] = []
         held_bytes, enough = 0, self._piece_bytes
         try:

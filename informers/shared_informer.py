@@ -158,10 +158,7 @@ class SharedIndexInformer(Generic[T]):
         self._reflector.on_error = handler
 
     def add_event_handler(self, handler: EventHandler[T], *, resync_s: float | None = None) -> Registration:
-        """Call `handler` for everything that is in the cache, and for all that happens to it from now on (SI-04).
-
-        `resync_s` None takes the informer's period, 0 means never. Raises InformerStoppedError.
-        """
+        """Call `handler` for all that is and comes (SI-04), resyncing by `resync_s` or the informer's period; 0 never."""
         self._refuse_if_stopped()
         registration, listener = self._processor.add(handler, self._default_resync_s if resync_s is None else resync_s)
         listener.put([AddNotification(item, is_in_initial_list=True) for item in self._indexer.list()])

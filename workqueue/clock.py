@@ -1,8 +1,7 @@
 """Where time is read.
 
 Two readings, never mixed: `monotonic` for durations, leases, queues and back-off; `now` only for timestamps that are
-written to the API. Sleeping is not here: it belongs to the event loop, whose own `time()` is what `LoopClock.monotonic`
-returns. A test that runs on a virtual-time loop therefore moves the clock and the timers together.
+written to the API. `LoopClock.monotonic` is the loop's own `time()`, so a virtual-time loop moves clock and timers together.
 """
 
 from __future__ import annotations

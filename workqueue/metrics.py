@@ -5,9 +5,7 @@ series. `PrometheusMetrics` (`controller.observability`) is the provider for Pro
 nothing. The protocols fit prometheus_client's labelled children as they are. A queue without a provider, or without a name,
 counts nothing: it has None in place of a `QueueMetrics`, and pays one comparison.
 
-Gauges are read when they are scraped and never pushed. client-go refreshes two of them every 0.5 s from a goroutine per
-queue, because its clients cannot be called back; here the scraper runs on the same loop as the queue, so it can simply ask.
-That makes them exact at the moment of the scrape, free between scrapes, and leaves no ticker to stop.
+Gauges are read when they are scraped, on the queue's own loop: exact then, and free between scrapes.
 """
 
 from __future__ import annotations

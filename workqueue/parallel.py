@@ -19,9 +19,8 @@ async def slow_start_batch(
     many succeeded and the first error in time, or None. The calls after a failed batch are not made: if every pod is
     going to be refused for the same reason, the API server hears of it once (`initial` = 1) and not `count` times.
 
-    No more than `at_once` calls run at a time, where client-go knows no bound: a thousand writes in the line for a connection
-    are a thousand that everybody else's has to wait for. When a batch would be larger, all that is left is one, in which the
-    next call begins when one has ended; after a failure there none is begun.
+    No more than `at_once` calls run at a time, so that others get connections too. When a batch would be larger, all that is
+    left is one, in which the next call begins when one has ended; after a failure there none is begun.
 
     A call that ends as cancelled by itself counts as failed. Cancelling the caller cancels the batch and waits for it.
     """
@@ -63,7 +62,6 @@ async def parallelize_until(workers: int, pieces: int, do_piece: Callable[[int],
 
     Pieces are begun in order. Cancelling the caller cancels those in work, begins no other, and waits until they ended.
     An exception out of a piece has the same effect and comes out in an ExceptionGroup, as from any task group.
-    client-go hands out chunks to spare a channel send for every piece; taking the next number costs nothing here.
     """
     if workers < 1:
         raise ValueError(f"pieces need at least one worker, not {workers}")

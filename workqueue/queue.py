@@ -78,11 +78,7 @@ class Queue(Generic[T]):
             self._metrics = QueueMetrics(metrics, name, clock or LoopClock(), self._dirty.__len__)
 
     def add(self, item: T, *, low_priority: bool = False) -> None:
-        """Mark `item` as needing work.
-
-        It lines up once, however often it is added; while it is in work it waits until it is done. Ignored after
-        shutdown.
-        """
+        """Mark `item` as needing work: it lines up once, or when it is done if it is in work. Ignored after shutdown."""
         if self._shutting_down:
             return
         if item in self._dirty:
@@ -112,10 +108,7 @@ class Queue(Generic[T]):
         return item
 
     def done(self, item: T) -> None:
-        """End the work on `item`; if it was added meanwhile it lines up again.
-
-        Raises ValueError for an item that is not in work: it may be in line, or with another worker, by now.
-        """
+        """End the work on `item`; it lines up again if it was added meanwhile. Raises ValueError if it is not in work."""
         if item not in self._processing:
             raise ValueError(f"done() for an item that is not in work: {item!r}")
         self._processing.remove(item)
@@ -136,19 +129,14 @@ class Queue(Generic[T]):
         return self._shutting_down
 
     def shut_down(self) -> None:
-        """Refuse adds from now on, and let workers end when the line is empty; repeating it changes nothing.
-
-        Waits for nobody, and ends the wait of a `shut_down_with_drain`.
-        """
+        """Refuse adds, and let workers end when the line is empty. Waits for nobody; ends a `shut_down_with_drain`."""
         self._refuse_adds()
         self._drained.set()
 
     async def shut_down_with_drain(self) -> None:
         """Refuse adds, and return when every item in line or in work is done, or when `shut_down` is called.
 
-        client-go waits for the items in work alone, and may return with some in line, against its own documentation;
-        here the documentation holds. Workers must go on until `ShutDown`, else this never returns. Cancelling it ends
-        the wait and leaves the queue shut down.
+        Workers must go on until `ShutDown`, else this never returns. Cancelling it leaves the queue shut down.
         """
         self._refuse_adds()
         if self._dirty or self._processing:
@@ -234,10 +222,8 @@ class DelayingQueue(Generic[T]):
     - a timer is set exactly while the heap has entries, for its head; it is set anew only when the head changes;
     - after shutdown, of either kind, there is no timer and the heap is empty: what was delayed is dropped.
 
-    Two parts of client-go's queue are artefacts of Go, and are not here. Its bounded channel (1000 slots, DQ-01) carries
-    items to the goroutine that owns the heap; here the caller is on the heap's own thread, so `add_after` never waits. Its
-    heartbeat (10 s, DQ-03) covers for a timer that was lost between goroutines; a loop's timers cannot be lost, and both
-    heap and timer are changed in one step.
+    client-go's bounded channel (DQ-01) and heartbeat (DQ-03) connect goroutines. Here one thread has heap and timer, so
+    `add_after` never waits, and no timer is lost.
     """
 
     __slots__ = ("_heap", "_live", "_queue", "_retries", "_sequence", "_timer")
@@ -305,10 +291,7 @@ class DelayingQueue(Generic[T]):
         self._queue.shut_down()
 
     async def shut_down_with_drain(self) -> None:
-        """Drop what is delayed, and shut down as `Queue.shut_down_with_drain` does.
-
-        client-go's timer goes on for up to 10 s here (DQ-05); ours ends at once.
-        """
+        """Drop what is delayed and end the timer (DQ-05), then shut down as `Queue.shut_down_with_drain` does."""
         self._drop_delayed()
         await self._queue.shut_down_with_drain()
 

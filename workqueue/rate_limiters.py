@@ -198,8 +198,7 @@ class Backoff:
       result: with the defaults the steps are 0.8-1.6 s, 1.6-3.2 s, ... 25.6-51.2 s, and 30-60 s from then on;
     - more than `reset_after_s` after the latest step, the next one starts over.
 
-    The quiet period is measured from the latest step (client-go 1.20). Newer client-go measures it from the latest reset,
-    and so falls back to 0.8 s every two minutes in the middle of an outage.
+    The quiet period is measured from the latest step (client-go 1.20), so an outage resets nothing.
     """
 
     __slots__ = ("_base", "_cap", "_clock", "_factor", "_initial", "_jitter", "_random", "_reset_after", "_stepped_at")

@@ -1,7 +1,4 @@
-"""Decodes responses into values, and splits the body of a watch into lines, one for each event.
-
-A body that is not JSON, or not of the requested type, raises DecodeError.
-"""
+"""Decodes responses, and splits the body of a watch into lines, one for each event. What does not fit raises DecodeError."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ def version_written(raw: bytes) -> str:
 
 
 def decode_response(raw: bytes, kind: type[T], *, request: str) -> T:
-    """Decode a response to `request`, which is for the message. Raises DecodeError, which quotes no value.
-
-    A proxy that answers 200 with a page of its own is a failure to reach the server, to be retried like any other.
-    """
+    """Decode a response, also a proxy's page. Raises DecodeError, which quotes no value; `request` is for its message."""
     try:
         return decode(msgspec.json.Decoder(kind), raw)
     except UNDECODABLE as error:

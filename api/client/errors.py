@@ -25,8 +25,7 @@ ApiError                            something went wrong between us and the API 
         +-- TooLargeResourceVersionError   504 with that cause: this server has not seen that version yet (RF-05)
 
 A class that says something about an object (it is gone, its name is taken, it will never be accepted) is chosen by the reason
-in a Status alone, which comes from the API server itself. Proxies answer with the same codes and know nothing of objects; so
-do admission webhooks that give a code and no reason. A code alone decides only that the request is to be tried again.
+in a Status alone. Proxies, and webhooks that give no reason, answer with the same codes, so a code alone proves nothing.
 
 No message holds a secret: what goes in is the path of the request, the server's own words without the values that they quote,
 and the operating system's.
@@ -141,10 +140,7 @@ class StatusError(ApiError):
 
 
 class NoStatusError(StatusError):
-    """A failure, or a redirect, without a Status: from a proxy, or from an API server for an API that it does not serve.
-
-    It says nothing about any object, so the request is to be tried again.
-    """
+    """No Status: from a proxy, or for an unknown API. It proves nothing about an object: the request is tried again."""
 
 
 class BadRequestError(StatusError):

@@ -135,10 +135,7 @@ class Exchange:
         return await self._with_retries(request, self._read)
 
     async def read_while_it_arrives(self, request: Request, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
-        """Send a request whose response is a stream with an end; return what `take` returns for the chunks of its body.
-
-        Each attempt, including `take`, is limited to `total_s` seconds.
-        """
+        """Return what `take` returns for the chunks of the response; an attempt, with `take`, has `total_s` seconds."""
 
         async def attempt(request: Request, retries: int) -> T:
             limit = asyncio.timeout(request.total_s)
@@ -153,10 +150,7 @@ class Exchange:
         return await self._with_retries(request, attempt)
 
     async def open(self, request: Request, content_type: str = "json") -> Response:
-        """Send a request whose response is a stream of this type, which the caller must close.
-
-        Only retries wait for the rate limit.
-        """
+        """Send a request whose response is a stream, which the caller must close. Only retries wait for the rate limit."""
 
         async def attempt(request: Request, retries: int) -> Response:
             return await self._open(request, retries, content_type)

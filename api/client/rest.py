@@ -132,10 +132,7 @@ class RestClient:
         take: Callable[[AsyncIterator[bytes]], Awaitable[T]],
         **how: Unpack[ListReadOptions],
     ) -> T:
-        """Read one page of a collection while it arrives: return what `take` returns for the chunks of its body.
-
-        If the connection is lost, the page is read again and `take` called again. What `take` raises is raised.
-        """
+        """Return what `take` returns, or raises, for the chunks of a page; both begin again if the connection is lost."""
         request = self._list_request(resource, options, how, idle_s=self._list_s)
         return await self._exchange.read_while_it_arrives(request, take)
 

@@ -120,10 +120,7 @@ def set_false(
 
 
 def set_held(conditions: Conditions, status: str, reason: str, message: str, now: datetime) -> Conditions:
-    """Set Held, where it stands or else before the last condition, which must be there.
-
-    Returns the very same tuple when nothing changes, and when the job has ended.
-    """
+    """Set Held where it stands, or before the last condition. Returns the same tuple if nothing changes or the job ended."""
     if _has_ended(conditions):
         return conditions
     message = clean(message)

@@ -51,10 +51,7 @@ class Path:
 
 
 class Reader:
-    """Collects mistakes and unknown fields. Every method returns a usable value, so that reading goes on after a mistake.
-
-    `mistakes` are the first `MOST`; `more` counts the others.
-    """
+    """Collects mistakes, the first `MOST` and how many `more`. Every method returns a usable value."""
 
     def __init__(self) -> None:
         self.mistakes: list[Mistake] = []

@@ -251,10 +251,7 @@ MAX_DEPTH: Final = 100
 
 
 class CheckedTemplate(NamedTuple):
-    """What was read of a pod template: its restart policy, None where it has none, and the names of its containers.
-
-    `containers` is None where they cannot be read, which was noted.
-    """
+    """What was read of a pod template; None for no restart policy, and for containers that cannot be read."""
 
     policy: PodRestartPolicy | None
     containers: tuple[str, ...] | None

@@ -203,10 +203,7 @@ class ReplicaSpec:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingPolicy:
-    """What the job asks of a gang scheduler; None and "" stand for what was left out.
-
-    `min_resources` is as the user wrote it.
-    """
+    """What the job asks of a gang scheduler; None and "" are what was left out, `min_resources` is as the user wrote it."""
 
     min_available: int | None = None
     queue: str = ""

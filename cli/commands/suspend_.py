@@ -35,10 +35,7 @@ def resume(target: Target, names: tuple[str, ...]) -> None:
 
 
 def _set_all(target: Target, names: Sequence[str], *, to: bool) -> None:
-    """Suspend or resume jobs, one after the other, and print the result of each.
-
-    Raises Exit after the last if one of them could not be changed, CliError if the kubeconfig cannot be used.
-    """
+    """Suspend or resume jobs and print each result. Raises Exit at the end if one failed, and CliError."""
     failures = 0
     with target.session() as session:
         for name in names:

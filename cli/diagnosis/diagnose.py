@@ -32,10 +32,7 @@ _PASSING: Final = re.compile(r", \w+ ago\b|, \d+ times\b|\b\d+ restarts?\b|\b[0-
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """Return why the job does not run, the root cause first; no causes where nothing is wrong.
-
-    It raises nothing, whatever the evidence: what cannot be understood is left out.
-    """
+    """Return why the job does not run, the root cause first, or no causes. Raises nothing, whatever the evidence."""
     facts = Facts(evidence)
     findings = [finding for find in FINDERS for finding in find(facts)] if _ours(facts) else list(operator.find(facts))
     found = {finding.trouble.id for finding in findings}

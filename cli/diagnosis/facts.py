@@ -45,10 +45,7 @@ class Absent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AlphaEvidence:
-    """What only a job of the alpha dialect has: its API, the job as that reads it, and the Jobs of its replicas.
-
-    `batch_jobs` is None where they may not be read.
-    """
+    """The API, the job and its replicas' Jobs in the alpha dialect; `batch_jobs` None: they may not be read."""
 
     dialect: Dialect
     job: AlphaJob

@@ -127,10 +127,7 @@ class Details:
         return yaml_text(found, sort_keys=False)
 
     async def diagnosis(self, job: JobKey, readable: frozenset[Question] | None = None) -> bytes:
-        """Return what `kubectl tfjob explain -o json` prints; it may be `FRESH_S` old.
-
-        With `readable` it is made of these reads alone.
-        """
+        """Return what `explain -o json` prints, of the `readable` alone if given; it may be `FRESH_S` old."""
         key, now = (job, readable), asyncio.get_running_loop().time()
         async with self._some:
             kept = self._diagnoses.get(key)

@@ -165,10 +165,7 @@ P = TypeVar("P", _Conditions, _Marks)
 
 
 def job_with_unreadable_status(raw: bytes, _error: Exception) -> Job:
-    """Return a job whose status does not decode, with what of it does: conditions, phase, RuntimeId.
-
-    Raises msgspec.ValidationError.
-    """
+    """Return a job with what decodes of its status: conditions, phase, RuntimeId. Raises ValidationError."""
     head, conditions, marks = _parts_of(raw)
     status = Status(conditions=conditions.conditions, phase=marks.phase, runtime_id=marks.runtime_id)
     return Job(metadata=head.metadata, spec=head.spec, status=status)

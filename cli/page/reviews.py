@@ -41,10 +41,7 @@ class Answers(Generic[V]):
         self._asking: dict[Hashable, asyncio.Task[Answer[V]]] = {}
 
     async def get(self, question: Hashable, ask: Callable[[], Awaitable[V]], keep_s: Callable[[V], float]) -> Answer[V]:
-        """Return the answer that is kept, unless it is as old as `keep_s` says of it, or what `ask` returns.
-
-        Raises what `ask` raises, in all who wait for it. Cancelling one of them does not cancel the request.
-        """
+        """Return the answer kept for `keep_s`, or `ask` once for all who wait; cancelling one of them cancels nothing."""
         kept = self._kept.get(question)
         if kept is not None and asyncio.get_running_loop().time() - kept.at < keep_s(kept.value):
             return kept

@@ -41,10 +41,7 @@ class Streams:
         self._made: dict[tuple[object, ...], bytes] = {}
 
     async def serve(self, request: web.Request, viewer: Viewer, headers: dict[str, str]) -> web.StreamResponse:
-        """Write until the browser goes away, the viewer is known no more, or `close` is called.
-
-        Raises HTTPServiceUnavailable if too many are open, UnansweredError, and NotLetInError.
-        """
+        """Write until the browser or the viewer is gone. Raises HTTPServiceUnavailable, UnansweredError, NotLetInError."""
         if len(self._open) >= MOST_STREAMS:
             raise web.HTTPServiceUnavailable(text="too many browsers look at this page")
         sight = await viewer.sight(self._board.places)
@@ -150,10 +147,7 @@ def mark_of(sight: Sight) -> str:
 
 
 def message_of(update: Update[Row], life: str, sight: Sight = EVERYTHING) -> bytes:
-    """Return what a viewer may see of an update as a server-sent event, with the ID under which it can be resumed.
-
-    b"" for an update of which they may see nothing.
-    """
+    """Return an update as a server-sent event with its ID, as far as the viewer may see it; else b""."""
     changed = [(key, row) for key, row in update.changed if key == STATE or sight.shows_job(key)]
     if not changed and not update.full:
         return b""

@@ -18,10 +18,7 @@ from tfjob_operator.cli.diagnosis.objects import Condition, LifeMeta
 
 
 class JobStatus(Struct, frozen=True):
-    """When a job began and ended, its conditions, in their order, and what counts as a restart.
-
-    The last two are of the alpha dialect alone.
-    """
+    """Times, conditions in their order, and what counts as a restart; the last two are of the alpha dialect alone."""
 
     conditions: tuple[Condition, ...] | None = None
     start_time: datetime | None = None

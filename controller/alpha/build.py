@@ -34,10 +34,7 @@ def selector_of(dialect: Dialect, job: ObjectMeta, runtime_id: str, key: Replica
 
 
 def labels_of(dialect: Dialect, job: ObjectMeta, runtime_id: str, key: ReplicaKey, chief: Chief) -> dict[str, str]:
-    """Return all labels of a replica's children: those of earlier operators, and those by which today's tools find pods.
-
-    `job-name` is not among them, since the API server itself gives it to the pods of a Job.
-    """
+    """Return the labels of earlier operators and of today's tools; the API server itself adds `job-name` to pods."""
     labels = selector_of(dialect, job, runtime_id, key) | labels_of_all(job)
     labels[v1.LABEL_PREFIX + v1.LABEL_REPLICA_TYPE] = key.type.lower()
     labels[v1.LABEL_PREFIX + v1.LABEL_REPLICA_INDEX] = str(key.index)
@@ -157,10 +154,7 @@ def build_config_map(dialect: Dialect, job: ObjectMeta, runtime_id: str) -> dict
 def build_service(
     dialect: Dialect, job: ObjectMeta, spec: AlphaSpec, runtime_id: str, key: ReplicaKey
 ) -> dict[str, Any]:
-    """Return the service that gives a replica its name in DNS and, as with earlier operators, a cluster IP.
-
-    It is published before the pod is ready, since replicas look for each other while they start.
-    """
+    """Return the service of a replica, with a cluster IP as earlier operators, published before its pod is ready."""
     port = next(each.port for each in spec.replicas if each.type == key.type)
     return {
         "apiVersion": "v1",

@@ -60,10 +60,7 @@ class BatchJob(Struct, frozen=True, tag_field="kind", tag=JOBS.kind):
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The children of one job: what it controls, and the pods of its Jobs.
-
-    `bare` are pods without a Job, by the name of their replica: earlier operators made them.
-    """
+    """What a job controls, and the pods of its Jobs; `bare` are an earlier operator's pods without a Job, by replica."""
 
     jobs: Sequence[BatchJob] = ()
     services: Sequence[Service] = ()
@@ -83,8 +80,5 @@ def config_map_name(runtime_id: str) -> str:
 
 
 def replica_of_bare_pod(job: str, pod: str) -> str:
-    """Return the name of the replica that a pod without a Job is.
-
-    Earlier operators named it by the first 40 characters of the job's name, the replica's name, and five random characters.
-    """
+    """Return the replica of a pod of earlier operators, named JOB[:40]-REPLICA-RANDOM, without a Job."""
     return pod.removeprefix(f"{job[:40]}-").rpartition("-")[0]

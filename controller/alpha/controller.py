@@ -89,10 +89,7 @@ class AlphaCaches:
     def of(
         cls, dialect: Dialect, factory: SharedInformerFactory, namespace: str, *, resync_s: float = 0.0
     ) -> AlphaCaches:
-        """Return the caches on informers of this factory, for one namespace or "" for all.
-
-        Of children they hold only our own; the two dialects share these caches.
-        """
+        """Return the caches for a namespace or "" for all. The two dialects share those of children, all ours."""
 
         def children(resource: Resource, kind: type[C]) -> SharedIndexInformer[C]:
             return factory.informer(
@@ -360,10 +357,7 @@ def new_alpha_part(
     workers: int = 1,
     config: ConfigSource = NO_CONFIG,
 ) -> AlphaPart:
-    """Return the controller of the jobs of `namespace`, "" for all, which writes through `writer`.
-
-    `config` says what accelerators need.
-    """
+    """Return the controller of the jobs of `namespace`, "" for all, with its caches; it writes through `writer`."""
     name = f"tfjob-{dialect.resource.group.replace('.', '-')}-v1alpha1"
     queue: RateLimitingQueue[str] = RateLimitingQueue(
         default_controller_rate_limiter(), name=name, metrics=metrics, clock=clock

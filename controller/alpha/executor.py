@@ -153,10 +153,7 @@ class AlphaExecutor:
             self._record(meta, EventType.NORMAL, EventReason.CREATED, f"Created {what}: {name}")
 
     async def _settle(self, job: AlphaJob, resource: Resource, name: str, *, may_be_renamed: bool) -> None:
-        """Return if the object of this name is ours, else raise NameTakenError.
-
-        If somebody else's object has the name a Warning says so, unless the job `may_be_renamed`: it takes another RuntimeId.
-        """
+        """Return if this object is ours, else raise NameTakenError, with a Warning unless the job `may_be_renamed`."""
         meta = job.metadata
         try:
             found = (await self._client.get(resource, meta.namespace, name, PartialObjectMetadata)).metadata
@@ -178,10 +175,7 @@ class AlphaExecutor:
         raise NameTakenError(why)
 
     async def _bring_to_light(self, resource: Resource, meta: ObjectMeta) -> None:
-        """Give a child of ours back the label by which our watch selects it: the cache then shows it.
-
-        A ConfigMap is made anew instead, since nothing else needs the right to patch one. Raises NameTakenError then.
-        """
+        """Restore the label that our watch selects by. Raises NameTakenError for a ConfigMap, which is deleted instead."""
         if resource is CONFIG_MAPS:
             await self._client.delete(resource, meta.namespace, meta.name, uid=meta.uid)
             raise NameTakenError(f"{resource.kind} {meta.name} had lost its labels, and is recreated")
@@ -272,10 +266,7 @@ class AlphaStatusWriter:
         return max(0.0, window.left_s(self._clock.monotonic(), starts=False, busy=False))
 
     async def write(self, job: AlphaJob, plan: Plan, status: AlphaStatus) -> AlphaJob | None:
-        """Write `status`. Return the job as the server has it now, or None when it is gone.
-
-        Raises ConflictError when `job` is not the newest version: the status must then be computed anew.
-        """
+        """Write `status`; return the job then, None if it is gone. Raises ConflictError when `job` is not the newest."""
         meta = job.metadata
         body = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},

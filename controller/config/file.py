@@ -132,10 +132,7 @@ class ConfigFile:
     def __init__(
         self, path: Path, *, metrics: MetricsProvider = NO_METRICS, call: Call = call_in_daemon_thread
     ) -> None:
-        """Read the file, now. Raises ConfigFileError: at the start there is nothing else that could be in force.
-
-        `call` runs the later reads off the loop.
-        """
+        """Read the file now; later reads run off the loop, by `call`. Raises ConfigFileError: nothing else is in force."""
         self._path = path
         self._call = call
         self._seen: bytes | None = None

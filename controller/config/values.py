@@ -48,10 +48,7 @@ Accelerators = Mapping[str, Accelerator | None]
 
 
 class ControllerConfig(_Value, frozen=True):
-    """A whole configuration; without a file, an empty one.
-
-    grpc_server_file_path, tf_image: what files of 2017 have; accepted, and not used.
-    """
+    """A configuration, empty without a file. Fields of 2017, grpc_server_file_path and tf_image, are not used."""
 
     accelerators: Accelerators | None = None
     grpc_server_file_path: str | None = None

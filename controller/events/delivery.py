@@ -106,10 +106,7 @@ class Delivery:
         return self._stopping.is_set()
 
     async def deliver(self, write: Callable[[], Awaitable[None]], *, reason: str) -> Failure | None:
-        """Call `write`, and repeat it after each error of `NO_WORD`. Return why it was given up; None if nothing is left to do.
-
-        Raises nothing but CancelledError. `reason` is the event's, for the log.
-        """
+        """Call `write`, again after errors of `NO_WORD`; return why it was given up, or None. `reason` is for the log."""
         try:
             try:
                 await write()

@@ -15,9 +15,6 @@ three stages in this order (EV-07):
 3. spam filter: too many events about one object are held back (EV-05).
 
 The filter comes last so that counting goes on while nothing is written: the next write that passes carries the whole count.
-
-For fifty events that differ in a name this means: nine are written as they are, the others are counted in a tenth record, and
-after 25 writes about that object the rest waits for the filter.
 """
 
 from __future__ import annotations

@@ -51,10 +51,7 @@ EXPIRY_SLACK_S: Final = 0.1
 
 @dataclass(slots=True)
 class _Record:
-    """What is outstanding. `creations` have the version in the response to the create, None while that is not known.
-
-    `job` is the key of the job, "" before the first response.
-    """
+    """What is outstanding: creations with the version in the response, None until it is known; `job` is "" before the first."""
 
     born: float
     creations: dict[str, int | None] = field(default_factory=dict)
@@ -85,10 +82,7 @@ class Expectations:
         return False
 
     def expires_in_s(self, owner: OwnerKey) -> float | None:
-        """Return the seconds until the job is to be synced again, since no event may come: 0 when a list has met the last one.
-
-        None when nothing is outstanding.
-        """
+        """Return in how many seconds to sync again: 0 when a list met the last one, None when nothing is outstanding."""
         record = self._records.get(owner)
         if record is None:
             return None

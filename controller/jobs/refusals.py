@@ -1,7 +1,4 @@
-"""Children that the API server refuses: for good or for now, and which Warning about them was recorded already.
-
-All of the memory may be lost: then a Warning is recorded once more.
-"""
+"""Children that the API server refuses, and which Warnings about them were recorded; if lost, they are recorded again."""
 
 from __future__ import annotations
 

@@ -277,10 +277,7 @@ class PageServer:
 
 
 class Conversation(asyncio.Protocol):
-    """One connection: reads one request, responds to it, and closes.
-
-    Anything that is not HTTP gets a 400 and is not logged: strangers could fill the log.
-    """
+    """One connection: reads one request, responds and closes. What is not HTTP gets a 400, and is not logged."""
 
     def __init__(self, pages: Pages) -> None:
         self._pages = pages

@@ -121,10 +121,7 @@ class TensorBoards(Generic[J]):
             self._executor.warn(job.metadata, EventReason.TENSOR_BOARD_UNAVAILABLE, text)
 
     async def _look_for_leftovers(self) -> None:
-        """Find out whether a TensorBoard is there, though no job wants one: it is to be deleted.
-
-        One object in the response is enough. It comes from the API server's cache, not from etcd.
-        """
+        """Find out from the API server's cache whether a TensorBoard is left that no job wants: it is to be deleted."""
         options = ListOptions(namespace=self._namespace, label_selector=SELECTOR, resource_version="0", limit=1)
         while not self._needed.is_set():
             try:
@@ -162,10 +159,7 @@ class TensorBoards(Generic[J]):
             self._add(job, low_priority=True)
 
     def _add(self, job: J, *, low_priority: bool = False) -> bool:
-        """Queue a job if it may want a TensorBoard, or has one; return whether it was of interest.
-
-        The cache of jobs may be filled later than that of children: then a child came before its job was known.
-        """
+        """Queue a job if it may want a TensorBoard, or has one (its children may be cached first); return whether."""
         found = self._caches.found(job.metadata) if self._caches is not None else None
         concerned = self._dialect.may_have_wish(job) or (
             found is not None and bool(found.deployments or found.services)

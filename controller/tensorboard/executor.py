@@ -97,10 +97,7 @@ class Executor:
         """What this process has created or tried to, by the UID of the job."""
 
     async def sync(self, job: Meta, wish: Wish | LeftAlone | None, found: Found) -> bool:
-        """Turn what was `found` into what the job asks for. Return whether anything was created.
-
-        Raises the first ApiError, after all steps have been tried, and RequeueError before any of them if the job is gone.
-        """
+        """Turn what was `found` into what is asked for; return whether anything was created. Raises ApiError, RequeueError."""
         decided = plan(self._owner, job, wish, found, self._default_image, service_types=self._service_types)
         for warning in decided.warnings:
             self.warn(job, warning.reason, warning.message)

@@ -79,10 +79,7 @@ class PodGroupCache:
 
 @dataclass(slots=True, eq=False)
 class Caches:
-    """The informers; those of pods, services and ConfigMaps have `children.CHILD_INDEXERS`.
-
-    `pod_groups` is None where no gang scheduler is in use.
-    """
+    """The informers; all but that of jobs have `CHILD_INDEXERS`. `pod_groups` is None without a gang scheduler."""
 
     jobs: SharedIndexInformer[TFJob]
     pods: SharedIndexInformer[Pod]

@@ -124,10 +124,7 @@ async def _openapi(client: RestClient) -> bytes:
 
 
 def missing_fields(document: bytes) -> list[str]:
-    """Return the fields of the status that are not in the schema of an OpenAPI document; none if it has no schema for them.
-
-    Raises MsgspecError when it is no such document.
-    """
+    """Return the status fields that an OpenAPI document's schema lacks; none without a schema. Raises MsgspecError."""
     found = msgspec.json.decode(document, type=_Document)
     kind = found.components.schemas.tfjob or found.definitions.tfjob
     if kind is None or kind.properties is None:

@@ -77,10 +77,7 @@ class LeadershipTerm:
         self._since = math.inf
 
     async def begin(self) -> None:
-        """Ask the API server for its current resourceVersion. Call this when no write of an earlier leader can take effect.
-
-        Never raises ApiError: without a response every view is confirmed by a call of its own.
-        """
+        """Read the server's version once no earlier leader can write. Never raises ApiError: then views are confirmed."""
         try:
             # Without a version the response comes from etcd, not from a cache that may be behind.
             newest = await self._client.list_page(TFJOBS, ListOptions(self._namespace, limit=1), PartialObjectMetadata)
@@ -148,10 +145,7 @@ class Confirmer:
 
 
 class UnkeptStatus:
-    """Remembers, by the UID of a job, the fields that the server dropped, as they were last sent.
-
-    If that is lost, each job's status is written once more.
-    """
+    """Remembers by job the fields that the server dropped, as sent last; if lost, each status is written once more."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
@@ -270,10 +264,7 @@ class View:
         await self._confirmer.confirm(self.job)
 
     async def confirm_restarts(self, status: JobStatus | None) -> None:
-        """Confirm the pods to which `status` moves a restart record: on a stale view their restarts may be counted already.
-
-        Raises StaleViewError if one of them does not exist any more.
-        """
+        """Confirm the pods to which `status` moves restart records, which may be counted already. Raises StaleViewError."""
         if status is None:
             return
         counted = {record.pod for record in taken_over(self.job.status.restarts, status.restarts)}

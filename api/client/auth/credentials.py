@@ -51,10 +51,7 @@ def usable_proxy(proxy: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Which servers are trusted: those that `authority` (PEM) signed, or without one those that the system trusts.
-
-    `verify` False trusts every server, as `insecure-skip-tls-verify` asks for.
-    """
+    """Which servers are trusted: those signed by `authority` (PEM) or the system's; all if `verify` is False."""
 
     authority: str | None = None
     verify: bool = True
@@ -182,10 +179,7 @@ def authorization(value: str, where: str) -> str:
 
 @dataclass(slots=True)
 class FileReader:
-    """A token file and a client certificate in files; either may be absent.
-
-    `context` is used until the certificate's files change. Called by one thread at a time.
-    """
+    """Files of a token and a certificate, both optional; `context` serves until they change. For one thread at a time."""
 
     token_file: Path | None
     certificate: Path | None
@@ -225,10 +219,7 @@ class FileReader:
 
 @dataclass(frozen=True, slots=True)
 class PluginReader:
-    """A credential plugin: `run` returns the `status` of its ExecCredential, as `plugin.Plugin` does.
-
-    A plugin may return a token, a certificate, or both; `context` is used if there is no certificate.
-    """
+    """A credential plugin: `run` returns its token, certificate or both; `context` is used without a certificate."""
 
     name: str
     run: Callable[[], Mapping[str, str]]

@@ -129,10 +129,7 @@ class _Found:
 
 
 def read_kubeconfig(path: str, master: str | None = None) -> Settings:
-    """Read the settings from a kubeconfig, or from several with a colon between; `master` overrides the server's URL.
-
-    Raises ConfigError, CredentialsError, OSError, and whatever the parser raises for a malformed file.
-    """
+    """Read files, with colons between. Raises ConfigError, CredentialsError, OSError, and what the parser raises."""
     with _LOADING, TemporaryDirectory(prefix="tfjob-operator-") as scratch:
         return _settings(_find(path, scratch), master, Path(scratch))
 

@@ -23,10 +23,7 @@ _PROXIES: Final = ("https_proxy", "http_proxy", "all_proxy")
 
 
 def read_service_account(master: str | None = None) -> Settings:
-    """Read the settings of this pod; `master` overrides the server's URL.
-
-    The token is read again as it rotates. Raises ConfigError, CredentialsError or OSError.
-    """
+    """Read the settings of this pod; `master` overrides the URL. Raises ConfigError, CredentialsError or OSError."""
     server = (master or _server()).rstrip("/")
     address = address_of(server)
     context = trust = None

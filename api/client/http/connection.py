@@ -142,17 +142,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def stale(self) -> bool:
-        """Whether the failed exchange met a connection that the server had closed before.
-
-        That is so if the connection was used before, and not one byte came back this time.
-        """
+        """Whether the server had closed the connection before: it was used, and not one byte came back this time."""
         return self._used_before and not self._heard
 
     async def exchange(self, request: Request, data: bytes, until: float) -> WholeResponse | StreamResponse:
-        """Send `data`, and wait until the loop's clock shows `until` for the whole response or, for a stream, its head.
-
-        Raises TransportError, which does not name the request. Cancelling closes the connection at once.
-        """
+        """Send `data`, wait till the loop's time `until`. Raises TransportError; cancelling closes the connection."""
         transport = self._transport
         if transport is None or self._exchange is not None:
             raise RuntimeError("the connection is not made yet, or busy")

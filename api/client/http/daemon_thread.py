@@ -1,7 +1,6 @@
 """Blocking calls (files, credential plugins, name resolution) for which neither the loop nor the end of the process waits.
 
-`asyncio.to_thread` will not do: a loop that stops waits for its threads, and these calls may hang as long as a network file
-system, a plugin or a name server hangs.
+For the threads of `asyncio.to_thread` a loop that stops waits, however long a file system, a plugin or a name server hangs.
 """
 
 from __future__ import annotations
@@ -16,10 +15,7 @@ T = TypeVar("T")
 
 
 def call_in_daemon_thread(function: Callable[[], T], name: str) -> asyncio.Future[T]:
-    """Run `function` in a thread called `name`; the future has its result or its exception.
-
-    Cancelling the future abandons the thread: it runs to its end, and its result is dropped.
-    """
+    """Run `function` in a thread called `name`. A cancelled future drops the result; the thread runs to its end."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

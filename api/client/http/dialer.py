@@ -1,7 +1,4 @@
-"""Makes connections: looks up the name, connects by TCP, opens a tunnel through a proxy, does the TLS handshake.
-
-Sockets notice a dead peer, and name resolution does not delay a stop of the loop.
-"""
+"""Makes connections: name, TCP, proxy tunnel, TLS. Sockets notice a dead peer; a look-up delays no stop of the loop."""
 
 from __future__ import annotations
 
@@ -35,10 +32,7 @@ after we gave it up, through a network that was cut, to a server to which somebo
 
 
 async def look_up(host: str, port: int) -> list[Address]:
-    """Return the addresses of a name, best first. Raises OSError.
-
-    The loop's own look-up uses threads for which a stop of the loop waits, as long as a name server hangs.
-    """
+    """Return the addresses of a name, best first, without the loop's threads, for which its stop waits. Raises OSError."""
     try:
         literal = ipaddress.ip_address(host)
     except ValueError:
@@ -54,10 +48,7 @@ async def look_up(host: str, port: int) -> list[Address]:
 
 
 async def connect(addresses: Sequence[Address]) -> socket.socket:
-    """Connect to the first address that can be reached, by Happy Eyeballs (RFC 8305).
-
-    Raises OSError when none can be reached. Cancelling it closes all that was begun.
-    """
+    """Connect by Happy Eyeballs (RFC 8305). Raises OSError; cancelling closes all that was begun."""
     if not addresses:
         raise OSError("no such host")
     return await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, socket_factory=_make_socket)

@@ -1,13 +1,4 @@
-"""What can go wrong between us and a server, whatever is spoken above HTTP.
-
-ApiError                            something went wrong between us and the server
-+-- ConfigError                     the settings cannot be used
-+-- TransportError                  no usable response; whether the server acted on the request is unknown
-    +-- ConnectError                no connection was made: the server cannot have acted
-    |   +-- TLSError                the peer's certificate or ours was refused
-    |   +-- CredentialsError        there is no token or certificate to send
-    +-- RequestTimeoutError         the time limit of the request passed
-    +-- ConnectionLostError         the connection was lost while we waited or read
+"""What can go wrong between us and a server, whatever is spoken above HTTP; `api.client.errors` draws the tree.
 
 No message contains a secret: only the path of the request and the operating system's own words.
 """

@@ -65,10 +65,7 @@ class Pool:
         return connection
 
     async def acquire(self, context: ssl.SSLContext | None, until: float, *, fresh: bool = False) -> Connection:
-        """Wait for a place and lend out a connection; a new one if `fresh`.
-
-        Raises RequestTimeoutError when the loop's clock shows `until`, ConnectError for any other failure. Safe to cancel.
-        """
+        """Lend a connection, new if `fresh`, by the time `until`. Raises RequestTimeoutError, ConnectError. Safe to cancel."""
         if self._is_closed:
             raise ConnectError("the transport was closed")
         now = asyncio.get_running_loop().time()

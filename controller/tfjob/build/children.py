@@ -76,10 +76,7 @@ def owner_reference(job: ObjectMeta) -> dict[str, Any]:
 
 
 def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, Any]:
-    """Return the headless service that gives a replica its DNS name, published before the pod is ready (B63).
-
-    That of the whole job, in a shared network, gives one to every pod that has it as its subdomain.
-    """
+    """Return the headless service of a replica, or of a job with a shared network; published before pods are ready (B63)."""
     labels = labels_of(job, spec, key)
     return {
         "apiVersion": "v1",
@@ -112,10 +109,7 @@ def _place(port: dict[str, Any]) -> tuple[int, str]:
 
 
 def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:
-    """Return the named ports, each number once for a protocol: containers may have two names for one, services not.
-
-    Of several names `tfjob-port` stays, by which TensorFlow is looked for, else the first.
-    """
+    """Return the named ports, each number once per protocol, as services need: `tfjob-port`, or else the first name."""
     ports = replica.template.ports
     chosen: dict[tuple[int, str], Port] = {}
     for port in ports:
@@ -157,10 +151,7 @@ _COPIED_METADATA: Final = ("annotations", "finalizers")
 
 
 class PodBuilder:
-    """Builds the pods of one job, as they are sent to the API server.
-
-    What all pods have in common is made once: the decoded templates, and the cluster specification.
-    """
+    """Builds the pods of one job; templates are decoded, and the cluster specification is made, once for all."""
 
     def __init__(
         self,
@@ -224,10 +215,7 @@ class PodBuilder:
         return changed
 
     def _variables(self, key: ReplicaKey) -> list[dict[str, Any]]:
-        """Return the variables: TF_CONFIG, and before it the cluster if that is in a ConfigMap.
-
-        The kubelet expands the reference in TF_CONFIG because it comes first.
-        """
+        """Return TF_CONFIG, and before it, so that the kubelet expands it there, the cluster if a ConfigMap has it."""
         if not self.cluster.is_shared_with(key.type):
             return [{"name": c.TF_CONFIG, "value": self.cluster.tf_config(key.type, key.index)}]
         source = {"name": config_map_name(self._job.name, self.cluster.digest), "key": c.CLUSTER_KEY}
@@ -276,10 +264,7 @@ def gang_scheduler(name: str) -> GangScheduler:
 def build_pod_group(
     job: ObjectMeta, spec: TFJobSpec, templates: Mapping[str, JSON], scheduler: GangScheduler, min_member: int
 ) -> dict[str, Any]:
-    """Return the PodGroup of a job, as it is sent to the API server, without fields that the user left out.
-
-    A queue, above all: the scheduler, or its webhook, knows the default (B66).
-    """
+    """Return the PodGroup of a job without fields that the user left out: the scheduler knows the defaults (B66)."""
     asked = spec.scheduling
     resources = min_resources(spec, templates, min_member) if asked.min_resources is None else asked.min_resources
     fields: dict[str, Any] = {"minMember": min_member, "minResources": resources}
@@ -298,10 +283,7 @@ def build_pod_group(
 def resize_patch(
     spec: TFJobSpec, templates: Mapping[str, JSON], group: PodGroup, min_member: int
 ) -> list[dict[str, Any]]:
-    """Return the JSON patch for a group's new size, and the resources computed from it; all else stays.
-
-    Refused by the server when the name belongs to another group by now.
-    """
+    """Return the JSON patch for a group's new size and its resources; the server refuses it for another job's group."""
     patch: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/uid", "value": group.metadata.uid},
         {"op": "add", "path": "/spec/minMember", "value": min_member},

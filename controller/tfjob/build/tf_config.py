@@ -195,10 +195,7 @@ def _quoted(kind: str) -> str:
 
 
 def too_long(job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> Mistake | None:
-    """Return the mistake if no process could be started with the TF_CONFIG of this job, else None (U1).
-
-    The bound is Linux' own: `execve` fails with one longer string, whatever the container.
-    """
+    """Return the mistake if `execve` would fail with the TF_CONFIG of this job, whatever the container, else None (U1)."""
     size = ClusterSpec(job, spec, domain).longest_variable
     if size <= c.MAX_VARIABLE:
         return None
