@@ -76,10 +76,7 @@ class Object(Protocol):
 
 
 def version_number(version: str) -> int | None:
-    """Return a resourceVersion as a number, which grows with every change of objects of one resource; None if it is none.
-
-    API servers promise it from 1.35 on (KEP-5504). It was so in all before, where it is etcd's revision.
-    """
+    """Return a resourceVersion as a number that grows (KEP-5504; before 1.35 etcd's revision); None if it is none."""
     # As Kubernetes reads it: ASCII digits without a leading zero. "0" stands for any version.
     if not (version.isascii() and version.isdecimal()) or version[0] == "0":
         return None

@@ -37,10 +37,7 @@ _SHORT: Final = {"\t": r"\t", "\r": r"\r", "\n": r"\n"}
 
 
 def clean(text: str, limit: int = MAX_BYTES) -> str:
-    """Return the text in at most `limit` bytes of UTF-8, with its control characters, except the newline, as escapes.
-
-    A truncated text ends with the number of characters that are missing. Clean text stays as it is.
-    """
+    """Return the text in `limit` bytes of UTF-8, control characters but newlines escaped; a cut ends with what is missing."""
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text
     shown = _escaped(text[:limit])

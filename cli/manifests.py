@@ -90,10 +90,7 @@ class Manifest:
 
 
 def read(name: str) -> Iterator[Manifest]:
-    """Yield the TFJobs of a file, `-` for standard input. Other objects are skipped, Lists are opened.
-
-    Raises CliError for a file that cannot be read or is not valid YAML, and for a TFJob in an unknown version.
-    """
+    """Yield the TFJobs of a file, or `-`, also in Lists. Raises CliError for a file or a version it cannot read."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

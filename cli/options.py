@@ -79,10 +79,7 @@ class WithProgram(click.Command):
     """A command whose argument `program` is what follows `--`, which never becomes one of the arguments before it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words before `--` as click does. Raises UsageError for a command without `--`, as kubectl exec does.
-
-        Its first word would be the name of a job that somebody forgot.
-        """
+        """Parse the words before `--`, as click does. Raises UsageError without `--`: the job's name may be missing."""
         end = args.index("--") if "--" in args else len(args)
         program = tuple(args[end + 1 :])
         rest = super().parse_args(ctx, args[:end])

@@ -207,10 +207,7 @@ def step_time_of(text: str) -> float | None:
 
 
 class LogReader:
-    """Makes points of a log, whose bytes may be cut anywhere. It keeps one line and a few numbers, and raises for no input.
-
-    `progress` is how far the training is, by the last line that says so; None before there is one.
-    """
+    """Makes points of a log cut anywhere, keeping a line and a few numbers. `progress` is the last one told, or None."""
 
     def __init__(self) -> None:
         """Begin at the start of a log, or at the start of any of its lines."""
@@ -319,10 +316,7 @@ class LogReader:
 
 
 class _Keras:
-    """Where a training of Keras stands, which counts the steps of each epoch from 1.
-
-    `epoch` and `epochs` are None before the first was announced, `steps` (of one epoch) before it is known.
-    """
+    """Where a training of Keras stands, with steps of each epoch from 1. None is what was not announced yet."""
 
     def __init__(self) -> None:
         self.epoch: int | None = None

@@ -114,10 +114,7 @@ def versions(
     pause: Callable[[float], None],
     until: float | None = None,
 ) -> Iterator[dict[str, Any] | None]:
-    """Yield the job as it is and whenever it changes, None when it is gone; end at the time `until` of the clock, in seconds.
-
-    A watch that the server ends is begun again with a read, so nothing is missed.
-    """
+    """Yield each version of a job, None when it is gone, until the clock's time `until`. No change is missed."""
     uid = None
     while True:
         try:

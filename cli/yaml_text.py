@@ -11,10 +11,7 @@ from tfjob_operator.api.text import clean
 
 
 def yaml_text(document: Any, *, sort_keys: bool) -> str:
-    """Return a document as YAML: texts of several lines as blocks, and in quotes those that YAML would not read as text.
-
-    If one of its characters is not seen, or reorders what is, everything beyond ASCII is written as escapes.
-    """
+    """Return a document as YAML: blocks for lines, quotes where needed, escapes if a character is unseen or reorders."""
 
     def dump(*, allow_unicode: bool) -> str:
         return yaml.dump(document, Dumper=_Dumper, sort_keys=sort_keys, allow_unicode=allow_unicode, width=10_000)

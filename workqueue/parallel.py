@@ -1,7 +1,4 @@
-"""Many calls at once, in a structured way: when a function here returns or raises, every call that it began is over.
-
-Neither function retries, paces or limits by time; callers bring their own limiter and `asyncio.timeout`.
-"""
+"""Many calls at once, all over when a function returns or raises. Neither retries, paces or limits by time."""
 
 from __future__ import annotations
 

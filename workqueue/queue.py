@@ -134,10 +134,7 @@ class Queue(Generic[T]):
         self._drained.set()
 
     async def shut_down_with_drain(self) -> None:
-        """Refuse adds, and return when every item in line or in work is done, or when `shut_down` is called.
-
-        Workers must go on until `ShutDown`, else this never returns. Cancelling it leaves the queue shut down.
-        """
+        """Refuse adds; return when all in line or in work is done, or at `shut_down`. Workers must go on until `ShutDown`."""
         self._refuse_adds()
         if self._dirty or self._processing:
             self._drained.clear()

@@ -24,10 +24,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 class ListReadOptions(TypedDict, total=False):
-    """Options of reading a list. With `gzip` the server may compress a response that is longer than 128 KB.
-
-    That helps on a slow network: ten thousand pods are a few MB instead of 50, for a second of the server's CPU time.
-    """
+    """Options of a list. `gzip` compresses one over 128 KB, for slow networks: 50 MB become a few, in a CPU second."""
 
     accept: str
     gzip: bool

@@ -1,7 +1,4 @@
-"""Jobs of the alpha dialect: the object as it is cached, its status, and its specification once it has been read.
-
-As in v1 the `spec` of a cached job stays undecoded, and `validation.read_spec` makes a checked value of it.
-"""
+"""Jobs of the alpha dialect: cached with an undecoded `spec`, as in v1, their status, and the spec as `read_spec` has it."""
 
 from __future__ import annotations
 
@@ -101,10 +98,7 @@ class _WithoutStatus(Struct, frozen=True):
 
 
 def job_with_unreadable_status(raw: bytes, _error: Exception) -> AlphaJob:
-    """Return a job whose status does not decode, with the phase and the RuntimeId if those do: a job that is Done stays so.
-
-    Raises msgspec.ValidationError if the metadata are unreadable too, which an API server does not let happen.
-    """
+    """Return a job with what decodes of its status, so that Done stays Done. Raises ValidationError for its metadata."""
     try:
         job = msgspec.json.decode(raw, type=_WithMarks)
     except msgspec.ValidationError:

@@ -48,10 +48,7 @@ SPEC: Final = Fields(
 
 
 def canonical(value: object, kind: Kind) -> object:
-    """Return the value with the keys of its objects spelt as `kind` has them, as Go's encoding/json reads any letter case.
-
-    Of two keys that name one field the later counts. What `kind` does not know stays as it is.
-    """
+    """Return the value with keys spelt as in `kind`, like Go's encoding/json: the later of two counts, unknown ones stay."""
     if isinstance(kind, ListOf) and isinstance(value, list):
         return [canonical(each, kind.item) for each in value]
     if not (isinstance(kind, Fields) and isinstance(value, dict)):

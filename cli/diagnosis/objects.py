@@ -1,7 +1,4 @@
-"""Slices of what a diagnosis reads: pods, nodes, claims, quotas, and objects of queues and schedulers.
-
-They have more fields than those of the operator's caches (`api.core`), since a diagnosis reads one job's objects once.
-"""
+"""Slices of what a diagnosis reads, with more fields than the operator's caches (`api.core`): it reads one job's, once."""
 
 from __future__ import annotations
 

@@ -170,10 +170,7 @@ class Shower:
 
 
 def harmless(text: str, *, colour: bool) -> str:
-    """Return a line for a terminal: with its own colours, if they are wanted, and every other control character escaped.
-
-    Of a line that was overwritten, as progress bars are, the last version is shown, as on a terminal.
-    """
+    """Return a line for a terminal: the last version if overwritten, colours if wanted, other controls escaped."""
     if text.isascii() and text.isprintable():
         return text
     text = re.split(r"[\r\b]", text.rstrip("\r\b"))[-1]

@@ -154,10 +154,7 @@ _IN_ORDER: Final = (ExpiredError, InvalidError, TooLargeResourceVersionError)
 
 
 class NotedSource(Generic[T]):
-    """`ListerWatcher` that calls `note` with the error of each failed request, and with None for each that succeeds.
-
-    The end of a stream is not reported: it is opened again at once, and the result of that is reported.
-    """
+    """`ListerWatcher` that calls `note` with each failed request's error, None for success. A stream's end is neither."""
 
     def __init__(self, source: ListerWatcher[T], note: Callable[[ApiError | None], None]) -> None:
         self._source = source

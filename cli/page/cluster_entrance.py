@@ -35,10 +35,7 @@ AUTHENTICATED: Final = "system:authenticated"
 
 @dataclass(frozen=True, slots=True)
 class RequestHeaders:
-    """Who may name users in headers, and in which ones, as the API server's flags `--requestheader-*` say it.
-
-    `allowed_names` are common names of client certificates; the server's TLS has verified those.
-    """
+    """Who may name users in which headers, as `--requestheader-*`; `allowed_names` are common names that TLS verified."""
 
     allowed_names: frozenset[str]
     username: tuple[str, ...] = ("X-Remote-User",)

@@ -152,10 +152,7 @@ _WHERE: Final = "the kubeconfig"
 
 
 def settings_of(read: Callable[[], Access]) -> Settings:
-    """Return the settings for the server that `read` finds, with credentials that are refreshed by calling it again.
-
-    Blocks (files). Raises CliError, ConfigError, CredentialsError, and OSError for certificates that cannot be used.
-    """
+    """Return settings with refreshed credentials. Blocks; raises CliError, ConfigError, CredentialsError, OSError."""
     access = read()
     tls = address_of(access.server).tls
     trust = Trust(access.authority, verify=access.verify) if tls else None

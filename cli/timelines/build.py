@@ -1,7 +1,4 @@
-"""A job's timeline from its objects, and the life of each pod, from the pod or from the events that it has left behind. Pure.
-
-Whatever is missing is left out, and nothing raises.
-"""
+"""A job's timeline, and the life of each pod, from objects and events. What is missing is left out; nothing raises. Pure."""
 
 from __future__ import annotations
 
@@ -169,10 +166,7 @@ class _Drawing:
 def _runs(
     drawn: _Drawing, training: ContainerStatus | None, first_start: datetime | None, *, unless_known: datetime | None
 ) -> None:
-    """Add the runs of the training that its status still shows: the one before the last restart, and the last.
-
-    A kubelet that has lost a container (ContainerStatusUnknown) reports no times: it ran from `unless_known` on.
-    """
+    """Add the runs that the status shows, the last two. A lost container has no times: it ran from `unless_known` on."""
     last = training.last_state.terminated if training is not None and training.last_state is not None else None
     if training is not None and last is not None:
         earlier = training.restart_count > 1
@@ -373,10 +367,7 @@ def _about(pod: str, own: Iterable[Event]) -> list[Event]:
 def _spans(
     condition: Condition | None, events: Sequence[Event], on: set[str], off: set[str], end: datetime | None
 ) -> tuple[Span, ...]:
-    """Return when a condition was True: the last time from the condition, earlier ones from events that are still there.
-
-    If the job never had the condition, events with the same reason are about something else.
-    """
+    """Return when a condition was True: the last time by itself, earlier by events; none if the job never had it."""
     if condition is None:
         return ()
     marks: list[tuple[datetime, bool, str]] = []

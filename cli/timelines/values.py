@@ -84,10 +84,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The life of one pod. `intervals` follow on each other, and may be empty; `end` is None while it lives.
-
-    `is_there` is false for a pod of which only events are left. `restarts` are those in place.
-    """
+    """The life of a pod, over at `end`; `restarts` are in place. If not `is_there`, only events are left of it."""
 
     pod: str
     uid: str = ""
@@ -112,10 +109,7 @@ class ReplicaName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica and the lives of its pods, the oldest first, and how often it was restarted, as the backoff limit counts.
-
-    Pods that are recreated after a suspension are lives, and not restarts.
-    """
+    """A replica, the lives of its pods, the oldest first, and its restarts; recreation after a suspension is none."""
 
     name: ReplicaName
     lives: tuple[Life, ...]
@@ -166,10 +160,7 @@ _NAME: Final = re.compile(rf"({'|'.join(_TYPES)})(?:-[a-z0-9]{{4}})?-(\d{{1,5}})
 
 
 def replica_of(labels: Mapping[str, str] | None, job: str, pod: str, runtime_id: str = "") -> ReplicaName:
-    """Return which replica of a job a pod is, ReplicaName() where neither its labels nor its name tell it.
-
-    In the alpha dialect names of pods have the job's RuntimeId in them, and not the job's name.
-    """
+    """Return which replica a pod is, by labels or name; ReplicaName() if neither tells. Alpha names have the RuntimeId."""
     for kind, index in _LABELS:
         said, number = (labels or {}).get(kind, ""), (labels or {}).get(index, "")
         if said and number.isascii() and number.isdigit() and len(number) < 6:

@@ -169,10 +169,7 @@ NOT_FILLED_S: Final = 1.0
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of a job between syncs; all of it can be lost.
-
-    `written` is the job as our last status write left it, and stands in for the versions in `superseded`.
-    """
+    """What is remembered of a job, and may be lost: `written`, our last write, replaces versions in `superseded`."""
 
     generation: int = -1
     spec: AlphaSpec | InvalidSpec = field(default_factory=lambda: InvalidSpec(()))

@@ -148,10 +148,7 @@ class Verdict:
 
 
 def judge(chief: Replica | None) -> Verdict:
-    """Decide about a job by its chief, which is None while it has no Job. Success is looked at first.
-
-    What other replicas do is for the Job controller: they are started again and fail nothing.
-    """
+    """Decide about a job by its chief, None while it has no Job; success first. Other replicas fail nothing."""
     if chief is None:
         return Verdict()
     if chief.has_succeeded:

@@ -22,10 +22,7 @@ from tfjob_operator.api.v1.types import child_name
 
 
 class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """One replica of a job: its type and index, and the name of its pod and its service.
-
-    The one service of a job with a shared network has a key too: no type, and the name of the job.
-    """
+    """A replica: its type, index, and the name of pod and service. A job's shared service has no type, and the job's name."""
 
     type: str
     index: int

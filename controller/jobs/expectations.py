@@ -60,10 +60,7 @@ class _Record:
 
 
 class Expectations:
-    """Expected creations and deletions, by owner. A record exists only while something in it is outstanding.
-
-    `kind` distinguishes a pod from a service of the same name. All methods are synchronous, so a change is never half done.
-    """
+    """Outstanding creations and deletions by owner; `kind` tells apart children of one name. All methods are synchronous."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -33,10 +33,7 @@ BY_NAMESPACE: Final = {
 
 
 class JobMetrics:
-    """Counts the transitions of jobs in two families that dashboards of other operators read: one in total, one by namespace.
-
-    Namespaces become labels when they have their first job.
-    """
+    """Counts transitions of jobs in two families, in total and by namespace, which become labels with their first job."""
 
     def __init__(self, metrics: MetricsProvider = NO_METRICS) -> None:
         """Make the families."""
@@ -109,10 +106,7 @@ pod's end proves never waits that long."""
 
 @dataclass(slots=True)
 class Window:
-    """The delay of one job's status write. Times are seconds of one monotonic clock.
-
-    `opened_at` is when the first change began to wait, `write_by` when the status must be written at the latest.
-    """
+    """The delay of a job's status write, by one monotonic clock: since `opened_at` a change waits, `write_by` it is written."""
 
     opened_at: float | None = None
     write_by: float | None = None

@@ -82,10 +82,7 @@ class ReportedProblems:
         self._of_job: dict[str, set[ProblemKey]] = {}
 
     def news(self, uid: str, problems: Collection[Problem]) -> list[JobEvent]:
-        """Return the events about problems of this job that were not reported yet, and remember them as reported.
-
-        Together with those that were, there are at most `MOST_PER_REASON` of a reason.
-        """
+        """Return the events about problems not reported yet, and remember them: at most `MOST_PER_REASON` of a reason."""
         if not problems:
             return []
         told = self._of_job.setdefault(uid, set())

@@ -181,10 +181,7 @@ class Executor:
         self._note(job, EventReason.DELETED_TENSOR_BOARD, f"Deleted {_what(step)}")
 
     async def _settle(self, job: Meta, step: Creation) -> None:
-        """Ask whose the object of this name is. Returns if it is ours: made by a lost attempt, or not in the cache yet (WR-07).
-
-        Raises RequeueError if it is gone or about to go, NameTakenError if a person has to act, or any ApiError.
-        """
+        """Return if the object is ours (WR-07). Raises RequeueError if it is going away, NameTakenError if it stays, ApiError."""
         try:
             found = await self._client.get(step.resource, job.namespace, step.name, PartialObjectMetadata)
         except NotFoundError as error:
@@ -248,10 +245,7 @@ class Caches:
         return "; ".join(self._failures.values())
 
     def start(self, tasks: asyncio.TaskGroup, on_child: Callable[[Meta], None], on_failure: Callable[[], None]) -> None:
-        """Start to fill them, if that has not begun.
-
-        From now on `on_child` is called for every event of a child, and `on_failure` when a first list fails.
-        """
+        """Start to fill them; from now on call `on_child` for each event of a child, `on_failure` when a first list fails."""
         self._on_failure.append(on_failure)
         self._deployments.add_event_handler(_handler(on_child))
         self._services.add_event_handler(_handler(on_child))

@@ -43,10 +43,7 @@ class LeftAlone:
 
 
 def wish_of(job: TFJob) -> Wish | LeftAlone | None:
-    """Return what a TFJob wants; None for no TensorBoard. Nothing else of the job matters: not its status, nor its mistakes.
-
-    Jobs of the alpha dialect, which share the API, are left to `alpha_wish_of`.
-    """
+    """Return what a v1 job wants; None for no TensorBoard. Neither its status nor other mistakes matter."""
     if is_alpha(job.spec):
         return LeftAlone()
     name = job.metadata.name

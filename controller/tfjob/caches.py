@@ -36,10 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 class PodGroupCache:
-    """All PodGroups of one scheduler, once they could be listed. Only jobs that need a PodGroup wait for that.
-
-    The list is not narrowed by a label, since PodGroups that another operator created for our jobs have none of ours.
-    """
+    """All PodGroups of a scheduler, once listed; jobs that need one wait. Others' for our jobs have no label of ours."""
 
     def __init__(self, scheduler: GangScheduler, informer: SharedIndexInformer[PodGroup]) -> None:
         self.scheduler = scheduler

@@ -57,10 +57,7 @@ class Trust:
     verify: bool = True
 
     def context(self, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
-        """Make a context, with a client certificate if one is given (`key` may be in the same file).
-
-        Reads files, so it blocks. Raises OSError (of which ssl.SSLError is one) when a file is missing or malformed.
-        """
+        """Make a context, with a client certificate (`key` may be in its file). Blocks; raises OSError for a wrong file."""
         context = ssl.create_default_context(cadata=self.authority)
         # Python 3.13 asks of an authority what many that kubeadm made do not have, and what no other client asks of them.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT

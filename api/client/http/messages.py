@@ -113,10 +113,7 @@ class FixedCredentials:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that a transport needs to know about a server. URLs may contain passwords, so they are not in the repr.
-
-    Show a URL as `str(Origin.of(url))`.
-    """
+    """All that a transport needs to know about a server. URLs are not in the repr: show one as `str(Origin.of(url))`."""
 
     server: str = field(repr=False)
     credentials: CredentialSource = field(default_factory=FixedCredentials, repr=False)
@@ -221,10 +218,7 @@ class RequestWriter:
     """Writes requests to one server, perhaps through a proxy."""
 
     def __init__(self, server: Origin, *, proxy: Origin | None = None, user_agent: str) -> None:
-        """Write requests to `server`; no `user_agent` is sent if it is empty.
-
-        Raises ValueError for a server or a user agent with a character that no header may have.
-        """
+        """Write requests to `server`, without a `user_agent` if it is empty. Raises ValueError for what no header may have."""
         absolute = proxy is not None and not server.tls  # TLS goes through a tunnel, of which the proxy sees nothing
         self._prefix = f"http://{server.host_header}{server.path}" if absolute else server.path
         self._fixed = _header("Host", server.host_header) + _user_agent(user_agent)

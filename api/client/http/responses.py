@@ -1,7 +1,4 @@
-"""Responses, parsed from the bytes that arrive: complete ones, streams that are read while they arrive, and gzip.
-
-llhttp parses, through `httptools`; where a response ends is decided here.
-"""
+"""Responses, parsed by llhttp (`httptools`) as bytes arrive: complete ones, streams, gzip. Here is decided where one ends."""
 
 from __future__ import annotations
 
