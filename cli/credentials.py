@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import ssl
+import sys
+from collections.abc import Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tfjob_operator.cli.errors import CliError
 
@@ -53,9 +56,7 @@ class Credentials:
         if access.basic is not None:
             header = f"Basic {base64.b64encode(':'.join(access.basic).encode()).decode()}"
         if access.command is not None:
-            from tfjob_operator.cli.credential_plugin import run
-
-            status = run(access.command, access.cluster)
+            status = run_plugin(access.command, access.cluster)
             header = f"Bearer {status['token'].strip()}" if status.get("token") else header
             certificate = status.get("clientCertificateData") or certificate
             key = status.get("clientKeyData") or key
@@ -98,3 +99,46 @@ def _load(context: ssl.SSLContext, certificate: str, key: str) -> None:
         file = Path(private, "both")
         file.write_bytes(both)
         context.load_cert_chain(file, password=no_password)
+
+
+_EXTENSION: Final = "client.authentication.k8s.io/exec"
+
+
+def run_plugin(entry: Mapping[str, Any], cluster: Mapping[str, Any]) -> Mapping[str, str]:
+    """Run the plugin of `entry`, which may prompt, and return the `status` that it prints. Raises CliError."""
+    import subprocess
+
+    version = str(entry.get("apiVersion", ""))
+    interactive = sys.stdin.isatty() and entry.get("interactiveMode") != "Never"
+    spec: dict[str, Any] = {"interactive": interactive}
+    if entry.get("provideClusterInfo"):
+        extensions = {each["name"]: each["extension"] for each in cluster.get("extensions") or ()}
+        config = {"config": extensions[_EXTENSION]} if _EXTENSION in extensions else {}
+        spec["cluster"] = {name: value for name, value in cluster.items() if name != "extensions"} | config
+    told = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
+    given = {str(each["name"]): str(each["value"]) for each in entry.get("env") or ()}
+    command = [str(entry.get("command", "")), *map(str, entry.get("args") or ())]
+    try:
+        done = subprocess.run(  # noqa: S603 - whoever wrote the kubeconfig may have it run what he likes
+            command,
+            stdin=None if interactive else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **given, "KUBERNETES_EXEC_INFO": json.dumps(told)},
+            check=False,
+        )
+    except OSError as error:
+        hint = entry.get("installHint")
+        raise CliError(
+            f"cannot run the credential plugin {command[0]}: {error.strerror}{f'. {hint}' if hint else ''}"
+        ) from error
+    if done.returncode:
+        raise CliError(f"credential plugin {command[0]} failed with exit code {done.returncode}")
+    try:
+        credential = json.loads(done.stdout)
+        about = credential["apiVersion"], credential["kind"]
+        status: Mapping[str, str] = credential["status"]
+    except (ValueError, KeyError, TypeError):
+        about, status = ("", ""), {}
+    if about != (version, "ExecCredential"):
+        raise CliError(f"credential plugin {command[0]} did not print an ExecCredential of {version}")
+    return status

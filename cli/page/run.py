@@ -33,7 +33,7 @@ from tfjob_operator.api.client.http.errors import CredentialsError
 from tfjob_operator.api.client.http.messages import Credentials, Settings
 from tfjob_operator.api.client.http.transport import HttpTransport
 from tfjob_operator.api.client.rest import RestClient
-from tfjob_operator.cli.credential_plugin import run as run_plugin
+from tfjob_operator.cli.credentials import run_plugin
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.kubeconfig import Access
 from tfjob_operator.cli.page.board import Board

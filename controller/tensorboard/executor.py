@@ -181,7 +181,7 @@ class Executor:
         self._note(job, EventReason.DELETED_TENSOR_BOARD, f"Deleted {_what(step)}")
 
     async def _settle(self, job: Meta, step: Creation) -> None:
-        """Return if the object is ours (WR-07). Raises RequeueError if it is going away, NameTakenError if it stays, ApiError."""
+        """Return if the object is ours (WR-07). Raises RequeueError if it is going away, NameTakenError if not, ApiError."""
         try:
             found = await self._client.get(step.resource, job.namespace, step.name, PartialObjectMetadata)
         except NotFoundError as error:
