@@ -19,10 +19,10 @@ from urllib.parse import quote
 import yaml
 
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.overrides import Overrides
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-NO_OVERRIDES: Final = Target()
+NO_OVERRIDES: Final = Overrides()
 TIMEOUT_S: Final = 30.0
 """The default timeout of a response that is no stream. kubectl has none."""
 _IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -58,7 +58,7 @@ def read_access(
     kubeconfig: str | None = None,
     context: str | None = None,
     namespace: str | None = None,
-    overrides: Target = NO_OVERRIDES,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> Access:
     """Read the given file, or those of KUBECONFIG, or ~/.kube/config; in a pod without any of them, the pod's own token.
 
@@ -128,7 +128,7 @@ def _entries(document: Mapping[str, Any], section: str) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _access(merged: Mapping[str, Any], context: str | None, namespace: str | None, overrides: Target) -> Access:
+def _access(merged: Mapping[str, Any], context: str | None, namespace: str | None, overrides: Overrides) -> Access:
     name = context or merged["current-context"]
     if not name and not overrides.server:
         raise CliError(
@@ -172,7 +172,7 @@ def _named(merged: Mapping[str, Any], section: str, override: str | None, name: 
     return merged[section].get(override or str(name)) or {}
 
 
-def _override(cluster: dict[str, Any], user: dict[str, Any], given: Target) -> None:
+def _override(cluster: dict[str, Any], user: dict[str, Any], given: Overrides) -> None:
     """Replace what options give, by the rules of clientcmd: options of TLS go before all of the file's."""
     if given.server:
         cluster["server"] = given.server

@@ -11,7 +11,7 @@ from tfjob_operator.cli import kubeconfig as reading
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.kubeconfig import read_access
 from tfjob_operator.cli.options import GLOBAL_OPTIONS
-from tfjob_operator.cli.target import Target
+from tfjob_operator.cli.overrides import Overrides
 from unit.cli.conftest import kubeconfig_of, run
 
 if TYPE_CHECKING:
@@ -95,17 +95,17 @@ def test_a_kubeconfig_may_impersonate_too(tmp_path: Path) -> None:
     path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1", **user)))
     extra = ("Impersonate-Extra-reason", "why")
     assert read_access(str(path)).impersonate == (("Impersonate-User", "amy"), ("Impersonate-Group", "a"), extra)
-    assert read_access(str(path), overrides=Target(as_="bob")).impersonate == (("Impersonate-User", "bob"),)
+    assert read_access(str(path), overrides=Overrides(as_="bob")).impersonate == (("Impersonate-User", "bob"),)
     path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1")))
     with pytest.raises(CliError, match="requires a user: pass --as"):
-        read_access(str(path), overrides=Target(as_group=("a",)))
+        read_access(str(path), overrides=Overrides(as_group=("a",)))
 
 
 def test_a_token_goes_before_other_credentials(tmp_path: Path) -> None:
     """A credential plugin is not run then."""
     path = tmp_path / "config"
     path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1", exec={"command": "login"}, username="u")))
-    access = read_access(str(path), overrides=Target(token="mine"))
+    access = read_access(str(path), overrides=Overrides(token="mine"))
     assert (access.token, access.command, access.basic) == ("mine", None, None)
 
 
@@ -115,7 +115,7 @@ def test_what_an_option_names_must_be_there(tmp_path: Path, section: str, overri
     path = tmp_path / "config"
     path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1")))
     with pytest.raises(CliError, match=f'{section} "x" does not exist'):
-        read_access(str(path), overrides=Target(**override))
+        read_access(str(path), overrides=Overrides(**override))
 
 
 def test_a_server_and_a_token_need_no_kubeconfig(
