@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import IO, Any, Final
+from collections.abc import Callable, Iterable
+from typing import IO, Any, Final, TypeVar
 
 import click
 
 from tfjob_operator.api.text import clean
 
+T = TypeVar("T")
 _NOT_FOUND: Final = 404
 _DENIED: Final = (401, 403)
 
@@ -18,6 +20,19 @@ class CliError(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line."""
         click.echo(f"error: {clean(self.message)}", file=file, err=file is None)
+
+
+def print_each(items: Iterable[T], act: Callable[[T], str]) -> None:
+    """Print what `act` returns for each item, or the CliError that it raises. Raises Exit after the last if one failed."""
+    failures = 0
+    for item in items:
+        try:
+            click.echo(act(item))
+        except CliError as error:
+            error.show()
+            failures += 1
+    if failures:
+        raise click.exceptions.Exit(1)
 
 
 class ApiError(CliError):

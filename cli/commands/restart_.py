@@ -7,7 +7,7 @@ import click
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import ConditionReason
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.errors import ApiError, CliError, print_each
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.replicas import Choice, Replica, find, none_there, pods_path, replica_options
 from tfjob_operator.cli.session import Session
@@ -27,7 +27,6 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
 
     Replicas that succeeded are not recreated. A finished job cannot be restarted: delete it and create it again.
     """
-    failures = 0
     with target.session() as session:
         job = jobs.get(session, name)
         _check(name, job)
@@ -35,14 +34,7 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
         replicas = find(session, job, choice).replicas
         if not replicas:
             raise none_there(name, job, choice)
-        for replica in replicas:
-            try:
-                click.echo(_restart(session, replica, dry_run=dry_run))
-            except CliError as error:
-                error.show()
-                failures += 1
-    if failures:
-        raise click.exceptions.Exit(1)
+        print_each(replicas, lambda replica: _restart(session, replica, dry_run=dry_run))
 
 
 def _check(name: str, job: dict[str, object]) -> None:

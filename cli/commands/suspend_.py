@@ -8,7 +8,7 @@ import click
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.errors import CliError, print_each
 from tfjob_operator.cli.options import target_options
 
 if TYPE_CHECKING:
@@ -36,16 +36,8 @@ def resume(target: Target, names: tuple[str, ...]) -> None:
 
 def _set_all(target: Target, names: Sequence[str], *, to: bool) -> None:
     """Suspend or resume jobs and print each result. Raises Exit at the end if one failed, and CliError."""
-    failures = 0
     with target.session() as session:
-        for name in names:
-            try:
-                click.echo(_set(session, name, to=to))
-            except CliError as error:
-                error.show()
-                failures += 1
-    if failures:
-        raise click.exceptions.Exit(1)
+        print_each(names, lambda name: _set(session, name, to=to))
 
 
 def _set(session: Session, name: str, *, to: bool) -> str:
