@@ -84,8 +84,8 @@ class Container(Struct, frozen=True):
     restart_policy_rules: tuple[ContainerRestartRule, ...] | None = None
 
 
-class SchedulingGate(Struct, frozen=True):
-    """What a pod waits for before schedulers look at it (Kubernetes 1.27)."""
+class Named(Struct, frozen=True):
+    """A part of which only the name is read, such as a scheduling gate: schedulers ignore a pod that has one."""
 
     name: str = ""
 
@@ -97,7 +97,7 @@ class PodSpec(Struct, frozen=True):
     termination_grace_period_seconds: int = 30
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
-    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    scheduling_gates: tuple[Named, ...] | None = None
 
 
 class ContainerStateWaiting(Struct, frozen=True):

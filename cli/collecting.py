@@ -42,7 +42,6 @@ LEASE: Final = "tf-operator"
 """The name of the operator's lease, in whichever namespace it runs."""
 OPERATOR: Final = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
 """Selects the operator's Deployments; the page's has its name too."""
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 MOST_LOGS: Final = 3
 """How many containers' logs are read at most: those of the others mostly say the same."""
 MOST_LAST_LINES: Final = 10
@@ -107,7 +106,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         deployments=reader.deployments,
         operator_pods=reader.operator_pods,
         crd=reader.one(objects.CRDS, objects.Crd, f"{jobs.PLURAL}.{jobs.group_of(whole)}", "CRDs"),
-        workload=reader.workload(job) if QUEUE_LABEL in (job.metadata.labels or {}) else None,
+        workload=reader.workload(job) if c.LABEL_QUEUE in (job.metadata.labels or {}) else None,
         pod_group=reader.pod_group(name),
         logs=reader.logs(pods),
         last_lines=reader.last_lines(pods, now, silent_after_s) if silent_after_s else {},

@@ -28,11 +28,6 @@ _JOB_LABELS: Final = ("training.kubeflow.org/job-name", "tf_job_name")
 _TYPE_LABELS: Final = ("training.kubeflow.org/replica-type", "job_type")
 _INDEX_LABELS: Final = ("training.kubeflow.org/replica-index", "task_index")
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
-_NEVER_FITS: Final = re.compile(
-    r"^(?!.*insufficient unused quota).*(> maximum capacity|unavailable in ClusterQueue|must not exceed its limits"
-    r"|does not (support|contain the requested level)|doesn't match node affinity)"
-)
-"""What Kueue says of a job that waits in vain; see cli.diagnosis.suspension."""
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PLAIN: Final = frozenset({"", "TFJobFailed", "TFJobSucceeded"})
 """Reasons of conditions that say no more than the state."""
@@ -98,7 +93,7 @@ class Event(NamedTuple):
 
 
 class Listing:
-    """The jobs, pods and events seen so far. `has_pods` is False for a user who may not list pods."""
+    """What was seen so far. `has_pods` is False for a user who may not list pods; `has_queued`: some job waits in a queue."""
 
     def __init__(self, *, sort_by: str = "") -> None:
         self.has_pods = True
@@ -108,12 +103,14 @@ class Listing:
         self._job_of: dict[str, str] = {}
         self._events: dict[str, Event] = {}
         self._waits: dict[str, str] = {}
+        self.has_queued = False
 
     def put_job(self, body: Mapping[str, Any], now: float, *, gone: bool = False) -> str:
         """Take a job as it is, or was when it was deleted; return its key."""
         meta = body["metadata"]
         key = _key(meta["namespace"], jobs.group_of(body), meta["name"])
         self.jobs[key] = _job_facts(body, now, self._sort_by, gone=gone)
+        self.has_queued |= self.jobs[key].reason == "Queued"
         return key
 
     def forget(self, key: str) -> None:
@@ -165,10 +162,6 @@ class Listing:
         )
         self._waits[self.jobs[key].uid] = next((str(each.get("message", "")) for each in unreserved), "")
         return key
-
-    def needs_workloads(self) -> bool:
-        """Whether only Kueue can tell what a job waits for."""
-        return any(job.reason == "Queued" for job in self.jobs.values())
 
     def needs_events(self) -> bool:
         """Whether only events can tell what a job waits for: a pod that was not created, or one that does not start."""
@@ -225,7 +218,9 @@ class Listing:
         """Return why a job is not as it should be, and a message: of its status, else of most of its pods, else of events."""
         job, newest = self.jobs[key], [found[-1] for found in pods.values()]
         if job.reason == "Queued" and (waits := self._waits.get(job.uid)):
-            return "NeverFits" if _NEVER_FITS.search(waits) else job.reason, waits
+            from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS  # it imports msgspec
+
+            return "NeverFits" if NEVER_FITS.search(waits[:_MOST_MESSAGE]) else job.reason, waits
         if job.reason and not (job.over and job.reason == "TFJobFailed"):
             return job.reason, job.message
         troubles = Counter(each.reason for each in newest if each.reason)

@@ -60,17 +60,12 @@ class Manifest:
     @property
     def name(self) -> str:
         """The job's name; if it has only a `generateName`, that with as many characters as the server adds."""
-        prefix = self._meta.get("generateName")
-        return str(self._meta.get("name") or (f"{prefix}xxxxx" if prefix else ""))
+        prefix = self.meta.get("generateName")
+        return str(self.meta.get("name") or (f"{prefix}xxxxx" if prefix else ""))
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        """The job's labels."""
-        found = self._meta.get("labels")
-        return found if isinstance(found, dict) else {}
-
-    @property
-    def _meta(self) -> Mapping[str, Any]:
+    def meta(self) -> Mapping[str, Any]:
+        """The job's metadata, of any types."""
         found = self.body.get("metadata")
         return found if isinstance(found, dict) else {}
 
@@ -236,7 +231,8 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> Judgement:
     beyond = next((mistake for bound in BOUNDS if (mistake := bound(meta, spec)) is not None), None)
     if beyond is not None:
         return Judgement((beyond,), 0, ())
-    warnings = (*spec.warnings, *v1.queue_warnings(manifest.labels, spec))
+    labels = manifest.meta.get("labels")
+    warnings = (*spec.warnings, *v1.queue_warnings(labels if isinstance(labels, dict) else None, spec))
     board = read_tensor_board(name, raw).board
     if isinstance(board, InvalidTensorBoard):
         return _good(warnings, f"the job runs without its TensorBoard: {board.text}")

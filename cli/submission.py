@@ -7,10 +7,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tfjob_operator.api.v1.constants import CHIEF, CONTAINER_NAME, EVALUATOR, PS, WORKER
+from tfjob_operator.api.v1.constants import CHIEF, CONTAINER_NAME, EVALUATOR, LABEL_QUEUE, PS, WORKER
 
 GPU: Final = "nvidia.com/gpu"
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _OF_SERVER: Final = ("creationTimestamp", "generateName", "generation", "managedFields", "resourceVersion", "uid")
 """Metadata that a new job must not have."""
 
@@ -54,7 +53,7 @@ class Submission:
 def job_of(asked: Submission, namespace: str = "", base: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the job, in the order in which people write one. Options replace the values of `base`, and add to its lists."""
     base = base or {}
-    labels = {**asked.labels, **({QUEUE_LABEL: asked.queue} if asked.queue else {})}
+    labels = {**asked.labels, **({LABEL_QUEUE: asked.queue} if asked.queue else {})}
     policy = {**asked.policy, **({"suspend": True} if asked.queue else {})}  # Kueue resumes it once it is admitted
     given: Any = base.get("metadata")
     meta: dict[str, Any] = {"name": asked.name, **({"namespace": namespace} if namespace else {})}

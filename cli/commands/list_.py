@@ -91,27 +91,8 @@ class Jobs:
             raise missing
 
 
-def read_workloads(session: Session, query: Query, listing: Listing, *, watch: bool = False) -> list[Watch]:
-    """Read what Kueue says of queued jobs; return how to watch it, or nothing without Kueue or the right. Raises CliError."""
-    from tfjob_operator.cli.watches import Watch
-
-    if not (watch or listing.needs_workloads()):
-        return []
-    try:
-        version = session.get("/apis/kueue.x-k8s.io")["preferredVersion"]["groupVersion"]
-        where = f"/apis/{version}/{f'namespaces/{query.namespace}/' if query.namespace is not None else ''}workloads"
-        for page in jobs.chunks(session, where):
-            for body in page["items"]:
-                listing.put_workload(body)
-    except ApiError as error:
-        if not (error.is_denied or error.is_not_found):
-            raise
-        return []
-    return [Watch(where, page["metadata"].get("resourceVersion", ""))]
-
-
 def read_pods(session: Session, query: Query, listing: Listing, now: float, *, watch: bool = False) -> list[Watch]:
-    """Read the pods of jobs, and Warning events where only they can tell; return how to watch both. Raises CliError."""
+    """Read pods, and where only they can tell Warning events and Workloads; return how to watch them. Raises CliError."""
     from tfjob_operator.cli.watches import Watch
 
     where = f"/api/v1/namespaces/{query.namespace}" if query.namespace is not None else "/api/v1"
@@ -134,7 +115,26 @@ def read_pods(session: Session, query: Query, listing: Listing, now: float, *, w
         if not error.is_denied:
             raise
         listing.has_pods = bool(watches)
-    return watches
+    return watches + _read_workloads(session, query, listing, watch=watch)
+
+
+def _read_workloads(session: Session, query: Query, listing: Listing, *, watch: bool) -> list[Watch]:
+    """Read what Kueue says of queued jobs, if there is Kueue and the user may."""
+    from tfjob_operator.cli.watches import Watch
+
+    if not (watch or listing.has_queued):
+        return []
+    try:
+        version = session.get("/apis/kueue.x-k8s.io")["preferredVersion"]["groupVersion"]
+        where = f"/apis/{version}/{f'namespaces/{query.namespace}/' if query.namespace is not None else ''}workloads"
+        for page in jobs.chunks(session, where):
+            for body in page["items"]:
+                listing.put_workload(body)
+    except ApiError as error:
+        if not (error.is_denied or error.is_not_found):
+            raise
+        return []
+    return [Watch(where, page["metadata"].get("resourceVersion", ""))]
 
 
 class ListView:
@@ -160,7 +160,6 @@ class ListView:
         watches: list[Watch] = []
         if (keys or watch) and (not self._names or query.sort_by):
             watches = read_pods(self._session, query, self._listing, now, watch=watch)
-            watches += read_workloads(self._session, query, self._listing, watch=watch)
         self._print(self._listing.ordered(keys, now), now)
         if watch:
             self._watch(watches)
@@ -333,7 +332,6 @@ def _print_objects(session: Session, source: Jobs, output: str, *, managed: bool
     found = {listing.put_job(body, now): body for body in source.read()}
     if source.query.sort_by in _OF_PODS:
         read_pods(session, source.query, listing, now)
-        read_workloads(session, source.query, listing)
     items = [found[key] for key in listing.ordered(found, now)]
     for item in () if managed else items:
         item["metadata"].pop("managedFields", None)

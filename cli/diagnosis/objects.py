@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import field
 
-from tfjob_operator.api.core import ObjectReference
+from tfjob_operator.api.core import Named, ObjectReference
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -59,12 +59,6 @@ class Resources(Struct, frozen=True):
 
     requests: dict[str, Any] | None = None
     limits: dict[str, Any] | None = None
-
-
-class Named(Struct, frozen=True):
-    """An environment variable, whose value may be secret and is not read, or a scheduling gate."""
-
-    name: str = ""
 
 
 class Lifecycle(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,7 +11,7 @@ from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step,
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import Workload
 from tfjob_operator.cli.diagnosis.pods import condition_of
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.rules import Rule, first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import ago, named, said
 
 _LOOK: Final = "kubectl -n {namespace} describe workload {workload}"
@@ -90,19 +91,8 @@ TOO_LARGE: Final = _kueue(
     "kueue-too-large",
     307,
     'Never fits in queue "{queue}": {shortage}',
-    ("kubectl describe clusterqueue", _LESS),
-    "The request exceeds the capacity of the ClusterQueue: waiting does not help",
-)
-INADMISSIBLE: Final = _kueue(
-    "kueue-inadmissible",
-    307,
-    'Never fits in queue "{queue}": {shortage}',
-    (
-        _LOOK,
-        "kubectl describe clusterqueue",
-        Change("correct the pod template, or choose another queue", recreate=False),
-    ),
-    "A resource without quota, requests above limits, resource claims, or nodes that no flavor has: waiting does not help",
+    (_LOOK, "kubectl describe clusterqueue", _LESS),
+    "More than the capacity of the ClusterQueue, a resource without quota, limits below requests: waiting does not help",
 )
 PREEMPTED: Final = _kueue(
     "kueue-preempted",
@@ -160,26 +150,18 @@ TROUBLES: Final = defined(globals())
 # kueue: pkg/controller/core/workload_controller.go, pkg/workload/resources.go,
 # pkg/scheduler/flavorassigner/flavorassigner.go; before 0.10 "insufficient quota for X in flavor Y, request > maximum
 # capacity".
-_NOT_NOW: Final = "^(?!.*insufficient unused quota).*?"
-"""Unless another flavor only lacks quota that is in use: then the job may start when others finish."""
+NEVER_FITS: Final = re.compile(
+    r"^(?!.*insufficient unused quota).*?(?P<shortage>insufficient quota for \S+ in flavor \S+?, .{0,300}> maximum capacity"
+    r"[^;]*|resource \S+ unavailable in ClusterQueue|requests must not exceed its limits"
+    r"|\S{1,300} \S{1,300} does(n't match node affinity| not contain the requested level| not support [^;]*))"
+)
+"""What Kueue says of a job that waits in vain, unless another flavor only lacks quota that is in use."""
 _WAITING: Final = (
     rule(NO_QUEUE, r"\b(LocalQueue|ClusterQueue) (?P<queue>\S+) doesn't exist"),
     rule(QUEUE_STOPPED, r"\b(LocalQueue|ClusterQueue) (?P<queue>\S+) is (inactive|stopped)"),
     rule(NAMESPACE_MISMATCH, r"namespace doesn't match ClusterQueue selector"),
-    rule(
-        TOO_LARGE,
-        _NOT_NOW + r"(?P<shortage>insufficient quota for \S+ in flavor \S+?, .{0,300}> maximum capacity[^;]*)",
-    ),
-    rule(
-        INADMISSIBLE,
-        _NOT_NOW
-        + r"(?P<shortage>resource \S+ unavailable in ClusterQueue|requests must not exceed its limits"
-        + r"|[^:;]*does(n't match node affinity| not contain the requested level| not support [^;]*))",
-    ),
-    rule(
-        WAITS_FOR_QUOTA,
-        r"(?P<shortage>(insufficient (unused )?quota|topology \S+ (allows|doesn't allow) to fit) [^;]*)",
-    ),
+    Rule(TOO_LARGE, NEVER_FITS),
+    rule(WAITS_FOR_QUOTA, r"(?P<shortage>(insufficient (unused )?quota|topology \S+ (allows|doesn't allow)) [^;]*)"),
 )
 # kueue: apis/kueue/v1beta1/workload_types.go, the reasons of Evicted.
 _EVICTED: Final = {

@@ -27,7 +27,6 @@ from tfjob_operator.cli.timelines.build import timeline_of, training_of
 from tfjob_operator.cli.timelines.values import Job as TimedJob
 from tfjob_operator.cli.timelines.values import JobStatus, Life, Span
 
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 MOST_EVENTS: Final = 300
 """How many events of one job are shown, the newest: the API server keeps them for an hour."""
 
@@ -50,7 +49,7 @@ class Wish:
 
 def wish_of(job: Job) -> Wish:
     """Return what a job asks for. It raises nothing, whatever the specification."""
-    queue = (job.metadata.labels or {}).get(QUEUE_LABEL, "")
+    queue = (job.metadata.labels or {}).get(c.LABEL_QUEUE, "")
     if job.is_alpha:
         return _alpha_wish(job, queue)
     spec = read_spec(job.metadata.name, job.spec, was_good=job.status.begun is not None)

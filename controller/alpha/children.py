@@ -16,12 +16,6 @@ INDEXERS: Final[Mapping[str, Callable[[Any], Sequence[str]]]] = {OWNER_INDEX: in
 """What the informers of all children must have: pods are found by their Job, all else by the TFJob."""
 
 
-class BatchSpec(Struct, frozen=True):
-    """Whether a Job is suspended: the operator suspends none, but Kueue does."""
-
-    suspend: bool = False
-
-
 class BatchStatus(Struct, frozen=True):
     """What the Job controller says."""
 
@@ -33,7 +27,6 @@ class BatchJob(Struct, frozen=True, tag_field="kind", tag=JOBS.kind):
     """A Job of batch/v1. Its one pod, and those that come after it, are the Job controller's."""
 
     metadata: ChildMeta
-    spec: BatchSpec = BatchSpec()
     status: BatchStatus = BatchStatus()
 
     @property

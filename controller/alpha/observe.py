@@ -130,7 +130,7 @@ def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
     """Return what keeps these replicas from starting."""
     found = []
     for replica in replicas:
-        if replica.job is not None and replica.job.spec.suspend:
+        if replica.job is not None and replica.job.condition("Suspended"):
             found.append(queued_separately(f"batch Job {replica.job.metadata.name} was suspended"))
         for pod in replica.pods:
             if pod.status.phase not in _STARTED and pod.metadata.deletion_timestamp is None:

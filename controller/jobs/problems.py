@@ -25,7 +25,6 @@ class JobEvent:
     message: str
 
 
-_CURE: Final = "Kueue must have the kind of the job in its integrations.frameworks or integrations.externalFrameworks"
 WAITING_REASONS: Final = IMAGE_REASONS | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 """The kubelet's reasons that a person must act upon; PodInitializing and ContainerCreating pass by themselves, and
 CrashLoopBackOff is reported with the restarts."""
@@ -58,7 +57,8 @@ def problems_of_pod(pod: Pod) -> Iterator[Problem]:
 
 def queued_separately(proof: str) -> Problem:
     """Return the problem, one for the whole job, that Kueue queues its pods or batch Jobs one by one."""
-    text = f"Kueue queues the replicas of this job one by one, so some may run while others wait: {proof}. {_CURE}"
+    text = f"Kueue queues the replicas of this job one by one, so some may run while others wait: {proof}. Kueue must have the "
+    text += "kind of the job in its integrations.frameworks or integrations.externalFrameworks"
     return problem_of_job(EventReason.QUEUED_SEPARATELY, text)
 
 

@@ -535,7 +535,7 @@ NOT_FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "it takes Kueue or a gang scheduler": (
         *("kueue-deactivated", "kueue-queue-missing", "kueue-too-large", "kueue-quota"),
-        *("kueue-inadmissible", "kueue-one-by-one", "kueue-replicas-not-counted"),
+        *("kueue-one-by-one", "kueue-replicas-not-counted"),
         *("pod-group-refused", "gang-too-few-pods", "gang-no-room", "gang-other-scheduler"),
     ),
     "it takes an operator of the alpha dialect": (

@@ -238,7 +238,6 @@ QUEUED = {
     "kueue-too-large": waits_in_kueue(
         unadmitted(f"{FLAVORS}insufficient quota for cpu in flavor a, request > maximum capacity (24 > 16)")
     ),
-    "kueue-inadmissible": waits_in_kueue(unadmitted(f"{FLAVORS}resource cpu unavailable in ClusterQueue")),
     "kueue-quota": waits_in_kueue(unadmitted(f"{FLAVORS}insufficient unused quota for cpu in flavor a, 3 more needed")),
     "kueue-preempted": waits_in_kueue(
         unadmitted("Preempted to accommodate a workload (UID: 1) due to prioritization in the ClusterQueue"),

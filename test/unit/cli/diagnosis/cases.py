@@ -285,9 +285,6 @@ case("kueue-too-large")(
         "maximum capacity (24 > 16)"
     )
 )
-case("kueue-inadmissible")(
-    _queued("couldn't assign flavors to pod set worker: resource nvidia.com/gpu unavailable in ClusterQueue")
-)
 case("kueue-preempted")(
     _evicted(
         "Preempted", "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to prioritization in the ClusterQueue"

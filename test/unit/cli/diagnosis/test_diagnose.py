@@ -14,10 +14,10 @@ from fakes.recordings import kueue
 from support.cases import for_each
 from tfjob_operator.api.v1.constants import ConditionReason
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
-from tfjob_operator.cli import listing
 from tfjob_operator.cli.diagnosis.advice import aimed
 from tfjob_operator.cli.diagnosis.causes import Severity, Trouble
 from tfjob_operator.cli.diagnosis.diagnose import MOST_CAUSES, MOST_PROOFS, diagnose
+from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, TROUBLES
 from unit.cli.diagnosis.cases import CASES
 from unit.cli.diagnosis.world import JOB, World, ago, condition
@@ -85,10 +85,10 @@ WAITING = {
     "insufficient unused quota for cpu in flavor default, 1 more needed": "kueue-quota",
     "(0) + current podset request (5) > maximum capacity (3)": "kueue-too-large",
     "(0) + current podset request (3) > maximum capacity (1)": "kueue-too-large",
-    "resource nvidia.com/gpu unavailable in ClusterQueue": "kueue-inadmissible",
-    "requests must not exceed its limits": "kueue-inadmissible",
-    "KueueDRAIntegration feature does not support use of resource claims": "kueue-inadmissible",
-    'Flavor "default" does not support TopologyAwareScheduling': "kueue-inadmissible",
+    "resource nvidia.com/gpu unavailable in ClusterQueue": "kueue-too-large",
+    "requests must not exceed its limits": "kueue-too-large",
+    "KueueDRAIntegration feature does not support use of resource claims": "kueue-too-large",
+    'Flavor "default" does not support TopologyAwareScheduling': "kueue-too-large",
     'ResourceClaimTemplate.resource.k8s.io "ct" not found': "kueue-waits",
     "Exceeded the PodsReady timeout e4/tfjob-w10-9f10e": "kueue-pods-ready-timeout",
 }
@@ -111,8 +111,8 @@ def test_a_job_that_waits_is_told_what_kueue_says_and_whether_it_ever_fits() -> 
             world.suspend(conditions=[])
             world.workload = seen.object
             first = diagnose(world.evidence()).causes[0]
-            never = first.id in {"kueue-too-large", "kueue-inadmissible"}
-            assert bool(listing._NEVER_FITS.search(message)) is never
+            never = first.id == "kueue-too-large"
+            assert bool(NEVER_FITS.search(message)) is never
             assert first.title.startswith("Never fits in queue") is never
             assert message[-60:] in " ".join((first.title, *first.evidence))
             found |= {end: first.id for end in WAITING if message.endswith(end)}
@@ -126,7 +126,7 @@ def test_a_job_fits_later_if_one_flavor_has_quota_that_is_only_in_use() -> None:
     world = World()
     world.suspend(conditions=[condition("QuotaReserved", "False", "Pending", message)])
     assert diagnose(world.evidence()).causes[0].id == "kueue-quota"
-    assert not listing._NEVER_FITS.search(message)
+    assert not NEVER_FITS.search(message)
 
 
 def test_batch_jobs_that_kueue_suspends_are_queued_one_by_one() -> None:
