@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings, Transport
+from tfjob_operator.api.client.exchange import ServerClock
 from tfjob_operator.api.client.http.messages import Origin
 from tfjob_operator.api.v1.constants import EVENT_SOURCE
 from tfjob_operator.controller.config.file import ConfigFile, OwnDeployment
@@ -94,7 +95,7 @@ def build(
     config: the configuration file, if there is one.
     """
     lease_clock, clock = clock or LeaseClock(), clock or LoopClock()
-    client = partial(RestClient, metrics=metrics, host=host, clock=clock)
+    client = partial(RestClient, metrics=metrics, host=host, clock=clock, server_clock=ServerClock(metrics, clock))
     elector, fenced = None, transports.writes
     if options.election is not None:
         fence = Fence(lease_clock)

@@ -86,6 +86,7 @@ __all__ = [
     "parse_retry_after",
 ]
 
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _BODY_EXCERPT: Final = 200
 """Characters of a body that is not a Status (a load balancer's HTML) that go into the message."""
 
@@ -240,10 +241,14 @@ def parse_retry_after(value: str | None, now: datetime | None = None) -> float |
 
 def parse_http_date(value: str) -> datetime | None:
     """Return the date of an HTTP header, with its timezone; None if unreadable."""
-    # Half a megabyte for what API servers do not send; proxies before them may.
-    from email.utils import parsedate_to_datetime
-
     try:
+        if value.endswith(" GMT") and len(value) == 29:
+            day, hour, minute, second = (int(value[at : at + 2]) for at in (5, 17, 20, 23))
+            month = _MONTHS.index(value[8:11]) + 1
+            return datetime(int(value[12:16]), month, day, hour, minute, second, tzinfo=UTC)
+        # Half a megabyte for what API servers do not send; proxies before them may.
+        from email.utils import parsedate_to_datetime
+
         date = parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, Protocol, Self, TypeVar
 
 import structlog
@@ -26,6 +26,7 @@ from tfjob_operator.api.client.http import Request, Response, Transport
 from tfjob_operator.api.client.metrics import NO_RESPONSE, Attempt, RequestMetrics
 from tfjob_operator.api.protobuf import MEDIA_TYPE
 from tfjob_operator.workqueue.clock import Clock, LoopClock
+from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
 T = TypeVar("T")
 MAX_REQUEST_RETRIES: Final = 10
@@ -114,6 +115,42 @@ class Counted:
         return chunk
 
 
+CLOCK_SKEW: Final = Metric(
+    "tf_operator_clock_skew_seconds", "Seconds by which our clock is ahead of the API server's", labels=()
+)
+COMPARE_EVERY_S: Final = 60.0
+LONGEST_SKEW_S: Final = 10.0
+"""Synchronized clocks differ by milliseconds, and hardly a deadline or TTL is this short."""
+
+
+class ServerClock:
+    """Compares our clock with the `Date` of at most one response a minute, and logs a warning if they differ.
+
+    The server sets it between the start of the request and the end of the response, in whole seconds. Only a difference that
+    this cannot explain counts, so a slow response is none.
+    """
+
+    def __init__(self, metrics: MetricsProvider, clock: Clock) -> None:
+        self._clock = clock
+        self._due = -math.inf
+        self._ahead_s = 0.0
+        metrics.gauge(CLOCK_SKEW).set_function(lambda: self._ahead_s)
+
+    def compare(self, headers: Mapping[str, str], started: float) -> None:
+        """Look at the headers of a response that have just arrived; its request began at `started`, by the monotonic clock."""
+        now = self._clock.monotonic()
+        header = headers.get("Date") if now >= self._due else None
+        date = parse_http_date(header) if header else None
+        if date is None:
+            return
+        self._due = now + COMPARE_EVERY_S
+        most_s = (self._clock.now() - date).total_seconds()
+        least_s = most_s - (now - started) - 1.0
+        self._ahead_s = max(least_s, 0.0) + min(most_s, 0.0)
+        if abs(self._ahead_s) > LONGEST_SKEW_S:
+            log.warning("clock_skew", ahead_s=round(self._ahead_s))
+
+
 class Exchange:
     """Sends requests and returns responses over one transport. Safe to share between tasks; raises ApiError; safe to cancel."""
 
@@ -124,8 +161,10 @@ class Exchange:
         limiter: Limiter | None = None,
         metrics: RequestMetrics | None = None,
         clock: Clock | None = None,
+        server_clock: ServerClock | None = None,
     ) -> None:
         self._transport = transport
+        self._server_clock = server_clock
         self._metrics = metrics
         self._clock = clock or LoopClock()
         self._throttle = Throttle(limiter, self._metrics, self._clock) if limiter is not None else None
@@ -186,7 +225,7 @@ class Exchange:
             code, received = str(response.status), len(body)
         finally:
             self._count(request, retries, code, self._clock.monotonic() - started, received)
-        _check(request, response, body, self._clock)
+        self._check(request, response, body, started)
         if not body.startswith(b"{"):
             raise DecodeError("the response is not a JSON object", request=str(request))
         return body
@@ -199,7 +238,7 @@ class Exchange:
             chunks = Counted(response.chunks())
             try:
                 body = b"" if response.status == 200 else b"".join([chunk async for chunk in chunks])
-                _check(request, response, body, self._clock)
+                self._check(request, response, body, started)
                 taken = await take(chunks)
             finally:
                 response.close()
@@ -209,7 +248,7 @@ class Exchange:
         return taken
 
     async def _open(self, request: Request, retries: int, content_type: str) -> Response:
-        code = NO_RESPONSE
+        code, started = NO_RESPONSE, self._clock.monotonic()
         try:
             response = await self._transport.send(request)
             code = str(response.status)
@@ -217,7 +256,7 @@ class Exchange:
             self._count(request, retries, code)
         try:
             body = b"" if response.status == 200 else await response.body()
-            _check(request, response, body, self._clock, content_type)
+            self._check(request, response, body, started, content_type)
         except BaseException:
             response.close()
             raise
@@ -231,22 +270,25 @@ class Exchange:
         sent = 0 if request.body is None else len(request.body)
         self._metrics.attempted(Attempt(request.method, code, retries > 0, sent, seconds, received))
 
-
-def _check(request: Request, response: Response, body: bytes, clock: Clock, content_type: str = "json") -> None:
-    """Raise unless the response is a success of this type: the login page of a proxy must not pass for an object."""
-    headers = response.headers
-    if 200 <= response.status < 300:
-        kind = headers.get("Content-Type")
-        # Kubernetes 1.20 gives its OpenAPI no type, so Go calls it text. A login page does not begin with a brace.
-        unnamed = kind is not None and kind.startswith("text/plain") and body[:1] == b"{"
-        asked = MEDIA_TYPE in request.accept and kind is not None and kind.startswith(MEDIA_TYPE)
-        if kind is not None and content_type not in kind and not unnamed and not asked:
-            wanted = "JSON" if content_type == "json" else content_type
-            raise DecodeError(f"the response is {kind}, not {wanted}", request=str(request))
-        return
-    retry_after = headers.get("Retry-After")
-    now = clock.now()
-    if retry_after is not None and not retry_after.strip().isdecimal():
-        # A date in Retry-After means the server's clock, which need not be ours.
-        now = parse_http_date(headers.get("Date", "")) or now
-    raise error_from_response(response.status, body, request=str(request), retry_after=retry_after, now=now)
+    def _check(
+        self, request: Request, response: Response, body: bytes, started: float, content_type: str = "json"
+    ) -> None:
+        """Raise unless the response is a success of this type: the login page of a proxy must not pass for an object."""
+        headers = response.headers
+        if self._server_clock is not None:
+            self._server_clock.compare(headers, started)
+        if 200 <= response.status < 300:
+            kind = headers.get("Content-Type")
+            # Kubernetes 1.20 gives its OpenAPI no type, so Go calls it text. A login page does not begin with a brace.
+            unnamed = kind is not None and kind.startswith("text/plain") and body[:1] == b"{"
+            asked = MEDIA_TYPE in request.accept and kind is not None and kind.startswith(MEDIA_TYPE)
+            if kind is not None and content_type not in kind and not unnamed and not asked:
+                wanted = "JSON" if content_type == "json" else content_type
+                raise DecodeError(f"the response is {kind}, not {wanted}", request=str(request))
+            return
+        retry_after = headers.get("Retry-After")
+        now = self._clock.now()
+        if retry_after is not None and not retry_after.strip().isdecimal():
+            # A date in Retry-After means the server's clock, which need not be ours.
+            now = parse_http_date(headers.get("Date", "")) or now
+        raise error_from_response(response.status, body, request=str(request), retry_after=retry_after, now=now)

@@ -14,7 +14,7 @@ from typing import Final, TypeVar, Unpack, overload
 import msgspec
 
 from tfjob_operator.api.client.decoding import WatchLines, decode_response
-from tfjob_operator.api.client.exchange import Exchange, Limiter
+from tfjob_operator.api.client.exchange import Exchange, Limiter, ServerClock
 from tfjob_operator.api.client.http import Transport
 from tfjob_operator.api.client.http.messages import JSON, Request
 from tfjob_operator.api.client.metrics import RequestMetrics
@@ -75,6 +75,7 @@ class RestClient:
         metrics: MetricsProvider = NO_METRICS,
         host: str = "",
         clock: Clock | None = None,
+        server_clock: ServerClock | None = None,
         request_s: float = REQUEST_S,
         list_s: float = LIST_S,
         watch_s: float = DEAD_PEER_S,
@@ -83,10 +84,11 @@ class RestClient:
 
         `limiter` delays requests; watches only when they are repeated (WR-05). One attempt takes at most `request_s`
         seconds, of a list `list_s`; a lease needs less than the default. The head of a watch may take `watch_s`: some
-        proxies hold it back until the first byte of the body, which in a quiet collection is the first bookmark.
+        proxies hold it back until the first byte of the body, which in a quiet collection is the first bookmark. `server_clock`
+        is shared by all clients of the server.
         """
         counted = RequestMetrics(metrics, host) if metrics is not NO_METRICS else None
-        self._exchange = Exchange(transport, limiter=limiter, metrics=counted, clock=clock)
+        self._exchange = Exchange(transport, limiter=limiter, metrics=counted, clock=clock, server_clock=server_clock)
         self._field_manager = field_manager
         self._request_s = request_s
         self._list_s = list_s

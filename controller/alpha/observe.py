@@ -140,11 +140,12 @@ def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the chief means for the job. `failed` is why it has failed, or ""."""
+    """What the chief means for the job. `failed` is why it has failed, or ""; `at` when its container ended, if known."""
 
     running: bool = False
     succeeded: bool = False
     failed: str = ""
+    at: datetime | None = None
 
 
 def judge(chief: Replica | None) -> Verdict:
@@ -152,32 +153,33 @@ def judge(chief: Replica | None) -> Verdict:
     if chief is None:
         return Verdict()
     if chief.has_succeeded:
-        return Verdict(succeeded=True)
+        ends = (last_end(training) for pod in chief.pods if _has_done_its_work(pod) and (training := training_of(pod)))
+        return Verdict(succeeded=True, at=next((ended.finished_at for ended in ends if ended is not None), None))
     if chief.job is not None and chief.failure is not None:
         given_up = chief.failure
         words = last_words(given_up.message)
         detail = f": {words}" if words else ""
         return Verdict(failed=f"Job {chief.job.metadata.name} has failed, {quoted(given_up.reason)}{detail}")
-    failed = next(filter(None, map(_failure_of, chief.pods)), "")
-    return Verdict(running=chief.is_active, failed=failed)
+    failures = (found for pod in chief.pods if (found := _failure_of(pod)) is not None)
+    return next(failures, Verdict(running=chief.is_active))
 
 
-def _failure_of(pod: Pod) -> str:
-    """Return why a pod of the chief fails the job, or "".
+def _failure_of(pod: Pod) -> Verdict | None:
+    """Return how a pod of the chief fails the job, or None.
 
     Any of its pods does, since the Job controller may have made another one by now. A pod that is being deleted, or that
     the cluster took away, does not: the exit code after that says nothing about the process.
     """
     if pod.metadata.deletion_timestamp is not None or is_disrupted(pod):
-        return ""
-    name = pod.metadata.name
-    if pod.status.phase == "Failed" and pod.status.reason == DEADLINE_EXCEEDED:
-        return f"Pod {name}: its own activeDeadlineSeconds are exceeded"
-    training = training_of(pod)
+        return None
+    name, training = pod.metadata.name, training_of(pod)
     ended = last_end(training) if training is not None else None
+    at = ended.finished_at if ended is not None else None
+    if pod.status.phase == "Failed" and pod.status.reason == DEADLINE_EXCEEDED:
+        return Verdict(failed=f"Pod {name}: its own activeDeadlineSeconds are exceeded", at=at)
     if ended is None or ended.exit_code == 0 or not is_permanent(ended):
-        return ""
-    return f"Pod {name}: {_exit_of(ended)}"
+        return None
+    return Verdict(failed=f"Pod {name}: {_exit_of(ended)}", at=at)
 
 
 def _exit_of(ended: ContainerStateTerminated) -> str:

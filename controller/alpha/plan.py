@@ -33,48 +33,51 @@ from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.constants import V1_TYPES, Dialect, EventReason, Phase, State
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
 from tfjob_operator.controller.alpha.children import BatchJob, Children, config_map_name, replica_key
-from tfjob_operator.controller.alpha.observe import Replica, derived, following, judge, problems_of, replicas_of
+from tfjob_operator.controller.alpha.observe import (
+    Replica,
+    Verdict,
+    derived,
+    following,
+    judge,
+    problems_of,
+    replicas_of,
+)
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.draft import Draft
 from tfjob_operator.controller.jobs.problems import JobEvent, Problem
 
 Child = BatchJob | Pod | Service | ConfigMap
 
 
-class StatusDraft:
+class StatusDraft(Draft):
     """A status that is being computed, and the events about what is new in it.
 
     Invariants: those of the first controller's draft; `replicaStatuses` say how the replicas stood when the job ended.
     """
 
     __slots__ = (
-        "_whole",
         "begun",
-        "completion_time",
-        "conditions",
         "counts",
         "dialect",
-        "events",
         "finished_indices",
         "job",
         "phase",
         "reason",
         "runtime_id",
         "sets",
-        "start_time",
         "state",
     )
 
     def __init__(self, dialect: Dialect, job: AlphaJob, now: datetime) -> None:
         """Open a draft on the job's status. `now` is the exact time."""
         status = job.status
+        super().__init__(status.conditions or (), status.start_time, status.completion_time, now)
         self.dialect = dialect
         self.job = job
-        self._whole = now.replace(microsecond=0)
         self.phase = status.phase
         self.state = status.state
         self.reason = status.reason
         self.runtime_id = status.runtime_id
-        self.conditions = status.conditions or ()
         self.sets: tuple[SetStatus, ...]
         self.counts: dict[str, ReplicaStatus]
         if isinstance(status.replica_statuses, dict):
@@ -83,43 +86,26 @@ class StatusDraft:
             self.counts, self.sets = {}, status.replica_statuses or status.alpha_replica_statuses or ()
         self.finished_indices = status.finished_indices
         self.begun = status.begun
-        self.start_time = status.start_time
-        self.completion_time = status.completion_time
-        self.events: list[JobEvent] = []
 
     @property
     def is_new_generation(self) -> bool:
         """Whether the specification was edited since the status was written."""
         return self.job.status.observed_generation != self.job.metadata.generation
 
-    def emit(self, event_type: EventType, reason: str, message: str) -> None:
-        """Add an event, to be recorded when the status is on the server."""
-        self.events.append(JobEvent(event_type, reason, message))
-
     def create(self, runtime_id: str) -> None:
         """Take the job on: its RuntimeId is in the status before any child has it in its name."""
         self.runtime_id = runtime_id
         if not self.phase:
             self.phase, self.state = Phase.CREATING, State.UNKNOWN
-        self.start_time = self.start_time or self._whole
         self.set_true(ConditionType.CREATED, ConditionReason.CREATED, f"TFJob {self.job.metadata.name} is created.")
 
     def begin(self, spec: AlphaSpec) -> None:
         """Record that Jobs are there, or are about to be."""
+        self.start()
         sizes = {V1_TYPES[each.type]: each.replicas for each in spec.replicas}
         generation = self.begun.generation if self.begun is not None else self.job.metadata.generation
         self.begun = Begun(generation=generation, replicas=sizes)
         self.phase, self.state = Phase.RUNNING, State.RUNNING
-
-    def set_true(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
-        """Make a condition True, by the rules of `conditions.set_true`."""
-        self.conditions = conditions.set_true(self.conditions, condition, reason, message, self._whole)
-
-    def set_held(self, status: str, reason: ConditionReason, message: str) -> bool:
-        """Set Held to True or False. Return whether that changed anything."""
-        before = self.conditions
-        self.conditions = conditions.set_held(before, status, reason, message, self._whole)
-        return self.conditions is not before
 
     def record(self, spec: AlphaSpec, found: Mapping[ReplicaKey, Replica]) -> None:
         """Record how the replicas of each type stand; one that has succeeded stays so when its Job is gone."""
@@ -142,14 +128,13 @@ class StatusDraft:
             counts[name] = ReplicaStatus(active=active, succeeded=len(done), failed=tally[State.FAILED])
         self.sets, self.counts, self.finished_indices = tuple(sets), counts, finished
 
-    def end(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
-        """Set the last condition, and the fields that earlier operators wrote instead."""
+    def end(self, condition: ConditionType, reason: ConditionReason, message: str, at: datetime | None = None) -> None:
+        """Set the last condition, and the fields that earlier operators wrote instead. `at`: as in the first controller."""
         succeeded = condition is ConditionType.SUCCEEDED
         self.set_true(condition, reason, message)
         self.state = State.SUCCEEDED if succeeded else State.FAILED
         self.reason = "" if succeeded else message
-        self.start_time = self.start_time or self._whole
-        self.completion_time = self._whole
+        self.complete(at)
 
     def freeze(self) -> AlphaStatus | None:
         """Return the status to write, or None when nothing changed."""
@@ -216,17 +201,17 @@ def is_over(status: AlphaStatus) -> bool:
     )
 
 
-def conclude(draft: StatusDraft, spec: AlphaSpec, children: Children, why_failed: str) -> Plan:
+def conclude(draft: StatusDraft, spec: AlphaSpec, children: Children, verdict: Verdict) -> Plan:
     """Return a plan that writes the end and does nothing else: clean-up is for later plans, once the end is written."""
     meta = draft.job.metadata
-    if why_failed:
+    if verdict.failed:
         chief = f"{spec.chief.type} {spec.chief.index}"
-        text = f"TFJob {meta.namespace}/{meta.name} has failed because its chief, {chief}, has failed. {why_failed}"
-        draft.end(ConditionType.FAILED, ConditionReason.FAILED, text)
+        text = f"TFJob {meta.namespace}/{meta.name} has failed because its chief, {chief}, has failed. {verdict.failed}"
+        draft.end(ConditionType.FAILED, ConditionReason.FAILED, text, verdict.at)
         draft.emit(EventType.NORMAL, ConditionReason.FAILED, text)
     else:
         text = f"TFJob {meta.namespace}/{meta.name} successfully completed."
-        draft.end(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, text)
+        draft.end(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, text, verdict.at)
         draft.emit(EventType.NORMAL, ConditionReason.SUCCEEDED, text)
     draft.phase = Phase.CLEAN_UP if to_clean_up(spec.cleanup_policy, children) else Phase.DONE
     return Plan(status=draft.freeze(), events=tuple(draft.events))
@@ -279,13 +264,15 @@ def run(draft: StatusDraft, spec: AlphaSpec, children: Children, taken: Collecti
     wanted = keys_of(spec, draft.runtime_id)
     found = replicas_of(children)
     replicas = {key: found[key.name] for key in wanted if key.name in found}
+    if found:
+        draft.start(pod for replica in found.values() for pod in replica.pods)
     draft.record(spec, replicas)
     chief = next(key for key in wanted if (key.type, key.index) == (spec.chief.type, spec.chief.index))
     verdict = judge(replicas.get(chief))
-    if verdict.succeeded or _was_done(draft, chief):
-        return conclude(draft, spec, children, "")
-    if verdict.failed:
-        return conclude(draft, spec, children, verdict.failed)
+    if not verdict.succeeded and _was_done(draft, chief):
+        verdict = Verdict(succeeded=True)
+    if verdict.succeeded or verdict.failed:
+        return conclude(draft, spec, children, verdict)
     lacking = [key for key in wanted if key.name not in found or found[key.name].needs_job]
     going_on = _go_on(draft, spec, children, wanted, lacking, running=verdict.running)
     return replace(going_on, problems=problems_of(found.values()))

@@ -345,7 +345,7 @@ class Views:
             return None
         memory = self._memory.setdefault(cached.metadata.uid, _Memory())
         newest = self._newest(cached, memory)
-        job = _with_unwritten(newest, memory.unwritten)
+        job = _with_unwritten(newest, memory)
         spec = self._spec_of(job, memory)
         if not memory.ours:
             return None
@@ -403,15 +403,18 @@ class Views:
         return self._leaves_alpha and is_new and is_alpha(job.spec)
 
 
-def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
+def _with_unwritten(job: TFJob, memory: _Memory) -> TFJob:
     """Return the job with what was observed and is not written yet.
 
     The API server may know more, from a write of ours whose response was lost; that is merged. A job that is being deleted
-    stays as it is: nobody will read its status.
+    stays as it is: nobody will read its status. A start time counts once a pod was tried, not before.
     """
-    if unwritten is None or job.metadata.deletion_timestamp is not None:
+    if memory.unwritten is None or job.metadata.deletion_timestamp is not None:
         return job
-    return msgspec.structs.replace(job, status=with_memory_of(job.status, unwritten))
+    status = with_memory_of(job.status, memory.unwritten)
+    if memory.acted and status.start_time is None:
+        status = msgspec.structs.replace(status, start_time=memory.unwritten.start_time)
+    return msgspec.structs.replace(job, status=status)
 
 
 def _permission(job: TFJob, *, satisfied: bool, first: bool) -> Permission:

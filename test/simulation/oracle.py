@@ -129,7 +129,7 @@ class _Case:
         if self._services.keys() - self._pods.keys():
             yield f"has ended, and keeps the services {sorted(self._services)}"
         if wish.ttl_s is not None:
-            yield f"should be gone {wish.ttl_s} s after {self._status['completionTime']}"
+            yield f"should be gone {wish.ttl_s} s after {ending['lastTransitionTime']}"
         yield from self._wrong_counts()
 
     def _when_suspended(self) -> Iterator[str]:

@@ -45,15 +45,15 @@ def _for_good(ended: Any) -> bool:
 def _any_replica(draft: Any, spec: AlphaSpec, children: Any, taken: Any) -> Plan:
     """A job fails when any of its replicas fails, not only its chief."""
     for found in observe.replicas_of(children).values():
-        if why := observe.judge(found).failed:
-            return plan.conclude(draft, spec, children, why)
+        if (verdict := observe.judge(found)).failed:
+            return plan.conclude(draft, spec, children, verdict)
     return _run(draft, spec, children, taken)
 
 
-def _clean_up_first(draft: Any, spec: AlphaSpec, children: Any, why: str) -> Plan:
+def _clean_up_first(draft: Any, spec: AlphaSpec, children: Any, verdict: Any) -> Plan:
     """Children are cleaned up before the end is written."""
     gone = plan.to_clean_up(spec.cleanup_policy, children)
-    return Plan(delete=gone) if gone else _conclude(draft, spec, children, why)
+    return Plan(delete=gone) if gone else _conclude(draft, spec, children, verdict)
 
 
 def _begin_unsaid(*given: Any) -> Plan:

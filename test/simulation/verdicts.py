@@ -27,6 +27,9 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
     assert ending is not None
     reason = ending["reason"]
     never_good = reason == "InvalidTFJobSpec"
+    started, completed = (moment(job["status"][name]) for name in ("startTime", "completionTime"))
+    if not started <= completed <= now + timedelta(seconds=TICK_S):
+        yield f"started at {started}, and complete at {completed}"
     if wish.suspend and not never_good:
         yield "a suspended job does not end"
     if never_good or wish.invalid:
@@ -45,9 +48,7 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
         restarts = sum(records.most_restarts(uid, slot) for slot in records.pods[uid])
         if wish.backoff_limit is None or restarts <= wish.backoff_limit:
             yield f"there were {restarts} restarts of {wish.backoff_limit} allowed"
-    elif wish.deadline_s is None or now < moment(job["status"]["startTime"]) + timedelta(
-        seconds=wish.deadline_s - TICK_S
-    ):
+    elif wish.deadline_s is None or now < started + timedelta(seconds=wish.deadline_s + 1 - TICK_S):
         yield f"the deadline of {wish.deadline_s} s after {job['status']['startTime']} is not over"
 
 

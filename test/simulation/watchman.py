@@ -153,9 +153,9 @@ class Watchman:
         if wish.foreign or ending is None or wish.ttl_s is None:
             self._accuse(write, "nothing asked for this deletion")
             return
-        due = _seconds(job["status"]["completionTime"]) + wish.ttl_s
+        due = _seconds(ending["lastTransitionTime"]) + (wish.ttl_s and wish.ttl_s + 1)
         if self._world.time + TICK_S < due:
-            self._accuse(write, f"the TTL of {wish.ttl_s} s after {job['status']['completionTime']} is not over")
+            self._accuse(write, f"the TTL of {wish.ttl_s} s after {ending['lastTransitionTime']} is not over")
         self._note_delay("deletion", due, job)
 
     def _due(self, job: Body) -> float:
@@ -165,7 +165,7 @@ class Watchman:
         if ending["type"] == "Succeeded":
             return self.records.done_at(uid, wish)
         if limit_of(ending["reason"], ending["message"]) is EventReason.DEADLINE_EXCEEDED:
-            return _seconds(job["status"]["startTime"]) + (wish.deadline_s or 0)
+            return _seconds(job["status"]["startTime"]) + (wish.deadline_s or 0) + 1
         return self.records.lost_at(uid, wish) if ending["reason"] == "TFJobFailed" else self._world.time
 
     def _note_delay(self, what: str, due: float, job: Body) -> None:

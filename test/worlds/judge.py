@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from tfjob_operator.api.core import PodPhase
+from tfjob_operator.api.v1.conditions import is_end
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType, Network, SuccessPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus
 from worlds.kubelet import OWN_GRACE, has_sidecar
@@ -295,8 +296,9 @@ def _judge_ended(job: Job, pods: list[Child], world: State) -> None:
         needed = wanted_services(job, frozenset(pod.slot for pod in pods))
         orphans = {service.name for service in world.services if service.slot not in needed}
         require(not orphans, f"services without pods: {orphans}")
-    if spec is not None and spec.ttl_s is not None and status.completion_time is not None:
-        require(now_at(world.epoch) == status.completion_time, "the job has outlived its TTL")
+    if spec is not None and spec.ttl_s is not None:
+        ended = next(each.last_transition_time for each in status.conditions if is_end(each))
+        require(now_at(world.epoch) == ended, "the job has outlived its TTL")
 
 
 def _judge_held(job: Job, pods: list[Child], world: State) -> None:

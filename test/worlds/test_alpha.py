@@ -60,8 +60,8 @@ def _begin_unsaid(*given: Any) -> Plan:
 def _any_replica(draft: Any, spec: Any, children: Any, taken: Any) -> Plan:
     """A job fails with any of its replicas."""
     for found in observe.replicas_of(children).values():
-        if why := observe.judge(found).failed:
-            return _conclude(draft, spec, children, why)
+        if (verdict := observe.judge(found)).failed:
+            return _conclude(draft, spec, children, verdict)
     return _run(draft, spec, children, taken)
 
 

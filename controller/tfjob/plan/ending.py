@@ -44,13 +44,6 @@ _WORDS_OF_THE_CLUSTER: Final = 200
 """Bytes of a message about the pod as a whole, such as an eviction's."""
 
 
-def first_failure(lost: Sequence[Replica]) -> str:
-    """Return a sentence about the replica that ended first or, where pods have no times, has the lowest index."""
-    first = min(lost, key=lambda replica: (_pod_ended_at(replica.pod), replica.index))
-    who = "Pod" if len(lost) == 1 else "The first was pod"
-    return f"{who} {first.pod.metadata.name}: {cause_of(first.pod, first.ended)}"
-
-
 def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
     """Return why this pod failed. `training` is how its training container ended, where the pod says so."""
     words = []
@@ -64,12 +57,18 @@ def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
 
 
 def most_restarts(job: str, records: Iterable[IndexRestarts], replicas: Iterable[Replica]) -> str:
-    """Return a sentence about the replica that was restarted most, and how it ended last, if its pod still shows it."""
-    record = max(records, key=lambda each: (each.total, -each.index))
-    pod = next((replica.pod for replica in replicas if replica.pod.metadata.uid == record.pod), None)
-    times = "once" if record.total == 1 else f"{record.total} times"
-    told = f"Pod {child_name(job, record.type, record.index)} was restarted most often ({times})"
-    last = _last_exit(pod) if pod is not None else ""
+    """Return a sentence about the replica that was restarted most, and how it ended last, if its pod still shows it.
+
+    A failed pod that still exists was not replaced: its failure reached the limit, and is no restart.
+    """
+    pods = {replica.pod.metadata.uid: replica.pod for replica in replicas}
+    restarts = [(each.total - (each.replaced and each.pod in pods), -each.index, each) for each in records]
+    times, _, record = max(restarts, key=lambda each: each[:2])
+    last = _last_exit(pods[record.pod]) if record.pod in pods else ""
+    pod = f"Pod {child_name(job, record.type, record.index)}"
+    if times == 0:
+        return f"{pod}: {last}" if last else f"{pod} failed"
+    told = f"{pod} was restarted most often ({'once' if times == 1 else f'{times} times'})"
     return f"{told}; its last failure: {last}" if last else told
 
 
@@ -126,13 +125,40 @@ def _pod_ended_at(pod: Pod) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ends: its last condition, and the event that reports it."""
+
+    condition: ConditionType
+    reason: ConditionReason
+    message: str
+    event_reason: ConditionReason | EventReason
+    event_type: EventType = EventType.NORMAL
+    at: datetime | None = None
+    """When the deciding container ended, if one decided."""
+
+    @classmethod
+    def succeeded(cls, message: str, at: datetime | None) -> Ending:
+        """Return a success."""
+        return cls(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, message, ConditionReason.SUCCEEDED, at=at)
+
+    @classmethod
+    def failed(cls, message: str, at: datetime | None) -> Ending:
+        """Return the failure of a replica. Its event is Normal, as the Go operators' was."""
+        return cls(ConditionType.FAILED, ConditionReason.FAILED, message, ConditionReason.FAILED, at=at)
+
+    @classmethod
+    def by_limit(cls, job: str, limit: EventReason, detail: str = "") -> Ending:
+        """Return the failure of a job that has reached one of `LIMITS`."""
+        message = f"Job {job} {LIMITS[limit]}{detail}"
+        return cls(ConditionType.FAILED, ConditionReason.LIMIT, message, limit, EventType.WARNING)
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the state of the replicas means for the job. At most one of `succeeded` and `failed` is set."""
+    """What the state of the replicas means for the job, which does not run when it ends."""
 
     running: bool = False
-    succeeded: bool = False
-    failed: str = ""
-    """Why the job has failed, up to the last words of a process; empty while it has not. Clients match its beginning."""
+    ending: Ending | None = None
 
 
 def judge(
@@ -146,9 +172,10 @@ def judge(
 
     `finished` are the indices that have succeeded, also those whose pods are gone.
     """
-    decider = deciding_type(spec.replicas)
+    decider, who = deciding_type(spec.replicas), f"TFJob {job.metadata.namespace}/{job.metadata.name}"
     if _has_succeeded(spec, finished, decider):
-        return Verdict(succeeded=True)
+        text = f"{who} successfully completed."
+        return Verdict(ending=Ending.succeeded(text, _success_at(spec, replicas, decider)))
     for name in spec.replicas:
         lost = [
             replica
@@ -156,9 +183,11 @@ def judge(
             if replica.type == name and replica.index not in finished[name] and _is_lost(replica, spec)
         ]
         if lost:
-            who = f"{job.metadata.namespace}/{job.metadata.name}"
-            told = f"TFJob {who} has failed because {len(lost)} {name} replica(s) failed. {first_failure(lost)}"
-            return Verdict(failed=told)
+            # Where pods have no times, that with the lowest index.
+            first = min(lost, key=lambda replica: (_pod_ended_at(replica.pod), replica.index))
+            pod = f"{'Pod' if len(lost) == 1 else 'The first was pod'} {first.pod.metadata.name}"
+            text = f"{who} has failed because {len(lost)} {name} replica(s) failed. {pod}: {cause_of(first.pod, first.ended)}"
+            return Verdict(ending=Ending.failed(text, _failure_at(first)))
     watched = [decider] if decider is not None else list(spec.replicas)
     return Verdict(running=any(counts[name].active > 0 for name in watched))
 
@@ -170,6 +199,27 @@ def _has_succeeded(spec: TFJobSpec, finished: Mapping[str, Collection[int]], dec
     if len(finished[decider]) >= spec.replicas[decider].replicas:
         return True
     return decider == c.WORKER and spec.success_policy != SuccessPolicy.ALL_WORKERS and 0 in finished[c.WORKER]
+
+
+def _success_at(spec: TFJobSpec, replicas: Iterable[Replica], decider: str | None) -> datetime | None:
+    """Return when the last of the replicas that decide succeeded; None if one of their pods does not show it any more."""
+    first_decides = decider == c.WORKER and spec.success_policy != SuccessPolicy.ALL_WORKERS
+    names = spec.sizes if decider is None else {decider}
+    ends = [
+        replica.ended.finished_at if replica.ended is not None else None
+        for replica in replicas
+        if replica.type in names and replica.outcome is Outcome.SUCCEEDED and not (first_decides and replica.index)
+    ]
+    known = [end for end in ends if end is not None]
+    deciders = 1 if first_decides else sum(spec.sizes[name] for name in names)
+    return max(known) if len(known) == deciders else None
+
+
+def _failure_at(replica: Replica) -> datetime | None:
+    """Return when the container ended by which this replica failed: its training, or else the first that failed."""
+    failed = _failed_container(replica.pod)
+    ended = replica.ended or (failed[1] if failed is not None else None)
+    return ended.finished_at if ended is not None else None
 
 
 def _is_lost(replica: Replica, spec: TFJobSpec) -> bool:
@@ -218,7 +268,7 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) 
     left = None
     ended_at = _ended_at(draft)
     if spec.ttl_s is not None and ended_at is not None:
-        left = spec.ttl_s - (draft.now - ended_at).total_seconds()
+        left = _left_s(spec.ttl_s, ended_at, draft.now)
         if left <= 0:
             return Plan(delete_job=True)
     is_anothers_end = is_of_predecessor(draft.job.status)
@@ -264,11 +314,9 @@ def without_active(
 
 
 def _ended_at(draft: StatusDraft) -> datetime | None:
-    """Return when the job ended. Other operators have left the completion time out; their condition has a time, too."""
-    if draft.completion_time is not None:
-        return draft.completion_time
-    ends = (each for each in draft.conditions if conditions.is_end(each))
-    return next((each.last_transition_time for each in ends), None)
+    """Return when the end was written, from which the TTL counts: also for a job that ended while no operator ran."""
+    ends = (each.last_transition_time for each in draft.conditions if conditions.is_end(each))
+    return next(ends, None) or draft.completion_time
 
 
 def _policy(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> str:
@@ -296,38 +344,16 @@ def _without(replicas: Iterable[Replica], leaving: Sequence[Replica]) -> list[Re
     return [replica for replica in replicas if replica.pod.metadata.uid not in gone]
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a job ends: its last condition, and the event that reports it."""
-
-    condition: ConditionType
-    reason: ConditionReason
-    message: str
-    event_reason: ConditionReason | EventReason
-    event_type: EventType = EventType.NORMAL
-
-    @classmethod
-    def succeeded(cls, message: str) -> Ending:
-        """Return a success."""
-        return cls(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, message, ConditionReason.SUCCEEDED)
-
-    @classmethod
-    def failed(cls, message: str) -> Ending:
-        """Return the failure of a replica. Its event is Normal, as the Go operators' was."""
-        return cls(ConditionType.FAILED, ConditionReason.FAILED, message, ConditionReason.FAILED)
-
-    @classmethod
-    def by_limit(cls, job: str, limit: EventReason, detail: str = "") -> Ending:
-        """Return the failure of a job that has reached one of `LIMITS`."""
-        message = f"Job {job} {LIMITS[limit]}{detail}"
-        return cls(ConditionType.FAILED, ConditionReason.LIMIT, message, limit, EventType.WARNING)
-
-
 def until_deadline(draft: StatusDraft, deadline_s: int | None) -> float | None:
     """Return the seconds that are left of `activeDeadlineSeconds`; None where there is none, or the job has not started."""
     if deadline_s is None or draft.start_time is None:
         return None
-    return deadline_s - (draft.now - draft.start_time).total_seconds()
+    return _left_s(deadline_s, draft.start_time, draft.now)
+
+
+def _left_s(limit_s: int, since: datetime, now: datetime) -> float:
+    """Return the seconds that are left of a limit: up to a second too many, since a time of the API has lost its fraction."""
+    return limit_s and limit_s + 1 - (now - since).total_seconds()
 
 
 def past_deadline(draft: StatusDraft, deadline_s: int | None) -> Ending | None:
@@ -340,7 +366,7 @@ def past_deadline(draft: StatusDraft, deadline_s: int | None) -> Ending | None:
 
 def conclude(draft: StatusDraft, ending: Ending, clean_pod_policy: str, replicas: Sequence[Replica]) -> Plan:
     """Return a plan that writes the end and does nothing else: clean-up is for later plans, once the end is written."""
-    draft.end(ending.condition, ending.reason, ending.message)
+    draft.end(ending.condition, ending.reason, ending.message, ending.at)
     leaving = to_clean_up(policy_after(draft.conditions, clean_pod_policy), replicas)
     draft.replica_statuses = without_active(draft.replica_statuses, replicas, leaving)
     draft.emit(ending.event_type, ending.event_reason, ending.message)

@@ -89,6 +89,11 @@ def _min_member(spec: TFJobSpec, able: int) -> int:
     return able if asked is None else min(max(asked, 1), able)
 
 
+def holds_pods(gang: Gang) -> bool:
+    """Return True if no pod may be created yet because of the job's PodGroup."""
+    return not gang.known or not _admitted(gang) or (gang.group is not None and _is_going(gang.group))
+
+
 def _admitted(gang: Gang) -> bool:
     if not gang.scheduler.admits:
         return True
@@ -112,8 +117,8 @@ def _in_ignorance(plan: Plan, gang: Gang) -> Plan:
 
 
 def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tuple[JobEvent, ...]:
-    """Return the events that are recorded once, when the job begins."""
-    if job.status.start_time is not None:
+    """Return the events that are recorded once, with the job's first status."""
+    if job.status.conditions:
         return ()
     if not {replica.template.scheduler_name for replica in spec.replicas.values()} - {"", scheduler.name}:
         return ()

@@ -51,7 +51,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     should_restart,
     until_deadline,
 )
-from tfjob_operator.controller.tfjob.plan.gang import Gang, with_gang
+from tfjob_operator.controller.tfjob.plan.gang import Gang, holds_pods, with_gang
 from tfjob_operator.controller.tfjob.plan.ownership import relabellings, reselections
 from tfjob_operator.controller.tfjob.plan.replicas import (
     GOING_ON,
@@ -97,7 +97,8 @@ def plan(
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
-    draft, seen = StatusDraft(job, now, unreported), observe(job, pods, services)
+    waits = gang is not None and holds_pods(gang)
+    draft, seen = StatusDraft(job, now, unreported, waits=waits), observe(job, pods, services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
     decided = _decide(draft, spec, seen)
@@ -127,7 +128,7 @@ def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
         for replica in seen.replicas
         if not replica.terminating and replica.index not in finished[replica.type] and should_restart(replica, spec)
     ]
-    _begin(draft, spec)
+    _begin(draft, spec, seen.replicas)
     by_own_doing = {replica.pod.metadata.uid for replica in restarting if not replica.disrupted}
     draft.record(seen.replicas, finished, by_own_doing)
     _say_what_stays(draft, spec, seen.replicas, restarting)
@@ -179,7 +180,7 @@ def _go_on(
     )
 
 
-def _begin(draft: StatusDraft, spec: TFJobSpec) -> None:
+def _begin(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> None:
     """Set Created and the start time; a job that was suspended is resumed, and its start time set anew."""
     draft.create()
     announce(draft, spec)
@@ -187,8 +188,8 @@ def _begin(draft: StatusDraft, spec: TFJobSpec) -> None:
         message = f"TFJob {draft.job.metadata.name} is resumed."
         draft.set_false(ConditionType.SUSPENDED, ConditionReason.RESUMED, message)
         draft.emit(EventType.NORMAL, ConditionReason.RESUMED, message)
-        draft.start_anew()
-    draft.start()
+        draft.start_time, replicas = None, ()
+    draft.start(replica.pod for replica in replicas)
 
 
 def _say_what_stays(
@@ -209,10 +210,8 @@ def _say_what_stays(
 def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Sequence[Replica]) -> Ending | None:
     """Whether and how the job ends now: its replicas decide, and where they do not its limits may."""
     meta = draft.job.metadata
-    if verdict.succeeded:
-        return Ending.succeeded(f"TFJob {meta.namespace}/{meta.name} successfully completed.")
-    if verdict.failed:
-        return Ending.failed(verdict.failed)
+    if verdict.ending is not None:
+        return verdict.ending
     if spec.backoff_limit is not None and sum(record.total for record in draft.restarts) > spec.backoff_limit:
         detail = f". {most_restarts(meta.name, draft.restarts, replicas)}"
         return Ending.by_limit(meta.name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail)
@@ -327,7 +326,7 @@ def _wait(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
     if conditions.is_true(draft, ConditionType.SUSPENDED):
         deadline_s = None  # it is resumed when the specification is corrected, and its time starts anew then
     else:
-        draft.start()
+        draft.start(replica.pod for replica in seen.replicas)
     ending = past_deadline(draft, deadline_s)
     if ending is not None:
         return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)

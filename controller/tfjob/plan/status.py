@@ -39,6 +39,7 @@ from tfjob_operator.api.v1.types import (
 )
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.draft import Draft
 from tfjob_operator.controller.jobs.pod_end import goes_with_more_grace, native_sidecars
 from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.tfjob.build.children import deciding_type
@@ -324,64 +325,30 @@ def counted(replicas: Sequence[Replica], finished: Finished) -> dict[str, Replic
     }
 
 
-class StatusDraft:
+class StatusDraft(Draft):
     """A status that is being computed, and the events about what is new in it.
 
-    Invariants: the job that it was opened on does not change; every time that is written is that of the plan, in whole seconds
-    like all times of the API; an event is emitted beside the change that it reports.
+    Invariants: the job that it was opened on does not change; an event is emitted beside the change that it reports.
     """
 
-    __slots__ = (
-        "_whole",
-        "begun",
-        "completion_time",
-        "conditions",
-        "events",
-        "finished_indices",
-        "job",
-        "now",
-        "replica_statuses",
-        "restarts",
-        "start_time",
-        "worker_selector",
-    )
+    __slots__ = ("_waits", "begun", "finished_indices", "job", "replica_statuses", "restarts", "worker_selector")
 
-    def __init__(self, job: TFJob, now: datetime, events: Iterable[JobEvent] = ()) -> None:
-        """Open a draft on the job's status. `now` is the exact time, by which limits are computed.
-
-        `events` come before those of the draft.
-        """
+    def __init__(self, job: TFJob, now: datetime, events: Iterable[JobEvent] = (), *, waits: bool = False) -> None:
+        """Open a draft on the job's status. `events` come before its own. `waits`: no pod may be created yet."""
         status = job.status
+        super().__init__(status.conditions, status.start_time, status.completion_time, now)
+        self.events += events
         self.job = job
-        self._whole = now.replace(microsecond=0)
-        self.now = now
-        self.conditions = status.conditions
+        self._waits = waits
         self.replica_statuses: dict[str, ReplicaStatus] = status.replica_statuses
         self.finished_indices: dict[str, str] = status.finished_indices
         self.restarts: tuple[IndexRestarts, ...] = status.restarts
         self.begun: Begun | None = status.begun
         self.worker_selector = status.worker_selector
-        self.start_time = status.start_time
-        self.completion_time = status.completion_time
-        self.events: list[JobEvent] = [*events]
-
-    def emit(self, event_type: EventType, reason: str, message: str) -> None:
-        """Add an event, to be recorded when the status is on the server."""
-        self.events.append(JobEvent(event_type, reason, message))
-
-    def set_true(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
-        """Make a condition True, by the rules of `conditions.set_true`."""
-        self.conditions = conditions.set_true(self.conditions, condition, reason, message, self._whole)
 
     def set_false(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
         """Make a condition False that is True, by the rules of `conditions.set_false`."""
         self.conditions = conditions.set_false(self.conditions, condition, reason, message, self._whole)
-
-    def set_held(self, status: str, reason: ConditionReason, message: str) -> bool:
-        """Set Held to True or False. Return whether that changed anything."""
-        before = self.conditions
-        self.conditions = conditions.set_held(before, status, reason, message, self._whole)
-        return self.conditions is not before
 
     def create(self) -> None:
         """Set Created, and the selector that an autoscaler reads from the scale subresource."""
@@ -389,13 +356,10 @@ class StatusDraft:
         self.worker_selector = f"{name}={self.job.metadata.name},{kind}={c.WORKER.lower()}"
         self.set_true(ConditionType.CREATED, ConditionReason.CREATED, f"TFJob {self.job.metadata.name} is created.")
 
-    def start(self) -> None:
-        """Set the start time, unless it is set."""
-        self.start_time = self.start_time or self._whole
-
-    def start_anew(self) -> None:
-        """Set the start time to now, also if it is set."""
-        self.start_time = self._whole
+    def start(self, pods: Iterable[Pod] = ()) -> None:
+        """Set the start time as any draft does, but not of a job that waits."""
+        if not self._waits:
+            super().start(pods)
 
     def record(self, replicas: Sequence[Replica], finished: Finished, failed: Collection[str] = ()) -> None:
         """Record what the pods show: counters, finished replicas, restarts.
@@ -406,11 +370,10 @@ class StatusDraft:
         self.finished_indices = remembered(self.job.status, finished)
         self.restarts = account(self.job.status.restarts, replicas, failed)
 
-    def end(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
-        """Set the last condition. Every end has both times (B44)."""
+    def end(self, condition: ConditionType, reason: ConditionReason, message: str, at: datetime | None = None) -> None:
+        """Set the last condition. Every end has both times (B44); `at` is when the deciding container ended, if one did."""
         self.set_true(condition, reason, message)
-        self.start()
-        self.completion_time = self._whole
+        self.complete(at)
 
     def freeze(self) -> JobStatus | None:
         """Return the status to write, or None when nothing changed: an idle job costs no call."""

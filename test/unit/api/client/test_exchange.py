@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from email.utils import format_datetime
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.transport import FakeResponse, FakeTransport, refusal
-from fakes.virtual_loop import EPOCH
+from fakes.virtual_loop import EPOCH, VirtualClock
 from tfjob_operator.api.client.errors import (
     ApiError,
     ConflictError,
@@ -26,13 +28,14 @@ from tfjob_operator.api.client.errors import (
     TooLargeResourceVersionError,
     TooManyRequestsError,
 )
-from tfjob_operator.api.client.exchange import MAX_REQUEST_RETRIES, Exchange
+from tfjob_operator.api.client.exchange import MAX_REQUEST_RETRIES, Exchange, ServerClock
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.metrics import Attempt, RequestMetrics
+from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
 from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 GET = Request("GET", "/api/v1/pods")
 POST = Request("POST", "/api/v1/namespaces/ns/pods", body=b"{}")
@@ -202,6 +205,50 @@ async def test_each_attempt_is_counted_with_its_outcome_time_and_sizes() -> None
         Attempt("GET", "<error>", is_retry=False, request_bytes=0, seconds=0.0, response_bytes=None),
         Attempt("GET", "200", is_retry=False, request_bytes=0, seconds=None, response_bytes=None),
     ]
+
+
+def compared(transport: FakeTransport) -> tuple[Exchange, Callable[[], float | None]]:
+    """An exchange that compares clocks, and what its gauge shows."""
+    registry, clock = new_registry(), VirtualClock()
+    exchange = Exchange(transport, clock=clock, server_clock=ServerClock(PrometheusMetrics(registry), clock))
+    return exchange, partial(registry.get_sample_value, "tf_operator_clock_skew_seconds")
+
+
+@pytest.mark.parametrize(
+    ("date_s", "took_s", "ahead_s", "warned"),
+    [
+        (0, 0.0, 0.0, False),
+        (-1, 0.0, 0.0, False),  # the server has dropped a fraction
+        (0, 30.0, 0.0, False),  # a slow response, not a wrong clock
+        (30, 30.0, 0.0, False),
+        (-11, 0.0, 10.0, False),
+        (-3601, 0.0, 3600.0, True),
+        (3600, 0.5, -3599.5, True),
+    ],
+)
+async def test_a_clock_that_differs_from_the_servers_is_measured_and_warned_about(
+    date_s: float, took_s: float, ahead_s: float, *, warned: bool
+) -> None:
+    """By the `Date` of a response, as far as its way and its whole seconds cannot explain it."""
+    date = format_datetime(EPOCH + timedelta(seconds=date_s), usegmt=True)
+    exchange, skew = compared(FakeTransport(FakeResponse(headers={"Date": date}, after_s=took_s)))
+    with capture_logs() as logs:
+        await exchange.read(GET)
+    assert skew() == pytest.approx(ahead_s)
+    assert [line["event"] for line in logs] == ["clock_skew"] * warned
+
+
+async def test_clocks_are_compared_once_a_minute() -> None:
+    """Not for each of thousands of responses; one without a date is none."""
+    late = format_datetime(EPOCH - timedelta(seconds=101), usegmt=True)
+    transport = FakeTransport(FakeResponse(), *(FakeResponse(headers={"Date": late}) for _ in range(3)))
+    exchange, skew = compared(transport)
+    found = []
+    for wait_s in (0, 0, 59, 1):
+        await asyncio.sleep(wait_s)
+        await exchange.read(GET)
+        found.append(skew())
+    assert found == pytest.approx([0.0, 100.0, 100.0, 160.0])
 
 
 @pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "text/plain", ""])

@@ -147,6 +147,25 @@ def test_the_exit_code_of_the_chief_decides_by_the_table(code: int, in_place: bo
     assert status_of(decided).completion_time is not None
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_job_starts_with_its_jobs_and_is_complete_when_its_chief_ended(code: int) -> None:
+    """Not when its services were created, and not when the operator saw the end."""
+    given = spec(RuntimeId="76no")
+    running, read_as, there = begun(given)
+    assert status_of(planned(job(given))).start_time is None
+    assert running.status.start_time == EPOCH
+    running = msgspec.structs.replace(
+        running, status=msgspec.structs.replace(running.status, start_time=EPOCH - timedelta(seconds=60))
+    )
+    ended = [pod_of(there.jobs[0], "Failed" if code else "Succeeded", code, policy="Never")]
+    found = Children(there.jobs, there.services, (), ended)
+    late = plan(KUBEFLOW, running, read_as, found, EPOCH + timedelta(seconds=90))
+    assert status_of(late).completion_time == EPOCH
+    unwritten = msgspec.structs.replace(running, status=msgspec.structs.replace(running.status, start_time=None))
+    late = plan(KUBEFLOW, unwritten, read_as, found, EPOCH + timedelta(seconds=90))
+    assert (status_of(late).start_time, status_of(late).completion_time) == (EPOCH, EPOCH)
+
+
 def test_a_chief_without_memory_has_failed_though_its_code_is_137() -> None:
     running, _, there = begun(spec(RuntimeId="76no"))
     dead = pod_of(there.jobs[0], "Running", last=137, reason="OOMKilled")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
@@ -111,6 +112,33 @@ async def test_a_first_status_waits_no_longer_than_pods_that_start_one_after_the
         world.queue.add("ns/another")
         await world.sync()
     assert waited == START_WINDOW_S
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_start_waits_for_its_write_from_the_sync_that_tried_the_first_pod(refused: bool) -> None:
+    """In a burst the write may come seconds later, and the API server may have refused the pod meanwhile."""
+    world = await untouched_job_behind(1)
+    if refused:
+        world.client.fail["create", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "exceeded quota")
+    with pytest.raises(ForbiddenError) if refused else contextlib.nullcontext():
+        await world.sync()
+    await asyncio.sleep(3)
+    world.observe_children()
+    await world.queue.get()
+    await world.sync()
+    assert world.client.bodies[STATUS][1]["value"]["startTime"] == "2026-01-01T00:00:00Z"
+
+
+async def test_a_job_does_not_start_while_its_first_status_is_refused() -> None:
+    """No pod is tried before that is written."""
+    world = await untouched_job_behind(0)
+    world.client.fail[STATUS] = status_error(ForbiddenError, 403)
+    with pytest.raises(ForbiddenError):
+        await world.sync()
+    del world.client.fail[STATUS]
+    await asyncio.sleep(60)
+    await world.sync()
+    assert world.client.bodies[STATUS][1]["value"]["startTime"] == "2026-01-01T00:01:00Z"
 
 
 async def test_alone_in_the_queue_a_job_says_at_once_that_it_is_created() -> None:

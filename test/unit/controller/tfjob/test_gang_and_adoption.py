@@ -64,10 +64,11 @@ async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:
         for _ in range(10):
             await world.sync()
     assert world.taken() == []
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    assert world.client.bodies[STATUS][1]["value"].get("startTime") is None
     world.pod_groups.put(group("Inqueue"))
     await world.sync()
-    assert world.taken() == [LOOK, *CHILDREN]
+    assert world.taken() == [STATUS, *CHILDREN]
+    assert world.client.bodies[STATUS][1]["value"]["startTime"] == "2026-01-01T00:00:00Z"
 
 
 async def test_a_change_of_a_group_wakes_its_job() -> None:

@@ -20,6 +20,7 @@ from tfjob_operator.api.core import (
     PodSpec,
     PodStatus,
 )
+from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan.plan import plan
 
@@ -38,9 +39,12 @@ def failed(*statuses: ContainerStatus, index: int = 0, kind: str = "Worker", **s
     return msgspec.structs.replace(found, status=PodStatus(phase="Failed", container_statuses=statuses, **status))
 
 
-def message_of(pods: list[Pod], policy: str = "Never", **run_policy: Any) -> str:
+def message_of(
+    pods: list[Pod], policy: str = "Never", restarts: tuple[IndexRestarts, ...] = (), **run_policy: Any
+) -> str:
     """The last condition's message of a job of three workers with these pods."""
-    tfjob = job({"tfReplicaSpecs": {"Worker": replica(3, policy)}, "runPolicy": run_policy})
+    spec = {"tfReplicaSpecs": {"Worker": replica(3, policy)}, "runPolicy": run_policy}
+    tfjob = job(spec, status=JobStatus(restarts=restarts))
     status = plan(tfjob, good_spec(tfjob), pods, [], EPOCH).status
     assert status is not None
     assert status.conditions[-1].type == "Failed"
@@ -129,6 +133,18 @@ def test_at_the_backoff_limit_the_replica_is_named_that_was_restarted_most() -> 
     assert message_of(pods, "OnFailure", backoffLimit=3) == (
         "Job mnist has failed because it has reached the specified backoff limit. Pod mnist-worker-1 was restarted most often "
         "(4 times); its last failure: container tensorflow exited with code 137 (OOMKilled): allocating"
+    )
+
+
+def test_the_failure_that_reaches_the_backoff_limit_is_no_restart() -> None:
+    """Its pod is not replaced any more; with a limit of 0 nothing was restarted."""
+    last = failed(ended("tensorflow", 137))
+    earlier = IndexRestarts(type="Worker", index=0, pod="the pod before", replaced=True)
+    first = "Job mnist has failed because it has reached the specified backoff limit. Pod mnist-worker-0"
+    exit_ = "container tensorflow exited with code 137"
+    assert message_of([last], "ExitCode", backoffLimit=0) == f"{first}: {exit_}"
+    assert message_of([last], "ExitCode", restarts=(earlier,), backoffLimit=1) == (
+        f"{first} was restarted most often (once); its last failure: {exit_}"
     )
 
 

@@ -283,7 +283,7 @@ def test_before_groups_were_listed_a_job_waits_in_silence() -> None:
 
 def test_a_deadline_that_comes_before_the_next_look_is_kept() -> None:
     """B46: the earlier of the two times counts."""
-    spec = TWO | {"activeDeadlineSeconds": 62}
+    spec = TWO | {"activeDeadlineSeconds": 61}
     tfjob = job(spec, status=JobStatus(start_time=EPOCH))
     assert decide(tfjob, Gang(VOLCANO, known=False, failure="no")).requeue_after_s == 2
 

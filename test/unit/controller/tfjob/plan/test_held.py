@@ -155,12 +155,12 @@ def test_a_deadline_that_can_be_read_ends_a_job_that_is_held() -> None:
     limited = SPEC | {"runPolicy": {"activeDeadlineSeconds": 100}}
     wrong = SPEC | {"runPolicy": {"activeDeadlineSeconds": 100, "backoffLimit": -1, "cleanPodPolicy": "None"}}
     held = edited(running(limited), wrong)
-    assert decide(held, *RUNNING).requeue_after_s == 40
+    assert decide(held, *RUNNING).requeue_after_s == 41
     held = synced(held, *RUNNING)
-    ended = synced(held, *RUNNING, at_s=100)
+    ended = synced(held, *RUNNING, at_s=101)
     assert told(ended) == [ConditionType.CREATED, ConditionType.FAILED]
     assert (ended.status.conditions[-1].reason, held_of(ended).status) == ("JobFailed", "False")
-    assert names(decide(ended, *RUNNING, at_s=101))["delete pods"] == ["mnist-worker-0", "mnist-worker-1"]
+    assert names(decide(ended, *RUNNING, at_s=102))["delete pods"] == ["mnist-worker-0", "mnist-worker-1"]
 
 
 def test_a_suspension_that_can_be_read_takes_the_pods_and_resuming_makes_none() -> None:
@@ -197,8 +197,8 @@ def test_what_a_job_left_running_is_not_taken_by_an_edit_after_its_end() -> None
     wrong = kept | {"runPolicy": {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 90, "backoffLimit": -1}}
     decided = decide(edited(ended, wrong), *pods)
     assert names(decided)["delete pods"] == ["mnist-ps-0", "mnist-worker-0"]
-    assert decided.requeue_after_s == 90
-    assert decide(edited(ended, wrong), at_s=150).delete_job
+    assert decided.requeue_after_s == 91
+    assert decide(edited(ended, wrong), at_s=151).delete_job
 
 
 def test_a_job_that_has_never_begun_fails() -> None:

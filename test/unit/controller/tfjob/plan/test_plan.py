@@ -390,8 +390,8 @@ def test_an_invalid_job_is_removed_by_its_ttl_as_far_as_that_can_be_read() -> No
     """B44: a job that fails as invalid has ended like any other."""
     wrong = job({"tfReplicaSpecs": {}, "runPolicy": {"ttlSecondsAfterFinished": 60}})
     failed = with_status(wrong, plan(wrong, invalid_spec(wrong), [], [], LATER))
-    assert plan(failed, invalid_spec(failed), [], [], LATER).requeue_after_s == 60
-    assert plan(failed, invalid_spec(failed), [], [], LATER + timedelta(seconds=60)).delete_job
+    assert plan(failed, invalid_spec(failed), [], [], LATER).requeue_after_s == 61
+    assert plan(failed, invalid_spec(failed), [], [], LATER + timedelta(seconds=61)).delete_job
 
 
 def test_a_job_that_another_controller_manages_is_left_alone() -> None:

@@ -220,10 +220,10 @@ def test_what_a_pod_said_of_its_end_is_reported_before_it_is_deleted() -> None:
 def test_a_job_that_is_active_too_long_fails_on_time() -> None:
     """B46: by a timer, not by the next event; each plan says when to look again."""
     life = Life(workers(activeDeadlineSeconds=60))
-    assert life.sync([pod("Worker", 0)], 0).requeue_after_s == pytest.approx(60)
-    assert life.sync([pod("Worker", 0)], 45).requeue_after_s == pytest.approx(15)
+    assert life.sync([pod("Worker", 0)], 0.9).requeue_after_s == pytest.approx(60.1)
+    assert life.sync([pod("Worker", 0)], 60.8).requeue_after_s == pytest.approx(0.2)  # startTime has lost the 0.9 s
     assert ConditionType.FAILED not in life.true
-    ended = life.sync([pod("Worker", 0)], 60)
+    ended = life.sync([pod("Worker", 0)], 61)
     assert life.true == [ConditionType.CREATED, ConditionType.FAILED]
     assert life.message == "Job mnist has failed because it was active longer than specified deadline"
     assert life.status.conditions[-1].reason == "JobFailed"
@@ -235,7 +235,7 @@ def test_an_edited_deadline_counts_from_the_same_start() -> None:
     life = Life(workers(activeDeadlineSeconds=60))
     life.sync([pod("Worker", 0)], 0)
     life.edit(activeDeadlineSeconds=120)
-    assert life.sync([pod("Worker", 0)], 90).requeue_after_s == pytest.approx(30)
+    assert life.sync([pod("Worker", 0)], 90).requeue_after_s == pytest.approx(31)
     life.edit(activeDeadlineSeconds=80)
     life.sync([pod("Worker", 0)], 91)
     assert ConditionType.FAILED in life.true
@@ -247,9 +247,9 @@ def test_a_job_that_ran_into_a_limit_leaves_nothing_running(policy: str) -> None
     life = Life(workers(2, activeDeadlineSeconds=60, cleanPodPolicy=policy))
     pods = [pod("Worker", 0), pod("Worker", 1, "Succeeded", 0)]
     life.sync(pods, 0)
-    life.sync(pods, 60)
+    life.sync(pods, 61)
     gone = ["mnist-worker-0"] if policy != "All" else ["mnist-worker-0", "mnist-worker-1"]
-    assert names(life.sync(pods, 61))["delete pods"] == gone
+    assert names(life.sync(pods, 62))["delete pods"] == gone
     assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=0, succeeded=1)}
 
 
@@ -261,8 +261,9 @@ def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
     life = Life(workers(ttlSecondsAfterFinished=60))
     done = [pod("Worker", 0, "Succeeded", 0)]
     life.sync(done, 0)
-    assert life.sync(done, 1) == Plan(requeue_after_s=59)
-    assert life.sync(done, 60) == Plan(delete_job=True)
+    assert life.sync(done, 1) == Plan(requeue_after_s=60)
+    assert life.sync(done, 60.75) == Plan(requeue_after_s=0.25)  # the condition may be of 0.9 s, rounded down
+    assert life.sync(done, 61) == Plan(delete_job=True)
     assert life.sync(done, 5000) == Plan(delete_job=True)
 
 
@@ -284,7 +285,7 @@ def test_a_ttl_that_is_edited_after_the_end_is_honoured() -> None:
     [
         pytest.param([pod("Worker", 0, "Succeeded", 0)], 0, {}, id="succeeded"),
         pytest.param([pod("Worker", 0, "Failed", 1)], 0, {}, id="failed"),
-        pytest.param([pod("Worker", 0)], 10, {"activeDeadlineSeconds": 10}, id="deadline"),
+        pytest.param([pod("Worker", 0)], 11, {"activeDeadlineSeconds": 10}, id="deadline"),
         pytest.param([killed("x")], 0, {"backoffLimit": 0}, id="backoff limit"),
     ],
 )
@@ -296,7 +297,7 @@ def test_every_end_has_a_time_from_which_the_ttl_counts(
     life.sync([], 0)
     life.sync(pods, seconds)
     assert life.status.completion_time == at(seconds)
-    assert life.sync(pods, seconds + 1).delete_job
+    assert life.sync(pods, seconds + 2).delete_job
 
 
 # Suspension.
@@ -344,7 +345,7 @@ def test_a_resumed_job_starts_anew_and_its_last_condition_is_true() -> None:
     decided = life.sync([], 1000)
     assert names(decided)["create pods"] == ["mnist-worker-0"]
     assert life.status.start_time == at(1000)
-    assert decided.requeue_after_s == pytest.approx(60)
+    assert decided.requeue_after_s == pytest.approx(61)
     assert [event.reason for event in decided.events] == ["TFJobResumed"]
     assert life.status.conditions[-1].status == "True"
     assert ConditionType.SUSPENDED not in life.true
