@@ -63,7 +63,7 @@ def _found(read: Callable[[str], T], session: Session, name: str) -> T:
         if not group and error.is_not_found:
             with suppress(ApiError):
                 return read(path(session.namespace, bare, FIRST_GROUP))
-        raise without_crd(error) from error
+        raise _without_crd(session, error) from error
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -101,13 +101,13 @@ def full_name(job: Mapping[str, Any]) -> str:
 
 
 def pages(
-    session: Session, namespace: str | None, *, selector: str = "", fields: str = "", group: str = GROUP
+    session: Session, namespace: str | None, *, selector: str = "", fields: str = ""
 ) -> Iterator[dict[str, Any]]:
     """Yield a list of the jobs of a namespace, or with None of all, page by page. Raises as `get` does."""
     try:
-        yield from chunks(session, path(namespace, group=group), labelSelector=selector, fieldSelector=fields)
+        yield from chunks(session, path(namespace), labelSelector=selector, fieldSelector=fields)
     except ApiError as error:
-        raise without_crd(error) from error
+        raise _without_crd(session, error) from error
 
 
 def chunks(session: Session, where: str, **query: str) -> Iterator[dict[str, Any]]:
@@ -126,12 +126,11 @@ def first_pages(
 ) -> Iterator[dict[str, Any]]:
     """Yield a list of TfJobs of tensorflow.org as `pages` does; nothing where there are none, or they may not be read."""
     try:
-        yield from pages(session, namespace, selector=selector, fields=fields, group=FIRST_GROUP)
+        where = path(namespace, group=FIRST_GROUP)
+        yield from chunks(session, where, labelSelector=selector, fieldSelector=fields)
     except ApiError as error:
         if not (error.is_not_found or error.is_denied):
             raise
-    except NoTFJobsError:
-        return
 
 
 def create(session: Session, body: Mapping[str, Any], **query: str) -> dict[str, Any]:
@@ -139,7 +138,7 @@ def create(session: Session, body: Mapping[str, Any], **query: str) -> dict[str,
     try:
         job: dict[str, Any] = session.create(path(session.namespace), body, fieldManager="kubectl-tfjob", **query)
     except ApiError as error:
-        raise without_crd(error) from error
+        raise _without_crd(session, error) from error
     return job
 
 
@@ -148,14 +147,21 @@ def patch(session: Session, name: str, body: Mapping[str, Any]) -> dict[str, Any
     try:
         job: dict[str, Any] = session.patch(path(session.namespace, name), body, fieldManager="kubectl-tfjob")
     except ApiError as error:
-        raise without_crd(error) from error
+        raise _without_crd(session, error) from error
     return job
 
 
-def without_crd(error: ApiError) -> CliError:
-    """Return the error, or a clearer one where the server knows no TFJobs at all."""
+def _without_crd(session: Session, error: ApiError) -> CliError:
+    """Return the error, or a clearer one where the server knows no TFJobs at all: who lacks their rights gets 403 there."""
     no_such_group = not error.reason  # not a Status, which has a reason
-    if error.is_not_found and (no_such_group or "could not find the requested resource" in error.message):
+    missing = error.is_not_found and (no_such_group or "could not find the requested resource" in error.message)
+    if error.reason == "Forbidden":
+        try:
+            served = session.get(f"/apis/{GROUP}/{_VERSIONS[GROUP]}").get("resources") or ()
+            missing = PLURAL not in {each.get("name") for each in served}
+        except ApiError as refusal:
+            missing = refusal.is_not_found
+    if missing:
         return NoTFJobsError("TFJobs are not served by this cluster: the CRD tfjobs.kubeflow.org is not installed")
     return error
 

@@ -29,7 +29,8 @@ LEASE: Final = "tf-operator"
 def command(target: Target, client: bool, output: str | None) -> None:  # noqa: FBT001 - a flag of the command line
     """Print the versions of this plugin, the cluster, the TFJob APIs that it serves, and the operator.
 
-    An operator without a Deployment is found by its Lease. What you have no permission to read is unknown.
+    An operator without a Deployment is found by its Lease. What you have no permission to read is unknown; without
+    permission for all namespaces, the operator is looked for in the current one.
     """
     from importlib.metadata import version
 
@@ -72,25 +73,45 @@ def _read(session: Session, path: str, **query: str) -> dict[str, Any] | None:
 def _operator(session: Session) -> str:
     """Return the images of the Deployments that run the operator; without any, who holds its Lease."""
     label = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
-    deployments = _read(session, "/apis/apps/v1/deployments", labelSelector=label)
-    if deployments is not None and deployments.get("items"):
-        return "; ".join(_images(deployments["items"]))
-    leases = _read(session, "/apis/coordination.k8s.io/v1/leases", fieldSelector=f"metadata.name={LEASE}")
-    held = "; ".join(_holders((leases or {}).get("items") or []))
+    deployments = _listed(session, "/apis/apps/v1", "deployments", labelSelector=label)
+    if deployments:
+        return "; ".join(_images(session, deployments))
+    leases = _listed(session, "/apis/coordination.k8s.io/v1", "leases", fieldSelector=f"metadata.name={LEASE}")
+    held = "; ".join(_holders(leases or []))
     unknown = deployments is None or leases is None
     return held or (UNKNOWN if unknown else f"not found: no Deployment and no Lease {LEASE}")
 
 
-def _images(items: list[dict[str, Any]]) -> Iterator[str]:
+def _listed(session: Session, api: str, plural: str, **query: str) -> list[dict[str, Any]] | None:
+    """Return the objects of all namespaces; without permission those of this one, None if there are none."""
+    found = _read(session, f"{api}/{plural}", **query)
+    if found is not None:
+        return found.get("items") or []
+    return (_read(session, f"{api}/namespaces/{session.namespace}/{plural}", **query) or {}).get("items") or None
+
+
+def _images(session: Session, items: list[dict[str, Any]]) -> Iterator[str]:
+    import msgspec
+
+    from tfjob_operator.cli.diagnosis.objects import Deployment, Pod
+    from tfjob_operator.cli.diagnosis.pods import is_ready
+
     for each in items:
         try:
-            image = each["spec"]["template"]["spec"]["containers"][0]["image"]
-            meta, status, wanted = each["metadata"], each.get("status", {}), each["spec"].get("replicas", 1)
-        except (KeyError, IndexError) as error:
+            found = msgspec.convert(each, Deployment)
+            image = (found.spec.template.spec.containers or ())[0].image
+        except (msgspec.ValidationError, IndexError) as error:
             raise CliError("the server sent a Deployment without containers") from error
-        ready, updated = status.get("readyReplicas", 0), status.get("updatedReplicas", 0)
-        counts = f"{ready} of {wanted} ready{f', {updated} updated' if updated < wanted else ''}"
-        yield f"{image} (Deployment {meta['namespace']}/{meta['name']}, {counts})"
+        meta, status, wanted = found.metadata, found.status, found.spec.replicas
+        more = f", serves {found.served} only" if found.served else ""
+        if status.updated_replicas < max(wanted, status.replicas):  # pods of the former template are kept until then
+            path = f"/api/v1/namespaces/{meta.namespace}/pods"
+            pods = _read(session, path, labelSelector="name=tf-job-operator") or {}
+            ready = [pod for pod in msgspec.convert(pods.get("items") or [], list[Pod]) if is_ready(pod)]
+            more += f"; update to {image} is not ready: {status.updated_replicas} of {wanted} updated"
+            image = ", ".join(sorted({pod.spec.containers[0].image for pod in ready if pod.spec.containers}))
+        counts = f"{status.ready_replicas} of {wanted} ready{more}"
+        yield f"{image or 'unknown image'} (Deployment {meta.namespace}/{meta.name}, {counts})"
 
 
 def _holders(items: list[dict[str, Any]]) -> Iterator[str]:

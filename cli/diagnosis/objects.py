@@ -118,9 +118,11 @@ class DeploymentSpec(Struct, frozen=True):
 
 
 class DeploymentStatus(Struct, frozen=True):
-    """How many pods of a Deployment are ready."""
+    """How many pods a Deployment has, how many of them are ready, and how many of its current template."""
 
+    replicas: int = 0
     ready_replicas: int = 0
+    updated_replicas: int = 0
 
 
 class Deployment(Struct, frozen=True):

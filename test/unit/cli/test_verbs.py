@@ -91,6 +91,27 @@ def test_an_error_is_one_line_and_exit_code_1(kubeconfig: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("verb", [["list"], ["explain", "mnist"]])
+@pytest.mark.parametrize(
+    ("others", "says"),
+    [
+        (None, "error: TFJobs are not served by this cluster: the CRD tfjobs.kubeflow.org is not installed"),
+        (["notebooks"], "error: TFJobs are not served by this cluster: the CRD tfjobs.kubeflow.org is not installed"),
+        (["notebooks", "tfjobs"], "Error from server (Forbidden): no"),
+    ],
+)
+def test_who_has_no_rights_for_jobs_is_told_that_the_crd_is_missing(
+    server: Server, kubeconfig: Path, verb: list[str], others: list[str] | None, says: str
+) -> None:
+    """The API server checks rights first, and those for TFJobs are installed with the CRD."""
+    server.answers(JOBS, FORBIDDEN, code=403)
+    server.answers(f"{JOBS}/mnist", FORBIDDEN, code=403)
+    if others is not None:
+        server.answers("/apis/kubeflow.org/v1", {"resources": [{"name": name} for name in others]})
+    result = run(*verb, f"--kubeconfig={kubeconfig}")
+    assert (result.exit_code, result.stderr) == (1, f"{says}\n")
+
+
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
     """`kubectl tfjob validate FILES | head -1`."""
     writer = subprocess.Popen(
@@ -390,20 +411,58 @@ def test_version_prints_what_is_there(server: Server, kubeconfig: Path) -> None:
     deployment = {
         "metadata": meta,
         "spec": {"replicas": 2, "template": template},
-        "status": {"readyReplicas": 2, "updatedReplicas": 0},
+        "status": {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 2},
     }
     server.answers(DEPLOYMENTS, {"items": [deployment]})
     lines = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()
     assert [line[15:] for line in lines[1:]] == [
         "v1.36.3",
         "v1, v1beta2",
-        "tf-operator:1 (Deployment kubeflow/tf-operator, 2 of 2 ready, 0 updated)",
+        "tf-operator:1 (Deployment kubeflow/tf-operator, 2 of 2 ready)",
     ]
     found = json.loads(run("version", "-o", "json", f"--kubeconfig={kubeconfig}").output)
     assert "component%21%3Dpage" in "".join(path for _, path, _, _ in server.asked), "the page is no operator"
     assert (found["Kubernetes"], found["kubeflow.org"]) == ("v1.36.3", ["v1", "v1beta2"])
     assert run("version", "--client").output == lines[0] + "\n"
     assert run("version", "--client", "-o", "yaml").output.startswith("kubectl-tfjob: ")
+
+
+def operator_at(image: str, *args: str, wanted: int = 2, **status: int) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"image": image, "args": args}]}}
+    meta = {"name": "tf-job-operator", "namespace": "team"}
+    return {"metadata": meta, "spec": {"replicas": wanted, "template": template}, "status": status}
+
+
+@pytest.mark.parametrize("wanted", [1, 2])
+@pytest.mark.parametrize(("code", "runs"), [(200, "tf-operator:1"), (403, "unknown image")])
+def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
+    server: Server, kubeconfig: Path, wanted: int, code: int, runs: str
+) -> None:
+    """The Deployment names the new image, and keeps the old pods; a single pod of one replica is counted as updated."""
+    counts = {"replicas": wanted + 1, "readyReplicas": wanted, "updatedReplicas": 1}
+    server.answers(DEPLOYMENTS, {"items": [operator_at("tf-operator:9", wanted=wanted, **counts)]})
+    pods = [
+        {
+            "metadata": {"name": name},
+            "spec": {"containers": [{"image": f"tf-operator:{tag}"}]},
+            "status": {"phase": "Running" if tag == 1 else "Pending", "containerStatuses": [{"ready": tag == 1}]},
+        }
+        for name, tag in (("a", 1), ("b", 1), ("c", 9))
+    ]
+    server.answers("/api/v1/namespaces/team/pods", {"items": pods} if code == 200 else FORBIDDEN, code=code)
+    shown = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()[-1][15:]
+    told = f"{wanted} of {wanted} ready; update to tf-operator:9 is not ready: 1 of {wanted} updated"
+    assert shown == f"{runs} (Deployment team/tf-job-operator, {told})"
+
+
+def test_who_has_rights_in_one_namespace_sees_the_operator_of_that_one(server: Server, kubeconfig: Path) -> None:
+    """It serves that namespace only, which the line says."""
+    for path in (DEPLOYMENTS, LEASES):
+        server.answers(path, FORBIDDEN, code=403)
+    found = operator_at("tf-operator:1", "--namespace=$(KUBEFLOW_NAMESPACE)", wanted=0)
+    server.answers("/apis/apps/v1/namespaces/team/deployments", {"items": [found]})
+    shown = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()[-1][15:]
+    assert shown == "tf-operator:1 (Deployment team/tf-job-operator, 0 of 0 ready, serves team only)"
 
 
 @pytest.mark.parametrize(
