@@ -34,7 +34,7 @@ from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.observability.http_server import PageServer
 from tfjob_operator.controller.observability.log import LINES_DROPPED, LogWriter
 from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, new_registry
-from tfjob_operator.controller.options import ALPHA_APIS, PROGRAM, V1, VERSION, ElectionOptions, Options
+from tfjob_operator.controller.options import ALPHA_APIS, PROGRAM, V1, VERSION, Options
 from tfjob_operator.controller.tensorboard.controller import TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.controller.tfjob.caches import Caches
@@ -97,11 +97,19 @@ def build(
     lease_clock, clock = clock or LeaseClock(), clock or LoopClock()
     client = partial(RestClient, metrics=metrics, host=host, clock=clock, server_clock=ServerClock(metrics, clock))
     elector, fenced = None, transports.writes
-    if options.election is not None:
+    if (election := options.election) is not None:
         fence = Fence(lease_clock)
         fenced = FencedTransport(transports.writes, fence)
-        lease = client(transports.lease, request_s=options.election.times.call_timeout_s)
-        elector = _elector(options.election, lease, fence, identity, metrics=metrics, clock=lease_clock, random=random)
+        lease = client(transports.lease, request_s=election.times.call_timeout_s)
+        elector = LeaderElector(
+            LeaseLock(lease, election.namespace, election.name, identity=identity),
+            config=election.times,
+            fence=fence,
+            watch=LeaseWatch(lease, election.namespace, election.name),
+            metrics=metrics,
+            clock=lease_clock,
+            random=random,
+        )
     # One limit for all requests but the lease's, which must not wait for anything of ours.
     limiter = TokenBucket(options.qps, options.burst, clock=clock) if options.qps else None
     work_gate, event_gate = GatedTransport(fenced), GatedTransport(fenced)
@@ -131,27 +139,6 @@ def build(
     )
     metrics.gauge(IS_LEADER).set_function(lambda: float(manager.is_leading))
     return manager
-
-
-def _elector(
-    election: ElectionOptions,
-    client: RestClient,
-    fence: Fence,
-    identity: str,
-    *,
-    metrics: MetricsProvider,
-    clock: Clock,
-    random: Callable[[], float],
-) -> LeaderElector:
-    return LeaderElector(
-        LeaseLock(client, election.namespace, election.name, identity=identity),
-        config=election.times,
-        fence=fence,
-        watch=LeaseWatch(client, election.namespace, election.name),
-        metrics=metrics,
-        clock=clock,
-        random=random,
-    )
 
 
 class _Parts:

@@ -159,58 +159,30 @@ def _parser() -> argparse.ArgumentParser:
     add("--namespace", type=_namespace, default="", metavar="NAME", help="watch this namespace only (default: all)")
     add("--apis", type=_list_of(V1, *ALPHA_APIS), default=(V1,), metavar="LIST",
         help=f"APIs to serve: one or more of {V1},{','.join(ALPHA_APIS)} (default {V1})")  # fmt: skip
-    add(
-        "--threadiness",
-        type=_positive,
-        default=16,
-        metavar="N",
-        help="number of jobs to sync concurrently (default 16)",
-    )
+    add("--threadiness", type=_positive, default=16, metavar="N",
+        help="number of jobs to sync concurrently (default 16)")  # fmt: skip
     add("--resync-period", "--resyc-period", dest="resync_s", type=_duration, default=RESYNC_S, metavar="DURATION",
         help="interval of full resyncs; 0 disables them (default 12h)")  # fmt: skip
-    add(
-        "--qps",
-        type=_rate,
-        default=0.0,
-        metavar="N",
-        help="maximum requests per second to the API server; 0 means no limit (default 0)",
-    )
+    add("--qps", type=_rate, default=0.0, metavar="N",
+        help="maximum requests per second to the API server; 0 means no limit (default 0)")  # fmt: skip
     add("--burst", type=_positive, default=10, metavar="N", help="maximum burst of requests with --qps (default 10)")
-    add(
-        "--controller-config-file",
-        default="",
-        metavar="FILE",
-        help="file with the volumes and variables of accelerators",
-    )
+    add("--controller-config-file", default="", metavar="FILE",
+        help="file with the volumes and variables of accelerators")  # fmt: skip
     _add_boolean(
         parser, "--json-log-format", "log as JSON (default true unless standard error is a terminal)", default=None
     )
     add("--log-level", choices=LOG_LEVELS, default="info", help="minimum level of log messages (default info)")
     _add_boolean(parser, "--enable-gang-scheduling", "create a PodGroup for each job (default false)", default=False)
-    add(
-        "--gang-scheduler-name",
-        type=_subdomain,
-        default="volcano",
-        metavar="NAME",
-        help="name of the gang scheduler (default volcano)",
-    )
+    add("--gang-scheduler-name", type=_subdomain, default="volcano", metavar="NAME",
+        help="name of the gang scheduler (default volcano)")  # fmt: skip
     add("--tensorboard-image", type=_image, default=TENSORBOARD_IMAGE, metavar="IMAGE",
         help=f"image of a TensorBoard whose job specifies none (default {TENSORBOARD_IMAGE})")  # fmt: skip
     add("--tensorboard-service-types", type=_list_of(*SERVICE_TYPES), default=SERVICE_TYPES, metavar="LIST",
         help="Service types that jobs may request for TensorBoard; ClusterIP is always allowed (default: all)")  # fmt: skip
-    add(
-        "--monitoring-address",
-        default="",
-        metavar="ADDRESS",
-        help="address of metrics and probes (default: all interfaces)",
-    )
-    add(
-        "--monitoring-port",
-        type=_port,
-        default=MONITORING_PORT,
-        metavar="PORT",
-        help="port of metrics and probes; 0 disables them (default 8443)",
-    )
+    add("--monitoring-address", default="", metavar="ADDRESS",
+        help="address of metrics and probes (default: all interfaces)")  # fmt: skip
+    add("--monitoring-port", type=_port, default=MONITORING_PORT, metavar="PORT",
+        help="port of metrics and probes; 0 disables them (default 8443)")  # fmt: skip
     _add_boolean(parser, "--leader-elect", "use leader election (default true)", default=True, dest="elect")
     add("--leader-elect-lease-duration", dest="lease_s", type=_duration, default=15.0, metavar="DURATION",
         help="how long a lease that is not renewed is respected (default 15s)")  # fmt: skip

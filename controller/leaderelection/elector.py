@@ -25,7 +25,7 @@ from tfjob_operator.controller.leaderelection.config import JITTER, LeaderElecti
 from tfjob_operator.controller.leaderelection.fence import Fence
 from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord, LeaseWatch, ResourceLock
 from tfjob_operator.workqueue.clock import Clock, LeaseClock
-from tfjob_operator.workqueue.metrics import NO_METRICS, Metric, MetricsProvider
+from tfjob_operator.workqueue.metrics import NO_METRICS, Counter, Metric, MetricsProvider
 
 MASTER_STATUS: Final = Metric("leader_election_master_status", "Whether this process leads: 1 or 0")
 SLOWPATH: Final = Metric(
@@ -33,19 +33,6 @@ SLOWPATH: Final = Metric(
 )
 COUNTERS: Final = (SLOWPATH,)
 GAUGES: Final = (MASTER_STATUS,)
-
-
-class ElectorMetrics:
-    """The metrics of one elector."""
-
-    def __init__(self, provider: MetricsProvider, name: str, *, leads: Callable[[], bool]) -> None:
-        """Create the series of the elector `name`; `leads` returns, at each scrape, whether it leads."""
-        self._slowpath = provider.counter(SLOWPATH, name)
-        provider.gauge(MASTER_STATUS, name).set_function(lambda: float(leads()))
-
-    def slowpath(self) -> None:
-        """Count a renewal that took the slow path."""
-        self._slowpath.inc()
 
 
 T = TypeVar("T")
@@ -79,12 +66,12 @@ class Claim:
     """
 
     def __init__(
-        self, lock: ResourceLock, config: LeaderElectionConfig, *, fence: Fence, metrics: ElectorMetrics, clock: Clock
+        self, lock: ResourceLock, config: LeaderElectionConfig, *, fence: Fence, slowpath: Counter, clock: Clock
     ) -> None:
         self._lock = lock
         self._config = config
         self._fence = fence
-        self._metrics = metrics
+        self._slowpath = slowpath
         self._clock = clock
         self._observed: LeaderElectionRecord | None = None
         self.expires_at = 0.0
@@ -146,7 +133,7 @@ class Claim:
         if record is not None and record != self._observed:
             self._note(record)
         if record is not None and self._is_ours(record):
-            self._metrics.slowpath()
+            self._slowpath.inc()
         elif leading and not self._fence.remaining():
             # Others may have held the lock in between, so what the work knows may be out of date.
             return Outcome.THEIRS
@@ -273,9 +260,10 @@ class LeaderElector:
             lock,
             self._config,
             fence=self.fence,
-            metrics=ElectorMetrics(metrics, self._name, leads=lambda: self._leading),
+            slowpath=metrics.counter(SLOWPATH, self._name),
             clock=clock,
         )
+        metrics.gauge(MASTER_STATUS, self._name).set_function(lambda: float(self._leading))
 
     @property
     def is_leader(self) -> bool:

@@ -103,14 +103,12 @@ def _hash(spec: JSON) -> str:
     return hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()[:16]
 
 
-def must_be_anew(child: Deployment | Service, body: JSON) -> bool:
+def must_be_anew(child: Deployment | Service, body: Any) -> bool:
     """Return whether a child must be deleted and created again: a Deployment's selector cannot be changed."""
-    return isinstance(child, Deployment) and (child.spec.selector.match_labels or {}) != _selector(body)
-
-
-def _selector(body: Any) -> JSON:
-    found: JSON = body["spec"]["selector"]["matchLabels"]
-    return found
+    return (
+        isinstance(child, Deployment)
+        and (child.spec.selector.match_labels or {}) != body["spec"]["selector"]["matchLabels"]
+    )
 
 
 def patch_of(child: Deployment | Service, body: Any) -> dict[str, Any] | None:
@@ -224,7 +222,8 @@ def plan(
     if job.deletion_timestamp is not None:
         return NOTHING  # the garbage collector takes what there is
     if isinstance(wish, LeftAlone):
-        return Plan(warnings=_mistakes(wish))
+        mistakes = (Warned(EventReason.INVALID_TENSOR_BOARD, wish.mistakes),) if wish.mistakes else ()
+        return Plan(warnings=mistakes)
     if wish is None:
         # The Service first, then the Deployment that it leads to.
         return Plan((*_steps(SERVICES, found.services, None), *_steps(DEPLOYMENTS, found.deployments, None)))
@@ -233,7 +232,11 @@ def plan(
     used = wanted if wanted in service_types else ServiceType.CLUSTER_IP
     deployment, service = build_deployment(reference, wish, default_image), build_service(reference, wish, used)
     steps = (*_steps(DEPLOYMENTS, found.deployments, deployment), *_steps(SERVICES, found.services, service))
-    return Plan(steps, (*_unknown_fields(wish), *_refused_type(wanted, used), *_troubles(wish, found.deployments)))
+    warnings = [Warned(EventReason.UNKNOWN_FIELD, sentence) for sentence in wish.board.unknown_fields]
+    if used is not wanted:
+        text = f"serviceType: the operator does not allow {wanted} (--tensorboard-service-types); {used} is used"
+        warnings.append(Warned(EventReason.INVALID_TENSOR_BOARD, text))
+    return Plan(steps, (*warnings, *_troubles(wish, found.deployments)))
 
 
 def _steps(
@@ -250,21 +253,6 @@ def _steps(
             yield Change(resource, child.metadata, patch)
     if body is not None and all(child.metadata.name != name for child in children):
         yield Creation(resource, body["metadata"]["name"], body)
-
-
-def _mistakes(wish: LeftAlone) -> tuple[Warned, ...]:
-    return (Warned(EventReason.INVALID_TENSOR_BOARD, wish.mistakes),) if wish.mistakes else ()
-
-
-def _unknown_fields(wish: Wish) -> Iterator[Warned]:
-    for sentence in wish.board.unknown_fields:
-        yield Warned(EventReason.UNKNOWN_FIELD, sentence)
-
-
-def _refused_type(wanted: ServiceType, used: ServiceType) -> Iterator[Warned]:
-    if used is not wanted:
-        text = f"serviceType: the operator does not allow {wanted} (--tensorboard-service-types); {used} is used"
-        yield Warned(EventReason.INVALID_TENSOR_BOARD, text)
 
 
 def _troubles(wish: Wish, deployments: Sequence[Deployment]) -> Iterator[Warned]:

@@ -99,6 +99,7 @@ def test_what_the_api_server_lets_through_go_can_decode(
         {"args": None},
         {"args": [None]},
         {"env": None, "ports": None, "resources": None},
+        {"env": [{"name": "A", "value": ""}]},
         {"resources": {"limits": {"cpu": 0.5, "memory": "1Gi", "nvidia.com/gpu": 1}}},
         {"livenessProbe": {"httpGet": {"port": "http"}}},
         {"livenessProbe": {"httpGet": {"port": 80}}},
@@ -118,6 +119,14 @@ def test_what_pods_take_is_stored_as_it_came(cluster: Cluster, fields: dict[str,
     (kept,) = expected["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     kept.update({name: value for name, value in container.items() if value is not None})
     assert cluster.job("taken")["spec"] == expected
+
+
+def test_null_replicas_are_unset(cluster: Cluster) -> None:
+    """The scale subresource takes no null for the number of workers."""
+    spec = with_container()
+    spec["tfReplicaSpecs"]["Worker"]["replicas"] = None
+    cluster.create("unset", spec)
+    assert cluster.job("unset")["spec"] == with_container()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 ENVTEST = ("etcd", "kube-apiserver", "kubectl")  # what envtest itself expects in a folder of assets
-RECIPE = 1  # part of the cache's name; to be incremented by a change of the recipe that changes the programs
+RECIPE = 2  # part of the cache's name; to be incremented by a change of the recipe that changes the programs
 
 
 @dataclass(frozen=True, slots=True)

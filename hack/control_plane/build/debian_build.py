@@ -1,9 +1,13 @@
 """Build Kubernetes from Debian's source package, and take etcd and kubectl from its binary ones.
 
 In: the names of the programs that are wanted, a folder to work in. Out: those programs in `<folder>/out`. The source is
-Debian's with its patches applied, compiled without cgo (`go_build`) and with its vendored modules, except one: reflect2
-1.0.1 reads the runtime's maps in a way that no longer works since Go 1.18, so that kube-apiserver dies at the first custom
-resource. It is replaced by Debian's package of reflect2 1.0.2.
+Debian's with its patches applied, compiled without cgo (`go_build`) and with its vendored modules, except two that newer
+versions of Go break:
+
+- reflect2 1.0.1 reads the runtime's maps in a way that no longer works since Go 1.18, so that kube-apiserver dies at the first
+  custom resource. It is replaced by Debian's package of reflect2 1.0.2.
+- kube-openapi compares values by `reflect.DeepEqual`, which since Go 1.16 takes "", 0 and false for null, so that custom
+  resources with an empty string are rejected (kubernetes#99804). It is patched as upstream patched it (kube-openapi#230).
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ COMPILED: Final = {
 }
 BUILD_PACKAGES = ("golang-go", "dpkg-dev", "patch", "golang-github-modern-go-reflect2-dev")
 REFLECT2 = Path("/usr/share/gocode/src/github.com/modern-go/reflect2")
+NULL_CHECK = "data == nil || reflect.DeepEqual(reflect.Zero(reflect.TypeOf(data)), reflect.ValueOf(data))"
 
 
 def build(names: Sequence[str], work: Path, log: Path, progress: Progress) -> Path:
@@ -99,7 +104,16 @@ def _prepare_source(apt: PrivateApt, work: Path, progress: Progress) -> Path:
     progress.say(f"fetching and patching the source of Kubernetes {version}")
     source = apt.unpack_source("kubernetes", version, work / "source")
     _replace_reflect2(source / "vendor" / "github.com" / "modern-go" / "reflect2")
+    accept_zero_values(source / "vendor" / "k8s.io" / "kube-openapi" / "pkg" / "validation" / "validate" / "type.go")
     return source
+
+
+def accept_zero_values(validator: Path) -> None:
+    """Patch the validator of custom resources: only null is null. Raises ControlPlaneError if it has another form."""
+    text = validator.read_text()
+    if text.count(NULL_CHECK) != 1:
+        raise ControlPlaneError(f"{validator} does not have the check that this recipe patches")
+    validator.write_text(text.replace(NULL_CHECK, "data == nil"))
 
 
 def _replace_reflect2(vendored: Path) -> None:

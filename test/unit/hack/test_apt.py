@@ -9,7 +9,7 @@ import pytest
 from hack.control_plane import ControlPlaneError
 from hack.control_plane.build import apt
 from hack.control_plane.build.apt import AptSource, as_root, keyring_of_line, keyring_of_stanza, parse_index_targets
-from hack.control_plane.build.debian_build import upstream_version
+from hack.control_plane.build.debian_build import NULL_CHECK, accept_zero_values, upstream_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,3 +145,13 @@ def test_root_runs_a_command_as_it_is_and_others_need_sudo(
 def test_the_upstream_version_is_that_of_the_code(version: str, expected: str) -> None:
     """Debian's 1.20.5+really1.20.2 is 1.20.2."""
     assert upstream_version(version) == expected
+
+
+def test_the_validator_of_custom_resources_is_patched_where_it_takes_zero_values_for_null(tmp_path: Path) -> None:
+    """kubernetes#99804; a source without that check is not the one of this recipe."""
+    validator = tmp_path / "type.go"
+    validator.write_text(f"\tif {NULL_CHECK} {{\n")
+    accept_zero_values(validator)
+    assert validator.read_text() == "\tif data == nil {\n"
+    with pytest.raises(ControlPlaneError, match=r"type\.go does not have the check"):
+        accept_zero_values(validator)

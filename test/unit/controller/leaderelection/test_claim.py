@@ -18,7 +18,6 @@ from tfjob_operator.controller.leaderelection.elector import (
     MOST_TRANSITIONS,
     SLOWPATH,
     Claim,
-    ElectorMetrics,
     Outcome,
 )
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
@@ -68,8 +67,9 @@ def slow(seconds: float) -> Callable[[], Awaitable[None]]:
 def bench() -> Bench:
     clock, server, provider = VirtualClock(), LockServer(), FakeMetrics()
     lock, fence = ModelLock(server, "me"), Fence(clock)
-    metrics = ElectorMetrics(provider, "election", leads=lambda: False)
-    claim = Claim(lock, LeaderElectionConfig(), fence=fence, metrics=metrics, clock=clock)
+    claim = Claim(
+        lock, LeaderElectionConfig(), fence=fence, slowpath=provider.counter(SLOWPATH, "election"), clock=clock
+    )
     return Bench(server, lock, fence, claim, provider[SLOWPATH])
 
 
