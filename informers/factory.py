@@ -152,11 +152,13 @@ class SharedInformerFactory:
         return synced
 
     def unsynced(self) -> list[str]:
-        """Return the names of the required informers that have not synced, with a note on what the server does not serve."""
-        waiting = [
-            each for identity, each in self._informers.items() if identity in self._required and not each.has_synced
-        ]
-        return [f"{each.name}{' (not served: is its CRD installed?)' if each.is_missing else ''}" for each in waiting]
+        """Return the names of the required informers that have not synced."""
+        required = (each for identity, each in self._informers.items() if identity in self._required)
+        return [each.name for each in required if not each.has_synced]
+
+    def missing(self) -> list[str]:
+        """Return the names of the informers whose collections the server does not serve, required or not."""
+        return [each.name for each in self._informers.values() if each.is_missing]
 
     def disconnected(self, limit_s: float) -> dict[str, float]:
         """Return the started informers that have had no open watch for over `limit_s` seconds, by name, with the seconds.

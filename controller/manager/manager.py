@@ -109,10 +109,13 @@ class Manager:
         """Return what would keep this process from working as leader, or None. Waiting for the lease does not."""
         if self._stop.is_set():
             return "stopping"
-        if not self._has_synced:
-            return f"caches not synced: {', '.join(self._informers.unsynced())}"
         blind = self._informers.disconnected(DISCONNECTED_S)
-        return f"no open watch: {', '.join(f'{name} for {s:.0f}s' for name, s in blind.items())}" if blind else None
+        problems = {
+            "caches not synced": [] if self._has_synced else self._informers.unsynced() or ["starting"],
+            "not served by the API server (is the CRD installed?)": self._informers.missing(),
+            "no open watch": [f"{name} for {seconds:.0f}s" for name, seconds in blind.items()],
+        }
+        return "; ".join(f"{what}: {', '.join(names)}" for what, names in problems.items() if names) or None
 
     async def run(self) -> None:
         """Run until `stop` is set, then stop cleanly. Cancelling stops at once.
@@ -169,7 +172,7 @@ class Manager:
             while not (await asyncio.wait([syncing, stopping], timeout=STILL_SYNCING_S, return_when=FIRST_COMPLETED))[
                 0
             ]:
-                log.warning("caches_not_synced", waiting_for=self._informers.unsynced())
+                log.warning("caches_not_synced", why=self.why_not_ready())
             if syncing.done():
                 syncing.result()
         finally:

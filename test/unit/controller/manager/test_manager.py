@@ -143,9 +143,24 @@ async def test_a_cache_that_waits_for_its_crd_is_named_and_logged_every_minute(b
         bench_says = bench.probes.complaints()["operator"]
         bench.stop.set()
         await running
-    missing = "kettles.example.com (not served: is its CRD installed?)"
-    assert bench_says == f"caches not synced: {missing}"
-    assert [line["waiting_for"] for line in logs if line["event"] == "caches_not_synced"] == [[missing]] * 2
+    assert bench_says == (
+        "caches not synced: kettles.example.com; not served by the API server (is the CRD installed?): kettles.example.com"
+    )
+    assert [line["why"] for line in logs if line["event"] == "caches_not_synced"] == [bench_says] * 2
+
+
+async def test_a_process_is_not_ready_while_a_kind_that_it_can_do_without_is_not_served(bench: Bench) -> None:
+    """An API of `--apis` whose CRD was forgotten: all others are served."""
+    bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
+    bench.informers.informer(Codec(KETTLES, ConfigMap), required=False)
+    manager = Manager(bench.informers, stop=bench.stop, pages=bench.probes)
+    running = asyncio.create_task(manager.run())
+    await asyncio.sleep(1.0)
+    assert manager.is_leading
+    complaint = "not served by the API server (is the CRD installed?): kettles.example.com"
+    assert bench.probes.complaints()["operator"] == complaint
+    bench.stop.set()
+    await running
 
 
 async def test_a_manager_with_a_limit_gives_up_on_a_cache_that_does_not_sync(bench: Bench) -> None:
