@@ -117,7 +117,7 @@ def build(
     reader = client(transports.watches, limiter=limiter)
     informers = SharedInformerFactory(reader, clock=clock, metrics=metrics)
     recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics)
-    parts = _Parts(options, informers, reader, writing(work_gate), recorder, metrics, clock, config=config or NO_CONFIG)
+    parts = _Parts(options, informers, reader, writing(work_gate), recorder, metrics, clock, config or NO_CONFIG)
     beside = dict(beside or {})
     if config is not None:
         own = OwnDeployment(
@@ -141,43 +141,34 @@ def build(
     return manager
 
 
+@dataclass(eq=False)
 class _Parts:
     """Builds the controllers of jobs, which count into the same series."""
 
-    def __init__(  # noqa: PLR0917 - one of each
-        self,
-        options: Options,
-        informers: SharedInformerFactory,
-        reader: RestClient,
-        writer: RestClient,
-        recorder: EventRecorder,
-        metrics: MetricsProvider,
-        clock: Clock,
-        *,
-        config: ConfigSource,
-    ) -> None:
-        self._options = options
-        self._informers = informers
-        self._reader = reader
-        self._writer = writer
-        self._recorder = recorder
-        self._metrics = metrics
-        self._clock = clock
-        self._config = config
-        self._counted = JobMetrics(metrics)
-        if options.namespace:
-            self._counted.expect([options.namespace])
+    options: Options
+    informers: SharedInformerFactory
+    reader: RestClient
+    writer: RestClient
+    recorder: EventRecorder
+    metrics: MetricsProvider
+    clock: Clock
+    config: ConfigSource
+
+    def __post_init__(self) -> None:
+        self._counted = JobMetrics(self.metrics)
+        if self.options.namespace:
+            self._counted.expect([self.options.namespace])
         self._caches: Caches | None = None
         self._boards = TensorBoardControllers(
-            informers,
-            reader,
-            writer,
-            recorder,
-            namespace=options.namespace,
-            default_image=options.tensorboard_image,
-            service_types=options.tensorboard_service_types,
-            metrics=metrics,
-            clock=clock,
+            self.informers,
+            self.reader,
+            self.writer,
+            self.recorder,
+            namespace=self.options.namespace,
+            default_image=self.options.tensorboard_image,
+            service_types=self.options.tensorboard_service_types,
+            metrics=self.metrics,
+            clock=self.clock,
         )
 
     def expect_jobs(self) -> None:
@@ -187,27 +178,27 @@ class _Parts:
 
     def tfjobs(self) -> Iterator[Controller]:
         """Build the controller of TFJobs, and that of their TensorBoards."""
-        options = self._options
+        options = self.options
         caches = self._caches = Caches.of(
-            self._informers,
+            self.informers,
             options.namespace,
             gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
             resync_s=options.resync_s,
         )
         queue: RateLimitingQueue[str] = RateLimitingQueue(
-            default_controller_rate_limiter(), name=NAME, metrics=self._metrics, clock=self._clock
+            default_controller_rate_limiter(), name=NAME, metrics=self.metrics, clock=self.clock
         )
         alone = options.election is not None
         tfjobs = new_controller(
             caches,
-            self._writer,
-            self._recorder,
+            self.writer,
+            self.recorder,
             queue,
-            clock=self._clock,
+            clock=self.clock,
             metrics=self._counted,
-            leadership_term=LeadershipTerm(self._reader, options.namespace) if alone else None,
+            leadership_term=LeadershipTerm(self.reader, options.namespace) if alone else None,
             domain=options.cluster_domain,
-            config=self._config,
+            config=self.config,
             leaves_alpha=ALPHA_APIS[0] in options.apis,
         )
         yield Controller(
@@ -216,34 +207,34 @@ class _Parts:
             queue=queue,
             workers=options.threadiness,
             on_start=tfjobs.begin,
-            metrics=self._metrics,
-            clock=self._clock,
+            metrics=self.metrics,
+            clock=self.clock,
         )
         yield self._boards.controller(TFJOB, caches.jobs)
 
     def alpha(self) -> Iterator[Controller]:
         """Build the controllers of the alpha dialect and of its TensorBoards, where they are asked for: imported only then."""
-        if not set(ALPHA_APIS).intersection(self._options.apis):
+        if not set(ALPHA_APIS).intersection(self.options.apis):
             return
         from tfjob_operator.api.v1alpha1.constants import DIALECTS
         from tfjob_operator.controller.alpha.controller import new_alpha_part
         from tfjob_operator.controller.tensorboard.dialects import alpha_dialect
 
         for api, dialect in zip(ALPHA_APIS, DIALECTS, strict=True):
-            if api not in self._options.apis:
+            if api not in self.options.apis:
                 continue
             part = new_alpha_part(
                 dialect,
-                self._informers,
-                self._writer,
-                self._recorder,
+                self.informers,
+                self.writer,
+                self.recorder,
                 jobs_metrics=self._counted,
-                clock=self._clock,
-                metrics=self._metrics,
-                namespace=self._options.namespace,
-                resync_s=self._options.resync_s,
-                workers=self._options.threadiness,
-                config=self._config,
+                clock=self.clock,
+                metrics=self.metrics,
+                namespace=self.options.namespace,
+                resync_s=self.options.resync_s,
+                workers=self.options.threadiness,
+                config=self.config,
             )
             yield part.controller
             name = f"tensorboard-{part.controller.name}"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
 
@@ -154,6 +154,8 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
+    # A flag that may stand alone, or have a value as in --flag=false.
+    switch: dict[str, Any] = {"type": _boolean, "nargs": "?", "const": True, "metavar": "BOOL"}
     add("--kubeconfig", metavar="FILE", help="path to a kubeconfig (default: the pod's service account)")
     add("--master", metavar="URL", help="URL of the API server; overrides the kubeconfig")
     add("--namespace", type=_namespace, default="", metavar="NAME", help="watch this namespace only (default: all)")
@@ -168,11 +170,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--burst", type=_positive, default=10, metavar="N", help="maximum burst of requests with --qps (default 10)")
     add("--controller-config-file", default="", metavar="FILE",
         help="file with the volumes and variables of accelerators")  # fmt: skip
-    _add_boolean(
-        parser, "--json-log-format", "log as JSON (default true unless standard error is a terminal)", default=None
-    )
+    add("--json-log-format", help="log as JSON (default true unless standard error is a terminal)", **switch)
     add("--log-level", choices=LOG_LEVELS, default="info", help="minimum level of log messages (default info)")
-    _add_boolean(parser, "--enable-gang-scheduling", "create a PodGroup for each job (default false)", default=False)
+    add("--enable-gang-scheduling", default=False, help="create a PodGroup for each job (default false)", **switch)
     add("--gang-scheduler-name", type=_subdomain, default="volcano", metavar="NAME",
         help="name of the gang scheduler (default volcano)")  # fmt: skip
     add("--tensorboard-image", type=_image, default=TENSORBOARD_IMAGE, metavar="IMAGE",
@@ -183,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
         help="address of metrics and probes (default: all interfaces)")  # fmt: skip
     add("--monitoring-port", type=_port, default=MONITORING_PORT, metavar="PORT",
         help="port of metrics and probes; 0 disables them (default 8443)")  # fmt: skip
-    _add_boolean(parser, "--leader-elect", "use leader election (default true)", default=True, dest="elect")
+    add("--leader-elect", default=True, dest="elect", help="use leader election (default true)", **switch)
     add("--leader-elect-lease-duration", dest="lease_s", type=_duration, default=15.0, metavar="DURATION",
         help="how long a lease that is not renewed is respected (default 15s)")  # fmt: skip
     add("--leader-elect-renew-deadline", dest="renew_s", type=_duration, default=10.0, metavar="DURATION",
@@ -196,16 +196,6 @@ def _parser() -> argparse.ArgumentParser:
         help="namespace of the Lease (default: --namespace, KUBEFLOW_NAMESPACE, the pod's or `default`)")  # fmt: skip
     add("--version", action="version", version=f"{PROGRAM} {VERSION}")
     return parser
-
-
-def _add_boolean(
-    parser: argparse.ArgumentParser, flag: str, help_: str, *, default: bool | None, dest: str | None = None
-) -> None:
-    """Add a flag that may stand alone, or be given a value as in --flag=false."""
-    name = dest or flag.lstrip("-").replace("-", "_")
-    parser.add_argument(
-        flag, dest=name, type=_boolean, nargs="?", const=True, default=default, metavar="BOOL", help=help_
-    )
 
 
 def _list_of(*known: str) -> Callable[[str], tuple[str, ...]]:

@@ -76,7 +76,8 @@ async def look_at_crds(client: RestClient, apis: Collection[str]) -> None:
     while True:
         try:
             if await _are_served(client, groups):
-                await _look(client, groups)
+                if TFJOBS.group in groups:
+                    await _look(client)
                 return
         except TransportError:
             pass
@@ -93,9 +94,7 @@ async def _are_served(client: RestClient, groups: Collection[str]) -> bool:
     return not missing
 
 
-async def _look(client: RestClient, groups: Collection[str]) -> None:
-    if TFJOBS.group not in groups:
-        return
+async def _look(client: RestClient) -> None:
     absent = [version for version in OLDER_VERSIONS if not await _is_served(client, TFJOBS.group, version)]
     if absent:
         log.warning("crd_lacks_versions", versions=absent, to_do=f"if jobs of these versions are wanted, {TO_DO}")
