@@ -100,9 +100,7 @@ def full_name(job: Mapping[str, Any]) -> str:
     return f"tfjob.{group_of(job)}/{job['metadata']['name']}"
 
 
-def pages(
-    session: Session, namespace: str | None, *, selector: str = "", fields: str = ""
-) -> Iterator[dict[str, Any]]:
+def pages(session: Session, namespace: str | None, *, selector: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
     """Yield a list of the jobs of a namespace, or with None of all, page by page. Raises as `get` does."""
     try:
         yield from chunks(session, path(namespace), labelSelector=selector, fieldSelector=fields)
