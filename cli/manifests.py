@@ -17,6 +17,7 @@ from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.api.v1 import validation as v1
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, read_tensor_board
+from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, SpecWarning
 from tfjob_operator.api.v1.validation import BOUNDS
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
@@ -227,8 +228,8 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> Judgement:
     spec = v1.read_spec(name, raw)
     if isinstance(spec, InvalidSpec):
         return _wrong(spec)
-    meta = ObjectMeta(name=name)
-    beyond = next((mistake for bound in BOUNDS if (mistake := bound(meta, spec)) is not None), None)
+    meta = ObjectMeta(name=name, namespace=str(manifest.meta.get("namespace") or ""))
+    beyond = next((mistake for bound in (*BOUNDS, too_long) if (mistake := bound(meta, spec)) is not None), None)
     if beyond is not None:
         return Judgement((beyond,), 0, ())
     labels = manifest.meta.get("labels")

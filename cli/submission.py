@@ -105,12 +105,12 @@ def _replicas(asked: Submission, entry: dict[str, Any], *, is_server: bool) -> d
     template = _dict(entry.pop("template", None))
     pod = _dict(template.get("spec"))
     containers = list(pod.get("containers") or ())
-    place = next(
-        (place for place, each in enumerate(containers) if each.get("name") == CONTAINER_NAME), len(containers)
-    )
-    container = containers[place] if place < len(containers) else {"name": CONTAINER_NAME}
     names = _volumes(asked.mounts, pod)
-    containers[place : place + 1] = [_container(asked, container, names, with_gpus=not is_server)]
+    place = next((place for place, each in enumerate(containers) if each.get("name") == CONTAINER_NAME), None)
+    if place is not None:
+        containers[place] = _container(asked, containers[place], names, with_gpus=not is_server)
+    elif not containers:  # a manifest whose containers all have other names is invalid, and stays so
+        containers = [_container(asked, {"name": CONTAINER_NAME}, names, with_gpus=not is_server)]
     pod["containers"] = containers
     if asked.mounts:
         pod["volumes"] = [

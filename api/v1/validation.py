@@ -35,7 +35,7 @@ from tfjob_operator.api.v1.types import (
 DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 MAX_REPLICAS: Final = 10_000
 """Replicas of one job. Without a bound a typo would take the operator's memory, and so every job's. The limit that
-TF_CONFIG sets is reached earlier (`build.tf_config.too_long`)."""
+TF_CONFIG sets is reached earlier (`tf_config.too_long`)."""
 _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 
 

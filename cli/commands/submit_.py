@@ -157,7 +157,7 @@ def command(
         raise click.UsageError("--image or --filename is required")
     base = None if filename is None else _base(filename)
     asked = _submission(given)
-    check(job_of(asked, base=base), "created")
+    check(job_of(asked, target.namespace or "", base), "created")
     if dry_run == "client":
         _print(job_of(asked, target.namespace or "", base), output, " (dry run)")
         return

@@ -19,6 +19,10 @@ DESCRIBE_JOB: Final = "kubectl -n {namespace} describe tfjob {job}"
 DESCRIBE_NODE: Final = "kubectl describe node {node}"
 DESCRIBE_NODES: Final = "kubectl describe nodes"
 LOGS: Final = "kubectl -n {namespace} logs {pod} --container={container} --previous={previous} --tail=50"
+_LOG_GONE: Final = (
+    "The log is deleted with its pod: set terminationMessagePolicy: FallbackToLogsOnError in the container, and the "
+    "condition of the job quotes the last lines of the next failure"
+)
 OPERATOR_LOGS: Final = (
     "Look for the job in the operator's log (OPERATORS is its namespace): "
     "kubectl -n {operators} logs --selector=name=tf-job-operator --tail=500"
@@ -58,6 +62,7 @@ _COMMAND: Final = re.compile(r"\bkubectl (?P<plugin>tfjob )?")
 def steps(facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: Sequence[str]) -> tuple[str, ...]:
     """Return what to do, each line once, without steps about pods that are gone, or that only help a running job."""
     present = {pod.metadata.name for pod in facts.pods}
+    stay = {pod.metadata.name for pod in facts.live_pods}
     pods = [name for name in whom if name in present]
     lines: list[str] = []
     recreate = False
@@ -74,6 +79,8 @@ def steps(facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: 
             lines += () if facts.finished else [step.text]
         elif "{pod}" not in step or values.get("pod") in present:
             lines.append(step)
+        if step == LOGS and facts.finished and values.get("pod") not in stay:
+            lines.append(_LOG_GONE)
     if recreate and not facts.finished:
         lines += _recreated(facts, pods or whom)
     return tuple(dict.fromkeys(_in_dialect(facts, line, values) for line in lines))

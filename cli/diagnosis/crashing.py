@@ -29,9 +29,7 @@ from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import ago, counted, failed_line, named, said
 
 _ARGUMENTS: Final = Change("correct command and args in the template")
-_CAUSE: Final = Change(
-    "correct the cause that the log shows, in the image, the command or the template", recreate=False
-)
+_CAUSE: Final = Change("correct the cause of the exit, in the image, the command or the template", recreate=False)
 OUT_OF_MEMORY: Final = error(
     "out-of-memory",
     700,
@@ -158,13 +156,12 @@ INIT_FAILED: Final = error(
     (LOGS, Change("correct the init container in the template according to the log")),
     "An init container fails, so the training never starts",
 )
-_PREVIOUS: Final = "kubectl -n {namespace} logs {pod} --container={container} --previous --tail=50"
 FOR_EVER: Final = warning(
     "restarts-for-ever",
     800,
     "Restarted {times} times ({who}), {now}",
     (
-        _PREVIOUS,
+        LOGS,
         DESCRIBE_JOB,
         Change("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
     ),
@@ -174,7 +171,7 @@ RESTARTED: Final = info(
     "was-restarted",
     960,
     "Restarted {times} ({who}), {now}",
-    (_PREVIOUS, DESCRIBE_JOB),
+    (LOGS, DESCRIBE_JOB),
     "A replica was restarted a few times",
 )
 AFTER_SUCCESS: Final = warning(
@@ -309,7 +306,8 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     if log:
         proofs.append(f"log of {named(name)}: {said(log)}")
     probe = latest([event for event in facts.pod_events(pod, "Killing") if "liveness" in event.message])
-    proofs += [facts.line(event) for event in probe]
+    skipped = latest(facts.pod_events(pod, "InvalidEnvironmentVariableNames"))
+    proofs += [facts.line(event) for event in (*probe, *skipped)]
     return _End(
         name,
         each.container,
@@ -385,21 +383,23 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         if times == 0 or any(keeps_down(each, facts.now) for each in exits_of(pod)):
             continue
         now = "running now" if is_up(pod) else "not running now"
-        proofs, values = [f"pod {named(name)}: {counted(times)}"], {"times": str(times), "now": now}
+        proofs = [f"pod {named(name)}: {counted(times)}"]
+        values = {"times": str(times), "now": now, "pod": name, "container": CONTAINER_NAME, "previous": "false"}
         for each in list(exits_of(pod))[:1]:
             reason = f" ({named(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
-            values |= {"pod": name, "container": value(each.container)}
+            values |= {"container": value(each.container), "previous": "true"}
             how = f"exited with code {each.ended.exit_code}{reason} before the restart"
             proofs.append(f"pod {named(name)}: container {named(each.container)} {how}")
         events = [one for one in facts.job_events(EventReason.EXITED_WITH_CODE) if f".{name} " in one.message]
         proofs += [facts.line(event) for event in latest(events)]
         if times >= _AGAIN and events and events[-1].message.endswith("OOMKilled") and _is_young(facts, pod):
-            values |= {
-                "pod": name,
-                "container": CONTAINER_NAME,
-                "limit": memory_limit(pod, CONTAINER_NAME) or " ",
-            }
+            values |= {"container": CONTAINER_NAME, "limit": memory_limit(pod, CONTAINER_NAME) or " "}
             yield Finding(OUT_OF_MEMORY, name, tuple(proofs), values, also=(FOR_EVER,))
+            continue
+        killed = [one for one in facts.pod_events(pod, "Killing") if "liveness" in one.message]
+        if in_place and killed and _is_young(facts, pod):
+            proofs += map(facts.line, killed[-1:])
+            yield Finding(LIVENESS, name, tuple(proofs), values, also=(FOR_EVER,))
             continue
         trouble = FOR_EVER if times >= _OFTEN else RESTARTED
         if trouble is RESTARTED:

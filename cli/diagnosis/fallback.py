@@ -85,6 +85,8 @@ TROUBLES: Final = defined(globals())
 _RECENT_S: Final = 600.0
 """An older event about a pod has passed: the kubelet repeats what lasts, and waits five minutes at most."""
 _OFTEN: Final = 3
+_MOST_WORDS: Final = 160
+_KILLED: Final = frozenset({137, 143})
 _MOST_NODES: Final = 20
 """So many nodes are read: of more it is not known whether they exist."""
 _NODE_NAME: Final = re.compile(rb'"nodeName"\s*:\s*"([^"]{1,253})"')
@@ -135,9 +137,11 @@ def _sidecar(facts: Facts, pod: Pod) -> Finding | None:
 
 
 def _start(facts: Facts, pod: Pod) -> Finding | None:
-    for event in reversed(_recent(facts, pod)):
-        if event.reason == "FailedPostStartHook":
+    for event in reversed(facts.pod_events(pod, "FailedPostStartHook")):
+        # The kubelet does not repeat it for long; what it killed for it is still down.
+        if any(each.ended.exit_code in _KILLED for each in exits_of(pod)) or event in _recent(facts, pod):
             return _quoted(facts, pod, event, START, "Hook postStart failed")
+    for event in reversed(_recent(facts, pod)):
         if event.reason == "Killing" and "failed startup probe" in event.message:
             probes = [each for each in _recent(facts, pod) if each.message.startswith("Startup probe failed")]
             return _quoted(facts, pod, (probes or [event])[-1], START, "Startup probe failed")
@@ -212,7 +216,9 @@ def _recent(facts: Facts, pod: Pod) -> list[Event]:
 
 
 def _quoted(facts: Facts, pod: Pod, event: Event, trouble: Trouble, reason: str) -> Finding:
-    words = value(event.message.removeprefix(f"{reason}: "))[:160] or "no message"
+    words = value(event.message.removeprefix(f"{reason}: "))
+    how = words.find("exited with ")
+    words = words[how if len(words) > _MOST_WORDS and how >= 0 else 0 :][:_MOST_WORDS] or "no message"
     return Finding(trouble, pod.metadata.name, (facts.line(event),), _of(pod, reason=reason, words=words), reason)
 
 

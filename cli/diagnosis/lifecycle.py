@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.api.v1.constants import (
+    CHIEF,
     CONTAINER_NAME,
+    MASTER,
     SELECTING_LABELS,
+    WORKER,
     ConditionType,
     EventReason,
     Network,
+    SuccessPolicy,
     limit_of,
 )
-from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.api.v1.types import ReplicaStatus, TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -178,6 +182,13 @@ KEPT: Final = info(
     ),
     "A job that finished over a day ago has no TTL, and still has pods",
 )
+WITHOUT_OTHERS: Final = info(
+    "succeeded-without-others",
+    971,
+    "Succeeded with worker 0, while {count} had not",
+    ("With successPolicy: AllWorkers in spec, a job succeeds when all of its workers have",),
+    "Worker 0 exited with code 0 and ended the job, and other workers had not succeeded by then",
+)
 TROUBLES: Final = defined(globals())
 
 _NEAR_S: Final = 600.0
@@ -199,6 +210,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         words = value(failed.message)[:160] or value(failed.reason) or "no reason given"
         yield Finding(JOB_FAILED, facts.name, (failed_line(failed),), {"words": words})
     if facts.finished:
+        yield from _others(facts)
         yield from _kept(facts)
     else:
         yield from _pods(facts)
@@ -207,6 +219,18 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _events(facts)
         yield from _silent(facts)
     yield from _stuck(facts)
+
+
+def _others(facts: Facts) -> Iterator[Finding]:
+    spec, workers = facts.spec, facts.job.status.replica_statuses.get(WORKER, ReplicaStatus())
+    if facts.condition(ConditionType.SUCCEEDED) is None or not isinstance(spec, TFJobSpec) or not workers.succeeded:
+        return
+    left = spec.sizes.get(WORKER, 0) - workers.succeeded
+    if left > 0 and spec.success_policy is SuccessPolicy.DEFAULT and not {CHIEF, MASTER} & spec.sizes.keys():
+        count = f"{left} other worker{'s' if left > 1 else ''}"
+        yield Finding(
+            WITHOUT_OTHERS, facts.name, (f"job: {workers.succeeded} of {spec.sizes[WORKER]} workers",), {"count": count}
+        )
 
 
 def _kept(facts: Facts) -> Iterator[Finding]:

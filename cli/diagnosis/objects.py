@@ -67,6 +67,12 @@ class Lifecycle(Struct, frozen=True):
     pre_stop: dict[str, Any] | None = None
 
 
+class VolumeMount(Struct, frozen=True):
+    """Where a volume is mounted."""
+
+    mount_path: str = ""
+
+
 class Container(Struct, frozen=True):
     """A container of a pod."""
 
@@ -77,6 +83,7 @@ class Container(Struct, frozen=True):
     args: tuple[str, ...] | None = None
     lifecycle: Lifecycle | None = None
     env: tuple[Named, ...] | None = None
+    volume_mounts: tuple[VolumeMount, ...] | None = None
 
 
 class ClaimSource(Struct, frozen=True):

@@ -9,13 +9,16 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_PREFIX, LABEL_REPLICA_TYPE
 from tfjob_operator.api.v1alpha1.constants import LABEL_JOB_TYPE
-from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Pod, Terminated
+from tfjob_operator.cli.diagnosis.objects import Condition, Container, ContainerStatus, Pod, Terminated
 from tfjob_operator.cli.diagnosis.words import seconds_between
 
 _SOON_S: Final = 600.0
 """A restart is over when the container has run again for so long: the kubelet resets its back-off after ten minutes."""
 
 
+_PROGRAMS: Final = frozenset(
+    {"", "/bin", "/sbin", "/usr", "/usr/bin", "/usr/sbin", "/usr/local", "/usr/local/bin", "/opt"}
+)
 IN_IMAGE: Final = "in the image"
 
 
@@ -55,8 +58,11 @@ def is_ready(pod: Pod) -> bool:
 
 def searched(pod: Pod, container: str) -> str:
     """Return where the program of a container was looked for, as a title says it."""
-    names = {each.name for one in pod.spec.containers or () if one.name == container for each in one.env or ()}
-    return "in PATH (PATH is set in env of the template)" if "PATH" in names else IN_IMAGE
+    here = next((one for one in pod.spec.containers or () if one.name == container), Container())
+    if "PATH" in {each.name for each in here.env or ()}:
+        return "in PATH (PATH is set in env of the template)"
+    hidden = _PROGRAMS & {each.mount_path.rstrip("/") for each in here.volume_mounts or ()}
+    return f"{IN_IMAGE} (a volume is mounted at {min(hidden)} and hides it)" if hidden else IN_IMAGE
 
 
 def running_since(pod: Pod) -> datetime | None:

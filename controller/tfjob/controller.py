@@ -16,6 +16,7 @@ import structlog
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1.validation import BOUNDS
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
@@ -29,7 +30,6 @@ from tfjob_operator.controller.tfjob.apply.events import CONFIG_MAP, POD, SERVIC
 from tfjob_operator.controller.tfjob.apply.executor import Executor
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.apply.status import StatusWriter
-from tfjob_operator.controller.tfjob.build.tf_config import too_long
 from tfjob_operator.controller.tfjob.caches import Caches, ChildHandler
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan

@@ -528,6 +528,7 @@ NOT_FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
             "pods-recreated",
             "empty-dir-limit",
             "restarts-for-ever",
+            "succeeded-without-others",
         ),
         *("was-restarted", "service-missing", "service-selector-edited", "disrupted", "replicas-restarting"),
         *("not-adopted", "delete-failed", "children-edited", "replica-without-log-output", "tensorboard-failed"),

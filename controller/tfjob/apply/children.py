@@ -45,6 +45,7 @@ from tfjob_operator.api.meta import ObjectMeta, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ReplicaKey
@@ -70,7 +71,6 @@ from tfjob_operator.controller.tfjob.build.children import (
     config_map_name,
     resize_patch,
 )
-from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 

@@ -19,10 +19,10 @@ from tfjob_operator.api.resources import format_quantity, object_in, pod_request
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS, Network, RestartPolicy
 from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import Port, ReplicaSpec, TFJob, TFJobSpec
 from tfjob_operator.controller.config.values import Accelerators, with_accelerators
 from tfjob_operator.controller.jobs.children import PodGroup, ReplicaKey
-from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
 
 
 def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:

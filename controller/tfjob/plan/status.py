@@ -26,6 +26,7 @@ from tfjob_operator.api.core import EventType, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ON_HOLD, ConditionReason, ConditionType, EventReason, Network
+from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import (
     Begun,
     IndexRestarts,
@@ -43,7 +44,6 @@ from tfjob_operator.controller.jobs.draft import Draft
 from tfjob_operator.controller.jobs.pod_end import goes_with_more_grace, native_sidecars
 from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.tfjob.build.children import deciding_type
-from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, count
 
 _WORDS: Final = {

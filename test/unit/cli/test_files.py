@@ -60,6 +60,7 @@ def test_a_good_job_prints_nothing_but_the_count(tmp_path: Path) -> None:
         ("metadata: {name: mnist}", "metadata: {}", 3, "metadata.name: is missing"),
         ("metadata: {name: mnist}", "metadata: {name: Mnist}", 3, "metadata.name"),
         ("spec:\n  tf", "spec: 5\nmore:\n  tf", 4, "spec"),
+        ("replicas: 1", "replicas: 4500", 5, "spec.tfReplicaSpecs: TF_CONFIG lists all 4500 replicas"),
         ("replicas: 1", "replicas: 10001", 5, "spec.tfReplicaSpecs: requests 10001 replicas; the maximum is 10000"),
         ("name: mnist", f"name: {'a' * 60}", 3, "metadata.name: must be no more than 54 characters: the pod"),
     ],

@@ -61,6 +61,17 @@ def test_an_image_is_enough() -> None:
     }
 
 
+def test_a_manifest_without_the_container_gets_no_second_one(tmp_path: Path) -> None:
+    """Both would run in each pod; the mistake is the name."""
+    file = tmp_path / "job.yaml"
+    container = {"name": "trainer", "image": "train:1"}
+    spec = {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [container]}}}}}
+    file.write_text(json.dumps({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "spec": spec}))
+    result = run("submit", "mnist", "-f", str(file), "--image=train:2", "--dry-run=client")
+    assert result.exit_code == 1
+    assert "one container must be named tensorflow; found trainer" in result.stderr
+
+
 def test_every_flag_has_its_field() -> None:
     """Flags of the job's policy, of its pods, and the command behind `--`, whose own flags are left to it."""
     body = shown(

@@ -989,6 +989,12 @@ case("finished-and-kept")(
 case("job-failed")(lambda world: world.end("Failed", "TFJobFailed", "TFJob team/mnist has failed because of a reason."))
 
 
+@case("succeeded-without-others")
+def _(world: World) -> None:
+    world.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
+    world.status["replicaStatuses"] = {"PS": {}, "Worker": {"succeeded": 1}}
+
+
 # TensorBoard
 
 for _id, _reason in {

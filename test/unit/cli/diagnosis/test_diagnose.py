@@ -721,6 +721,60 @@ def test_pods_that_are_killed_at_their_memory_limit_and_recreated_are_out_of_mem
     assert diagnose(world.evidence()).causes[0].title == "Restarted 46 times (mnist-worker-1), running now"
 
 
+def test_what_the_kubelet_kills_for_its_probe_is_told_also_while_it_runs() -> None:
+    """Between two kills the container is up: a backoff limit would not help."""
+    world = world_of("liveness-probe")
+    status = world.pods["mnist-worker-1"]["status"]["containerStatuses"][0]
+    status["lastState"], status["state"] = status["state"], {"running": {"startedAt": ago(1)}}
+    status["lastState"] = {"terminated": {"exitCode": 137, "reason": "Error", "finishedAt": ago(1)}}
+    assert diagnose(world.evidence()).causes[0].id == "liveness-probe"
+    status["state"] = {"running": {"startedAt": ago(30)}}
+    assert diagnose(world.evidence()).causes[0].id == "was-restarted"
+
+
+def test_a_hook_that_failed_long_ago_is_told_while_its_container_is_down() -> None:
+    """The kubelet tells of it for some minutes, and of its back-off as long as it lasts. The end of its message counts."""
+    world = World()
+    world.exited(137)
+    end = 'exited with 9: , message: "no license server"'
+    message = f"Exec lifecycle hook ([{'x' * 160}]) for Container tensorflow failed - error: command {end}"
+    world.event("Pod", "mnist-worker-1", "FailedPostStartHook", message, minutes=37)
+    world.event("Pod", "mnist-worker-1", "BackOff", "Back-off restarting failed container", minutes=4)
+    assert diagnose(world.evidence()).causes[0].title == f"Hook postStart failed (mnist-worker-1): {end}"
+
+
+def test_a_volume_that_hides_the_programs_of_the_image_is_named() -> None:
+    world = world_of("program-missing")
+    (container,) = world.pods["mnist-worker-1"]["spec"]["containers"]
+    container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}, {"name": "tools", "mountPath": "/bin/"}]
+    title = diagnose(world.evidence()).causes[0].title
+    assert "in the image (a volume is mounted at /bin and hides it)" in title
+
+
+def test_a_log_is_only_named_where_it_is() -> None:
+    """A pod that was recreated has no previous container; of one that was deleted the condition may keep the last lines."""
+    world = World()
+    world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 6, "pod": "uid-mnist-worker-1"}]
+    assert (
+        "kubectl -n team logs mnist-worker-1 --container=tensorflow --tail=50"
+        in diagnose(world.evidence()).causes[0].to_do
+    )
+    world = World()
+    world.end("Failed", "TFJobFailed", "Pod mnist-worker-1: container tensorflow exited with code 1")
+    del world.pods["mnist-worker-1"]
+    steps = " ".join(diagnose(world.evidence()).causes[0].to_do)
+    assert "terminationMessagePolicy: FallbackToLogsOnError" in steps
+    assert "-n team logs" not in steps
+
+
+def test_keys_that_are_no_variables_are_evidence_of_a_failure() -> None:
+    world = World()
+    world.failed(2)
+    message = "Keys [1DATA_DIR] from the EnvFrom configMap team/env were skipped since they are invalid variable names."
+    world.event("Pod", "mnist-worker-1", "InvalidEnvironmentVariableNames", message)
+    assert any("1DATA_DIR" in line for line in diagnose(world.evidence()).causes[0].evidence)
+
+
 def test_all_mistakes_of_a_spec_are_named_and_corrected_in_one_file() -> None:
     """A job of which only one is corrected fails again."""
     world = World()
@@ -819,7 +873,7 @@ def test_the_end_of_a_long_last_line_stands_in_the_title() -> None:
 def test_advice_has_the_step_that_makes_it_work() -> None:
     """The cause is corrected, old requests are given back, the manifest of the user is not overwritten."""
     steps = {id_: " ".join(diagnosed(id_).causes[0].to_do) for id_ in CASES}
-    assert "then in the file correct the cause that the log shows" in steps["exit-code"]
+    assert "then in the file correct the cause of the exit" in steps["exit-code"]
     assert "> mnist.saved.yaml" in steps["exit-code"]
     assert "remove what the node refuses from the template" in steps["rejected-by-node"]
     assert "kubectl tfjob restart mnist -n team" in steps["quota-exceeded"]

@@ -18,6 +18,7 @@ from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, Forbi
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ConfigMap, ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
@@ -25,7 +26,6 @@ from tfjob_operator.controller.tfjob.apply.children import Creator
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays, NameTakenError
 from tfjob_operator.controller.tfjob.apply.events import JobEvents
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, config_map_name
-from tfjob_operator.controller.tfjob.build.tf_config import INLINE_BYTES, ClusterSpec
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.plan import plan, with_config_maps
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, job, replica
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.build.tf_config import INLINE_BYTES, ClusterSpec, is_surely_short, too_long
+from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec, is_surely_short, too_long
 
 if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import TFJob
@@ -171,7 +171,7 @@ def test_a_tf_config_that_no_process_could_be_given_is_refused_with_both_numbers
     assert size > 131_071
     assert str(size) in found
     assert "131071" in found
-    assert all(word in found for word in ("shorter names", "fewer replicas", "enableDynamicWorker"))
+    assert all(word in found for word in ("a shorter name", "fewer replicas", "enableDynamicWorker"))
 
 
 def test_the_bound_is_the_kernels_own() -> None:
