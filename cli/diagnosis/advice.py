@@ -62,7 +62,7 @@ _COMMAND: Final = re.compile(r"\bkubectl (?P<plugin>tfjob )?")
 def steps(facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: Sequence[str]) -> tuple[str, ...]:
     """Return what to do, each line once, without steps about pods that are gone, or that only help a running job."""
     present = {pod.metadata.name for pod in facts.pods}
-    stay = {pod.metadata.name for pod in facts.live_pods}
+    stay = {pod.metadata.name for pod in facts.pods if pod.metadata.deletion_timestamp is None}
     pods = [name for name in whom if name in present]
     lines: list[str] = []
     recreate = False

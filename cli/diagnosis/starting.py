@@ -52,7 +52,8 @@ NO_PROGRAM: Final = error(
     'Command "{name}" not found {where} ({who})',
     (
         Change(
-            "correct command in the template: a path in the image, or a program in its PATH, which env must not hide"
+            "correct command in the template: a path in the image, or a program in its PATH, which neither env nor a "
+            "volume may hide"
         ),
     ),
     "The command of the container is not a file of the image",

@@ -765,6 +765,7 @@ def test_a_log_is_only_named_where_it_is() -> None:
     steps = " ".join(diagnose(world.evidence()).causes[0].to_do)
     assert "terminationMessagePolicy: FallbackToLogsOnError" in steps
     assert "-n team logs" not in steps
+    assert "terminationMessagePolicy" not in " ".join(diagnosed("exit-code").causes[0].to_do)
 
 
 def test_keys_that_are_no_variables_are_evidence_of_a_failure() -> None:
