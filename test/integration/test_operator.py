@@ -128,7 +128,7 @@ def test_a_replica_that_keeps_failing_runs_into_the_backoff_limit(cluster: Clust
             message = status["conditions"][-1]["message"]
             assert message.startswith("Job thrice has failed because it has reached the specified backoff limit")
             assert (
-                "Pod thrice-worker-0 was restarted most often (3 times); its last failure: container tensorflow exited"
+                "Pod thrice-worker-0 was restarted most often (2 times); its last failure: container tensorflow exited"
                 in message
             )
             eventually(
