@@ -23,7 +23,7 @@ from tfjob_operator.api.v1.validation import BOUNDS
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.api.v1alpha1.conversion import Conversion, to_v1
-from tfjob_operator.api.v1alpha1.dialect import is_alpha
+from tfjob_operator.api.v1alpha1.types import is_alpha
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.yaml_text import yaml_text
 

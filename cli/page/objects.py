@@ -18,8 +18,7 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
-from tfjob_operator.api.v1alpha1.dialect import is_alpha
-from tfjob_operator.api.v1alpha1.types import SetStatus
+from tfjob_operator.api.v1alpha1.types import SetStatus, is_alpha
 from tfjob_operator.cli.diagnosis.objects import Event, LifeMeta, Pod
 
 FIRST: Final = TENSORFLOW.resource

@@ -7,7 +7,7 @@ given up twice: by us, if we run, and by the API server, which is told with each
 
 What no client can prevent: a process that is stopped between the check and the system call that sends the bytes sends them
 when it wakes, and packets may be late. Both windows are small (one step of the loop; one round trip, since what was given
-up goes with its connection, see `api.client.http.dialer`). And a hypervisor may pause a VM with all of its clocks. That is
+up goes with its connection, see `api.client.http.transport`). And a hypervisor may pause a VM with all of its clocks. That is
 why writes also carry preconditions that the server checks: names that can only be taken once, UIDs on deletes,
 resourceVersions on status.
 

@@ -19,8 +19,7 @@ from tfjob_operator.api.v1.tensorboard import (
 )
 from tfjob_operator.api.v1.types import TFJob, text_of
 from tfjob_operator.api.v1alpha1 import constants as c
-from tfjob_operator.api.v1alpha1.dialect import is_alpha
-from tfjob_operator.api.v1alpha1.types import AlphaJob
+from tfjob_operator.api.v1alpha1.types import AlphaJob, is_alpha
 from tfjob_operator.api.v1alpha1.validation import TENSORBOARD, canonical_spec
 
 APPLICATION: Final = "tensorboard"

@@ -44,7 +44,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import Bound
-from tfjob_operator.api.v1alpha1.dialect import is_alpha
+from tfjob_operator.api.v1alpha1.types import is_alpha
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations

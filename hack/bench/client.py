@@ -117,19 +117,21 @@ def _a_timer_for_each_exchange() -> None:
 
 def _a_buffer_for_each_connection() -> None:
     """Give each connection a buffer, instead of one to all of them."""
-    from tfjob_operator.api.client.http import connection, dialer
+    from tfjob_operator.api.client.http import connection
+    from tfjob_operator.api.client.http import transport as making
 
     class Connection(connection.Connection):
         def __init__(self, buffer: memoryview, *rest: Any) -> None:
             super().__init__(memoryview(mmap(-1, len(buffer))), *rest)
 
-    module: Any = dialer
+    module: Any = making
     module.Connection = Connection
 
 
 def _bytes_instead_of_a_buffer() -> None:
     """Read in asyncio's usual way, in which each read makes a new bytes object."""
-    from tfjob_operator.api.client.http import connection, dialer
+    from tfjob_operator.api.client.http import connection
+    from tfjob_operator.api.client.http import transport as making
 
     class Copying(asyncio.Protocol):
         def __init__(self, inner: connection.Connection) -> None:
@@ -148,7 +150,7 @@ def _bytes_instead_of_a_buffer() -> None:
             self._inner._buffer = memoryview(data)  # noqa: SLF001 - as below
             self._inner.buffer_updated(len(data))
 
-    shared: Any = dialer.Dialer
+    shared: Any = making.Dialer
     adopt = shared._adopt  # noqa: SLF001 - there is no public way to switch this off
 
     async def copying(self: Any, protocol: Callable[[], Any], *rest: Any) -> None:

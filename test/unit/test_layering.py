@@ -156,7 +156,7 @@ ONLY_IN = {
     "kubernetes": ("api.client.auth.kubeconfig",),
     "aiohttp": ("cli.commands.dashboard_", "cli.page"),  # for the three pages of an operator it would cost 12 MB
     "httptools": ("api.client.http.responses", "controller.observability.http_server"),
-    "aiohappyeyeballs": ("api.client.http.dialer",),
+    "aiohappyeyeballs": ("api.client.http.transport",),
     "prometheus_client": ("controller.observability",),
     "click": ("cli",),
     "time": (

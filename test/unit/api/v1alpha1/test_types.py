@@ -9,8 +9,7 @@ import pytest
 
 from fakes.alpha import entry, job, spec
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Phase
-from tfjob_operator.api.v1alpha1.dialect import is_alpha
-from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus, SetStatus, job_with_unreadable_status
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus, SetStatus, is_alpha, job_with_unreadable_status
 
 V1_SPEC: dict[str, Any] = {"tfReplicaSpecs": {"Worker": {"template": {"spec": {}}}}}
 
