@@ -8,7 +8,7 @@ from typing import Final
 from tfjob_operator.api.core import POD_GROUP_PENDING
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import PodGroup
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
@@ -16,10 +16,9 @@ from tfjob_operator.cli.diagnosis.words import named, said
 
 _GROUP: Final = "kubectl -n {namespace} describe podgroup {job}"
 
-UNAVAILABLE: Final = Trouble(
+UNAVAILABLE: Final = error(
     "pod-groups-unavailable",
     440,
-    Severity.ERROR,
     "Waiting for PodGroups: the operator cannot read them, and creates no pod before",
     (
         "Check for the CRD of the gang scheduler: kubectl get crds",
@@ -27,26 +26,23 @@ UNAVAILABLE: Final = Trouble(
     ),
     "Gang scheduling is enabled, but the CRD of PodGroups is missing or may not be listed",
 )
-GROUP_REFUSED: Final = Trouble(
+GROUP_REFUSED: Final = error(
     "pod-group-refused",
     441,
-    Severity.ERROR,
     "PodGroup rejected by the API server, and no pod is created before it: {words}",
     (Change("correct spec.runPolicy.schedulingPolicy as the message asks", recreate=False), RETRIED),
     "The PodGroup cannot be created: its queue does not exist, a webhook denies it, a permission is missing",
 )
-TOO_FEW: Final = Trouble(
+TOO_FEW: Final = error(
     "gang-too-few-pods",
     442,
-    Severity.ERROR,
     "Gang waits for more pods: {present} of {wanted} exist",
     (DESCRIBE_JOB, Change("lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False)),
     "The gang scheduler waits until minMember pods exist",
 )
-NO_ROOM: Final = Trouble(
+NO_ROOM: Final = error(
     "gang-no-room",
     443,
-    Severity.ERROR,
     "Insufficient resources for all {members} pods of the gang at once",
     (
         _GROUP,
@@ -57,18 +53,16 @@ NO_ROOM: Final = Trouble(
     ),
     "The gang scheduler finds no place for minMember pods together",
 )
-QUEUED: Final = Trouble(
+QUEUED: Final = error(
     "gang-queued",
     444,
-    Severity.ERROR,
     'Waiting in queue "{queue}" of the gang scheduler; no pod is created before',
     (_GROUP, "kubectl describe queue.scheduling.volcano.sh {queue}"),
     "Volcano has not admitted the PodGroup from its queue yet",
 )
-NOT_SEEN: Final = Trouble(
+NOT_SEEN: Final = error(
     "gang-scheduler-missing",
     445,
-    Severity.ERROR,
     "PodGroup not reconciled: the gang scheduler is not running",
     (
         "kubectl get pods --all-namespaces",
@@ -76,10 +70,9 @@ NOT_SEEN: Final = Trouble(
     ),
     "The PodGroup has no phase: the gang scheduler is not running",
 )
-OTHER_SCHEDULER: Final = Trouble(
+OTHER_SCHEDULER: Final = warning(
     "gang-other-scheduler",
     910,
-    Severity.WARNING,
     "schedulerName of a template is not the gang scheduler; its pods are not scheduled as a gang",
     (Change("remove schedulerName from the template", recreate=False),),
     "A template's schedulerName is not the gang scheduler",

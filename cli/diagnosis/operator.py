@@ -10,7 +10,7 @@ from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
-from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Finding, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import Deployment
 from tfjob_operator.cli.diagnosis.pods import statuses
@@ -20,10 +20,9 @@ from tfjob_operator.cli.durations import duration
 _PODS: Final = "kubectl -n {operators} get pods --selector=name=tf-job-operator"
 _INSTALL: Final = "Install the operator, or ask your cluster administrator to"
 
-NAMESPACE_TERMINATING: Final = Trouble(
+NAMESPACE_TERMINATING: Final = error(
     "namespace-terminating",
     1,
-    Severity.ERROR,
     'Namespace "{namespace}" is being deleted: nothing can be created in it',
     (
         "Create the job in another namespace",
@@ -31,10 +30,9 @@ NAMESPACE_TERMINATING: Final = Trouble(
     ),
     "The job's namespace is being deleted",
 )
-JOB_DELETING: Final = Trouble(
+JOB_DELETING: Final = error(
     "job-being-deleted",
     2,
-    Severity.ERROR,
     "The job is being deleted {waits}",
     (
         (
@@ -44,10 +42,9 @@ JOB_DELETING: Final = Trouble(
     ),
     "The job has a deletionTimestamp; finalizers may delay its deletion",
 )
-MANAGED_ELSEWHERE: Final = Trouble(
+MANAGED_ELSEWHERE: Final = error(
     "managed-elsewhere",
     3,
-    Severity.ERROR,
     "The job is managed by {manager}; this operator ignores it",
     (
         "Ask the owner of {manager} about the job",
@@ -56,10 +53,9 @@ MANAGED_ELSEWHERE: Final = Trouble(
     ),
     "spec.runPolicy.managedBy names another controller, such as MultiKueue",
 )
-NOT_RUNNING: Final = Trouble(
+NOT_RUNNING: Final = error(
     "operator-not-running",
     10,
-    Severity.ERROR,
     "The operator is not running: its Lease {lease} was last renewed {since}",
     (
         _PODS,
@@ -68,10 +64,9 @@ NOT_RUNNING: Final = Trouble(
     ),
     "The operator's Lease has no holder, or was not renewed in time",
 )
-NOT_READY: Final = Trouble(
+NOT_READY: Final = error(
     "operator-not-ready",
     9,
-    Severity.ERROR,
     "The operator is installed, but {ready} of {wanted} pods are ready",
     (
         "See why, and fix what the pods report: kubectl -n {operators} describe pods --selector=name=tf-job-operator",
@@ -79,10 +74,9 @@ NOT_READY: Final = Trouble(
     ),
     "The operator's Lease is not renewed or does not exist, and its Deployment has no ready pod",
 )
-SCALED_TO_ZERO: Final = Trouble(
+SCALED_TO_ZERO: Final = error(
     "operator-scaled-to-zero",
     9,
-    Severity.ERROR,
     "The operator is stopped: its Deployment {operators}/{deployment} is scaled to 0",
     (
         "Start it: kubectl -n {operators} scale deployment {deployment} --replicas=2",
@@ -90,26 +84,23 @@ SCALED_TO_ZERO: Final = Trouble(
     ),
     "The operator's Lease is not renewed or does not exist, and its Deployment has `replicas: 0`",
 )
-ELSEWHERE: Final = Trouble(
+ELSEWHERE: Final = error(
     "operator-serves-elsewhere",
     11,
-    Severity.ERROR,
     "No operator serves namespace {namespace}: those installed serve {served} only",
     ("Install an operator that serves namespace {namespace}, or ask your cluster administrator to",),
     "The job has no status, and every Deployment of an operator has the flag `--namespace` of another namespace",
 )
-MISSING: Final = Trouble(
+MISSING: Final = error(
     "operator-missing",
     11,
-    Severity.ERROR,
     "No operator is running: the job has no status, and the operator's Lease does not exist",
     ("kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator", _INSTALL),
     "The job has no status, no operator has a Lease, and none with a Deployment was found",
 )
-NOT_ACTING: Final = Trouble(
+NOT_ACTING: Final = error(
     "operator-not-acting",
     12,
-    Severity.ERROR,
     "The operator has not reconciled the job for {age}",
     (
         "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
@@ -120,10 +111,9 @@ NOT_ACTING: Final = Trouble(
         "permission for TFJobs"
     ),
 )
-NOT_SERVED: Final = Trouble(
+NOT_SERVED: Final = error(
     "alpha-not-served",
     12,
-    Severity.ERROR,
     "The operator is running and has not reconciled the job for {age}: tensorflow.org/v1alpha1 is probably not enabled",
     (
         (
@@ -134,10 +124,9 @@ NOT_SERVED: Final = Trouble(
     ),
     "A TfJob of tensorflow.org has no status a minute after its creation, and the operator's Lease is renewed",
 )
-UNSERVED: Final = Trouble(
+UNSERVED: Final = error(
     "namespace-not-served",
     12,
-    Severity.ERROR,
     "Probably no operator serves namespace {namespace}: {who} not created, Lease {lease}",
     (
         "kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator",
@@ -145,26 +134,23 @@ UNSERVED: Final = Trouble(
     ),
     "Replicas have had no pod for a minute without a reason; a Lease is stale or missing, or belongs to other namespaces",
 )
-NOT_YET: Final = Trouble(
+NOT_YET: Final = warning(
     "not-reconciled-yet",
     15,
-    Severity.WARNING,
     "No operator has reconciled the job yet ({age} after its creation)",
     ("kubectl get pods --all-namespaces --selector=name=tf-job-operator",),
     "The job has no status ten seconds after its creation; after a minute it is `operator-not-acting`",
 )
-EDIT_UNSEEN: Final = Trouble(
+EDIT_UNSEEN: Final = warning(
     "edit-not-seen",
     13,
-    Severity.WARNING,
     "The last edit has not been reconciled yet (generation {generation}, observed {seen})",
     (OPERATOR_LOGS,),
     "status.observedGeneration is less than metadata.generation",
 )
-END_UNSEEN: Final = Trouble(
+END_UNSEEN: Final = error(
     "end-not-seen",
     13,
-    Severity.ERROR,
     "{who} succeeded {age} ago, but no operator has recorded it",
     (
         "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
@@ -172,10 +158,9 @@ END_UNSEEN: Final = Trouble(
     ),
     "A replica's pod has succeeded, and status.finishedIndices lacks it half a minute later",
 )
-CRD_OLD: Final = Trouble(
+CRD_OLD: Final = warning(
     "crd-old",
     14,
-    Severity.WARNING,
     "Status fields are pruned: the installed CRD is outdated or belongs to another operator",
     (
         (

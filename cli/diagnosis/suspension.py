@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, Step, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, info
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import Workload
 from tfjob_operator.cli.diagnosis.pods import condition_of
@@ -20,19 +20,14 @@ _CHECK: Final = "kubectl describe admissioncheck {check}"
 _LESS: Final = Change("request less, use fewer replicas, or choose another queue", recreate=False)
 
 
-def _kueue(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
-
-
-BY_USER: Final = Trouble(
+BY_USER: Final = info(
     "suspended",
     300,
-    Severity.INFO,
     "Suspended {by}",
     ("kubectl tfjob resume {job} -n {namespace}",),
     "spec.runPolicy.suspend is true, and no queue has set it",
 )
-NO_WORKLOAD: Final = _kueue(
+NO_WORKLOAD: Final = error(
     "kueue-absent",
     301,
     "Waiting for Kueue, which has created no Workload for the job",
@@ -42,21 +37,21 @@ NO_WORKLOAD: Final = _kueue(
     ),
     "The job has a queue label and is suspended, but has no Workload",
 )
-DEACTIVATED: Final = _kueue(
+DEACTIVATED: Final = error(
     "kueue-deactivated",
     302,
     "Workload deactivated: spec.active is false",
     (_LOOK, 'kubectl -n {namespace} patch workload {workload} --type=merge --patch=\'{{"spec":{{"active":true}}}}\''),
     "The Workload's spec.active is false: set by a user, or after too many requeues",
 )
-CHECK_REJECTED: Final = _kueue(
+CHECK_REJECTED: Final = error(
     "kueue-check-rejected",
     303,
     'Rejected by admission check "{check}" of Kueue',
     (_LOOK, _CHECK),
     "An AdmissionCheck is in the state Rejected or Retry",
 )
-NO_QUEUE: Final = _kueue(
+NO_QUEUE: Final = error(
     "kueue-queue-missing",
     304,
     'Queue "{queue}" not found',
@@ -69,14 +64,14 @@ NO_QUEUE: Final = _kueue(
     ),
     "The LocalQueue, or its ClusterQueue, does not exist",
 )
-QUEUE_STOPPED: Final = _kueue(
+QUEUE_STOPPED: Final = error(
     "kueue-queue-stopped",
     305,
     'Queue "{queue}" is stopped or inactive',
     (_QUEUE, "The condition Active has the reason: kubectl describe clusterqueue"),
     "LocalQueue or ClusterQueue is stopped or inactive",
 )
-NAMESPACE_MISMATCH: Final = _kueue(
+NAMESPACE_MISMATCH: Final = error(
     "kueue-namespace",
     306,
     'The ClusterQueue does not admit jobs of namespace "{namespace}"',
@@ -87,21 +82,21 @@ NAMESPACE_MISMATCH: Final = _kueue(
     ),
     "The namespace does not match the ClusterQueue's selector",
 )
-TOO_LARGE: Final = _kueue(
+TOO_LARGE: Final = error(
     "kueue-too-large",
     307,
     'Never fits in queue "{queue}": {shortage}',
     (_LOOK, "kubectl describe clusterqueue", _LESS),
     "More than the capacity of the ClusterQueue, a resource without quota, limits below requests: waiting does not help",
 )
-PREEMPTED: Final = _kueue(
+PREEMPTED: Final = error(
     "kueue-preempted",
     308,
     "Preempted by Kueue; the job is queued again",
     (_LOOK, "The job resumes when its queue has quota again"),
     "The Workload was evicted to make room for another",
 )
-PODS_READY: Final = _kueue(
+PODS_READY: Final = error(
     "kueue-pods-ready-timeout",
     309,
     "Evicted by Kueue: not all pods were ready in time",
@@ -114,28 +109,28 @@ PODS_READY: Final = _kueue(
     ),
     "The Workload was evicted by the timeout for ready pods",
 )
-WAITS_FOR_QUOTA: Final = _kueue(
+WAITS_FOR_QUOTA: Final = error(
     "kueue-quota",
     310,
     'Waiting for quota in queue "{queue}": {shortage}',
     (_QUEUE, "The job starts when other jobs have finished", _LESS),
     "The ClusterQueue's quota is used by other jobs",
 )
-WAITS_FOR_CHECK: Final = _kueue(
+WAITS_FOR_CHECK: Final = error(
     "kueue-check",
     311,
     'Waiting for admission check "{check}" of Kueue',
     (_LOOK, _CHECK),
     "An AdmissionCheck, for example of node provisioning, is Pending",
 )
-WAITS: Final = _kueue(
+WAITS: Final = error(
     "kueue-waits",
     312,
     'Waiting in queue "{queue}" of Kueue',
     (_LOOK, _QUEUE),
     "The Workload has no quota yet, for a reason unknown here",
 )
-ONE_BY_ONE: Final = _kueue(
+ONE_BY_ONE: Final = error(
     "kueue-one-by-one",
     313,
     "Kueue queues the replicas of the job one by one, so some may run while others wait ({who})",
