@@ -13,16 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from tfjob_operator.api.core import (
-    COSCHEDULING_POD_GROUPS,
-    DEPLOYMENTS,
-    EVENTS,
-    LEASES,
-    PODS,
-    SERVICES,
-    VOLCANO_POD_GROUPS,
-    Lease,
-)
+from tfjob_operator.api import core
 from tfjob_operator.api.meta import Resource, controller_of
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import JobStatus, TFJob, tfjob_with_unreadable_status
@@ -77,7 +68,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
     job = _job(raw) if alpha is None else _as_v1(alpha.job, whole)
     selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={name}" if alpha is None else selector_of(whole)
     owners = {job.metadata.uid} if alpha is None else _owners(alpha)
-    labelled = reader.selected(PODS, objects.Pod, selector) or []
+    labelled = reader.selected(core.PODS, objects.Pod, selector) or []
     pods = [pod for pod in labelled if _is_of(pod, owners)]
     claims = {
         volume.persistent_volume_claim.claim_name
@@ -93,7 +84,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         finalizers=tuple(meta.get("finalizers") or ()),
         pods=pods,
         former=[pod for pod in labelled if not _is_of(pod, owners)],
-        services=reader.selected(SERVICES, objects.Service, selector),
+        services=reader.selected(core.SERVICES, objects.Service, selector),
         events=reader.events(lambda each: _concerns(each, name, claims, _runtime_id(alpha))),
         events_cut=reader.events_cut,
         nodes=reader.nodes_of(pods),
@@ -149,7 +140,7 @@ class _Reader:
 
     def events(self, concerns: Callable[[objects.Event], bool]) -> list[objects.Event]:
         """Return those events of the namespace, of the first `_MOST_EVENTS` if there are more: notes in `events_cut` if so."""
-        path = EVENTS.path(self._session.namespace)
+        path = core.EVENTS.path(self._session.namespace)
         return self._list(path, objects.Event, "events", {}, concerns) or []
 
     def nodes_of(self, pods: Sequence[objects.Pod]) -> list[objects.Node] | None:
@@ -175,26 +166,26 @@ class _Reader:
         self.absent += [Absent(objects.CLAIMS.kind, name) for name in names if name not in there]
         return [claim for claim in found if claim.metadata.name in names]
 
-    def lease(self, now: datetime) -> tuple[Lease | None, Lease | None]:
+    def lease(self, now: datetime) -> tuple[core.Lease | None, core.Lease | None]:
         """Return the lease of the operator that may serve this namespace, the last renewed one, and one that is stale.
 
         Unless the only one is renewed, Deployments and pods of the operator are read. Notes in `absent` if there is no lease.
         """
-        found = self.all(LEASES, Lease, "leases", fieldSelector=f"metadata.name={LEASE}")
+        found = self.all(core.LEASES, core.Lease, "leases", fieldSelector=f"metadata.name={LEASE}")
         if found is None:
             return None, None
         if not found:
-            self.absent.append(Absent(LEASES.kind, LEASE))
+            self.absent.append(Absent(core.LEASES.kind, LEASE))
         renewed = [each for each in found if is_renewed(each, now)]
         own = [each for each in renewed if each.metadata.namespace == self._session.namespace]
         if own or (renewed and len(found) == 1):
             return (own or renewed)[0], None
         here = self._session.namespace
-        self.deployments = self.all(DEPLOYMENTS, objects.Deployment, "deployments", labelSelector=OPERATOR) or []
+        self.deployments = self.all(core.DEPLOYMENTS, objects.Deployment, "deployments", labelSelector=OPERATOR) or []
         serving = {each.metadata.namespace for each in self.deployments if each.served in {"", here}}
         if serving and not renewed:
             selector = "name=tf-job-operator"
-            self.operator_pods = self.all(PODS, objects.Pod, "pods of the operator", labelSelector=selector) or []
+            self.operator_pods = self.all(core.PODS, objects.Pod, "pods of the operator", labelSelector=selector) or []
         elsewhere = {each.metadata.namespace for each in self.deployments} - serving
         dated = {
             each.spec.renew_time: each
@@ -219,7 +210,7 @@ class _Reader:
 
     def pod_group(self, name: str) -> objects.PodGroup | None:
         """Return the job's PodGroup, of whichever gang scheduler."""
-        for resource in (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS):
+        for resource in (core.VOLCANO_POD_GROUPS, core.COSCHEDULING_POD_GROUPS):
             found = self.one(resource, objects.PodGroup, name, "pod groups")
             if found is not None:
                 return found
@@ -232,7 +223,7 @@ class _Reader:
             if len(found) == MOST_LOGS or "logs" in self.forbidden:
                 break
             pod = each.pod.metadata.name
-            path = PODS.path(self._session.namespace, pod, "log")
+            path = core.PODS.path(self._session.namespace, pod, "log")
             query = {"container": each.container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
             with suppress(_NothingThereError):
                 raw = self._read(path, "logs", query | ({} if each.now else {"previous": "true"}), may_fail=True)
@@ -250,7 +241,7 @@ class _Reader:
                 break
             query = {"container": c.CONTAINER_NAME, "tailLines": 1, "limitBytes": _LOG_BYTES, "timestamps": "true"}
             with suppress(_NothingThereError):
-                raw = self._read(PODS.path(self._session.namespace, name, "log"), "logs", query, may_fail=True)
+                raw = self._read(core.PODS.path(self._session.namespace, name, "log"), "logs", query, may_fail=True)
                 at, _, text = (raw or b"").decode(errors="replace").partition(" ")
                 found[name] = LastLine(_time(at), text)
         return found if "logs" not in self.forbidden else {}

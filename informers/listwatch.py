@@ -22,23 +22,11 @@ from typing import Final, Generic, Protocol
 
 import msgspec
 
+from tfjob_operator.api import protobuf
 from tfjob_operator.api.client.decoding import UNDECODABLE
 from tfjob_operator.api.client.errors import DecodeError, ExpiredError, error_from_event
 from tfjob_operator.api.client.options import ListOptions, ListReadOptions, with_page
 from tfjob_operator.api.client.rest import DEAD_PEER_S, RestClient
-from tfjob_operator.api.protobuf import (
-    ITEMS,
-    LENGTH,
-    LIST_META,
-    MAGIC,
-    MEDIA_TYPE,
-    META,
-    MalformedError,
-    Message,
-    open_envelope,
-    read,
-    varint,
-)
 from tfjob_operator.informers.codec import Codec, Page, Skipped, WatchEvent
 from tfjob_operator.informers.deltas import T
 
@@ -141,7 +129,7 @@ PIECE: Final = 50
 class ProtobufListReader(Generic[T]):
     """Reads one page of a list. For one use."""
 
-    def __init__(self, codec: Codec[T], message: Message, *, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(self, codec: Codec[T], message: protobuf.Message, *, piece_bytes: int = PIECE_BYTES) -> None:
         """Decode items by `codec`; `message` are their fields."""
         self._codec = codec
         self._message = message
@@ -166,7 +154,7 @@ class ProtobufListReader(Generic[T]):
                     # An item that is longer than a piece is looked at again when twice as much of it is here.
                     enough = max(self._piece_bytes, 2 * held_bytes)
             await self._decode(b"".join(held))
-        except MalformedError as error:
+        except protobuf.MalformedError as error:
             raise DecodeError(f"not a list of {self._codec.resource}: {error}") from error
         if self._left != 0 or self._meta is None:
             raise DecodeError(f"not a list of {self._codec.resource}: it has no end, or no metadata")
@@ -178,20 +166,20 @@ class ProtobufListReader(Generic[T]):
         at = 0
         if self._left is None:
             try:
-                kind, at, end = open_envelope(text)
+                kind, at, end = protobuf.open_envelope(text)
             except IndexError:
                 return text
             self._codec.check_list_kind(kind)
             self._left = end - at
         while self._left:
             try:
-                key, begin = varint(text, at)
-                length, begin = varint(text, begin)
+                key, begin = protobuf.varint(text, at)
+                length, begin = protobuf.varint(text, begin)
             except IndexError:
                 break
             end = begin + length
-            if key & 7 != LENGTH or end - at > self._left:
-                raise MalformedError("an item is no message, or longer than the list")
+            if key & 7 != protobuf.LENGTH or end - at > self._left:
+                raise protobuf.MalformedError("an item is no message, or longer than the list")
             if end > len(text):
                 break
             self._left -= end - at
@@ -202,9 +190,9 @@ class ProtobufListReader(Generic[T]):
         return text[at:]
 
     def _take(self, field: int, text: bytes, begin: int, end: int) -> None:
-        if field == META:
-            self._meta = read(text, begin, end, LIST_META)
-        elif field == ITEMS:
+        if field == protobuf.META:
+            self._meta = protobuf.read(text, begin, end, protobuf.LIST_META)
+        elif field == protobuf.ITEMS:
             decoded = self._codec.decode_message(self._message, text, begin, end)
             if isinstance(decoded, Skipped):
                 self._skipped.append(decoded)
@@ -212,7 +200,7 @@ class ProtobufListReader(Generic[T]):
                 self._items.append(decoded)
 
 
-PROTOBUF_OR_JSON: Final = f"{MEDIA_TYPE}, application/json"
+PROTOBUF_OR_JSON: Final = f"{protobuf.MEDIA_TYPE}, application/json"
 """API servers take the first that they can serve; what stands between may know JSON alone."""
 Batch = list[WatchEvent[T]]
 """Events that arrived together, in order."""
@@ -266,9 +254,9 @@ class ListWatch(Generic[T]):
         if message is None:
             return await ListReader(self._codec).read(chunks)
         begin = b""
-        while len(begin) < len(MAGIC) and (chunk := await anext(chunks, b"")):
+        while len(begin) < len(protobuf.MAGIC) and (chunk := await anext(chunks, b"")):
             begin += chunk
-        if begin.startswith(MAGIC):
+        if begin.startswith(protobuf.MAGIC):
             return await ProtobufListReader(self._codec, message).read(_after(begin, chunks))
         return await ListReader(self._codec).read(_after(begin, chunks))
 

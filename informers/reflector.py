@@ -26,20 +26,7 @@ from typing import Final, Generic, NoReturn, Protocol, TypeGuard
 
 import structlog
 
-from tfjob_operator.api.client.errors import (
-    ApiError,
-    ConnectError,
-    ConnectionLostError,
-    ExpiredError,
-    ForbiddenError,
-    InvalidError,
-    RequestTimeoutError,
-    StatusError,
-    TLSError,
-    TooLargeResourceVersionError,
-    TooManyRequestsError,
-    TransportError,
-)
+from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.exchange import LONGEST_RETRY_AFTER_S
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.informers.codec import Page, Skipped
@@ -159,7 +146,7 @@ class Reflector(Generic[T]):
         self._clock = clock or LoopClock()
         self._random = random
         self._backoff = backoff or Backoff(clock=self._clock, random=random)
-        self.on_error: Callable[[ApiError], None] | None = None
+        self.on_error: Callable[[errors.ApiError], None] | None = None
         """Told once of each failed list and of each watch that cannot be opened, before the back-off (RF-24)."""
         self._metrics = ReflectorMetrics(
             metrics,
@@ -220,7 +207,7 @@ class Reflector(Generic[T]):
     async def _step(self) -> State:
         try:
             return await self._steps[self._state]()
-        except ApiError as error:
+        except errors.ApiError as error:
             return self._failed(error)
 
     @property
@@ -246,15 +233,18 @@ class Reflector(Generic[T]):
             return self._after_stream(failure, short=False)
         return self._not_streamed(failure, progress)
 
-    def _not_streamed(self, failure: ApiError | None, progress: Progress[T]) -> State:
+    def _not_streamed(self, failure: errors.ApiError | None, progress: Progress[T]) -> State:
         """Decide how to go on after a stream that ended before it was complete (RF-28)."""
-        if isinstance(failure, (ExpiredError, TooLargeResourceVersionError)) and not self._version_unusable:
+        if (
+            isinstance(failure, (errors.ExpiredError, errors.TooLargeResourceVersionError))
+            and not self._version_unusable
+        ):
             self._log.debug("list_version_unusable", resource_version=self._intake.version, error=str(failure))
             self._version_unusable = True
             return State.STREAMING
-        if isinstance(failure, (ConnectError, TooManyRequestsError)) or _is_missing(failure):
+        if isinstance(failure, (errors.ConnectError, errors.TooManyRequestsError)) or _is_missing(failure):
             return self._failed(failure)  # a list would fare no better
-        if isinstance(failure, (InvalidError, NotStreamedError)):
+        if isinstance(failure, (errors.InvalidError, NotStreamedError)):
             self._streams = False
         elif progress.was_lost_under_way(failure):
             if self._stream_was_lost:
@@ -270,10 +260,10 @@ class Reflector(Generic[T]):
         self._stream_was_lost = False
         return self._list_instead(failure)
 
-    def _list_instead(self, failure: ApiError | None) -> State:
-        if not isinstance(failure, ForbiddenError):  # the list will say so
+    def _list_instead(self, failure: errors.ApiError | None) -> State:
+        if not isinstance(failure, errors.ForbiddenError):  # the list will say so
             # A server that has no streaming lists (before 1.32) is no news to whoever runs it; a stream that broke is.
-            log = self._log.debug if isinstance(failure, (InvalidError, NotStreamedError)) else self._log.info
+            log = self._log.debug if isinstance(failure, (errors.InvalidError, NotStreamedError)) else self._log.info
             log("streaming_list_not_served", error=str(failure or "closed by the server"))
         return State.LISTING
 
@@ -281,7 +271,7 @@ class Reflector(Generic[T]):
         started = self._clock.monotonic()
         try:
             page = await self._list()
-        except (ExpiredError, TooLargeResourceVersionError) as error:
+        except (errors.ExpiredError, errors.TooLargeResourceVersionError) as error:
             # RF-04: this version is dead on this server; the newest one cannot be. At once, but only once.
             self._log.debug("list_version_unusable", resource_version=self._intake.version, error=str(error))
             self._version_unusable = True
@@ -308,11 +298,11 @@ class Reflector(Generic[T]):
             return self._not_opened(failure)
         return self._after_stream(failure, short=progress.short)
 
-    async def _read(self, options: ListOptions, progress: Progress[T]) -> ApiError | None:
+    async def _read(self, options: ListOptions, progress: Progress[T]) -> errors.ApiError | None:
         """Open a watch and read it to its end; return what ended it, if it was not the server."""
         started = self._clock.monotonic()
         timeout_s = self._options.watch_timeout_s(self._random())
-        failure: ApiError | None = None
+        failure: errors.ApiError | None = None
         try:
             async with self._source.watch(replace(options, timeout_s=timeout_s, allow_bookmarks=True)) as batches:
                 progress.opened = True
@@ -326,7 +316,7 @@ class Reflector(Generic[T]):
                         self._metrics.listed(self._clock.monotonic() - started, len(initial))
                         self._state = State.WATCHING
                         self._note_connected()
-        except ApiError as error:
+        except errors.ApiError as error:
             failure = error
         if self._disconnected_since is None:
             self._disconnected_since = self._clock.monotonic()
@@ -336,29 +326,35 @@ class Reflector(Generic[T]):
             self._metrics.watched(seconds, progress.events, short=progress.short)
         return failure
 
-    def _not_opened(self, error: ApiError) -> State:
-        if isinstance(error, TooManyRequestsError) or _is_refused(error):  # RF-17
+    def _not_opened(self, error: errors.ApiError) -> State:
+        if isinstance(error, errors.TooManyRequestsError) or _is_refused(error):  # RF-17
             self._log.debug("watch_refused", error=str(error))
             self._remember_retry_after(error)
             return State.WATCH_LATER
         later = self._failed(error)
-        no_way = isinstance(error, (ConnectError, RequestTimeoutError)) and not isinstance(error, TLSError)
+        no_way = isinstance(error, (errors.ConnectError, errors.RequestTimeoutError)) and not isinstance(
+            error, errors.TLSError
+        )
         # A list would fare no better, and our version may be good when there is a way again. A response that never began may be
         # kept back by a proxy that waits for its first bytes, while nothing happens in the collection.
         return State.WATCH_LATER if no_way else later
 
-    def _after_stream(self, failure: ApiError | None, *, short: bool) -> State:
+    def _after_stream(self, failure: errors.ApiError | None, *, short: bool) -> State:
         """Decide how to go on after a watch has ended."""
-        if isinstance(failure, TooManyRequestsError):  # RF-18
+        if isinstance(failure, errors.TooManyRequestsError):  # RF-18
             self._remember_retry_after(failure)
             return State.WATCH_LATER
-        if isinstance(failure, ExpiredError):  # RF-16: the list tries our version once more before it falls back
+        if isinstance(failure, errors.ExpiredError):  # RF-16: the list tries our version once more before it falls back
             self._log.debug("watch_expired", resource_version=self._intake.version, error=str(failure))
             return State.LIST_LATER
-        if isinstance(failure, StatusError) and failure.reason == "InternalError" and self._internal_errors.allows():
+        if (
+            isinstance(failure, errors.StatusError)
+            and failure.reason == "InternalError"
+            and self._internal_errors.allows()
+        ):
             self._log.debug("watch_internal_error", error=str(failure))
             return State.WATCHING
-        if failure is not None and not isinstance(failure, TransportError):  # RF-20
+        if failure is not None and not isinstance(failure, errors.TransportError):  # RF-20
             self._log.warning("watch_failed", resource_version=self._intake.version, error=str(failure))
             self._metrics.failures.inc()
             return State.LIST_LATER
@@ -369,9 +365,9 @@ class Reflector(Generic[T]):
         self._log.debug("watch_ended", error=str(failure or "closed by the server"))
         return State.WATCHING
 
-    def _failed(self, error: ApiError) -> State:
+    def _failed(self, error: errors.ApiError) -> State:
         """Handle a failed list, or a watch that cannot be opened (RF-21)."""
-        expected = isinstance(error, (ExpiredError, ConnectionLostError))
+        expected = isinstance(error, (errors.ExpiredError, errors.ConnectionLostError))
         log = self._log.debug if expected else self._log.warning  # RF-24
         log("list_and_watch_failed", error=str(error))
         self._metrics.failures.inc()
@@ -394,8 +390,8 @@ class Reflector(Generic[T]):
         self._retry_after_s = 0.0
         await asyncio.sleep(delay)
 
-    def _remember_retry_after(self, error: ApiError | None) -> None:
-        asked_s = (error.retry_after_s or 0.0) if isinstance(error, StatusError) else 0.0
+    def _remember_retry_after(self, error: errors.ApiError | None) -> None:
+        asked_s = (error.retry_after_s or 0.0) if isinstance(error, errors.StatusError) else 0.0
         # Maintenance pages of load balancers ask for hours, for which the cache would receive nothing.
         self._retry_after_s = min(asked_s, LONGEST_RETRY_AFTER_S)
 
@@ -407,10 +403,10 @@ class Reflector(Generic[T]):
         self._metrics.undecodable.inc()
 
 
-def _is_missing(error: ApiError | None) -> TypeGuard[StatusError]:
+def _is_missing(error: errors.ApiError | None) -> TypeGuard[errors.StatusError]:
     """Whether there is no such collection: an API that the server does not have at all gets no Status."""
-    return isinstance(error, StatusError) and error.code == 404
+    return isinstance(error, errors.StatusError) and error.code == 404
 
 
-def _is_refused(error: ApiError | None) -> bool:
+def _is_refused(error: errors.ApiError | None) -> bool:
     return error is not None and isinstance(error.__cause__, ConnectionRefusedError)

@@ -13,15 +13,7 @@ from typing import Final, Protocol, Self, TypeVar
 
 import structlog
 
-from tfjob_operator.api.client.errors import (
-    ConnectionLostError,
-    DecodeError,
-    RequestTimeoutError,
-    StatusError,
-    TooLargeResourceVersionError,
-    error_from_response,
-    parse_http_date,
-)
+from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.http import Request, Response, Transport
 from tfjob_operator.api.client.metrics import NO_RESPONSE, Attempt, RequestMetrics
 from tfjob_operator.api.protobuf import MEDIA_TYPE
@@ -37,11 +29,11 @@ LONGEST_RETRY_AFTER_S: Final = 30.0
 """If a server asks for more, the error goes to the caller, who can wait in a queue. API servers ask for one to ten seconds."""
 
 
-def request_retry_delay(error: StatusError | ConnectionLostError, request: Request) -> float | None:
+def request_retry_delay(error: errors.StatusError | errors.ConnectionLostError, request: Request) -> float | None:
     """Return the seconds until a request that failed with `error` is sent again, or None where it must not be (WR-06)."""
-    if isinstance(error, ConnectionLostError):
+    if isinstance(error, errors.ConnectionLostError):
         return LOST_GET_DELAY_S if request.method == "GET" else None
-    if isinstance(error, TooLargeResourceVersionError):
+    if isinstance(error, errors.TooLargeResourceVersionError):
         return None  # the reflector's rule RF-04 answers this at once; waiting would not help
     delay = error.retry_after_s
     if delay is None or delay > LONGEST_RETRY_AFTER_S:
@@ -140,7 +132,7 @@ class ServerClock:
         """Look at the headers of a response that have just arrived; its request began at `started`, by the monotonic clock."""
         now = self._clock.monotonic()
         header = headers.get("Date") if now >= self._due else None
-        date = parse_http_date(header) if header else None
+        date = errors.parse_http_date(header) if header else None
         if date is None:
             return
         self._due = now + COMPARE_EVERY_S
@@ -184,7 +176,7 @@ class Exchange:
             except TimeoutError:
                 if not limit.expired():
                     raise
-                raise RequestTimeoutError("timed out waiting for the response", request=str(request)) from None
+                raise errors.RequestTimeoutError("timed out waiting for the response", request=str(request)) from None
 
         return await self._with_retries(request, attempt)
 
@@ -206,7 +198,7 @@ class Exchange:
                 await self._throttle.wait(request)
             try:
                 return await attempt(request, retries)
-            except (StatusError, ConnectionLostError) as error:
+            except (errors.StatusError, errors.ConnectionLostError) as error:
                 delay = request_retry_delay(error, request)
                 if delay is None or retries == MAX_REQUEST_RETRIES:
                     raise
@@ -227,7 +219,7 @@ class Exchange:
             self._count(request, retries, code, self._clock.monotonic() - started, received)
         self._check(request, response, body, started)
         if not body.startswith(b"{"):
-            raise DecodeError("the response is not a JSON object", request=str(request))
+            raise errors.DecodeError("the response is not a JSON object", request=str(request))
         return body
 
     async def _take(self, request: Request, retries: int, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
@@ -284,11 +276,11 @@ class Exchange:
             asked = MEDIA_TYPE in request.accept and kind is not None and kind.startswith(MEDIA_TYPE)
             if kind is not None and content_type not in kind and not unnamed and not asked:
                 wanted = "JSON" if content_type == "json" else content_type
-                raise DecodeError(f"the response is {kind}, not {wanted}", request=str(request))
+                raise errors.DecodeError(f"the response is {kind}, not {wanted}", request=str(request))
             return
         retry_after = headers.get("Retry-After")
         now = self._clock.now()
         if retry_after is not None and not retry_after.strip().isdecimal():
             # A date in Retry-After means the server's clock, which need not be ours.
-            now = parse_http_date(headers.get("Date", "")) or now
-        raise error_from_response(response.status, body, request=str(request), retry_after=retry_after, now=now)
+            now = errors.parse_http_date(headers.get("Date", "")) or now
+        raise errors.error_from_response(response.status, body, request=str(request), retry_after=retry_after, now=now)

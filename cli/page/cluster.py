@@ -13,15 +13,7 @@ from typing import Any, Final, Generic, NamedTuple
 
 import msgspec
 
-from tfjob_operator.api.client.errors import (
-    ApiError,
-    DecodeError,
-    ExpiredError,
-    ForbiddenError,
-    InvalidError,
-    StatusError,
-    TooLargeResourceVersionError,
-)
+from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import EVENTS, PODS
@@ -144,19 +136,19 @@ async def served(client: RestClient) -> frozenset[Resource]:
     try:
         found = msgspec.json.decode(await client.get_page("/apis"), type=_Groups)
     except msgspec.MsgspecError as error:
-        raise DecodeError(f"not a list of API groups: {error}") from error
+        raise errors.DecodeError(f"not a list of API groups: {error}") from error
     there = {(group.name, each.version) for group in found.groups or () for each in group.versions or ()}
     return frozenset(each for each in APIS if (each.group, each.version) in there)
 
 
-_IN_ORDER: Final = (ExpiredError, InvalidError, TooLargeResourceVersionError)
+_IN_ORDER: Final = (errors.ExpiredError, errors.InvalidError, errors.TooLargeResourceVersionError)
 """Errors after which the reflector tries another request at once."""
 
 
 class NotedSource(Generic[T]):
     """`ListerWatcher` that calls `note` with each failed request's error, None for success. A stream's end is neither."""
 
-    def __init__(self, source: ListerWatcher[T], note: Callable[[ApiError | None], None]) -> None:
+    def __init__(self, source: ListerWatcher[T], note: Callable[[errors.ApiError | None], None]) -> None:
         self._source = source
         self._note = note
 
@@ -164,7 +156,7 @@ class NotedSource(Generic[T]):
         """See `ListerWatcher.list`."""
         try:
             page = await self._source.list(options)
-        except ApiError as error:
+        except errors.ApiError as error:
             self._failed(error)
             raise
         self._note(None)
@@ -179,12 +171,12 @@ class NotedSource(Generic[T]):
                 opened = True
                 self._note(None)
                 yield batches
-        except ApiError as error:
+        except errors.ApiError as error:
             if not opened:
                 self._failed(error)
             raise
 
-    def _failed(self, error: ApiError) -> None:
+    def _failed(self, error: errors.ApiError) -> None:
         if not isinstance(error, _IN_ORDER):
             self._note(error)
 
@@ -209,15 +201,15 @@ async def readable_scope(client: RestClient, *, own: str, everywhere: bool | Non
     scope = own if everywhere is False else ""
     try:
         await _find_jobs(client, ListOptions(namespace=scope, limit=1))
-    except ForbiddenError:
+    except errors.ForbiddenError:
         return own if everywhere is None else scope
-    except StatusError as error:
+    except errors.StatusError as error:
         if error.code == _NOT_FOUND:
             raise CliError(
                 "this cluster has no TFJobs: the operator's CRD is not installed (kubectl get crd tfjobs.kubeflow.org)"
             ) from error
         raise CliError(str(error)) from error
-    except ApiError as error:
+    except errors.ApiError as error:
         raise CliError(str(error)) from error
     return scope
 
@@ -226,7 +218,7 @@ async def _find_jobs(client: RestClient, options: ListOptions) -> None:
     """List jobs of the first API that is served. Raises ApiError."""
     try:
         await client.list_page(TFJOBS, options)
-    except StatusError as error:
+    except errors.StatusError as error:
         if error.code != _NOT_FOUND or FIRST not in await served(client):
             raise
         await client.list_page(FIRST, options)
@@ -239,7 +231,7 @@ class Cluster:
         self._client = client
         self._changed = changed
         self.scope = scope
-        self.troubles: dict[str, ApiError] = {}
+        self.troubles: dict[str, errors.ApiError] = {}
         """The last error by the name of what was read, such as "pods", until reading it succeeds."""
         self._apis = {each: self._api(each) for each in APIS}
         self._pods, self._pods_told = self._informer("pods", PODS, Codec(PODS, Pod), by_job_of_pod, labels=POD_SELECTOR)
@@ -321,7 +313,7 @@ class Cluster:
         async def is_served(before: bool) -> bool:  # noqa: FBT001 - of JobCaches
             try:
                 return resource in await served(self._client)
-            except ApiError:  # then what could be read is read on, and says what is wrong
+            except errors.ApiError:  # then what could be read is read on, and says what is wrong
                 return before or resource == TFJOBS
 
         def gone(caches: Caches) -> None:
@@ -354,7 +346,7 @@ class Cluster:
         *,
         labels: str = "",
         fields: str = "",
-        note: Callable[[ApiError | None], None] | None = None,
+        note: Callable[[errors.ApiError | None], None] | None = None,
     ) -> tuple[SharedIndexInformer[T], Registration]:
         """Return an informer, and whether `changed` was called for all that it has read."""
         source = ListWatch(self._client, codec, namespace=self.scope, label_selector=labels, field_selector=fields)
@@ -385,17 +377,17 @@ class Cluster:
                 if is_runtime_mark(mark) and api.caches is not None:
                     yield from (job.key for job in api.caches.jobs.indexer.by_index(BY_MARK, mark))
 
-    def _note_jobs(self, api: JobCaches, what: str, error: ApiError | None) -> None:
+    def _note_jobs(self, api: JobCaches, what: str, error: errors.ApiError | None) -> None:
         """Note how jobs could be read. Those of the first API most users may not read, and do not miss."""
         api.cannot_be_read = error is not None
-        not_found = isinstance(error, StatusError) and error.code == _NOT_FOUND
+        not_found = isinstance(error, errors.StatusError) and error.code == _NOT_FOUND
         if not_found:
             api.not_found()
-        if api.resource == FIRST and (not_found or isinstance(error, ForbiddenError)):
+        if api.resource == FIRST and (not_found or isinstance(error, errors.ForbiddenError)):
             error = None
         self._note(what, error)
 
-    def _note(self, what: str, error: ApiError | None) -> None:
+    def _note(self, what: str, error: errors.ApiError | None) -> None:
         if error is not None:
             self.troubles[what] = error
         elif self.troubles.pop(what, None) is None:

@@ -19,15 +19,7 @@ from typing import Final, NamedTuple
 import structlog
 from aiohttp import web
 
-from tfjob_operator.api.client.auth.credentials import (
-    FILE_REFRESH_S,
-    PluginReader,
-    RefreshedCredentials,
-    Trust,
-    address_of,
-    authorization,
-    usable_proxy,
-)
+from tfjob_operator.api.client.auth import credentials
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.client.http.errors import CredentialsError
 from tfjob_operator.api.client.http.messages import Credentials, Settings
@@ -154,23 +146,23 @@ _WHERE: Final = "the kubeconfig"
 def settings_of(read: Callable[[], Access]) -> Settings:
     """Return settings with refreshed credentials. Blocks; raises CliError, ConfigError, CredentialsError, OSError."""
     access = read()
-    tls = address_of(access.server).tls
-    trust = Trust(access.authority, verify=access.verify) if tls else None
+    tls = credentials.address_of(access.server).tls
+    trust = credentials.Trust(access.authority, verify=access.verify) if tls else None
     reader = _Reader(read, trust)
     proxy = access.proxy or proxy_of_environment(access.server)
     first = reader() if access.command is None else None  # a plugin may ask on the terminal: the first request runs it
     return Settings(
         access.server,
-        RefreshedCredentials(reader, first=first),
+        credentials.RefreshedCredentials(reader, first=first),
         tls_server_name=access.tls_server_name,
-        proxy=usable_proxy(proxy),
+        proxy=credentials.usable_proxy(proxy),
     )
 
 
 class _Reader:
     """Reads credentials. A context is made anew only for another certificate: a new one closes all connections."""
 
-    def __init__(self, read: Callable[[], Access], trust: Trust | None) -> None:
+    def __init__(self, read: Callable[[], Access], trust: credentials.Trust | None) -> None:
         self._read = read
         self._trust = trust
         self._pair: tuple[str | None, str | None] = (None, None)
@@ -182,8 +174,10 @@ class _Reader:
             access = self._read()
             context = self._context_of(access)
             if access.command is not None:
-                return PluginReader(str(access.command.get("command")), _runs(access), self._trust, context)()
-            return Credentials(_authorization(access), context, FILE_REFRESH_S)
+                return credentials.PluginReader(
+                    str(access.command.get("command")), _runs(access), self._trust, context
+                )()
+            return Credentials(_authorization(access), context, credentials.FILE_REFRESH_S)
         except CliError as error:
             raise CredentialsError(error.message) from error
         except OSError as error:
@@ -217,4 +211,4 @@ def _authorization(access: Access) -> str | None:
     """Return the Authorization header. A password wins over a token, as in kubectl."""
     if access.basic is not None:
         return f"Basic {base64.b64encode(':'.join(access.basic).encode()).decode()}"
-    return authorization(f"Bearer {access.token}", f"the token of {_WHERE}") if access.token else None
+    return credentials.authorization(f"Bearer {access.token}", f"the token of {_WHERE}") if access.token else None

@@ -12,23 +12,10 @@ from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, Con
 from tfjob_operator.api.v1.types import names_in
 from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Event, Pod, Terminated
 from tfjob_operator.cli.diagnosis.pods import condition_of
-from tfjob_operator.cli.timelines.values import (
-    Ending,
-    Happening,
-    Interval,
-    Job,
-    Life,
-    Replica,
-    ReplicaName,
-    Span,
-    State,
-    Timeline,
-    order_of,
-    replica_of,
-)
+from tfjob_operator.cli.timelines import values
 
 _CODE: Final = re.compile(r"exited with code (-?\d{1,10})")
-_PHASES: Final = {"Succeeded": Ending.SUCCEEDED, "Failed": Ending.FAILED}
+_PHASES: Final = {"Succeeded": values.Ending.SUCCEEDED, "Failed": values.Ending.FAILED}
 
 
 def utc(time: datetime | None) -> datetime | None:
@@ -51,7 +38,7 @@ def ended_of(pod: Pod) -> Terminated | None:
     return None
 
 
-def life_of(pod: Pod, events: Sequence[Event] = ()) -> Life:
+def life_of(pod: Pod, events: Sequence[Event] = ()) -> values.Life:
     """Return the life of a pod that is there. `events` are those about it: only they tell when an early run began."""
     meta, status = pod.metadata, pod.status
     created = utc(meta.creation_timestamp)
@@ -60,7 +47,7 @@ def life_of(pod: Pod, events: Sequence[Event] = ()) -> Life:
     has_node = bool(pod.spec.node_name) or (scheduled is not None and scheduled.status == "True")
     placed = utc(scheduled.last_transition_time) if scheduled is not None and has_node else utc(status.start_time)
     why = scheduled.reason if scheduled is not None and not has_node else ""
-    drawn.until(placed if has_node else None, State.WAITING, why)
+    drawn.until(placed if has_node else None, values.State.WAITING, why)
     if has_node:
         started = min(_times(events, "Started"), default=None)
         _runs(drawn, training_of(pod), started, unless_known=started or utc(status.start_time) or placed)
@@ -69,8 +56,8 @@ def life_of(pod: Pod, events: Sequence[Event] = ()) -> Life:
     end = _end_of_pod(pod) if ending is not None else None
     if meta.deletion_timestamp is not None and ending is None:
         grace = timedelta(seconds=min(max(meta.deletion_grace_period_seconds or 0, 0), 86_400))
-        drawn.cut(utc(meta.deletion_timestamp - grace), State.STOPPING)
-    return Life(
+        drawn.cut(utc(meta.deletion_timestamp - grace), values.State.STOPPING)
+    return values.Life(
         pod=meta.name,
         uid=meta.uid,
         node=pod.spec.node_name,
@@ -93,7 +80,7 @@ def life_of_gone(
     until: datetime | None,
     *,
     created: datetime | None = None,
-) -> Life:
+) -> values.Life:
     """Return the life of a pod that is gone, as far as the events about it tell.
 
     `about_it` are events of the job that name the pod; `until` is when the next pod of its name began, None if there is none.
@@ -108,13 +95,13 @@ def life_of_gone(
     placed = min(_times(events, "Scheduled"), default=None)
     started = min(_times(events, "Started"), default=None)
     if events:
-        drawn.until(placed or started, State.WAITING)
-        drawn.until(started, State.STARTING)
-    drawn.until(None, State.RUNNING)
+        drawn.until(placed or started, values.State.WAITING)
+        drawn.until(started, values.State.STARTING)
+    drawn.until(None, values.State.RUNNING)
     code = next((int(found[1]) for event in own if (found := _CODE.search(event.message))), None)
-    ending = Ending.DELETED if code is None else Ending.FAILED if code else Ending.SUCCEEDED
+    ending = values.Ending.DELETED if code is None else values.Ending.FAILED if code else values.Ending.SUCCEEDED
     killed = next((event for event in events if event.reason in {"Evicted", "Preempted", "TaintManagerEviction"}), None)
-    return Life(
+    return values.Life(
         pod=name,
         uid=uid,
         start=start,
@@ -133,9 +120,9 @@ class _Drawing:
 
     def __init__(self, start: datetime | None) -> None:
         self._at = start
-        self._drawn: list[Interval] = []
+        self._drawn: list[values.Interval] = []
 
-    def until(self, end: datetime | None, state: State, reason: str = "", code: int | None = None) -> None:
+    def until(self, end: datetime | None, state: values.State, reason: str = "", code: int | None = None) -> None:
         """Add a state up to a time, None if it goes on. One that would end before it begins is left out."""
         if self._at is None:
             self._at = end
@@ -143,18 +130,18 @@ class _Drawing:
         if self._drawn and self._drawn[-1].end is None:
             return
         if end is None or end > self._at:
-            self._drawn.append(Interval(state, self._at, end, reason, code))
+            self._drawn.append(values.Interval(state, self._at, end, reason, code))
             self._at = end or self._at
 
-    def cut(self, at: datetime | None, state: State) -> None:
+    def cut(self, at: datetime | None, state: values.State) -> None:
         """End the state that goes on, and begin this one."""
         if self._drawn and self._drawn[-1].end is None:
             last = self._drawn.pop()
             self._at = last.start
             self.until(at, last.state, last.reason)
-            self._drawn.append(Interval(state, self._at, None))
+            self._drawn.append(values.Interval(state, self._at, None))
 
-    def over(self, end: datetime | None, *, is_over: bool) -> tuple[Interval, ...]:
+    def over(self, end: datetime | None, *, is_over: bool) -> tuple[values.Interval, ...]:
         """Return the intervals. If `is_over`, one that goes on ends at `end`, or is left out if `end` is not known."""
         if is_over and self._drawn and self._drawn[-1].end is None:
             last = self._drawn.pop()
@@ -171,19 +158,19 @@ def _runs(
     if training is not None and last is not None:
         earlier = training.restart_count > 1
         began = utc(last.started_at) or unless_known
-        drawn.until(first_start if earlier and first_start is not None else began, State.STARTING)
+        drawn.until(first_start if earlier and first_start is not None else began, values.State.STARTING)
         if earlier:
-            drawn.until(began, State.UNSTABLE)
-        drawn.until(utc(last.finished_at), State.RUNNING, last.reason, last.exit_code)
+            drawn.until(began, values.State.UNSTABLE)
+        drawn.until(utc(last.finished_at), values.State.RUNNING, last.reason, last.exit_code)
     state = training.state if training is not None else None
-    before = State.RESTARTING if last is not None else State.STARTING
+    before = values.State.RESTARTING if last is not None else values.State.STARTING
     if state is not None and state.terminated is not None:
         ended = state.terminated
         drawn.until(utc(ended.started_at) or utc(ended.finished_at) or unless_known, before)
-        drawn.until(utc(ended.finished_at), State.RUNNING, ended.reason, ended.exit_code)
+        drawn.until(utc(ended.finished_at), values.State.RUNNING, ended.reason, ended.exit_code)
     elif state is not None and state.running is not None:
         drawn.until(utc(state.running.started_at), before)
-        drawn.until(None, State.RUNNING)
+        drawn.until(None, values.State.RUNNING)
     else:
         drawn.until(None, before, state.waiting.reason if state is not None and state.waiting is not None else "")
 
@@ -218,14 +205,14 @@ _ENDS: Final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 _HELD: Final = (ConditionReason.INVALID, ConditionReason.REFUSED, ConditionReason.TOO_LARGE)
 
 
-def timeline_of(job: Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()) -> Timeline:
+def timeline_of(job: values.Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()) -> values.Timeline:
     """Return what is known of a job's life. `pods` are the job's; `events` may be about others too."""
     own = [event for event in events if _is_about(event, job)]
     of_pods = _without_namesakes(job, pods, [event for event in events if event.involved_object.kind == "Pod"])
     of_jobs = [event for event in events if _is_of_job_of(event, job)]
     conditions = job.status.conditions or ()
     end = _end(job)
-    return Timeline(
+    return values.Timeline(
         start=utc(job.metadata.creation_timestamp) or utc(job.status.start_time),
         end=end,
         replicas=_replicas(job, pods, of_pods, [*own, *of_jobs]),
@@ -241,7 +228,7 @@ def timeline_of(job: Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()
     )
 
 
-def _without_namesakes(job: Job, pods: Iterable[Pod], events: Sequence[Event]) -> list[Event]:
+def _without_namesakes(job: values.Job, pods: Iterable[Pod], events: Sequence[Event]) -> list[Event]:
     """Return the events of pods without those of pods that are older than the job: an earlier job had its name."""
     created = utc(job.metadata.creation_timestamp)
     times = ((event.involved_object.uid, utc(event.first_timestamp) or utc(event.at)) for event in events)
@@ -250,44 +237,46 @@ def _without_namesakes(job: Job, pods: Iterable[Pod], events: Sequence[Event]) -
     return [event for event in events if event.involved_object.uid not in older]
 
 
-def _end(job: Job) -> datetime | None:
+def _end(job: values.Job) -> datetime | None:
     ended = next((each for each in job.status.conditions or () if each.type in _ENDS and each.status == "True"), None)
     return utc(job.status.completion_time) or (utc(ended.last_transition_time) if ended is not None else None)
 
 
-def _is_about(event: Event, job: Job) -> bool:
+def _is_about(event: Event, job: values.Job) -> bool:
     about = event.involved_object
     same = not about.uid or not job.metadata.uid or about.uid == job.metadata.uid
     return about.kind.casefold() == "tfjob" and about.name == job.metadata.name and same
 
 
-def _is_of(event: Event, job: Job, pods: Iterable[Pod]) -> bool:
+def _is_of(event: Event, job: values.Job, pods: Iterable[Pod]) -> bool:
     about = event.involved_object.name
-    return _named(job, about) != ReplicaName() or any(pod.metadata.name == about for pod in pods)
+    return _named(job, about) != values.ReplicaName() or any(pod.metadata.name == about for pod in pods)
 
 
-def _is_of_job_of(event: Event, job: Job) -> bool:
+def _is_of_job_of(event: Event, job: values.Job) -> bool:
     """Return whether an event is about the Job of a replica, which tells of its pods as v1's events of the job do."""
     about = event.involved_object
-    return about.kind == "Job" and bool(job.status.runtime_id) and _named(job, about.name) != ReplicaName()
+    return about.kind == "Job" and bool(job.status.runtime_id) and _named(job, about.name) != values.ReplicaName()
 
 
-def _named(job: Job, pod: str) -> ReplicaName:
+def _named(job: values.Job, pod: str) -> values.ReplicaName:
     """Return which replica a pod was, by its name alone."""
-    return replica_of(None, job.metadata.name, pod, job.status.runtime_id)
+    return values.replica_of(None, job.metadata.name, pod, job.status.runtime_id)
 
 
-def _replicas(job: Job, pods: Sequence[Pod], events: Sequence[Event], own: Sequence[Event]) -> tuple[Replica, ...]:
+def _replicas(
+    job: values.Job, pods: Sequence[Pod], events: Sequence[Event], own: Sequence[Event]
+) -> tuple[values.Replica, ...]:
     by_uid: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         by_uid[event.involved_object.uid].append(event)
-    found: dict[ReplicaName, list[Life]] = defaultdict(list)
+    found: dict[values.ReplicaName, list[values.Life]] = defaultdict(list)
     for pod in pods:
-        name = replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)
+        name = values.replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)
         found[name].append(life_of(pod, by_uid.pop(pod.metadata.uid, ())))
     gone: dict[str, list[tuple[str, list[Event]]]] = defaultdict(list)
     for uid, about in by_uid.items():
-        if uid and _named(job, about[0].involved_object.name) != ReplicaName():
+        if uid and _named(job, about[0].involved_object.name) != values.ReplicaName():
             gone[about[0].involved_object.name].append((uid, about))
     for pod_name, lives in gone.items():
         name = _named(job, pod_name)
@@ -297,20 +286,20 @@ def _replicas(job: Job, pods: Sequence[Pod], events: Sequence[Event], own: Seque
     for pod_name, times in _created(own).items():
         name = _named(job, pod_name)
         told = [*_only_told(pod_name, times, own, _end(job))]
-        if told and pod_name not in known and name != ReplicaName():
+        if told and pod_name not in known and name != values.ReplicaName():
             found[name] += told
     recorded = {(each.type, each.index): each.total for each in job.status.restarts or ()}
     return tuple(
-        Replica(
+        values.Replica(
             name,
             tuple(sorted(found[name], key=lambda life: (life.start is not None, life.start or 0))),
             max(recorded.get(name, 0), _restarts_seen(found[name]) if name.type else 0),
         )
-        for name in sorted(found, key=order_of)
+        for name in sorted(found, key=values.order_of)
     )
 
 
-def _restarts_seen(lives: Sequence[Life]) -> int:
+def _restarts_seen(lives: Sequence[values.Life]) -> int:
     """Return the restarts that pods show which are there, as `list` counts them."""
     there = [life for life in lives if life.is_there]
     return sum(life.restarts for life in there) + max(len(there) - 1, 0)
@@ -318,7 +307,7 @@ def _restarts_seen(lives: Sequence[Life]) -> int:
 
 def _gone(
     pod: str, lives: Sequence[tuple[str, Sequence[Event]]], until: datetime | None, own: Sequence[Event]
-) -> Iterator[Life]:
+) -> Iterator[values.Life]:
     """Yield the lives of pods of one name that are gone, the last first: each ended before the next began."""
     about = _about(pod, own)
 
@@ -349,7 +338,9 @@ def _is_creation(event: Event) -> bool:
     return by_job or event.reason == EventReason.CREATED_POD
 
 
-def _only_told(pod: str, times: Iterable[datetime], own: Sequence[Event], until: datetime | None) -> Iterator[Life]:
+def _only_told(
+    pod: str, times: Iterable[datetime], own: Sequence[Event], until: datetime | None
+) -> Iterator[values.Life]:
     """Yield the lives of pods of one name of which only the job's events are left, the last first; none without an end."""
     about = _about(pod, own)
     for start in sorted(times, reverse=True):
@@ -366,7 +357,7 @@ def _about(pod: str, own: Iterable[Event]) -> list[Event]:
 
 def _spans(
     condition: Condition | None, events: Sequence[Event], on: set[str], off: set[str], end: datetime | None
-) -> tuple[Span, ...]:
+) -> tuple[values.Span, ...]:
     """Return when a condition was True: the last time by itself, earlier by events; none if the job never had it."""
     if condition is None:
         return ()
@@ -378,11 +369,11 @@ def _spans(
     since = utc(condition.last_transition_time)
     if since is not None:
         marks.append((since, condition.status == "True", condition.message))
-    spans: list[Span] = []
+    spans: list[values.Span] = []
     for at, begins, message in sorted(marks):
         is_open = bool(spans) and spans[-1].end is None
         if begins and not is_open and not (spans and at - spans[-1].start <= _SAME):
-            spans.append(Span(at, None, message))
+            spans.append(values.Span(at, None, message))
         elif not begins and is_open:
             spans[-1] = spans[-1]._replace(end=at)
     if spans and spans[-1].end is None and condition.status != "True":
@@ -392,17 +383,17 @@ def _spans(
     return tuple(spans)
 
 
-def _happenings(job: Job, own: Sequence[Event], of_pods: Sequence[Event]) -> list[Happening]:
+def _happenings(job: values.Job, own: Sequence[Event], of_pods: Sequence[Event]) -> list[values.Happening]:
     """Return what happened, in the order of time. Repeats are one, and so are a condition and the event that reports it."""
     name = job.metadata.name
-    told: list[Happening] = []
+    told: list[values.Happening] = []
     for condition in job.status.conditions or ():
         at = utc(condition.last_transition_time)
         off_tells = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}  # of others False says nothing
         if at is not None and (condition.status == "True" or off_tells):
             bad = condition.status == "True" and condition.type in {ConditionType.FAILED, ConditionType.HELD}
-            told.append(Happening(at, name, condition.reason or condition.type, condition.message, bad))
-    found: dict[tuple[str, str, str], Happening] = {}
+            told.append(values.Happening(at, name, condition.reason or condition.type, condition.message, bad))
+    found: dict[tuple[str, str, str], values.Happening] = {}
     for event in (*own, *of_pods):
         at = utc(event.at)
         if at is None:
@@ -417,10 +408,10 @@ def _happenings(job: Job, own: Sequence[Event], of_pods: Sequence[Event]) -> lis
         before = found.get(key)
         if before is not None:
             at, times = max(at, before.at), times + before.times
-        found[key] = Happening(at, *key, event.type == "Warning", times)
+        found[key] = values.Happening(at, *key, event.type == "Warning", times)
     return sorted([*told, *found.values()], key=lambda each: each.at)
 
 
-def _reports(event: Event, condition: Happening, at: datetime) -> bool:
+def _reports(event: Event, condition: values.Happening, at: datetime) -> bool:
     same = event.reason == condition.reason or (bool(event.message) and event.message == condition.message)
     return same and abs(at - condition.at) <= _SAME

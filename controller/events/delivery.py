@@ -10,15 +10,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from tfjob_operator.api.client.errors import (
-    AlreadyExistsError,
-    ApiError,
-    DecodeError,
-    NamespaceTerminatingError,
-    NoStatusError,
-    StatusError,
-    TransportError,
-)
+from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
@@ -78,7 +70,7 @@ class Drops:
 MAX_TRIES: Final = 12
 RETRY_S: Final = 10.0
 """EV-08: twelve attempts ten seconds apart outlast a restart of the API server."""
-NO_WORD: Final = (TransportError, DecodeError, NoStatusError)
+NO_WORD: Final = (errors.TransportError, errors.DecodeError, errors.NoStatusError)
 """Errors that say nothing about the event itself: no response came, or one from a proxy."""
 
 
@@ -117,11 +109,11 @@ class Delivery:
                 await self._repeat(write)
         except NO_WORD as error:
             return Failure(Drop.UNREACHABLE, error)
-        except (AlreadyExistsError, NamespaceTerminatingError):
+        except (errors.AlreadyExistsError, errors.NamespaceTerminatingError):
             pass  # written by an attempt whose response was lost, or nobody is left to read it (EV-08)
-        except StatusError as error:
+        except errors.StatusError as error:
             return Failure(Drop.REFUSED, error)
-        except ApiError as error:
+        except errors.ApiError as error:
             return Failure(Drop.UNREACHABLE, error)
         except Exception as error:  # one event that cannot be written must not cost all others
             log.exception("event_write_crashed", reason=reason)

@@ -34,17 +34,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.errors import (
-    AlreadyExistsError,
-    BadRequestError,
-    ForbiddenError,
-    InvalidError,
-    NamespaceTerminatingError,
-    NotFoundError,
-    ServerError,
-    TooManyRequestsError,
-)
+from tfjob_operator.api.client import RestClient, errors
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import EVENTS, Event, EventMeta, EventSource, EventType, ObjectReference
 from tfjob_operator.api.text import EVENT_BYTES, clean
@@ -365,15 +355,15 @@ class EventRecorder:
         name = event.metadata.name
         try:
             await self._client.create(EVENTS, event.metadata.namespace, event)
-        except (AlreadyExistsError, NamespaceTerminatingError):
+        except (errors.AlreadyExistsError, errors.NamespaceTerminatingError):
             pass  # written by an attempt whose response was lost, or by a process that died; or nobody is left to read it
-        except (ServerError, TooManyRequestsError) as error:
+        except (errors.ServerError, errors.TooManyRequestsError) as error:
             answers = (self._put_off.get(name) or 0) + 1
             self._put_off.put(name, answers)
             if answers < MAX_RESPONSES:
                 raise
             self._drop(event, Drop.REFUSED, error)
-        except (BadRequestError, ForbiddenError, InvalidError, NotFoundError) as error:
+        except (errors.BadRequestError, errors.ForbiddenError, errors.InvalidError, errors.NotFoundError) as error:
             self._drop(event, Drop.REFUSED, error)
 
     async def run(self) -> None:
@@ -436,7 +426,9 @@ class EventRecorder:
         meta = event.metadata
         if action is Action.UPDATE:
             change = {"count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message}
-            with suppress(NotFoundError):  # forgotten by the API server after an hour: created again, with its count
+            with suppress(
+                errors.NotFoundError
+            ):  # forgotten by the API server after an hour: created again, with its count
                 await self._client.patch(EVENTS, meta.namespace, meta.name, change, content_type=STRATEGIC_MERGE_PATCH)
                 return
         await self._client.create(EVENTS, meta.namespace, event)

@@ -8,17 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tfjob_operator.api.core import (
-    TERMINAL,
-    Condition,
-    Container,
-    ContainerRestartRule,
-    ContainerStateTerminated,
-    ContainerStatus,
-    PodPhase,
-    PodRestartPolicy,
-    PodSpec,
-)
+from tfjob_operator.api import core
 from tfjob_operator.api.v1.constants import CONTAINER_NAME
 from tfjob_operator.controller.jobs.children import Pod
 
@@ -44,7 +34,7 @@ ALL_RESTARTING: Final = "AllContainersRestarting"
 """The pod's condition while that happens."""
 
 
-def is_final(pod: Pod, status: ContainerStatus) -> bool:
+def is_final(pod: Pod, status: core.ContainerStatus) -> bool:
     """Whether an ordinary container has terminated and its kubelet will not start it again.
 
     The first rule that matches the exit code decides, else the container's own policy, else the pod's (KEP-5307). As in
@@ -57,7 +47,7 @@ def is_final(pod: Pod, status: ContainerStatus) -> bool:
     return stays_ended(pod.spec, status.name, ended.exit_code)
 
 
-def stays_ended(spec: PodSpec, container: str, exit_code: int) -> bool:
+def stays_ended(spec: core.PodSpec, container: str, exit_code: int) -> bool:
     """Return whether an ordinary container that exited with this code is not restarted, by the policies of its pod.
 
     A kubelet older than its API server may know fewer of these policies; where a pod has a terminal phase, the phase decides.
@@ -71,7 +61,7 @@ def has_ended(pod: Pod) -> bool:
     The phase comes late: since Kubernetes 1.22 containers are reported a second or more before it. Native sidecars do not
     count, since their kubelet ends them after the others.
     """
-    if pod.status.phase in TERMINAL:
+    if pod.status.phase in core.TERMINAL:
         return True
     statuses = pod.status.container_statuses or ()
     told = {status.name for status in statuses if is_final(pod, status)}
@@ -83,7 +73,7 @@ def is_disrupted(pod: Pod) -> bool:
     return pod.status.reason in DISRUPTIONS or is_rejected(pod) or _condition(pod, DISRUPTION_TARGET) is not None
 
 
-def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
+def was_stopped(pod: Pod, ended: core.ContainerStateTerminated | None) -> bool:
     """Return whether an exit with 0 may be a reaction to SIGTERM: a process that saves a checkpoint then is not done.
 
     During a node's shutdown only DisruptionTarget says so, also if somebody deletes the pod then. If the pod is being deleted,
@@ -113,9 +103,11 @@ def goes_with_more_grace(pod: Pod) -> bool:
     return (pod.metadata.deletion_grace_period_seconds or 0) > pod.spec.termination_grace_period_seconds
 
 
-def native_sidecars(spec: PodSpec) -> frozenset[str]:
+def native_sidecars(spec: core.PodSpec) -> frozenset[str]:
     """Return the names of the init containers that run beside the others (Kubernetes 1.29)."""
-    return frozenset(each.name for each in spec.init_containers or () if each.restart_policy == PodRestartPolicy.ALWAYS)
+    return frozenset(
+        each.name for each in spec.init_containers or () if each.restart_policy == core.PodRestartPolicy.ALWAYS
+    )
 
 
 def was_left_by_its_own_policy(pod: Pod, container: str, exit_code: int) -> bool:
@@ -124,7 +116,7 @@ def was_left_by_its_own_policy(pod: Pod, container: str, exit_code: int) -> bool
     return bool(own) and exit_code != 0 and stays_ended(pod.spec, container, exit_code)
 
 
-def _condition(pod: Pod, kind: str) -> Condition | None:
+def _condition(pod: Pod, kind: str) -> core.Condition | None:
     """Return this condition of the pod, if it is True."""
     return next((each for each in pod.status.conditions or () if each.type == kind and each.status == "True"), None)
 
@@ -132,20 +124,20 @@ def _condition(pod: Pod, kind: str) -> Condition | None:
 def is_rejected(pod: Pod) -> bool:
     """Whether a kubelet rejected the pod, for whatever reason: each version of Kubernetes adds new ones."""
     status = pod.status
-    if status.phase != PodPhase.FAILED:
+    if status.phase != core.PodPhase.FAILED:
         return False
     nothing_ran = all(_never_ran(each) for each in status.container_statuses or ())
     return (nothing_ran and status.reason not in {"", DEADLINE_EXCEEDED}) or status.message.startswith(REJECTED)
 
 
-def _never_ran(status: ContainerStatus) -> bool:
+def _never_ran(status: core.ContainerStatus) -> bool:
     ended = status.state.terminated
     if ended is not None:
         return ended.reason == UNKNOWN
     return status.state.waiting is not None and status.restart_count == 0
 
 
-def _restarts(spec: PodSpec, container: Container | None, exit_code: int) -> bool:
+def _restarts(spec: core.PodSpec, container: core.Container | None, exit_code: int) -> bool:
     """Whether the kubelet restarts a container that terminated like this."""
     policy = spec.restart_policy
     if container is not None and container.restart_policy:
@@ -154,10 +146,10 @@ def _restarts(spec: PodSpec, container: Container | None, exit_code: int) -> boo
         if first is not None and first.action in {"Restart", "RestartAllContainers"}:
             return True
         policy = container.restart_policy
-    return policy == PodRestartPolicy.ALWAYS or (policy == PodRestartPolicy.ON_FAILURE and exit_code != 0)
+    return policy == core.PodRestartPolicy.ALWAYS or (policy == core.PodRestartPolicy.ON_FAILURE and exit_code != 0)
 
 
-def _names(rule: ContainerRestartRule, exit_code: int) -> bool:
+def _names(rule: core.ContainerRestartRule, exit_code: int) -> bool:
     codes = rule.exit_codes
     if codes is None or codes.operator not in {"In", "NotIn"}:
         return False

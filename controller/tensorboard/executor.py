@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
-from tfjob_operator.api.client.errors import (
-    AlreadyExistsError,
-    ApiError,
-    ConflictError,
-    ForbiddenError,
-    NamespaceTerminatingError,
-    NotFoundError,
-    StatusError,
-)
+from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES, EventType, object_reference
 from tfjob_operator.api.meta import (
@@ -69,7 +61,7 @@ _SAID: Final = {Creation: "creating", Change: "updating", Deletion: "deleting"}
 log = structlog.get_logger(__name__)
 
 
-class NameTakenError(ApiError):
+class NameTakenError(errors.ApiError):
     """Another object has the name that the child of a TensorBoard needs."""
 
 
@@ -108,15 +100,15 @@ class Executor:
             if created & made:
                 await self._confirm(job)
             made |= created
-        failure: ApiError | None = None
+        failure: errors.ApiError | None = None
         for step in decided.steps:
             try:
                 await self._take(job, step)
-            except NamespaceTerminatingError:
+            except errors.NamespaceTerminatingError:
                 log.info("namespace_terminating")
-            except (ConflictError, RequeueError) as error:  # our view is old; nothing is wrong
+            except (errors.ConflictError, RequeueError) as error:  # our view is old; nothing is wrong
                 failure = failure or error
-            except ApiError as error:
+            except errors.ApiError as error:
                 self.warn(job, EventReason.FAILED_TENSOR_BOARD, f"Error {_SAID[type(step)]} {_what(step)}: {error}")
                 failure = failure or error
         if failure is not None:
@@ -146,7 +138,7 @@ class Executor:
     async def _create(self, job: Meta, step: Creation) -> None:
         try:
             await self._client.create(step.resource, job.namespace, step.body)
-        except AlreadyExistsError:
+        except errors.AlreadyExistsError:
             await self._settle(job, step)
         else:
             self._note(job, EventReason.CREATED_TENSOR_BOARD, f"Created {_what(step)}")
@@ -155,7 +147,7 @@ class Executor:
         """Ask the server whether the job is still there. Raises RequeueError if not: the cache will show it."""
         try:
             found = (await self._client.get(self._owner, job.namespace, job.name, PartialObjectMetadata)).metadata
-        except NotFoundError as error:
+        except errors.NotFoundError as error:
             raise RequeueError("the job is gone") from error
         if found.uid != job.uid or found.deletion_timestamp is not None:
             raise RequeueError("the job is gone")
@@ -166,7 +158,7 @@ class Executor:
             answer = await self._client.patch(
                 step.resource, meta.namespace, meta.name, step.patch, PartialObjectMetadata, content_type=MERGE_PATCH
             )
-        except NotFoundError:
+        except errors.NotFoundError:
             return  # the cache will show it, and bring the next sync
         # A webhook may set back what we set: then the object is what it was, and there is nothing to report.
         if answer.metadata.resource_version != meta.resource_version:
@@ -176,7 +168,7 @@ class Executor:
         meta = step.meta
         try:
             await self._client.delete(step.resource, meta.namespace, meta.name, uid=meta.uid, propagation="Background")
-        except (NotFoundError, ConflictError):
+        except (errors.NotFoundError, errors.ConflictError):
             return  # it is gone, or another one has its name
         self._note(job, EventReason.DELETED_TENSOR_BOARD, f"Deleted {_what(step)}")
 
@@ -184,7 +176,7 @@ class Executor:
         """Return if the object is ours (WR-07). Raises RequeueError if it is going away, NameTakenError if not, ApiError."""
         try:
             found = await self._client.get(step.resource, job.namespace, step.name, PartialObjectMetadata)
-        except NotFoundError as error:
+        except errors.NotFoundError as error:
             raise RequeueError(f"{_what(step)} was just deleted") from error
         meta, holder = found.metadata, controller_of(found.metadata)
         if holder is None or holder.uid != job.uid:
@@ -270,13 +262,13 @@ class Caches:
             self._deployments.indexer.by_index(OWNER_INDEX, key), self._services.indexer.by_index(OWNER_INDEX, key)
         )
 
-    def _note(self, resource: Resource, informer: SharedIndexInformer[C], error: ApiError) -> None:
+    def _note(self, resource: Resource, informer: SharedIndexInformer[C], error: errors.ApiError) -> None:
         """Remember why a first list fails, and log it once; the reflector reports what comes after that."""
-        if informer.has_synced or str(resource) in self._failures or not isinstance(error, StatusError):
+        if informer.has_synced or str(resource) in self._failures or not isinstance(error, errors.StatusError):
             return
         hint = (
             "; the role of the operator is outdated: apply the manifests of this version"
-            if isinstance(error, ForbiddenError)
+            if isinstance(error, errors.ForbiddenError)
             else ""
         )
         self._failures[str(resource)] = f"{error}{hint}"
