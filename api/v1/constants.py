@@ -192,6 +192,7 @@ class EventReason(StrEnum):
     DELETED_TENSOR_BOARD = "SuccessfulDeleteTensorBoard"
     FAILED_TENSOR_BOARD = "FailedTensorBoard"
     INVALID_TENSOR_BOARD = "InvalidTensorBoard"
+    SERVICE_TYPE_NOT_ALLOWED = "ServiceTypeNotAllowed"
     TENSOR_BOARD_UNAVAILABLE = "TensorBoardUnavailable"
 
 

@@ -234,8 +234,8 @@ def plan(
     steps = (*_steps(DEPLOYMENTS, found.deployments, deployment), *_steps(SERVICES, found.services, service))
     warnings = [Warned(EventReason.UNKNOWN_FIELD, sentence) for sentence in wish.board.unknown_fields]
     if used is not wanted:
-        text = f"serviceType: the operator does not allow {wanted} (--tensorboard-service-types); {used} is used"
-        warnings.append(Warned(EventReason.INVALID_TENSOR_BOARD, text))
+        text = f"TensorBoard: the operator does not allow serviceType {wanted} (--tensorboard-service-types); {used} is used"
+        warnings.append(Warned(EventReason.SERVICE_TYPE_NOT_ALLOWED, text))
     return Plan(steps, (*warnings, *_troubles(wish, found.deployments)))
 
 

@@ -258,8 +258,8 @@ def test_a_service_type_that_the_operator_does_not_allow_becomes_cluster_ip(allo
     assert isinstance(change, Change)
     assert change.patch["spec"] == {"type": "ClusterIP"}
     (warning,) = decided.warnings
-    assert warning.reason == "InvalidTensorBoard"
-    assert "does not allow LoadBalancer (--tensorboard-service-types); ClusterIP is used" in warning.message
+    assert warning.reason == "ServiceTypeNotAllowed"
+    assert "does not allow serviceType LoadBalancer (--tensorboard-service-types); ClusterIP is used" in warning.message
     server.take(decided)
     assert plan(TFJOBS, JOB, wanted, server.found(), IMAGE, service_types=allowed).steps == ()
 
