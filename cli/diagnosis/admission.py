@@ -164,6 +164,17 @@ NAME_TAKEN: Final = error(
     ),
     "Another object has the name of a replica's pod or Service",
 )
+LEFT_BEHIND: Final = error(
+    "former-child-in-the-way",
+    419,
+    "Waiting for {kind} {object} of an earlier job of this name to be deleted ({who} not created)",
+    (
+        "kubectl -n {namespace} get {kind} {object} -o yaml",
+        "If it has metadata.finalizers, whoever set them removes them. {who} is created when it is gone",
+        "If it stays without them, ask your cluster administrator whether kube-controller-manager is running",
+    ),
+    "A child of an earlier job of the name, with another UID in its ownerReferences, is not deleted yet",
+)
 ENDED_IN_THE_WAY: Final = error(
     "ended-pod-in-the-way",
     415,
@@ -239,6 +250,11 @@ _RULES: Final = (
         ENDED_IN_THE_WAY,
         r"(?P<kind>pod|service) (?P<object>\S+) already exists and is not controlled .{0,300}it has finished"
         r" and has no owner",
+    ),
+    rule(
+        LEFT_BEHIND,
+        r"(?P<kind>pod|service|ConfigMap|PodGroup) (?P<object>\S+) already exists and is not controlled .{0,300}it "
+        r"(belongs to an earlier job of this name|is being deleted) \(UID",
     ),
     rule(
         NAME_TAKEN,

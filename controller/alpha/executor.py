@@ -227,7 +227,8 @@ class AlphaExecutor:
             self._record(job, EventType.WARNING, EventReason.FAILED_CREATE, f"Error creating: {why}")
 
     def _record(self, job: ObjectMeta, event_type: str, reason: str, message: str) -> None:
-        log.info("tfjob_event", reason=reason, message=message)
+        tell = log.info if event_type == EventType.NORMAL else log.warning
+        tell("tfjob_event", reason=reason, message=message)
         self._recorder.event(object_reference(self._dialect.resource, job), event_type, reason, message)
 
 

@@ -227,7 +227,7 @@ async def _end(tasks: list[asyncio.Task[None]], gate: GatedTransport | None, lim
             async with asyncio.timeout(limit_s):
                 await gate.drain()
         except TimeoutError:
-            log.warning("write_cut_short", task=tasks[0].get_name(), limit_s=limit_s)
+            log.warning("write_cut_short", tasks=[task.get_name() for task in tasks], limit_s=limit_s)
     await _cancelled(*tasks)
 
 

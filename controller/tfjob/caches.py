@@ -13,7 +13,7 @@ import structlog
 from tfjob_operator.api.client.errors import ApiError, StatusError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.core_messages import BY_RESOURCE
-from tfjob_operator.api.meta import ObjectMeta, Resource, controller_of, meta_key, object_key
+from tfjob_operator.api.meta import ObjectMeta, Resource, controller_of, meta_key
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
 from tfjob_operator.controller.jobs.children import (
@@ -131,15 +131,8 @@ class ChildHandler(OwnedChildHandler[C]):
             self._feed.add(key)
 
     def _gone(self, meta: ChildMeta) -> None:
-        owner = controller_of(meta)
-        if owner is None:
-            key = job_of_orphan(meta)  # it may have stood in the way (D15)
-        else:
-            key = object_key(meta.namespace, owner.name) if owner.kind == TFJOBS.kind else None
-        if key is None:
-            return
-        self._blocked.freed(key, meta.name)
-        if owner is None:
-            self._feed.add(key)
-        else:
-            super()._gone(meta)
+        super()._gone(meta)  # first, since an expectation that is not met delays its job by minutes
+        # Whoever it belonged to, or an orphan, it may have stood in the way of a job (D15).
+        for key in (*self._blocked.freed(meta.namespace, meta.name), job_of_orphan(meta)):
+            if key is not None:
+                self._feed.add(key)

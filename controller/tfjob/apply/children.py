@@ -52,7 +52,14 @@ from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Replic
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.jobs.refusals import RefusedError, is_denied
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, NameConflicts, NameTakenError
+from tfjob_operator.controller.tfjob.apply.conflicts import (
+    LINGERS_S,
+    LONGEST_DELAY_S,
+    TAKEN_DELAY_S,
+    BlockedChildren,
+    NameConflicts,
+    NameTakenError,
+)
 from tfjob_operator.controller.tfjob.apply.events import (
     CONFIG_MAP,
     POD,
@@ -187,7 +194,8 @@ class Creator:
             await creating
         except ApiError as error:
             if _may_be_its_own(error):
-                self._blocked.refused(job, key.name)
+                taken = isinstance(error, NameTakenError)
+                self._blocked.refused(job, key.name, at_most_s=TAKEN_DELAY_S if taken else LONGEST_DELAY_S)
             if not isinstance(error, NameTakenError) or not key.type:
                 raise
         else:
@@ -254,11 +262,16 @@ class Creator:
         return True
 
     async def _settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
-        """Return when the object of this name is ours. Raises NameTakenError, after a Warning if a person has to act."""
+        """Return when the object of this name is ours. Raises NameTakenError, after a Warning if a person has to act.
+
+        An object that will be gone by itself gets its Warning when it has lingered.
+        """
         try:
             await self._conflicts.settle(job, kind, name)
         except NameTakenError as error:
-            if error.why:
+            if error.passes and self._blocked.refused_for_s(job.metadata, name) < LINGERS_S:
+                log.info("name_taken", kind=kind.name, name=name, why=error.why)
+            elif error.why:
                 self._warn(job, kind, name, f"{error}: {error.why}")
             raise
 

@@ -20,7 +20,7 @@ from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.meta import ObjectMeta, OwnerKey, Struct, controller_of, meta_key, owner_uid_key
+from tfjob_operator.api.meta import ObjectMeta, OwnerKey, Struct, controller_of, meta_key, object_key, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, Service
@@ -37,6 +37,10 @@ FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 300.0
 """As long as a kubelet delays a crashing container, and as an expectation may stay unmet (EX-02). Anything longer would
 look as if it had been forgotten."""
+TAKEN_DELAY_S: Final = 60.0
+"""The longest delay of a replica whose name is taken: that the name is free is not seen when the object is none of ours."""
+LINGERS_S: Final = 20.0
+"""How long an object that will soon be gone may be in the way before a Warning says so."""
 FORGIVEN_S: Final = LONGEST_DELAY_S
 """What has not been tried for so long, though it was due, starts with the first delay again."""
 
@@ -55,7 +59,7 @@ class Delays:
         due = self._due.get(owner, {}).get(what)
         return 0.0 if due is None else max(0.0, due - self._clock.monotonic())
 
-    def tried(self, owner: OwnerKey, what: str) -> float:
+    def tried(self, owner: OwnerKey, what: str, *, at_most_s: float = LONGEST_DELAY_S) -> float:
         """Record an attempt, whatever came of it. Return the seconds until the next one."""
         now = self._clock.monotonic()
         known = self._due.setdefault(owner, {})
@@ -65,7 +69,7 @@ class Delays:
         while known and now > known[oldest := next(iter(known))] + FORGIVEN_S:
             self._limiter.forget((owner, oldest))
             del known[oldest]
-        wait_s = self._limiter.when((owner, what))
+        wait_s = min(at_most_s, self._limiter.when((owner, what)))
         known[what] = now + wait_s
         return wait_s
 
@@ -89,8 +93,9 @@ REPEAT_AFTER_S: Final = 600.0
 
 @dataclass(slots=True)
 class _Child:
-    """`warning` is a checksum of the last Warning about the child, `warned_at` when it was recorded."""
+    """`since` is when it was first refused; `warning` a checksum of the last Warning, `warned_at` when it was recorded."""
 
+    since: float
     warning: int | None = None
     warned_at: float = 0.0
 
@@ -139,10 +144,14 @@ class BlockedChildren:
         found = self._find(job)
         return None if found is None else min(self._waits(found).values(), default=None)
 
-    def refused(self, job: ObjectMeta, name: str) -> None:
+    def refused(self, job: ObjectMeta, name: str, *, at_most_s: float = LONGEST_DELAY_S) -> None:
         """Delay the next attempt at a replica, longer each time."""
         self._child(job, name)
-        self._delays.tried(owner_uid_key(job), name)
+        self._delays.tried(owner_uid_key(job), name, at_most_s=at_most_s)
+
+    def refused_for_s(self, job: ObjectMeta, name: str) -> float:
+        """Return how long ago a child was refused for the first time."""
+        return self._clock.monotonic() - self._child(job, name).since
 
     def rejected(self, job: ObjectMeta, name: str) -> None:
         """Note that a pod which a kubelet rejected is replaced now. The next one that is rejected stays longer each time.
@@ -160,11 +169,15 @@ class BlockedChildren:
             if not (found.children or found.rejected):
                 del self._jobs[meta_key(job)]
 
-    def freed(self, job_key: str, name: str) -> None:
-        """Let a replica be tried at once: a child of its name is gone, which may have stood in the way (B12)."""
-        found = self._jobs.get(job_key)
-        if found is not None and name in found.children:
-            self._delays.clear(found.owner, name)
+    def freed(self, namespace: str, name: str) -> list[str]:
+        """Let replicas of this name be tried at once: what stood in the way is gone (B12). Return their jobs' keys."""
+        keys, job = [], f"{name}-"
+        while job := job.rpartition("-")[0]:  # the name of a child begins with that of its job
+            found = self._jobs.get(key := object_key(namespace, job))
+            if found is not None and name in found.children:
+                self._delays.clear(found.owner, name)
+                keys.append(key)
+        return keys
 
     def is_news(self, job: ObjectMeta, name: str, message: str) -> bool:
         """Return whether this Warning about a child was not recorded lately, and note it as recorded now."""
@@ -191,7 +204,7 @@ class BlockedChildren:
         return found if found is not None and found.owner == owner_uid_key(job) else None
 
     def _child(self, job: ObjectMeta, name: str) -> _Child:
-        return self._record(job).children.setdefault(name, _Child())
+        return self._record(job).children.setdefault(name, _Child(self._clock.monotonic()))
 
     def _record(self, job: ObjectMeta) -> _Job:
         key, owner = meta_key(job), owner_uid_key(job)
@@ -220,12 +233,13 @@ def _rejection(name: str) -> str:
 class NameTakenError(ApiError):
     """A child cannot be created because another object has its name.
 
-    `why` says what a person can do about it; it is empty where nobody has to do anything.
+    `why` says what a person can do about it, or what is waited for if it `passes`; it is empty where the next try will do.
     """
 
-    def __init__(self, message: str, why: str = "") -> None:
+    def __init__(self, message: str, why: str = "", *, passes: bool = False) -> None:
         super().__init__(message)
         self.why = why
+        self.passes = passes
 
 
 class _Identity(Struct, frozen=True):
@@ -246,8 +260,8 @@ class NameConflicts:
     async def settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
         """Read the object of this name. Returns if it is ours, from a create whose response was lost (WR-07).
 
-        Raises NameTakenError for any other object. Its `why` says what a person must do, unless the object will soon be
-        gone (B12). Also raises whatever ApiError the read meets.
+        Raises NameTakenError for any other object; it `passes` if the object will soon be gone (B12). Also raises whatever
+        ApiError the read meets.
         """
         taken = f"{kind.name} {name} already exists and is not controlled by this TFJob"
         slice_of_kind: type[Pod | Service | _Identity] = _SLICES.get(kind.name, _Identity)
@@ -258,7 +272,8 @@ class NameConflicts:
         meta = found.metadata
         owner = controller_of(meta)
         if owner is None or owner.uid != job.metadata.uid:
-            raise NameTakenError(taken, _why(job, found))
+            going = _going(job, meta)
+            raise NameTakenError(taken, going or _why(job, found), passes=bool(going))
         if kind.name in _SLICES and (meta.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
             await self._bring_to_light(job, kind, meta)
 
@@ -276,15 +291,20 @@ class NameConflicts:
         self._events.record(job, EventType.WARNING, kind.relabelled, f"Restored {what} after an external edit")
 
 
-def _why(job: TFJob, found: Pod | Service | _Identity) -> str:
-    """Return what a person must do about an object in the way, or "".
+def _going(job: TFJob, meta: ChildMeta) -> str:
+    """Return why an object in the way will be gone by itself, or ""; a child of an earlier job of this name goes with it."""
+    owner = controller_of(meta)
+    if meta.deletion_timestamp is not None:
+        return f"it is being deleted (UID {meta.uid})"
+    if owner is not None and (owner.kind, owner.name) == (c.TFJOBS.kind, job.metadata.name):
+        return f"it belongs to an earlier job of this name (UID {owner.uid}) and is left to the garbage collector"
+    return ""
 
-    A child of an earlier job of this name goes with its owner, or is an orphan and will be adopted.
-    """
+
+def _why(job: TFJob, found: Pod | Service | _Identity) -> str:
+    """Return what a person must do about an object in the way; "" about an orphan that will be adopted."""
     owner = controller_of(found.metadata)
-    leaving = found.metadata.deletion_timestamp is not None or (owner is not None and owner.name == job.metadata.name)
-    adoptable = owner is None and not isinstance(found, _Identity) and is_adoptable(job.metadata.name, found)
-    if leaving or adoptable:
+    if owner is None and not isinstance(found, _Identity) and is_adoptable(job.metadata.name, found):
         return ""
     if owner is None and isinstance(found, Pod) and has_ended(found):
         return "it has finished and has no owner; delete it to continue"

@@ -33,7 +33,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network
 from tfjob_operator.api.v1.tf_config import ClusterSpec, is_surely_short
-from tfjob_operator.api.v1.types import Begun, InvalidSpec, JobStatus, TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import Begun, InvalidSpec, JobStatus, TFJob, TFJobSpec, ranges_of
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
 from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.pod_end import has_ended
@@ -71,6 +71,9 @@ from tfjob_operator.controller.tfjob.plan.status import (
     stay,
 )
 
+MOST_NAMED: Final = 16
+"""Replicas that the message of a condition names; of more it has the number."""
+
 
 def plan(
     job: TFJob,
@@ -98,7 +101,8 @@ def plan(
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
     waits = gang is not None and holds_pods(gang)
-    draft, seen = StatusDraft(job, now, unreported, waits=waits), observe(job, pods, services)
+    draft = StatusDraft(job, now, unreported, waits=waits, refused=blocked.refused)
+    seen = observe(job, pods, services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
     decided = _decide(draft, spec, seen)
@@ -157,7 +161,8 @@ def _go_on(
     going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
     problems = problems_of(seen.replicas)
     settled = not (missing_pods or going)
-    _say_how_it_goes(draft, restarting, running=running, settled=settled, stuck=bool(problems))
+    refused = [key.name for key in missing_pods if key.name in draft.refused]
+    _say_how_it_goes(draft, restarting, running=running, settled=settled, stuck=bool(problems), refused=refused)
     served, wanted = keys, present.union(keys)
     if spec.network is Network.SHARED and wanted:
         served = [ReplicaKey.of_all(name)]
@@ -219,10 +224,17 @@ def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Seq
 
 
 def _say_how_it_goes(
-    draft: StatusDraft, restarting: Sequence[Replica], *, running: bool, settled: bool, stuck: bool
+    draft: StatusDraft,
+    restarting: Sequence[Replica],
+    *,
+    running: bool,
+    settled: bool,
+    stuck: bool,
+    refused: Sequence[str],
 ) -> None:
     """Set Running or Restarting; a job that restarts is Running again only when every replica has its pod back (B23).
 
+    `refused` names replicas that could not be created: a job may run without them.
     `stuck`: a pod cannot start. How many is left to the counters: a changed condition is written at once, and they wait.
     """
     name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, ConditionType.RESTARTING)
@@ -234,6 +246,9 @@ def _say_how_it_goes(
             draft.emit(EventType.WARNING, ConditionReason.RESTARTING, message)
     elif running and (settled or not was_restarting):
         but = ", but not all of its replicas can start" if stuck else ""
+        if refused:
+            which = ranges_of(refused) if len(refused) <= MOST_NAMED else f"{len(refused)} replicas"
+            but = f" without {which}, which could not be created: see its Warnings"
         draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running{but}.")
 
 

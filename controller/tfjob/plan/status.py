@@ -331,15 +331,36 @@ class StatusDraft(Draft):
     Invariants: the job that it was opened on does not change; an event is emitted beside the change that it reports.
     """
 
-    __slots__ = ("_waits", "begun", "finished_indices", "job", "replica_statuses", "restarts", "worker_selector")
+    __slots__ = (
+        "_waits",
+        "begun",
+        "finished_indices",
+        "job",
+        "refused",
+        "replica_statuses",
+        "restarts",
+        "worker_selector",
+    )
 
-    def __init__(self, job: TFJob, now: datetime, events: Iterable[JobEvent] = (), *, waits: bool = False) -> None:
-        """Open a draft on the job's status. `events` come before its own. `waits`: no pod may be created yet."""
+    def __init__(
+        self,
+        job: TFJob,
+        now: datetime,
+        events: Iterable[JobEvent] = (),
+        *,
+        waits: bool = False,
+        refused: Collection[str] = (),
+    ) -> None:
+        """Open a draft on the job's status. `events` come before its own. `waits`: no pod may be created yet.
+
+        `refused` are the children that could not be created.
+        """
         status = job.status
         super().__init__(status.conditions, status.start_time, status.completion_time, now)
         self.events += events
         self.job = job
         self._waits = waits
+        self.refused = refused
         self.replica_statuses: dict[str, ReplicaStatus] = status.replica_statuses
         self.finished_indices: dict[str, str] = status.finished_indices
         self.restarts: tuple[IndexRestarts, ...] = status.restarts

@@ -351,6 +351,10 @@ for _id, _message in {
         "pod mnist-worker-1 already exists and is not controlled by this TFJob: it belongs to ReplicaSet "
         "web; delete it or recreate the job under another name"
     ),
+    "former-child-in-the-way": (
+        "service mnist-worker-1 already exists and is not controlled by this TFJob: it belongs to an earlier job of "
+        "this name (UID 7a6f) and is left to the garbage collector"
+    ),
     "ended-pod-in-the-way": (
         "pod mnist-worker-1 already exists and is not controlled by this TFJob: it has finished "
         "and has no owner; delete it to continue"

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.alpha import UID, batch_job, child_meta, config_map, entry, job, pod_of, service, spec
 from fakes.alpha_world import CONFIRM, KEY, ONE, STATUS, World
@@ -171,10 +172,12 @@ async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_
     world.put(job(SERVED))
     world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "master-76no-0"] = others()
-    with pytest.raises(NameTakenError):
+    with pytest.raises(NameTakenError), capture_logs() as lines:
         await world.sync()
     assert ("create", "services", "ps-76no-0") in world.client.actions
     assert ("create", "configmaps", "cm-ps-76no") in world.client.actions
+    levels = {(line["reason"], line["log_level"]) for line in lines if line["event"] == "tfjob_event"}
+    assert levels == {("SuccessfulCreate", "info"), ("FailedCreate", "warning")}
     warned = "Error creating: Service master-76no-0 already exists and belongs to TfJob theirs"
     assert world.recorder.events.count(("Warning", "FailedCreate", warned)) == 1
 

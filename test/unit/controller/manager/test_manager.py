@@ -15,8 +15,10 @@ from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.http import OnLeave, Request, unchanged
 from tfjob_operator.api.core import CONFIG_MAPS
 from tfjob_operator.api.meta import Resource
+from tfjob_operator.controller.leaderelection import GatedTransport
 from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.manager.controller import STUCK_S
 from tfjob_operator.controller.manager.manager import STILL_SYNCING_S
@@ -25,6 +27,7 @@ from tfjob_operator.informers import CacheSyncTimeoutError, Codec, EventHandlerF
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from tfjob_operator.api.client.http import Response
     from tfjob_operator.controller.observability.http_server import Check
 
 KETTLES = Resource("example.com", "v1", "kettles", "Kettle")
@@ -190,3 +193,21 @@ async def test_what_runs_beside_begins_before_the_caches_are_filled_and_ends_at_
     bench.stop.set()
     await running
     assert ended == ["synced", "look"]
+
+
+async def test_a_manager_without_controllers_stops_though_a_write_hangs(bench: Bench) -> None:
+    """It may have a gate all the same, through which something beside it writes."""
+
+    class Hanging:
+        async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
+            await asyncio.sleep(3600.0)
+            raise AssertionError(f"nobody waits so long for {request}")
+
+    gate = GatedTransport(Hanging())
+    write = asyncio.create_task(gate.send(Request("POST", "/api/v1/namespaces/ns/configmaps")))
+    running = asyncio.create_task(Manager(bench.informers, stop=bench.stop, work_gate=gate).run())
+    await asyncio.sleep(1.0)
+    bench.stop.set()
+    await running
+    write.cancel()
+    await asyncio.wait([write])

@@ -64,7 +64,7 @@ def test_a_replica_whose_pods_the_kubelet_rejects_waits_longer_each_time() -> No
     for _ in range(12):
         assert without_blocked(replacing, blocked.of(META)) == replacing
         blocked.rejected(META, "mnist-worker-1")
-        blocked.freed("ns/mnist", "mnist-worker-1")
+        blocked.freed("ns", "mnist-worker-1")
         blocked.created(META, "mnist-worker-1")
         wait = blocked.next_due_in_s(META)
         assert wait is not None
@@ -88,16 +88,18 @@ def test_types_of_which_nothing_was_refused_come_first() -> None:
 
 
 def test_a_name_that_becomes_free_is_taken_at_once() -> None:
-    """B12, U2: nobody waits for five minutes for a name whose holder was seen to go."""
+    """B12, U2: nobody waits for a minute for a name whose holder was seen to go, whoever it belonged to."""
     blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
     for _ in range(8):
         blocked.refused(META, "mnist-worker-0")
-    blocked.freed("ns/mnist", "mnist-worker-1")
+    assert blocked.freed("ns", "mnist-worker-1") == blocked.freed("other", "mnist-worker-0") == []
     assert "mnist-worker-0" not in names(without_blocked(PLAN, blocked.of(META)))
-    blocked.freed("ns/mnist", "mnist-worker-0")
+    assert blocked.freed("ns", "mnist-worker-0") == ["ns/mnist"]
     assert "mnist-worker-0" in names(without_blocked(PLAN, blocked.of(META)))
     blocked.refused(META, "mnist-worker-0")
     assert blocked.next_due_in_s(META) == pytest.approx(FIRST_DELAY_S)
+    blocked.refused(META, "mnist")  # the Service of all, or the PodGroup
+    assert blocked.freed("ns", "mnist") == ["ns/mnist"]
 
 
 def test_an_edit_is_tried_at_once() -> None:

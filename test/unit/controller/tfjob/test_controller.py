@@ -22,11 +22,12 @@ from tfjob_operator.api.client.errors import (
     NotFoundError,
 )
 from tfjob_operator.api.core import Condition
-from tfjob_operator.api.meta import OWNER_INDEX
+from tfjob_operator.api.meta import OWNER_INDEX, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
-from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX
+from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, Service
 from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.manager import Controller
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.view import StaleViewError
 from tfjob_operator.informers import Indexer, Tombstone
 
@@ -366,7 +367,10 @@ async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once()
 
 
 async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes_its_job() -> None:
-    """U2: FailedCreateService came 13 times in 30 s; pods that start wake the job, and are no reason to try again."""
+    """U2: FailedCreateService came 13 times in 30 s; pods that start wake the job, and are no reason to try again.
+
+    The job that runs without the replica says so.
+    """
     world = ControllerHarness()
     create = ("create", "services", "mnist-worker-1")
     world.client.fail[create] = status_error(AlreadyExistsError, 409)
@@ -384,12 +388,21 @@ async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes
         world.queue.add(KEY)
         await asyncio.sleep(1)
     asked = [action for action in world.taken() if action[2] == "mnist-worker-1" or action[0] == "get"]
-    assert asked.count(create) <= 10  # 1, 2, 4, ... 256, 300 seconds apart
+    assert asked.count(create) <= 15  # 1, 2, 4, ... 32, 60, 60 seconds apart
     assert len(asked) == 3 * asked.count(create)  # the job's confirmation, the create, and whose the name is
     assert world.recorder.reasons.count("FailedCreateService") <= 2
+    world.pods.put(pod("Worker", 0, "Running"))
+    await asyncio.sleep(2)
+    assert world.client.bodies[STATUS][1]["value"]["conditions"][-1]["message"] == (
+        "TFJob mnist is running without mnist-worker-1, which could not be created: see its Warnings."
+    )
+    world.observe_status()
     del world.client.fail[create]
-    await asyncio.sleep(301)  # and nothing wakes it
+    await asyncio.sleep(61)  # and nothing wakes it: what held the name is none of ours
     assert ("create", "pods", "mnist-worker-1") in world.taken()
+    world.pods.put(pod("Worker", 1))
+    await asyncio.sleep(2)
+    assert world.client.bodies[STATUS][1]["value"]["conditions"][-1]["message"] == "TFJob mnist is running."
     world.queue.shut_down()
     await workers
 
@@ -756,6 +769,44 @@ async def test_a_job_made_again_unseen_starts_afresh() -> None:
     world.taken()
     await world.sync()
     assert ("create", "pods", "mnist-worker-0") in world.taken()
+
+
+async def test_an_expectation_is_met_though_what_else_a_handler_does_fails(mocker: MockerFixture) -> None:
+    """B11: an informer logs what a handler raises; the job must not wait five minutes for a deletion that was seen."""
+    world = ControllerHarness()
+    world.pods.put(pod("Worker", 0))
+    world.expectations.expect_deletions(OWNER, "pod", ["uid-mnist-worker-0"])
+    mocker.patch.object(BlockedChildren, "freed", side_effect=RuntimeError("a bug"))
+    with pytest.raises(RuntimeError):
+        world.pods.remove(pod("Worker", 0))
+    assert world.expectations.satisfied(OWNER)
+    assert await world.queue.get() == KEY
+
+
+async def test_a_name_that_a_child_of_another_job_had_is_tried_again_when_that_child_is_gone() -> None:
+    """B12: a job `mnist-worker-0` with a shared network had the service of a replica of `mnist`."""
+    world = ControllerHarness()
+    world.jobs.put(job(ONE_WORKER))
+    create = ("create", "services", "mnist-worker-0")
+    world.client.fail[create] = status_error(AlreadyExistsError, 409)
+    owner = {"kind": "TFJob", "name": "mnist-worker-0", "uid": "other", "controller": True}
+    world.client.objects["services", "mnist-worker-0"] = {
+        "metadata": {"name": "mnist-worker-0", "namespace": "ns", "uid": "x", "ownerReferences": [owner]}
+    }
+    await world.sync()
+    theirs = msgspec.structs.replace(
+        service("Worker", 0).metadata, owner_references=(msgspec.convert(owner, OwnerReference),)
+    )
+    world.services.put(Service(theirs))
+    world.client.fail.clear()
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    while len(world.queue):
+        world.queue.done(await world.queue.get())
+    world.taken()
+    world.services.remove(Service(theirs))
+    assert KEY in [await world.queue.get() for _ in range(len(world.queue))]
+    await world.sync()
+    assert create in world.taken()
 
 
 async def test_a_deletion_that_nobody_saw_counts_like_one_that_was_seen() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
@@ -24,7 +25,7 @@ from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.refusals import RefusedError
 from tfjob_operator.controller.tfjob.apply.children import Creator
-from tfjob_operator.controller.tfjob.apply.conflicts import REPEAT_AFTER_S, BlockedChildren, Delays
+from tfjob_operator.controller.tfjob.apply.conflicts import LINGERS_S, REPEAT_AFTER_S, BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.apply.events import JobEvents
 from tfjob_operator.controller.tfjob.build.children import labels_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
@@ -247,6 +248,36 @@ async def test_a_taken_name_is_reported_with_its_holder_and_what_to_do(
     world.clock.step(REPEAT_AFTER_S)
     await world.create(SLOTS[:1])
     assert len(world.recorder.events) == 2
+
+
+@pytest.mark.parametrize(
+    ("going", "why"),
+    [
+        pytest.param({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "it is being deleted (UID x)", id="deleted"),
+        pytest.param(
+            owned_by("uid-of-the-dead"),
+            "it belongs to an earlier job of this name (UID uid-of-the-dead) and is left to the garbage collector",
+            id="left behind",
+        ),
+    ],
+)
+async def test_a_child_of_an_earlier_job_that_lingers_is_logged_at_once_and_reported_after_a_while(
+    going: dict[str, Any], why: str
+) -> None:
+    """B12: it mostly goes within seconds; when the garbage collector is late somebody has to see what the job waits for."""
+    world = CreatorHarness()
+    world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
+    world.client.objects["services", "mnist-worker-0"] = existing(**going)
+    with capture_logs() as lines:
+        await world.create(SLOTS[:1])
+    assert [line["why"] for line in lines if line["event"] == "name_taken"] == [why]
+    world.clock.step(LINGERS_S - 1)
+    await world.create(SLOTS[:1])
+    assert world.recorder.events == []
+    world.clock.step(1)
+    await world.create(SLOTS[:1])
+    told = f"Error creating: service mnist-worker-0 already exists and is not controlled by this TFJob: {why}"
+    assert world.recorder.events == [("Warning", "FailedCreateService", told)]
 
 
 @pytest.mark.parametrize(
