@@ -20,8 +20,9 @@ from tfjob_operator.api.v1.types import JobStatus, TFJob, tfjob_with_unreadable_
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, LastLine
+from tfjob_operator.cli.diagnosis import objects, operator
+from tfjob_operator.cli.diagnosis.causes import fill
+from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, Facts, LastLine
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.diagnosis.pods import exits_of, running_since, trains
 from tfjob_operator.cli.diagnosis.words import seconds_between
@@ -109,6 +110,24 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
     )
 
 
+def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
+    """Return why no operator would recreate the pods of a job, "" if one would or that cannot be read."""
+    reader = _Reader(session)
+    lease, _ = reader.lease(now)
+    evidence = Evidence(
+        job=_job(msgspec.json.encode(job)),
+        now=now,
+        lease=lease,
+        deployments=reader.deployments,
+        forbidden=sorted(reader.forbidden),
+        absent=reader.absent,
+    )
+    for each in operator.find(Facts(evidence)):
+        if each.trouble.id in operator.SURELY_STOPPED:
+            return fill(each.trouble.title, {"namespace": session.namespace, **each.values})
+    return ""
+
+
 class _Reader:
     """Reads objects of one namespace. `forbidden` names the kinds that may not be read; `absent` lists what does not exist."""
 
@@ -126,8 +145,9 @@ class _Reader:
         return _decoded(raw, kind) if raw is not None else None
 
     def all(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T] | None:
-        """Return the objects of all namespaces, None if they may not be read."""
-        return self._list(resource.path(), kind, words, query)
+        """Return the objects of all namespaces; without permission those of this one, None if there are none."""
+        found = self._list(resource.path(), kind, words, query)
+        return found if found is not None else self.here(resource, kind, words, **query) or None
 
     def here(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T]:
         """Return the objects of the namespace, none if they may not be read."""
@@ -171,17 +191,18 @@ class _Reader:
 
         Unless the only one is renewed, Deployments and pods of the operator are read. Notes in `absent` if there is no lease.
         """
+        here = self._session.namespace
         found = self.all(core.LEASES, core.Lease, "leases", fieldSelector=f"metadata.name={LEASE}")
-        if found is None:
-            return None, None
-        if not found:
+        if found is not None and not found:
             self.absent.append(Absent(core.LEASES.kind, LEASE))
+        found = found or []
         renewed = [each for each in found if is_renewed(each, now)]
-        own = [each for each in renewed if each.metadata.namespace == self._session.namespace]
+        own = [each for each in renewed if each.metadata.namespace == here]
         if own or (renewed and len(found) == 1):
             return (own or renewed)[0], None
-        here = self._session.namespace
         self.deployments = self.all(core.DEPLOYMENTS, objects.Deployment, "deployments", labelSelector=OPERATOR) or []
+        if "leases" in self.forbidden and not self.deployments:
+            return None, None  # the Lease that counts may be one of another namespace
         serving = {each.metadata.namespace for each in self.deployments if each.served in {"", here}}
         if serving and not renewed:
             selector = "name=tf-job-operator"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 
 from tfjob_operator.api.text import clean
@@ -25,7 +27,8 @@ _CONFLICT = 409
 def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None:
     """Delete the pods of a job, all or some: the operator recreates them. Not counted by the backoff limit.
 
-    Replicas that succeeded are not recreated. A finished job cannot be restarted: delete it and create it again.
+    Refused if no operator serves the job. Replicas that succeeded are not recreated. A finished job cannot be restarted:
+    delete it and create it again.
     """
     with target.session() as session:
         job = jobs.get(session, name)
@@ -34,6 +37,7 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
         replicas = find(session, job, choice).replicas
         if not replicas:
             raise none_there(name, job, choice)
+        _check_operator(session, name, job)
         print_each(replicas, lambda replica: _restart(session, replica, dry_run=dry_run))
 
 
@@ -46,6 +50,13 @@ def _check(name: str, job: dict[str, object]) -> None:
     if held and held.get("reason") != ConditionReason.TOO_LARGE:  # such a job only keeps its size
         message = clean(str(held.get("message", "")))
         raise CliError(f"{name} is on hold, and its pods would not be recreated: fix its spec first: {message}")
+
+
+def _check_operator(session: Session, name: str, job: dict[str, object]) -> None:
+    from tfjob_operator.cli.collecting import stopped
+
+    if why := stopped(session, job, datetime.now(UTC)):
+        raise CliError(f"pods of {name} not deleted, because nobody would recreate them: {why}")
 
 
 def _restart(session: Session, replica: Replica, *, dry_run: bool) -> str:

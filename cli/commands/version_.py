@@ -104,7 +104,10 @@ def _images(session: Session, items: list[dict[str, Any]]) -> Iterator[str]:
             raise CliError("the server sent a Deployment without containers") from error
         meta, status, wanted = found.metadata, found.status, found.spec.replicas
         more = f", serves {found.served} only" if found.served else ""
-        if status.updated_replicas < max(wanted, status.replicas):  # pods of the former template are kept until then
+        is_stuck = status.updated_replicas < max(
+            wanted, status.replicas
+        )  # pods of the former template are kept until then
+        if is_stuck and status.ready_replicas:
             path = f"/api/v1/namespaces/{meta.namespace}/pods"
             pods = _read(session, path, labelSelector="name=tf-job-operator") or {}
             ready = [pod for pod in msgspec.convert(pods.get("items") or [], list[Pod]) if is_ready(pod)]

@@ -23,9 +23,10 @@ _LOG_GONE: Final = (
     "The log is deleted with its pod: set terminationMessagePolicy: FallbackToLogsOnError in the container, and the "
     "condition of the job quotes the last lines of the next failure"
 )
+_WHERE: Final = " (OPERATORS is its namespace)"
 OPERATOR_LOGS: Final = (
-    "Look for the job in the operator's log (OPERATORS is its namespace): "
-    "kubectl -n {operators} logs --selector=name=tf-job-operator --tail=500"
+    f"Look for the job in the operator's log{_WHERE}: "
+    "kubectl -n {operators} logs --selector=name=tf-job-operator --ignore-errors --tail=500"
 )
 NEW_CONFIG_MAP: Final = "kubectl -n {namespace} create configmap {name} --from-file"
 NEW_KEYS: Final = "kubectl -n {namespace} create secret generic {name} --from-file"
@@ -56,11 +57,18 @@ _NEEDS: Final = (
     (" describe node", "nodes"),
 )
 """What a command needs more rights for, and the reads whose refusal shows that the user lacks them."""
+_DELETES: Final = re.compile(r"kubectl tfjob restart|kubectl -n \S+ delete (pod|job) ")
+_KEEP_PODS: Final = "Delete no pods before an operator serves the job: nobody would recreate them"
 _COMMAND: Final = re.compile(r"\bkubectl (?P<plugin>tfjob )?")
 
 
-def steps(facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: Sequence[str]) -> tuple[str, ...]:
-    """Return what to do, each line once, without steps about pods that are gone, or that only help a running job."""
+def steps(
+    facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: Sequence[str], *, stopped: bool = False
+) -> tuple[str, ...]:
+    """Return what to do, each line once, without steps about pods that are gone, or that only help a running job.
+
+    While the operator is `stopped`, no step deletes a pod.
+    """
     present = {pod.metadata.name for pod in facts.pods}
     stay = {pod.metadata.name for pod in facts.pods if pod.metadata.deletion_timestamp is None}
     pods = [name for name in whom if name in present]
@@ -83,7 +91,8 @@ def steps(facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: 
             lines.append(_LOG_GONE)
     if recreate and not facts.finished:
         lines += _recreated(facts, pods or whom)
-    return tuple(dict.fromkeys(_in_dialect(facts, line, values) for line in lines))
+    shown = (_KEEP_PODS if stopped and _DELETES.search(line) else line for line in lines)
+    return tuple(dict.fromkeys(_in_dialect(facts, line, values) for line in shown))
 
 
 def aimed(line: str, flags: Sequence[str]) -> str:
@@ -124,10 +133,13 @@ def _recreated(facts: Facts, whom: Sequence[str]) -> Iterator[str]:
 
 def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:
     """Return a step with its values, and the resource and the label that a job of this dialect has."""
-    refused = [words for command, words in _NEEDS if command in line and words in facts.evidence.forbidden]
+    needs = [] if facts.namespace == values.get("operators") and " -n {operators} " in line else _NEEDS
+    refused = [words for command, words in needs if command in line and words in facts.evidence.forbidden]
     if refused and "cluster administrator" not in line:
         verb = "run: " if line.startswith("kubectl ") else ""
         line = f"Ask your cluster administrator to {verb}{line[0].lower()}{line[1:]}"
+    if values.get("operators"):
+        line = line.replace(_WHERE, "")
     for v1, here in ((" tfjob {job}", f" {facts.shape.resource} {{job}}"), (_V1_LABEL, f"{facts.shape.label}=")):
         line = line.replace(v1, here)
     return fill(line, values, command=True).replace("--previous=true", "--previous").replace(" --previous=false", "")

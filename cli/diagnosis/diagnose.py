@@ -41,7 +41,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     for finding in telling:
         merged[finding.trouble.id, finding.key].append(finding)
     ranked = sorted(merged.values(), key=_rank)
-    causes = tuple(_cause(facts, group) for group in ranked[:MOST_CAUSES])
+    stopped = bool(operator.STOPPED & found)
+    causes = tuple(_cause(facts, group, stopped=stopped) for group in ranked[:MOST_CAUSES])
     return Diagnosis(causes, standing(facts), _unseen(evidence))
 
 
@@ -63,7 +64,7 @@ def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
     )
 
 
-def _cause(facts: Facts, group: Sequence[Finding]) -> Cause:
+def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
     """Return the cause that findings of one kind become; `whom` names all replicas, and the values are those of the first."""
     ordered = sorted(group, key=lambda finding: natural(finding.who))
     first, whom = ordered[0], tuple(dict.fromkeys(finding.who for finding in ordered))
@@ -81,7 +82,7 @@ def _cause(facts: Facts, group: Sequence[Finding]) -> Cause:
         severity=first.trouble.severity,
         title=title,
         evidence=tuple(clean(proof, MAX_PROOF) for proof in (proofs if len(proofs) <= MOST_PROOFS else shown)),
-        to_do=steps(facts, to_do, values | {"who": whom[0]}, whom),
+        to_do=steps(facts, to_do, values | {"who": whom[0]}, whom, stopped=stopped),
         whom=whom,
     )
 

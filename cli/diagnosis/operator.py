@@ -18,7 +18,9 @@ from tfjob_operator.cli.diagnosis.words import ago, named, said, seconds_between
 from tfjob_operator.cli.durations import duration
 
 _PODS: Final = "kubectl -n {operators} get pods --selector=name=tf-job-operator"
-_INSTALL: Final = "Install the operator, or ask your cluster administrator to"
+_LOGS: Final = "kubectl -n {operators} logs --selector=name=tf-job-operator --ignore-errors --prefix --tail=50"
+_INSTALL: Final = "Install the operator, or ask your cluster administrator to do so"
+_SERVE: Final = "Install an operator that serves namespace {namespace}, or ask your cluster administrator to do so"
 
 NAMESPACE_TERMINATING: Final = error(
     "namespace-terminating",
@@ -59,7 +61,7 @@ NOT_RUNNING: Final = error(
     "The operator is not running: its Lease {lease} was last renewed {since}",
     (
         _PODS,
-        "kubectl -n {operators} logs --selector=name=tf-job-operator --prefix --tail=50",
+        _LOGS,
         "Ask your cluster administrator to start the operator",
     ),
     "The operator's Lease has no holder, or was not renewed in time",
@@ -80,7 +82,7 @@ SCALED_TO_ZERO: Final = error(
     "The operator is stopped: its Deployment {operators}/{deployment} is scaled to 0",
     (
         "Start it: kubectl -n {operators} scale deployment {deployment} --replicas=2",
-        "Or ask your cluster administrator to",
+        "Or ask your cluster administrator to start it",
     ),
     "The operator's Lease is not renewed or does not exist, and its Deployment has `replicas: 0`",
 )
@@ -88,15 +90,18 @@ ELSEWHERE: Final = error(
     "operator-serves-elsewhere",
     11,
     "No operator serves namespace {namespace}: those installed serve {served} only",
-    ("Install an operator that serves namespace {namespace}, or ask your cluster administrator to",),
-    "The job has no status, and every Deployment of an operator has the flag `--namespace` of another namespace",
+    (_SERVE,),
+    (
+        "Every Deployment of an operator has the flag `--namespace` of another namespace, and the job has no status, or no "
+        "operator without a Deployment renews a Lease"
+    ),
 )
 MISSING: Final = error(
     "operator-missing",
     11,
-    "No operator is running: the job has no status, and the operator's Lease does not exist",
+    "No operator is {state} the Lease {lease}",
     ("kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator", _INSTALL),
-    "The job has no status, no operator has a Lease, and none with a Deployment was found",
+    "No operator has a Deployment, and none renews a Lease; or the job has no status, and none has either",
 )
 NOT_ACTING: Final = error(
     "operator-not-acting",
@@ -104,7 +109,7 @@ NOT_ACTING: Final = error(
     "The operator has not reconciled the job for {age}",
     (
         "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
-        f"{_INSTALL} do so; check its flag --namespace, which may exclude namespace {{namespace}}",
+        f"{_INSTALL}; check its flag --namespace, which may exclude namespace {{namespace}}",
     ),
     (
         "The job has no status a minute after its creation: the operator is down, serves other namespaces, or has no "
@@ -130,7 +135,7 @@ UNSERVED: Final = error(
     "Probably no operator serves namespace {namespace}: {who} not created, Lease {lease}",
     (
         "kubectl get deployments --all-namespaces --selector=app.kubernetes.io/name=tfjob-operator",
-        "Install an operator that serves namespace {namespace}, or ask your cluster administrator to",
+        _SERVE,
     ),
     "Replicas have had no pod for a minute without a reason; a Lease is stale or missing, or belongs to other namespaces",
 )
@@ -171,10 +176,17 @@ CRD_OLD: Final = warning(
     "The CRD lacks fields that the operator writes; successes and restarts may be lost",
 )
 TROUBLES: Final = defined(globals())
+STOPPED: Final = frozenset(
+    each.id for each in (NOT_RUNNING, NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING, NOT_ACTING, NOT_SERVED, UNSERVED)
+)
+"""While one of these lasts, nobody recreates a pod that is deleted."""
+SURELY_STOPPED: Final = frozenset(each.id for each in (NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING))
+"""Those that are told by Deployments; the others depend on this machine's clock too."""
 
 SOON_S: Final = 10.0
 LATE_S: Final = 60.0
 """A new job has a status within a second; after a minute the work queue is too long, or no operator runs."""
+_NO_DEPLOYMENT: Final = "installed: none has a Deployment, and"
 _GRACE_S: Final = 30.0
 """Added to a lease's duration, since the clocks of nodes and of this machine differ."""
 _WRITTEN: Final = ("finishedIndices", "restarts", "begun")
@@ -224,22 +236,24 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
     evidence, status, age_s = facts.evidence, facts.job.status, facts.age_s(facts.evidence.created_at)
     lease, is_new = evidence.lease, not facts.job.status.conditions and not facts.job.status.phase
     is_absent = is_new and facts.is_absent("Lease", "tf-operator")
+    is_down, has_all = lease is None or not is_renewed(lease, facts.now), "deployments" not in evidence.forbidden
     serving = [each for each in evidence.deployments if each.served in {"", facts.namespace}]
-    if is_new and evidence.deployments and not serving:
+    if (is_new or is_down) and has_all and evidence.deployments and not serving:
         yield _elsewhere(facts)
-        return
-    if is_absent or (lease is not None and not is_renewed(lease, facts.now)):
-        if serving and not any(each.status.ready_replicas for each in serving):
-            yield _not_ready(facts, serving)
-            return
-        if lease is not None:
-            line, since = renewal(facts, lease)
-            where = f"{lease.metadata.namespace}/{lease.metadata.name}"
-            values = {"lease": where, "since": since, "operators": lease.metadata.namespace}
+    elif is_down and serving and not any(each.status.ready_replicas for each in serving):
+        yield _not_ready(facts, serving)
+    elif lease is not None and is_down:
+        line, since = renewal(facts, lease)
+        where = f"{lease.metadata.namespace}/{lease.metadata.name}"
+        values = {"lease": where, "since": since, "operators": lease.metadata.namespace}
+        if serving or not has_all:
             yield Finding(NOT_RUNNING, facts.name, (line,), values)
-            return
-    if is_absent and not serving:
-        yield Finding(MISSING, facts.name, ("job: no status", "lease tf-operator: not found"))
+        else:
+            values = {"state": _NO_DEPLOYMENT, "lease": f"{where} was last renewed {since}"}
+            yield Finding(MISSING, facts.name, (line,), values)
+    elif is_absent and not serving:
+        values = {"state": _NO_DEPLOYMENT if has_all else "running:", "lease": "tf-operator does not exist"}
+        yield Finding(MISSING, facts.name, ("job: no status", "lease tf-operator: not found"), values)
     elif is_new and age_s is not None and age_s > SOON_S:
         late = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING
         seen = (f"job: created {duration(age_s)} ago, no status", *_stale(facts))
@@ -292,6 +306,9 @@ def _not_ready(facts: Facts, deployments: Sequence[Deployment]) -> Finding:
             if status.state is not None and status.state.waiting is not None:
                 waiting = status.state.waiting
                 seen.append(f"pod {named(pod.metadata.name)} waiting: {named(waiting.reason)}: {said(waiting.message)}")
+            if status.last_state is not None and status.last_state.terminated is not None:
+                ended = status.last_state.terminated
+                seen.append(f"pod {named(pod.metadata.name)} exited with code {ended.exit_code}: {said(ended.message)}")
     values = {"ready": "0", "wanted": str(wanted), "operators": meta.namespace}
     return Finding(NOT_READY, facts.name, tuple(seen), values)
 

@@ -73,6 +73,7 @@ _KNOWN: Final = frozenset(
 )
 
 LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
+    operator.UNSERVED.id: operator.STOPPED - {operator.UNSERVED.id},
     scheduling.UNBOUND.id: frozenset(each.id for each in storage.TROUBLES),
     scheduling.UNSCHEDULABLE.id: frozenset(each.id for each in storage.TROUBLES),
     starting.STARTS_SLOWLY.id: frozenset(

@@ -224,7 +224,7 @@ def test_after_a_failed_install_the_notes_can_be_read_and_the_command_repeated(r
     with pytest.raises(ControlPlaneError, match=r"timed out|deadline exceeded"):
         release.helm(*command, *nowhere)
     notes = release.helm("get", "notes", RELEASE, f"--namespace={NAMESPACE}")
-    assert "logs --selector=name=tf-job-operator --tail=-1" in notes
+    assert "logs --selector=name=tf-job-operator --ignore-errors --tail=-1" in notes
     assert "kubeflow-tfjobs-*" in notes
     with pytest.raises(ControlPlaneError, match="a name that is still in use"):
         release.install(CHART)

@@ -157,7 +157,7 @@ def test_without_an_operator_nobody_looks_at_the_job(cluster: Cluster) -> None:
         # The operator's lease would be as old, so it is left out.
         nobody = diagnose(replace(evidence_of(cluster, later_s=90), lease=None))
         assert [cause.id for cause in nobody.causes] == ["scheduler-missing"]
-    comes(cluster, "operator-not-running")
+    comes(cluster, "operator-missing")
 
 
 def _failing(run: str, policy: str = "Never", **limits: Any) -> Callable[[Cluster], None]:

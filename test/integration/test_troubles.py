@@ -373,8 +373,8 @@ def test_what_the_api_server_denies_is_on_line_one(
 
 PAGE = ROOT / "docs" / "design" / "diagnosis.md"
 BY_THEMSELVES = {
+    "operator-missing",
     "operator-not-acting",
-    "operator-not-running",
     "scheduler-missing",
     "held-invalid",
     "namespace-terminating",

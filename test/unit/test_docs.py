@@ -65,6 +65,16 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
     assert page.name == "CHANGELOG.md" or not missing
 
 
+def test_the_log_of_all_replicas_is_printed_while_one_of_them_has_not_started() -> None:
+    """Else `kubectl logs --selector` prints the error of that one (ErrImagePull) in place of the others' lines."""
+    texts = [ROOT / "manifests/chart/templates/NOTES.txt", *(page for page in pages() if page.name != "CHANGELOG.md")]
+    commands = [
+        each for text in texts for each in re.findall(r"logs --selector=name=tf-job-operator.*", text.read_text())
+    ]
+    assert len(commands) >= 5
+    assert not [each for each in commands if " --ignore-errors " not in each]
+
+
 def test_the_first_page_is_one_page() -> None:
     """docs/architecture.md is read in the first hour; details belong to docs/design/."""
     assert len(FIRST_PAGE.read_text().split()) <= MOST_WORDS

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fakes.manifests import is_crd, read_document, read_documents
+from support.cases import for_each
 from tfjob_operator.cli.page.__main__ import command
 from tfjob_operator.cli.training import LogReader, Progress
 
@@ -104,6 +105,14 @@ def test_the_first_example_needs_only_a_public_image_and_shows_its_progress() ->
     points = [point for point in reader.feed(log.stdout) if point.name == "loss"]
     assert [points[0].value, points[-1].value] == [0.88, 0.2]
     assert reader.progress == Progress(400, 400)
+
+
+@for_each("file", ["base/deployment.yaml", "addons/page-base/deployment.yaml"])
+def test_describe_shows_why_a_container_has_exited(file: str) -> None:
+    """Such as the line about a wrong flag: else its pods show an exit code only."""
+    deployment = read_document(MANIFESTS / file)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
 def test_every_alert_has_an_entry_among_the_runbooks() -> None:

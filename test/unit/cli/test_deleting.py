@@ -36,7 +36,7 @@ def deletes(server: Server) -> dict[str, Any]:
 
 def test_restart_deletes_those_very_pods(server: Server, kubeconfig: Path) -> None:
     """What has succeeded stays, what is being deleted is left; a pod of another job with these labels is not touched."""
-    server.answers(f"{JOBS}/mnist", job())
+    server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     other = pod("worker-9")
     other["metadata"]["ownerReferences"][0]["uid"] = "else"
     pods = [
@@ -64,7 +64,7 @@ def test_restart_deletes_those_very_pods(server: Server, kubeconfig: Path) -> No
 
 def test_restart_of_some_is_of_those_alone(server: Server, kubeconfig: Path) -> None:
     """A refusal is told, the others are tried; a dry run changes nothing."""
-    server.answers(f"{JOBS}/mnist", job())
+    server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     server.answers(PODS, {"metadata": {}, "items": [pod(f"worker-{index}") for index in range(3)]})
     server.answers(f"{PODS}/mnist-worker-0", {"message": "no", "reason": "Forbidden"}, code=403)
     server.answers(f"{PODS}/mnist-worker-1", {})
@@ -75,6 +75,32 @@ def test_restart_of_some_is_of_those_alone(server: Server, kubeconfig: Path) -> 
     result = run("restart", f"--kubeconfig={kubeconfig}", "mnist", *chosen)
     assert (result.exit_code, result.stdout) == (1, "pod/mnist-worker-1 deleted\n")
     assert result.stderr == "Error from server (Forbidden): no\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted", "why"),
+    [
+        (200, 0, "The operator is stopped: its Deployment kubeflow/tf-job-operator is scaled to 0"),
+        (200, 1, ""),
+        (403, 0, ""),
+    ],
+)
+def test_restart_deletes_no_pod_that_nobody_would_recreate(
+    server: Server, kubeconfig: Path, code: int, wanted: int, why: str
+) -> None:
+    """As far as its user may look: else the pods are deleted."""
+    server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
+    server.answers(PODS, {"metadata": {}, "items": [pod("worker-0")]})
+    server.answers(f"{PODS}/mnist-worker-0", {})
+    meta = {"name": "tf-job-operator", "namespace": "kubeflow"}
+    operator = {"metadata": meta, "spec": {"replicas": wanted}, "status": {"readyReplicas": wanted}}
+    for path in ("/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"):
+        items = [operator] if "apps" in path else []
+        server.answers(path, {"metadata": {}, "items": items, "reason": "Forbidden"}, code=code)
+    result = run("restart", f"--kubeconfig={kubeconfig}", "mnist")
+    assert bool(deletes(server)) is not bool(why)
+    refusal = f"error: pods of mnist not deleted, because nobody would recreate them: {why}\n"
+    assert (result.exit_code, result.stderr) == ((1, refusal) if why else (0, ""))
 
 
 @pytest.mark.parametrize(

@@ -299,6 +299,22 @@ def test_an_operator_whose_image_cannot_be_pulled_is_installed(server: Server, k
     assert "pod tf-job-operator-a waiting: ImagePullBackOff: Back-off pulling image" in shown
 
 
+def test_the_operator_of_the_own_namespace_is_read_without_rights_for_others(server: Server, kubeconfig: Path) -> None:
+    """Its commands can be run by such a user; an own Lease without a Deployment proves nothing, and is ignored."""
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(spec=SPEC) | {"status": {}})
+    for path in (LEASES, DEPLOYMENTS):
+        server.answers(path, FORBIDDEN, code=403)
+    server.answers("/apis/coordination.k8s.io/v1/namespaces/team/leases", items(lease("team", STALE)))
+    assert "1. " not in run("explain", f"--kubeconfig={kubeconfig}", "mnist").output
+    stopped = deployment("team", "--namespace=team")
+    stopped["spec"]["replicas"] = 0
+    server.answers("/apis/apps/v1/namespaces/team/deployments", items(stopped))
+    shown = run("explain", f"--kubeconfig={kubeconfig}", "mnist").output
+    assert "1. The operator is stopped: its Deployment team/tf-job-operator is scaled to 0" in shown
+    assert "   > Start it:\n" in shown
+    assert " -n team scale deployment tf-job-operator --replicas=2\n" in shown
+
+
 def test_a_command_that_the_user_may_not_run_is_for_the_administrator(server: Server, kubeconfig: Path) -> None:
     """Who may not list Leases has no rights in the operator's namespace; a new job waits for its status meanwhile."""
     made = job(spec=SPEC) | {"status": {}}

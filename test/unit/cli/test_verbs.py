@@ -411,14 +411,14 @@ def test_version_prints_what_is_there(server: Server, kubeconfig: Path) -> None:
     deployment = {
         "metadata": meta,
         "spec": {"replicas": 2, "template": template},
-        "status": {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 2},
+        "status": {"replicas": 2, "readyReplicas": 0, "updatedReplicas": 1},
     }
     server.answers(DEPLOYMENTS, {"items": [deployment]})
     lines = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()
     assert [line[15:] for line in lines[1:]] == [
         "v1.36.3",
         "v1, v1beta2",
-        "tf-operator:1 (Deployment kubeflow/tf-operator, 2 of 2 ready)",
+        "tf-operator:1 (Deployment kubeflow/tf-operator, 0 of 2 ready)",
     ]
     found = json.loads(run("version", "-o", "json", f"--kubeconfig={kubeconfig}").output)
     assert "component%21%3Dpage" in "".join(path for _, path, _, _ in server.asked), "the page is no operator"

@@ -50,25 +50,36 @@ def _(world: World) -> None:
     world.pods, world.status["conditions"] = {}, []
 
 
+def deployment(namespace: str = "kubeflow", *args: str, wanted: int = 2, ready: int = 0) -> dict[str, Any]:
+    """A Deployment of the operator."""
+    return {
+        "kind": "Deployment",
+        "metadata": {"name": "tf-job-operator", "namespace": namespace},
+        "spec": {"replicas": wanted, "template": {"spec": {"containers": [{"name": "operator", "args": args}]}}},
+        "status": {"readyReplicas": ready},
+    }
+
+
 @case("operator-not-running")
 def _(world: World) -> None:
     assert world.lease is not None
     world.lease["spec"]["renewTime"] = "2026-11-22T11:50:00.123456Z"
-    world.pods = {}
+    world.pods, world.deployments = {}, [deployment(ready=2)]
 
 
 @case("operator-missing")
 def _(world: World) -> None:
-    world.lease, world.pods, world.job["status"] = None, {}, {}
-    world.absent = [Absent("Lease", "tf-operator")]
+    """The job keeps its status after an uninstall, and the operator its Lease."""
+    assert world.lease is not None
+    world.lease["spec"]["renewTime"] = "2026-11-22T09:50:00.123456Z"
+    del world.pods["mnist-worker-0"]
+    world.stale_lease = world.lease
 
 
 @case("operator-not-ready")
 def _(world: World) -> None:
     world.lease, world.pods, world.job["status"] = None, {}, {}
-    world.absent = [Absent("Lease", "tf-operator")]
-    meta = {"name": "tf-job-operator", "namespace": "kubeflow"}
-    world.deployments = [{"kind": "Deployment", "metadata": meta, "spec": {"replicas": 2}, "status": {}}]
+    world.absent, world.deployments = [Absent("Lease", "tf-operator")], [deployment()]
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "tfjob-operator:9.9.9"'}}
     state = {"containerStatuses": [{"name": "operator", "state": waiting}]}
     world.operator_pods = [
@@ -80,24 +91,15 @@ def _(world: World) -> None:
 @case("operator-scaled-to-zero")
 def _(world: World) -> None:
     world.lease, world.pods, world.job["status"] = None, {}, {}
-    world.absent = [Absent("Lease", "tf-operator")]
-    meta = {"name": "tf-job-operator", "namespace": "kubeflow"}
-    world.deployments = [{"kind": "Deployment", "metadata": meta, "spec": {"replicas": 0}, "status": {}}]
+    world.absent, world.deployments = [Absent("Lease", "tf-operator")], [deployment(wanted=0)]
 
 
 @case("operator-serves-elsewhere")
 def _(world: World) -> None:
     """Its Lease is renewed; a job is told at once, not after a minute."""
     world.pods, world.job["status"] = {}, {}
-    template = {"spec": {"containers": [{"name": "operator", "args": ["--namespace=$(KUBEFLOW_NAMESPACE)"]}]}}
     world.deployments = [
-        {
-            "kind": "Deployment",
-            "metadata": {"name": "tf-job-operator", "namespace": name},
-            "spec": {"replicas": 1, "template": template},
-            "status": {"readyReplicas": 1},
-        }
-        for name in ("team-a", "team-b")
+        deployment(name, "--namespace=$(KUBEFLOW_NAMESPACE)", wanted=1, ready=1) for name in ("team-a", "team-b")
     ]
 
 

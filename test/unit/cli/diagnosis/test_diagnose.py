@@ -19,7 +19,7 @@ from tfjob_operator.cli.diagnosis.causes import Severity, Trouble
 from tfjob_operator.cli.diagnosis.diagnose import MOST_CAUSES, MOST_PROOFS, diagnose
 from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, TROUBLES
-from unit.cli.diagnosis.cases import CASES
+from unit.cli.diagnosis.cases import CASES, deployment
 from unit.cli.diagnosis.world import JOB, World, ago, condition
 
 if TYPE_CHECKING:
@@ -556,11 +556,61 @@ def test_a_claim_that_waits_for_its_first_consumer_is_no_trouble() -> None:
 
 
 def test_an_operator_that_has_let_its_lease_go_does_not_run() -> None:
-    """When it stops it leaves the lease without a holder."""
+    """When it stops it leaves the lease without a holder. Who may not list Deployments is not told that there are none."""
     world = World()
     assert world.lease is not None
     world.lease["spec"]["holderIdentity"] = ""
+    world.forbidden = ["deployments"]
     assert diagnose(world.evidence()).causes[0].id == "operator-not-running"
+
+
+def test_an_uninstalled_operator_is_one_cause_and_named_first() -> None:
+    """Its Lease stays, and the job has a status and lacks a pod."""
+    (cause,) = diagnosed("operator-missing").causes
+    assert cause.title == (
+        "No operator is installed: none has a Deployment, and the Lease kubeflow/tf-operator was last renewed 2h9m ago"
+    )
+
+
+def test_operators_of_other_namespaces_are_named_for_a_job_that_has_a_status() -> None:
+    """Of the one that served it before only the Lease is left."""
+    world = world_of("operator-missing")
+    world.deployments = [deployment("team-b", "--namespace=team-b", ready=2)]
+    (cause,) = diagnose(world.evidence()).causes
+    assert cause.title == "No operator serves namespace team: those installed serve team-b only"
+    assert cause.to_do[0].endswith("or ask your cluster administrator to do so")
+
+
+def test_no_pod_is_to_be_deleted_while_the_operator_is_stopped() -> None:
+    """Nobody would recreate it, so the advice of other causes waits."""
+    deletes = re.compile(r"tfjob restart| delete (pod|job) ")
+    waiting = set()
+    for id_ in CASES:
+        world = world_of(id_)
+        if not deletes.search(str(diagnose(world.evidence()))):
+            continue
+        world.lease, world.deployments = None, [deployment(wanted=0)]
+        found = diagnose(world.evidence())
+        if any(cause.id == "operator-scaled-to-zero" for cause in found.causes):
+            assert not deletes.search(str(found)), id_
+            waiting.add(id_)
+    assert {"image-not-found", "stuck-terminating", "pod-template-not-applied", "no-log-output"} <= waiting
+
+
+def test_why_the_operator_exits_is_quoted() -> None:
+    """A wrong flag: its container falls back to the log for its message."""
+    world = world_of("operator-not-ready")
+    ended = {
+        "exitCode": 2,
+        "message": "usage: tfjob-operator\ntfjob-operator: error: unrecognized arguments: --qsp=9\n",
+    }
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    status = {"name": "operator", "state": state, "lastState": {"terminated": ended}}
+    world.operator_pods[0]["status"] = {"containerStatuses": [status]}
+    proofs = diagnose(world.evidence()).causes[0].evidence
+    told = [proof for proof in proofs if proof.startswith("pod tf-job-operator-a exited with code 2: ")]
+    assert len(told) == 1
+    assert told[0].endswith("tfjob-operator: error: unrecognized arguments: --qsp=9")
 
 
 def test_a_job_that_has_ended_needs_no_operator() -> None:
