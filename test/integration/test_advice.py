@@ -520,6 +520,7 @@ NOT_FOLLOWED: Final[dict[str, tuple[str, ...]]] = {
             "init-container-runs",
             "starts-slowly",
             "waits-for-terminating-pod",
+            "former-child-in-the-way",
             "pod-status",
             "startup-failed",
             "sidecar-failed",
