@@ -10,7 +10,7 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD, LOGS, RESTART
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Trouble, defined
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Trouble, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import Event, Pod
 from tfjob_operator.cli.diagnosis.pods import exits_of, is_ready, statuses
@@ -19,58 +19,51 @@ from tfjob_operator.cli.diagnosis.words import named, said
 from tfjob_operator.cli.durations import duration
 
 _CORRECT: Final = Change("correct in the template what the message names")
-TERMINATING: Final = Trouble(
+TERMINATING: Final = warning(
     "waits-for-terminating-pod",
     810,
-    Severity.WARNING,
     "Waiting for pod {who}, Terminating for {age} ({why})",
     (DESCRIBE_POD, "The pod is created anew when the old one is gone"),
     "A pod with the name of a replica is being deleted: of this job, or of a former one of its name",
 )
-STATUS: Final = Trouble(
+STATUS: Final = error(
     "pod-status",
     770,
-    Severity.ERROR,
     "{reason} ({who}): {words}",
     (DESCRIBE_POD, _CORRECT),
     "The pod's status, or that of a container, has a reason that is none of the others",
 )
-START: Final = Trouble(
+START: Final = error(
     "startup-failed",
     719,
-    Severity.ERROR,
     "{reason} ({who}): {words}",
     (DESCRIBE_POD, Change("correct the startupProbe or the postStart hook in the template")),
     "The kubelet restarts a container because its startup probe or its postStart hook fails",
 )
-SIDECAR: Final = Trouble(
+SIDECAR: Final = error(
     "sidecar-failed",
     771,
-    Severity.ERROR,
     "Container {container} exited with code {code} ({who}){words}",
     (LOGS, Change("correct container {container} in the template according to the log")),
     "A container beside `tensorflow` failed while the pod runs",
 )
-WARNED: Final = Trouble(
+WARNED: Final = warning(
     "pod-warning",
     811,
-    Severity.WARNING,
     "{reason} ({who}): {words}",
     (DESCRIBE_POD, _CORRECT),
     "A pod is not ready, and its newest Warning event is none of the others",
 )
-NO_NODE: Final = Trouble(
+NO_NODE: Final = error(
     "node-missing",
     772,
-    Severity.ERROR,
     "Node {node} does not exist ({who})",
     ("kubectl get nodes", Change("remove nodeName from the template, or correct it")),
     "A pod is bound to a node that does not exist",
 )
-RECREATED: Final = Trouble(
+RECREATED: Final = warning(
     "pods-recreated",
     812,
-    Severity.WARNING,
     "Created {times} times within ten minutes ({who}){words}",
     (
         DESCRIBE_JOB,
