@@ -397,6 +397,17 @@ async def test_a_server_that_names_a_time_to_come_back_is_left_alone_for_so_long
     assert len(rig.source.watches) == 2
 
 
+async def test_a_time_to_come_back_counts_for_one_pause_and_not_for_the_next() -> None:
+    """RF-17: what the server asked for when it was busy says nothing about a later failure."""
+    rig = Rig(pod("a"))
+    rig.source.watch_errors = [too_many(retry_after_s=20.0)]
+    async with running(rig.reflector.run()):
+        await asyncio.sleep(25.0)
+        rig.source.end_watches(expired())
+        await asyncio.sleep(5.0)
+    assert len(rig.source.lists) == 2
+
+
 async def test_no_answer_of_a_server_blinds_the_cache_for_longer_than_half_a_minute() -> None:
     """RF-17: the maintenance page of a load balancer may ask for days."""
     rig = Rig(pod("a"))

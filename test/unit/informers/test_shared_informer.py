@@ -20,7 +20,7 @@ from tfjob_operator.informers import (
     Tombstone,
 )
 from tfjob_operator.informers.codec import Skipped
-from tfjob_operator.informers.deltas import BATCH, Added
+from tfjob_operator.informers.deltas import BATCH, Added, Modified
 from tfjob_operator.informers.shared_informer import PIECE
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 
@@ -338,6 +338,21 @@ async def test_a_resync_tells_what_is_stored_to_those_that_asked_without_a_word_
     assert asked.told == ["initial add a"] + ["update uid-a -> uid-a"] * 2
     assert silent.told == ["initial add a"]
     assert (len(source.lists), len(source.watches)) == (1, 1)
+
+
+async def test_an_event_of_a_version_that_is_stored_is_told_only_to_those_that_are_due_for_a_resync() -> None:
+    """SI-10: to all others nothing has happened; what else comes in the same batch has."""
+    source = FakeSource[Pod]()
+    known = source.add(pod("a"), notify=False)
+    informer, asked, silent = informer_over(source, resync_s=10.0), Recorder(), Recorder()
+    informer.add_event_handler(asked)
+    informer.add_event_handler(silent, resync_s=0.0)
+    async with running(informer.run()):
+        await asyncio.sleep(11.0)
+        source.send(Modified(known), Added(source.add(pod("b"), notify=False)))
+        await settle()
+    assert asked.told == ["initial add a"] + ["update uid-a -> uid-a"] * 2 + ["add b"]
+    assert silent.told == ["initial add a", "add b"]
 
 
 async def test_a_list_between_two_resyncs_is_delivered_whole_to_those_that_were_due_at_the_last_one() -> None:

@@ -363,6 +363,33 @@ async def test_losses_count_as_two_only_when_nothing_was_complete_between_them()
     assert rig.asked == (["", "", "11", "11"], [], [])
 
 
+async def test_after_two_losses_and_a_list_the_next_loss_counts_as_the_first() -> None:
+    """RF-28: the next request is a stream again."""
+    rig = Rig(pod("a"))
+    rig.source.initial_events = [[Added(pod("a"))] for _ in range(3)]
+    async with running(rig.reflector.run()):
+        for end in (ConnectionLostError("cut"), ConnectionLostError("cut"), expired(), ConnectionLostError("cut")):
+            await settle()
+            rig.source.end_watches(end)
+            await asyncio.sleep(LONG_PAUSE_S)
+        await settle()
+    assert rig.asked == (["", "", "11", "11"], ["0"], ["11"])
+
+
+async def test_after_a_loss_and_a_refusal_the_next_loss_counts_as_the_first() -> None:
+    """RF-28: the refusal has led to a list, so nothing is missing any more."""
+    rig = Rig(pod("a"))
+    rig.source.initial_events = [[Added(pod("a"))], [Added(pod("a"))]]
+    async with running(rig.reflector.run()):
+        await settle()
+        rig.source.stream_errors = [status_error(500, "Boom")]
+        for end in (ConnectionLostError("cut"), expired(), ConnectionLostError("cut")):
+            rig.source.end_watches(end)
+            await asyncio.sleep(LONG_PAUSE_S)
+            await settle()
+    assert rig.asked == (["", "", "11", "11"], ["0"], ["11"])
+
+
 @pytest.mark.parametrize(
     "error",
     [status_error(500, "Boom"), ServerError(Status(code=503)), ConnectionLostError("reset"), None],

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from fakes.clock import FakeClock
 from tfjob_operator.api.core import Event, ObjectReference
-from tfjob_operator.controller.events.recorder import COMBINED, Action, Correlator
+from tfjob_operator.controller.events.recorder import COMBINED, KEPT_S, SPAM_BURST, Action, Correlator
 from unit.controller.events.making import KETTLE, make_event
 
 
@@ -172,6 +172,24 @@ def test_what_is_forgotten_starts_anew(bench: Bench) -> None:
     for uid in ("1", "2", "3", "1"):
         action, event = small.feed(make_event(about=replace(KETTLE, uid=uid)))
         assert (action, event.count) == (Action.CREATE, 1)
+
+
+def test_the_budget_of_an_object_that_was_quiet_for_long_is_forgotten(bench: Bench) -> None:
+    """EV-06: nothing is remembered of objects that are gone."""
+    for _ in range(SPAM_BURST):
+        bench.feed(make_event())
+    bench.clock.step(KEPT_S + 1.0)
+    bench.correlator.forget_old()
+    assert Action.SKIP not in [bench.feed(make_event())[0] for _ in range(SPAM_BURST)]
+
+
+def test_the_budget_of_an_object_that_is_driven_out_is_forgotten(bench: Bench) -> None:
+    """EV-06: the objects of a busy cluster are without number, and so would their budgets be."""
+    small = Bench(cache_size=2)
+    first = [small.feed(make_event(about=replace(KETTLE, uid="1")))[0] for _ in range(SPAM_BURST + 1)]
+    assert first[-1] is Action.SKIP
+    for uid in ("2", "3", "1"):
+        assert small.feed(make_event(about=replace(KETTLE, uid=uid)))[0] is Action.CREATE, uid
 
 
 steps = st.tuples(

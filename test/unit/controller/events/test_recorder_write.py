@@ -8,6 +8,7 @@ import pytest
 
 from fakes.api import status_error
 from fakes.metrics import Drops
+from fakes.source import running
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
@@ -23,7 +24,7 @@ from tfjob_operator.api.client.errors import (
     UnauthorizedError,
 )
 from tfjob_operator.controller.events import EventRecorder
-from tfjob_operator.controller.events.recorder import MAX_RESPONSES, SIMILAR_EVENTS, SPAM_BURST
+from tfjob_operator.controller.events.recorder import CLEAN_UP_S, KEPT_S, MAX_RESPONSES, SIMILAR_EVENTS, SPAM_BURST
 from unit.controller.events.making import KETTLE, EventClient
 
 
@@ -93,6 +94,18 @@ async def test_a_server_that_always_says_later_costs_the_event_and_not_what_wait
     bench.client.always = None
     await bench.write("another")
     assert bench.client.messages[-1] == "told: another"
+
+
+async def test_how_often_the_server_said_later_is_forgotten_within_the_hour() -> None:
+    """U13: the records of facts that nobody reports again would pile up."""
+    bench = Bench()
+    bench.client.always = status_error(ServerError, 500)
+    async with running(bench.recorder.run()):
+        for pause_s in (*[0.0] * (MAX_RESPONSES - 2), KEPT_S + 2 * CLEAN_UP_S, 0.0):
+            with pytest.raises(ServerError):
+                await bench.write()
+            await asyncio.sleep(pause_s)
+    assert not bench.drops.count
 
 
 @pytest.mark.parametrize(

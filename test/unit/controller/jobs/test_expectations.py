@@ -123,12 +123,13 @@ def test_a_list_from_a_cache_that_lags_meets_nothing() -> None:
     expected.creation_answered(META, "pod", "w-0", "10")
     assert expected.listed("pod", "9") == []
     assert not expected.satisfied(JOB)
-    after = Expectations(FakeClock())
-    for version in ("20", "9"):
-        after.listed("pod", version)
-    after.expect_creations(JOB, "pod", ["w-0"])
-    after.creation_answered(META, "pod", "w-0", "10")
-    assert not after.satisfied(JOB)
+    for later in ("9", "abc"):
+        after = Expectations(FakeClock())
+        for version in ("20", later):
+            after.listed("pod", version)
+        after.expect_creations(JOB, "pod", ["w-0"])
+        after.creation_answered(META, "pod", "w-0", "10")
+        assert not after.satisfied(JOB), later
 
 
 @pytest.mark.parametrize("strange", ["", "0", "007", "-7", "+7", "7.0", "v7", "abc", "٧"])

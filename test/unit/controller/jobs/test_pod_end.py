@@ -219,6 +219,15 @@ def test_what_a_containers_own_policy_calls_fatal_is_fatal(policy: str, code: in
     assert should_restart(replica, spec) is again
 
 
+@pytest.mark.parametrize("policy", [RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE, RestartPolicy.EXIT_CODE])
+def test_what_the_cluster_took_away_comes_again_though_its_exit_code_is_fatal(policy: str) -> None:
+    """M3, B38: how a process reacts to SIGTERM is no failure of its own, whatever its container's policy makes of it."""
+    target = core.Condition("DisruptionTarget", "True", "EvictionByEvictionAPI")
+    (replica,) = observed([with_status(ended(1, "Always", container("Never", RESTART_42)), conditions=(target,))])
+    spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"restartPolicy": policy, "template": template()}}}))
+    assert should_restart(replica, spec)
+
+
 def test_a_disruption_that_did_not_come_is_none() -> None:
     """M10: the condition is set to False after a while."""
     target = core.Condition("DisruptionTarget", "False")

@@ -159,15 +159,35 @@ async def test_a_candidate_takes_over_when_the_lease_that_it_has_watched_runs_ou
 
 
 async def test_a_watch_that_lags_or_shows_what_is_ours_changes_nothing(bench: Bench) -> None:
-    """An older record does not make the lease last longer, and one of our own is for attempts alone to find."""
+    """What was seen before, or is older, does not make the lease last longer; our own record is for attempts alone to find."""
     bench.elector._watch = watch = Shown(bench.server)
     bench.server.put(renewed(1))
     running = bench.start()
     await asyncio.sleep(10.0)
-    watch.see(FOREIGN)
-    watch.see(renewed(9, "me"))
+    for late in (FOREIGN, renewed(1), renewed(9, "me")):
+        watch.see(late)
     await asyncio.sleep(5.1)
     assert bench.diary == [(0.0, "leader: other"), (15.0, "leader: me"), (15.0, "working")]
+    await stop(running)
+
+
+async def test_a_release_of_which_another_one_heard_first_costs_one_attempt(bench: Bench) -> None:
+    """LE-03: after that the candidate waits as before, and does not poll without a pause."""
+    bench.elector._watch = watch = Shown(bench.server)
+    bench.server.put(FOREIGN)
+    times: list[float] = []
+
+    async def note_time() -> None:
+        times.append(asyncio.get_running_loop().time())
+        if len(times) > 9:
+            await for_ever()
+
+    bench.lock.before = note_time
+    running = bench.start()
+    await asyncio.sleep(5.0)
+    watch.see(None)
+    await asyncio.sleep(5.0)
+    assert times == pytest.approx([0.0, 3.2, 5.0, 8.2])
     await stop(running)
 
 

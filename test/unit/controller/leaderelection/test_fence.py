@@ -184,6 +184,16 @@ async def test_a_write_without_a_response_is_unsettled_for_as_long_as_the_server
     assert settled == [True, False, False, True]
 
 
+async def test_of_several_writes_without_a_response_the_one_that_may_take_longest_counts(fence: Fence) -> None:
+    """LE-11: a later one may have less time left, if the lease was not renewed in between."""
+    fence.unanswered(10.0)
+    fence.unanswered(1.0)
+    await asyncio.sleep(9.9)
+    assert not fence.settled
+    await asyncio.sleep(0.1)
+    assert fence.settled
+
+
 @pytest.mark.parametrize(
     ("error", "settled"),
     [(ConnectionLostError("reset"), False), (ConnectError("refused"), True)],

@@ -225,6 +225,25 @@ async def test_a_terminal_error_is_counted_and_the_key_waits_for_its_next_event(
     assert (kettles.metrics[TERMINAL_ERRORS].count, kettles.metrics[ERRORS].count) == (1, 1)
 
 
+async def test_after_a_terminal_error_an_outage_begins_with_the_first_delay_again(kettles: Kettles) -> None:
+    """The next event of the key has nothing to do with the outage before."""
+    kettles.failures["a"] = [*[ConnectError("refused")] * 8, TerminalError("no such disk")]
+    kettles.controller.queue.add("a")
+    async with at_work(kettles):
+        await asyncio.sleep(60.0)
+        kettles.failures["a"] = [ConnectError("refused")]
+        kettles.controller.queue.add("a")
+        await asyncio.sleep(1.0)
+    assert kettles.synced["a"][-2:] == pytest.approx([60.0, 60.005])
+
+
+async def test_workers_that_ended_with_their_queue_are_no_problem(kettles: Kettles) -> None:
+    """Liveness must not fail while the process stops in order."""
+    async with at_work(kettles):
+        await asyncio.sleep(1.0)
+    assert kettles.controller.check() is None
+
+
 async def test_a_sync_may_ask_to_be_called_again_later(kettles: Kettles) -> None:
     """And its back-off starts over, as controller-runtime's does for RequeueAfter."""
     kettles.results["a"] = [Result(60.0), Result(60.0)]

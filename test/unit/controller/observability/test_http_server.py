@@ -196,9 +196,10 @@ async def test_after_a_flood_the_next_one_is_served_at_once() -> None:
     for _ in range(2 * METRICS_RATE):
         turns.take("10.0.0.1", lambda: served.update(["early"]))
     await asyncio.sleep(10.0)
-    turns.take("10.0.0.2", lambda: served.update(["late"]))
-    assert served == {"early": 2 * METRICS_RATE, "late": 1}
-    await asyncio.sleep(1.0)
+    for _ in range(2 * METRICS_RATE):
+        turns.take("10.0.0.2", lambda: served.update(["late"]))
+    assert served == {"early": 2 * METRICS_RATE, "late": METRICS_RATE}, "and no more than in any other second"
+    await asyncio.sleep(2.0)
     turns.close()
 
 
@@ -214,4 +215,24 @@ async def test_who_has_hung_up_takes_no_turn_and_is_forgotten() -> None:
     await asyncio.sleep(2 / METRICS_RATE)
     assert served["late"] == 1
     assert len(served) == METRICS_RATE + 1
+    turns.take("10.0.0.1", gone[0])
+    turns.leave("10.0.0.1", gone[0])
+    turns.take("10.0.0.2", lambda: served.update(["another"]))
+    await asyncio.sleep(2 / METRICS_RATE)
+    assert served["another"] == 1
     turns.close()
+
+
+async def test_a_connection_that_is_lost_gives_up_its_turn() -> None:
+    """Its turn would be spent on nobody, and until then the connection stay in memory."""
+    pages, served = Pages(new_registry(), healthz={}, readyz={}), Counter[str]()
+    for _ in range(METRICS_RATE):
+        pages.turns.take("10.0.0.1", lambda: None)
+    lost = Conversation(pages)
+    lost.connection_made(asyncio.Transport({"peername": ("10.0.0.2", 1)}))
+    lost.data_received(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+    lost.connection_lost(None)
+    pages.turns.take("10.0.0.3", lambda: served.update(["late"]))
+    await asyncio.sleep(1.5 / METRICS_RATE)
+    assert served["late"] == 1
+    pages.turns.close()

@@ -137,9 +137,10 @@ def test_a_service_is_adopted_under_the_name_of_its_replica_alone() -> None:
 
 def test_children_with_one_family_of_labels_stay() -> None:
     """Other operators for TFJob set only one of the two; taking over from them must not cost a job its pods."""
-    short = labelled(worker(0), __job_name=None, __replica_type=None, __replica_index=None)
-    prefixed = labelled(worker(1), job_name=None, replica_type=None, replica_index=None, group_name=None)
-    assert claim([short, prefixed], []) == ()
+    short = labelled(worker(0, name="a"), __job_name=None, __replica_type=None, __replica_index=None)
+    prefixed = labelled(worker(1, name="b"), job_name=None, replica_type=None, replica_index=None, group_name=None)
+    orphans = [worker(index, orphan=True) for index in range(3)]
+    assert claim([short, prefixed], orphans) == (orphans[2],), "the places of the others are held"
 
 
 def test_the_index_holds_orphans_under_the_job_that_their_labels_name() -> None:

@@ -114,6 +114,14 @@ def test_an_edit_is_tried_at_once() -> None:
     assert blocked.next_due_in_s(edited) == pytest.approx(FIRST_DELAY_S)
 
 
+def test_a_rejected_replica_still_waits_when_another_that_was_refused_is_created() -> None:
+    blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
+    blocked.rejected(META, "mnist-worker-1")
+    blocked.refused(META, "mnist-worker-0")
+    blocked.created(META, "mnist-worker-0")
+    assert blocked.of(META).rejected == {"mnist-worker-1"}
+
+
 def test_the_same_news_of_a_child_is_reported_once_in_ten_minutes() -> None:
     """U2: it used to be reported 13 times in 30 s."""
     clock = FakeClock()

@@ -136,6 +136,15 @@ async def test_a_get_is_sent_again_once_and_no_more() -> None:
         assert (len(server.heard), server.connections) == (3, 2)
 
 
+@pytest.mark.parametrize("behave", [closes_without_a_word, resets])
+async def test_a_get_whose_connection_was_new_is_not_sent_again(behave: Behaviour) -> None:
+    """WR-06: a server that hangs up on a new connection does not do so because it was idle for too long."""
+    async with serving(behave) as server, HttpTransport(Settings(server.url)) as transport:
+        with pytest.raises(ConnectionLostError):
+            await body_of(transport, get())
+        assert (len(server.heard), server.connections) == (1, 1)
+
+
 async def test_a_path_that_would_smuggle_a_second_request_is_not_sent() -> None:
     async with serving(fine_for_ever) as server, HttpTransport(Settings(server.url)) as transport:
         with pytest.raises(ValueError, match="must be quoted"):

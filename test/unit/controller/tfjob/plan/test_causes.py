@@ -136,6 +136,12 @@ def test_at_the_backoff_limit_the_replica_is_named_that_was_restarted_most() -> 
     )
 
 
+def test_of_two_replicas_that_were_restarted_as_often_the_lowest_index_is_named() -> None:
+    """U8: the same one in every process."""
+    message = message_of([restarted(1, 2), restarted(0, 2)], "OnFailure", backoffLimit=3)
+    assert message.endswith("Pod mnist-worker-0 was restarted most often (2 times)")
+
+
 def test_the_failure_that_reaches_the_backoff_limit_is_no_restart() -> None:
     """Its pod is not replaced any more; with a limit of 0 nothing was restarted."""
     last = failed(ended("tensorflow", 137))

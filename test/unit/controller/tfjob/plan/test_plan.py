@@ -369,6 +369,14 @@ def test_a_sidecar_that_goes_on_does_not_keep_a_finished_replica_alive() -> None
     assert names(decide(finished, pods))["delete pods"] == ["mnist-worker-0"]
 
 
+def test_a_replica_that_is_done_is_active_in_a_suspended_job_while_its_sidecar_runs() -> None:
+    """Kueue gives its quota away when no pod is active, and this one still takes place on its node."""
+    spec = {"tfReplicaSpecs": {"Worker": replica(2, "OnFailure")}, "runPolicy": {"suspend": True}}
+    decided = decide(begun(spec), [with_sidecar(pod("Worker", 1, "Running", 0, policy="OnFailure"))])
+    assert decided.status is not None
+    assert decided.status.replica_statuses == {"Worker": ReplicaStatus(active=1, succeeded=1)}
+
+
 def test_scaling_down_takes_the_highest_indices_with_their_services() -> None:
     """B53: what is out of range is neither counted nor left behind."""
     pods = [pod("Worker", index) for index in range(4)]

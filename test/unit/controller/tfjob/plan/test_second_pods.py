@@ -17,7 +17,7 @@ from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.plan.plan import plan
-from tfjob_operator.controller.tfjob.plan.replicas import key_of, replicas_of
+from tfjob_operator.controller.tfjob.plan.replicas import key_of, observe, replicas_of
 
 ONE = {"tfReplicaSpecs": {"Worker": replica(1, RestartPolicy.EXIT_CODE)}}
 TRUE = pod("Worker", 0)
@@ -46,6 +46,12 @@ def test_without_one_of_its_name_the_oldest_is_a_replicas_pod() -> None:
     """D7: so nothing that comes later takes the place of what runs; the UID decides between two of one second."""
     for pods in permutations((copy("b", age_s=5), copy("a", age_s=3), copy("c", age_s=5))):
         assert chosen(*pods) == ["b"]
+
+
+def test_a_second_pod_goes_also_from_a_job_that_is_cut_down() -> None:
+    """U7: together with the pods beyond the size to which it is cut down."""
+    seen = observe(job(ONE), [TRUE, copy(), pod("Worker", 1)], []).limited_to({"Worker": 1})
+    assert {each.pod.metadata.name for each in seen.surplus} == {"copy", "mnist-worker-1"}
 
 
 def test_a_second_pod_is_neither_counted_nor_judged_and_goes() -> None:
