@@ -8,9 +8,11 @@ import pytest
 
 from fakes.metrics import FakeMetrics
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
+from tfjob_operator.api.client.errors import ConnectionLostError
 from tfjob_operator.api.core import PODS, Pod
 from tfjob_operator.informers import EventHandlerFuncs, SharedIndexInformer
 from tfjob_operator.informers.codec import Skipped
+from tfjob_operator.informers.deltas import Added
 from tfjob_operator.informers.metrics import COUNTERS, GAUGES, HISTOGRAMS, version_as_number
 
 
@@ -93,6 +95,20 @@ async def test_a_list_that_fails_is_counted(error: Exception) -> None:
     source.list_errors = [error]
     informer = SharedIndexInformer(source, PODS, metrics=provider)
     async with running(informer.run()):
+        await settle()
+    assert provider["reflector_failures_total"].count == 1
+    assert provider["reflector_lists_total"].count == 0
+
+
+async def test_a_streamed_list_that_is_lost_is_counted() -> None:
+    """A7, RF-28: it is begun anew, so it has cost a list."""
+    provider = FakeMetrics()
+    source = FakeSource(pod("a"), streaming=True)
+    source.initial_events = [[Added(pod("a"))]]
+    informer = SharedIndexInformer(source, PODS, metrics=provider)
+    async with running(informer.run()):
+        await settle()
+        source.end_watches(ConnectionLostError("cut"))
         await settle()
     assert provider["reflector_failures_total"].count == 1
     assert provider["reflector_lists_total"].count == 0
