@@ -26,6 +26,8 @@ from tfjob_operator.cli.watches import versions
 _LOG_RETRY_S: Final = 1.0
 _LEAVE_S: Final = 0.2
 """How long a thread that was stopped is waited for: one that is just connecting may take longer."""
+_TELL_S: Final = 10.0
+"""How often steps without a total are printed on lines of their own."""
 _TAIL: Final = 2000
 """How many earlier lines of the log are read: with Keras, whose bar of an epoch is one line, all of most trainings."""
 _DECIDING: Final = ("chief-0", "master-0", "worker-0")
@@ -223,13 +225,14 @@ class Printer:
         self._job = ""
         self._replicas: dict[str, str] = {}
         self._tenth = -1
+        self._told: tuple[str, datetime] | None = None
 
     def show(self, seen: Seen, now: datetime, *, last: bool = False) -> None:
         """Print what is new; after a `last` one nothing more comes."""
         standing = standing_from(seen)
         if standing is None:
             return
-        for line in (*self._changes(standing), *self._steps(seen, last=last)):
+        for line in (*self._changes(standing), *self._steps(seen, now, last=last)):
             click.echo(f"{now.astimezone():%H:%M:%S}  {line}")
 
     def _changes(self, standing: JobStanding) -> Sequence[str]:
@@ -249,14 +252,16 @@ class Printer:
         self._replicas = now
         return lines
 
-    def _steps(self, seen: Seen, *, last: bool) -> Sequence[str]:
-        """Return how far the training is, whenever another tenth of it is done."""
+    def _steps(self, seen: Seen, now: datetime, *, last: bool) -> Sequence[str]:
+        """Return how far the training is, whenever another tenth is done, or where no total is known from time to time."""
         share = seen.progress.share if seen.progress is not None else None
         tenth = int(share * _TENTHS) if share is not None else (0 if seen.progress is not None else -1)
-        if tenth == self._tenth and not (last and tenth >= 0):
-            return ()
-        self._tenth = tenth
         line = progress_line(seen)
+        told, at = self._told or ("", now)
+        is_due = share is None and line != told and (now - at).total_seconds() >= _TELL_S
+        if tenth == self._tenth and not is_due and not (last and tenth >= 0 and line != told):
+            return ()
+        self._tenth, self._told = tenth, (line, now)
         return [line] if line else []
 
 

@@ -37,11 +37,11 @@ QUOTA: Final = error(
     'ResourceQuota "{quota}" exceeded ({who} not created): {short}',
     (
         "kubectl -n {namespace} describe quota {quota}",
-        Change("use fewer replicas, or request less in resources"),
+        Change("use fewer replicas, or request less of what is used up"),
         Running(
             f"Recreate running pods, which hold their old requests; work since their last checkpoint is lost: {RESTART}"
         ),
-        "Or ask your cluster administrator for a larger quota; pods are created when there is room",
+        "Or delete pods that are no longer needed, or ask your cluster administrator for a larger quota",
     ),
     "A ResourceQuota of the namespace is used up",
 )

@@ -73,7 +73,7 @@ def steps(
     stay = {pod.metadata.name for pod in facts.pods if pod.metadata.deletion_timestamp is None}
     pods = [name for name in whom if name in present]
     lines: list[str] = []
-    recreate = False
+    recreate, keeps_log = False, b'"FallbackToLogsOnError"' in bytes(facts.job.spec)
     changes = [step.what for step in given if isinstance(step, Change) and step.what]
     if facts.finished and len(changes) > 1:  # one file, with all changes
         last = max(number for number, step in enumerate(given) if isinstance(step, Change))
@@ -84,10 +84,10 @@ def steps(
             recreate = recreate or step.recreate
             lines += _ended(step) if facts.finished else _running(step)
         elif isinstance(step, Running):
-            lines += () if facts.finished else [step.text]
+            lines += [step.text] if facts.pods and not facts.finished else ()
         elif "{pod}" not in step or values.get("pod") in present:
             lines.append(step)
-        if step == LOGS and facts.finished and values.get("pod") not in stay:
+        if step == LOGS and facts.finished and values.get("pod") not in stay and not keeps_log:
             lines.append(_LOG_GONE)
     if recreate and not facts.finished:
         lines += _recreated(facts, pods or whom)

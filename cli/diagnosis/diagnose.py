@@ -119,7 +119,7 @@ def standing(facts: Facts) -> str:
         when = ago(facts.now, status.completion_time)
         return f"{name}: {'Succeeded' if _has_succeeded(facts) else 'Failed'}{when and ' '}{when}{took}"
     age_s = facts.age_s(status.start_time)
-    if age_s is None or facts.suspended:
+    if age_s is None or facts.suspended or state == ConditionType.SUSPENDED:  # that began at another time
         since = ""
     else:
         since = f" {duration(age_s)} ago" if state == ConditionType.CREATED else f" for {duration(age_s)}"

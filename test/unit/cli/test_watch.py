@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -239,6 +239,16 @@ def test_only_what_changed_is_a_line(capsys: pytest.CaptureFixture[str]) -> None
     assert first[2].startswith("worker-0: step 450 of 1000 45%")
     assert printed(seen()) == []
     assert printed(seen(2)) == ["worker-1 Running"]
+
+
+def test_steps_without_a_total_are_told_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program cannot tell a training of unknown length from one that hangs."""
+    printer, lines = Printer(), list[str]()
+    for second in range(25):
+        progress = Progress(second, None)
+        printer.show(seen()._replace(progress=progress), NOW + timedelta(seconds=second))
+        lines += [line for line in capsys.readouterr().out.splitlines() if "step" in line]
+    assert [line.partition("step ")[2].split()[0] for line in lines] == ["0", "10", "20"]
 
 
 def test_ages_are_drawn_anew_though_nothing_changes() -> None:

@@ -818,6 +818,22 @@ def test_a_log_is_only_named_where_it_is() -> None:
     assert "terminationMessagePolicy" not in " ".join(diagnosed("exit-code").causes[0].to_do)
 
 
+def test_advice_that_does_nothing_here_is_left_out() -> None:
+    """Without pods there is none to recreate; a field that is set need not be set; a job on hold keeps its suspension."""
+    world = world_of("quota-exceeded")
+    world.pods = {}
+    assert "restart" not in " ".join(diagnose(world.evidence()).causes[0].to_do)
+    world = World()
+    world.end("Failed", "TFJobFailed", "Pod mnist-worker-1: container tensorflow exited with code 1")
+    container = world.job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["terminationMessagePolicy"] = "FallbackToLogsOnError"
+    del world.pods["mnist-worker-1"]
+    assert "terminationMessagePolicy" not in " ".join(diagnose(world.evidence()).causes[0].to_do)
+    world = World()
+    world.status["conditions"].append(condition("Suspended", reason="TFJobSuspended"))
+    assert diagnose(world.evidence()).standing.startswith("mnist: Suspended, ")
+
+
 def test_keys_that_are_no_variables_are_evidence_of_a_failure() -> None:
     world = World()
     world.failed(2)
