@@ -181,7 +181,7 @@ STOPPED: Final = frozenset(
 )
 """While one of these lasts, nobody recreates a pod that is deleted."""
 SURELY_STOPPED: Final = frozenset(each.id for each in (NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING))
-"""Those that are told by Deployments; the others depend on this machine's clock too."""
+"""Those that Deployments show; the others depend on the clock of this machine, too."""
 
 SOON_S: Final = 10.0
 LATE_S: Final = 60.0

@@ -90,7 +90,6 @@ class ReconcileMetrics:
     def ended(self, result: Outcome, seconds: float) -> None:
         """Note that a worker has ended one, after so many seconds."""
         self._active -= 1
-        self._moved_at = self._clock.monotonic()
         self._time.observe(seconds)
         if result in {"panic", "terminal"}:
             (self._panics if result == "panic" else self._terminal_errors).inc()

@@ -169,10 +169,11 @@ class Manager:
         )
         stopping = asyncio.create_task(self._stop.wait(), name="wait-for-stop")
         try:
-            while not (await asyncio.wait([syncing, stopping], timeout=STILL_SYNCING_S, return_when=FIRST_COMPLETED))[
-                0
-            ]:
-                log.warning("caches_not_synced", why=self.why_not_ready())
+            while not (syncing.done() or stopping.done()):
+                waited_for = [syncing, stopping]
+                done, _ = await asyncio.wait(waited_for, timeout=STILL_SYNCING_S, return_when=FIRST_COMPLETED)
+                if not done:
+                    log.warning("caches_not_synced", why=self.why_not_ready())
             if syncing.done():
                 syncing.result()
         finally:
