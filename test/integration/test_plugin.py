@@ -122,7 +122,7 @@ def test_explain_tells_a_user_of_one_namespace_what_it_may_not_see(
         )
     told = one_line(plugin("explain", "why"))
     assert ' 1. ServiceAccount "nobody" not found (2 pods not created)' in told
-    assert "because you have no permission to read: CRDs, leases" in told
+    assert "because you have no permission to read: CRDs, deployments, leases" in told
 
 
 def one_line(text: str) -> str:

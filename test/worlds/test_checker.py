@@ -13,6 +13,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.controller.jobs import pod_end
+from tfjob_operator.controller.jobs.draft import Draft
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pod_end import is_final
 from tfjob_operator.controller.manager import Controller
@@ -107,6 +108,13 @@ def an_end_is_not_final(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(conditions, "_has_ended", lambda _: False)
 
 
+def an_end_comes_again(patch: pytest.MonkeyPatch) -> None:
+    """The same, and an end has the time of its sync: that of the container that decided would be the same each time."""
+    an_end_is_not_final(patch)
+    complete = Draft.complete
+    patch.setattr(Draft, "complete", lambda draft, _at: complete(draft, None))
+
+
 def deletions_are_not_seen(patch: pytest.MonkeyPatch) -> None:
     """The handler drops them, so an expectation is never met and no key comes."""
     patch.setattr(ChildHandler, "_gone", lambda *_: None)
@@ -189,7 +197,8 @@ def a_deadline_waits_for_the_mending(patch: pytest.MonkeyPatch) -> None:
         (successes_are_not_written, Setting("", TWO, (), 0, runs_at_once=True), "success"),
         (successes_are_not_kept_in_memory, Setting("", TWO, ("remove",), 1, runs_at_once=True), "finished"),
         (failures_are_not_counted, Setting("", ONE, ("killed",), 1), "failure of j-worker-0 is not written"),
-        (an_end_is_not_final, Setting("", ONE, ("leap",), 1), "ends a second time"),
+        (an_end_is_not_final, Setting("", LIMITED, ("leap",), 1), "ended, but there is"),
+        (an_end_comes_again, Setting("", ONE, ("leap",), 1), "ends a second time"),
         (deletions_are_not_seen, Setting("", ONE, ("remove",), 1), "needed are"),
         (clean_up_goes_by_the_phase, Setting("", ONE, (), 0, kubernetes=NEWEST), "and its logs"),
         (clean_up_goes_by_the_outcome, Setting("", BESIDE, (), 0, kubernetes=NEWEST), "ended, but there is"),
