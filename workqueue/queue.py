@@ -1,7 +1,7 @@
 """The queues of controllers: distinct items, first in first out, never the same item with two workers.
 
-`Queue` knows no delays and no limits. `DelayingQueue` adds one verb, add an item later; order, distinctness and shutdown are
-the inner queue's. `RateLimitingQueue`, which controllers use, paces delayed adds by a limiter and has no state of its own.
+`Queue` knows no delays and no limits. `DelayingQueue` adds one verb, add an item later; order and distinctness are those of
+`Queue`. `RateLimitingQueue`, which controllers use, paces delayed adds by a limiter and has no state of its own.
 
 All of it belongs to one event loop and one thread: every change of state below happens between two awaits, so there is no
 lock. Due times are read from the running loop and not from a `Clock`, because the loop's own timer is what fires.
@@ -209,7 +209,7 @@ class Queue(Generic[T]):
 SUPERSEDED_ALLOWED = 64
 
 
-class DelayingQueue(Generic[T]):
+class DelayingQueue(Queue[T]):
     """A `Queue` with `add_after` (DQ-01 .. DQ-05), for one loop.
 
     Invariants:
@@ -223,11 +223,11 @@ class DelayingQueue(Generic[T]):
     `add_after` never waits, and no timer is lost.
     """
 
-    __slots__ = ("_heap", "_live", "_queue", "_retries", "_sequence", "_timer")
+    __slots__ = ("_heap", "_live", "_retries", "_sequence", "_timer")
 
     def __init__(self, *, name: str = "", metrics: MetricsProvider = NO_METRICS, clock: Clock | None = None) -> None:
         """Create an empty queue; it is measured, by `clock`, if it has both a `name` and a provider of `metrics`."""
-        self._queue: Queue[T] = Queue(name=name, metrics=metrics, clock=clock)
+        super().__init__(name=name, metrics=metrics, clock=clock)
         self._retries = metrics.counter(RETRIES, name) if metrics is not NO_METRICS and name else None
         self._heap: list[tuple[float, int, T]] = []
         self._live: dict[T, tuple[float, int, T]] = {}
@@ -240,12 +240,12 @@ class DelayingQueue(Generic[T]):
         An item that is delayed already comes at the earlier of the two times. An `add` in the meantime does not
         call it off. Ignored after shutdown. Needs the running loop.
         """
-        if self._queue.shutting_down:
+        if self._shutting_down:
             return
         if self._retries is not None:
             self._retries.inc()
         if delay_s <= 0:
-            self._queue.add(item)
+            self.add(item)
             return
         due = asyncio.get_running_loop().time() + delay_s
         waiting = self._live.get(item)
@@ -261,41 +261,12 @@ class DelayingQueue(Generic[T]):
         if self._heap[0] is entry:
             self._set_timer()
 
-    def add(self, item: T, *, low_priority: bool = False) -> None:
-        """See `Queue.add`."""
-        self._queue.add(item, low_priority=low_priority)
-
-    async def get(self) -> T:
-        """See `Queue.get`."""
-        return await self._queue.get()
-
-    def done(self, item: T) -> None:
-        """See `Queue.done`."""
-        self._queue.done(item)
-
-    def __len__(self) -> int:
-        """Count the items in line; those that are delayed or in work are not."""
-        return len(self._queue)
-
-    @property
-    def shutting_down(self) -> bool:
-        """Whether either kind of shutdown has begun."""
-        return self._queue.shutting_down
-
-    def shut_down(self) -> None:
-        """Drop what is delayed, and shut down as `Queue.shut_down` does."""
-        self._drop_delayed()
-        self._queue.shut_down()
-
-    async def shut_down_with_drain(self) -> None:
-        """Drop what is delayed and end the timer (DQ-05), then shut down as `Queue.shut_down_with_drain` does."""
-        self._drop_delayed()
-        await self._queue.shut_down_with_drain()
-
-    def _drop_delayed(self) -> None:
+    def _refuse_adds(self) -> None:
+        """Also drop what is delayed and end the timer (DQ-05)."""
         self._heap.clear()
         self._live.clear()
         self._set_timer()
+        super()._refuse_adds()
 
     def _set_timer(self) -> None:
         """Aim the timer at the head of the heap."""
@@ -314,7 +285,7 @@ class DelayingQueue(Generic[T]):
             if not self._is_superseded(entry):
                 item = entry[2]
                 del self._live[item]
-                self._queue.add(item)
+                self.add(item)
         self._set_timer()
 
     def _is_superseded(self, entry: tuple[float, int, T]) -> bool:

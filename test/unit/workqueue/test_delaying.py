@@ -133,7 +133,7 @@ async def test_an_add_does_not_call_off_a_delayed_one() -> None:
 
 
 async def test_an_item_that_falls_due_in_work_comes_back_when_it_is_done() -> None:
-    """DQ-01, WQ-03: the inner queue's rules hold for delayed adds."""
+    """DQ-01, WQ-03: the rules of any queue hold for delayed adds."""
     queue: DelayingQueue[str] = DelayingQueue()
     queue.add("a")
     await queue.get()
@@ -144,7 +144,7 @@ async def test_an_item_that_falls_due_in_work_comes_back_when_it_is_done() -> No
     assert len(queue) == 1
 
 
-async def test_both_priorities_reach_the_inner_queue() -> None:
+async def test_a_delayed_add_has_normal_priority() -> None:
     """PQ-04: a delayed add has normal priority; it asked for a time, and its time has come."""
     queue: DelayingQueue[str] = DelayingQueue()
     queue.add("low", low_priority=True)

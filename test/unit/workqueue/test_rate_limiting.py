@@ -52,46 +52,6 @@ async def test_done_does_not_clear_the_failures() -> None:
     assert queue.num_requeues("a") == 3
 
 
-async def test_the_verbs_of_the_queues_below_are_there() -> None:
-    """WQ-01, DQ-01, PQ-04: add with both priorities, add_after, get, done, len."""
-    queue = exponential_queue()
-    queue.add("low", low_priority=True)
-    queue.add("normal")
-    queue.add_after("later", 1.0)
-    assert len(queue) == 2
-    order = [await queue.get() for _ in range(3)]
-    assert order == ["normal", "low", "later"]
-    assert asyncio.get_running_loop().time() == 1.0
-    for item in order:
-        queue.done(item)
-
-
-async def test_shutdown_reaches_the_queue_below() -> None:
-    """WQ-05, DQ-04: nothing is taken any more, nothing delayed comes."""
-    queue = exponential_queue()
-    queue.add_rate_limited("a")
-    queue.shut_down()
-    assert queue.shutting_down
-    queue.add_rate_limited("b")
-    queue.add("c")
-    await asyncio.sleep(5)
-    with pytest.raises(ShutDown):
-        await queue.get()
-
-
-async def test_drain_reaches_the_queue_below() -> None:
-    """WQ-06, DQ-05: it waits for the work, and not for retries."""
-    queue = exponential_queue()
-    queue.add("a")
-    await queue.get()
-    queue.add_rate_limited("a")
-    drain = asyncio.create_task(queue.shut_down_with_drain())
-    await asyncio.sleep(5)
-    assert not drain.done()
-    queue.done("a")
-    await drain
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_every_key_succeeds_in_the_end_however_often_it_fails(seed: int) -> None:
     """RL-06, WQ-03: eight workers, syncs that fail as the seed decides, and changes that go on meanwhile."""
