@@ -8,17 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import structlog
 
 from fakes.virtual_loop import VirtualTimeLoop
 from hack.control_plane import ControlPlane, ControlPlaneError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
 REAL_TIME_LIMIT = 180.0  # seconds that one integration test may take; the slowest one here needs a third of it
 

@@ -7,18 +7,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from browser.scene import fill
 from hack import browser as tools
 from hack.page_cluster import PageCluster
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

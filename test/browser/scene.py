@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from hack.page_cluster import PageCluster
+from hack.page_cluster import PageCluster
 
 NAMES = "training.kubeflow.org/"
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"

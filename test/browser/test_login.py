@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,6 @@ from browser.conftest import ROOT, Looking
 from browser.scene import fill
 from hack import browser as tools
 from hack.page_cluster import PageCluster
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from browser.conftest import Looking, dashboard_of
+from browser.conftest import Dashboard, Looking, dashboard_of
 from browser.scene import SCRIPT, fill, job, pod, runs
 from hack import browser as tools
 from hack.page_cluster import PageCluster
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from browser.conftest import Dashboard
 
 RESNET = "/vision/resnet50-imagenet"
 VIEWS = {

@@ -10,7 +10,8 @@ import copy
 import functools
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -20,15 +21,10 @@ from hack.chart.documents import leaves
 from hack.chart.helm import Helm
 from hack.control_plane.build.commands import output_of
 from hack.control_plane.errors import ControlPlaneError
-from hack.matrix.releases import HELMS, cached
+from hack.matrix.releases import HELMS, Release, cached
 from hack.yaml_text import documents as documents_of
 from tfjob_operator.controller.config.file import parse
 from tfjob_operator.controller.options import parse_options
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hack.matrix.releases import Release
 
 MANIFESTS: Final = ROOT / "manifests"
 SCHEMA: Final = json.loads((CHART / "values.schema.json").read_text())

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hack.real_node.node import RealNode
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hack.real_node.node import RealNode
 
 NAMESPACE = "default"
 OPERATOR = "deployment/tf-job-operator"

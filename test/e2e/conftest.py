@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from e2e.cluster import NodeCluster
 from e2e.stand_in import import_stand_in
-from hack.control_plane import ControlPlaneError
+from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.real_node.inside import FOLDER_VARIABLE
 from hack.real_node.node import RealNode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hack.control_plane import ControlPlane
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]

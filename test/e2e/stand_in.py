@@ -10,13 +10,11 @@ import json
 import shutil
 import tarfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.image import archive, layers
-
-if TYPE_CHECKING:
-    from hack.image.layers import Layer
-    from hack.real_node.containers import Containers
+from hack.image.layers import Layer
+from hack.real_node.containers import Containers
 
 PROGRAMS: Final = Path(__file__).with_name("image")
 FOLDER: Final = "opt/programs"

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
 
-from e2e.cluster import RUNS, job, replica, runs, script
+from e2e.cluster import RUNS, NodeCluster, job, replica, runs, script
 from e2e.stand_in import TRAINER
 from hack.chart.__main__ import CHART, ROOT
 from hack.chart.helm import Helm
 from hack.matrix.releases import HELMS, cached
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from e2e.cluster import NodeCluster
 
 RELEASE: Final = ("tf-job", "--namespace=kubeflow")
 WAIT: Final = ("--wait", "--timeout=140s")

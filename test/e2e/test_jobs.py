@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from e2e.cluster import RUNS, job, replica, runs, script
+from e2e.cluster import RUNS, NodeCluster, job, replica, runs, script
 from hack.kubernetes_versions import CONTAINER_RESTART_RULES, ORDINARY_POLICIES_REFUSED
 from hack.real_node.parts import NODE
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from e2e.cluster import NodeCluster
 
 FOREVER = "while true; do sleep 1; done"
 DIE = "python3 -c 'import os; os.kill(os.getpid(), {})'; exit $?"

@@ -5,17 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from e2e.cluster import OPERATOR, job, replica, runs, script
+from e2e.cluster import OPERATOR, NodeCluster, job, replica, runs, script
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from e2e.cluster import NodeCluster
 
 JOBS = 50
 FOREVER = "while true; do sleep 1; done"

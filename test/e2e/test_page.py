@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from e2e.cluster import NAMESPACE, job, replica
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from e2e.cluster import NodeCluster
+from e2e.cluster import NAMESPACE, NodeCluster, job, replica
 
 ADDON = Path(__file__).parents[2] / "manifests" / "addons" / "page"
 PAGE = ("tf-job-page", "kubeflow")

@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
-from e2e.cluster import NAMESPACE, job, replica, runs, script
+from e2e.cluster import NAMESPACE, NodeCluster, job, replica, runs, script
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from e2e.cluster import NodeCluster
 
 LIMIT_S = 180.0
 FOREVER = "while true; do sleep 1; done"

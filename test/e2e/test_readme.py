@@ -13,23 +13,19 @@ import sys
 import sysconfig
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
-from e2e.cluster import IMAGE
+from e2e.cluster import IMAGE, NodeCluster
 from e2e.conftest import IMAGE as ARCHIVE
 from e2e.conftest import PROJECT, install, uninstall
 from e2e.test_chart import HELM
 from hack.image.build import SOURCES
 from hack.matrix.releases import cached
 from support.pages import blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from e2e.cluster import NodeCluster
 
 ELSEWHERE: Final = ("make ", "kind ", "minikube ", "k3s ", "skopeo ", "kubectl -n kubeflow set image ")
 ONLY: Final = {

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
-from e2e.cluster import IMAGE, RUNS
+from e2e.cluster import IMAGE, RUNS, NodeCluster
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from e2e.cluster import NodeCluster
 
 TENSORFLOW = os.environ.get("TENSORFLOW_FOLDER", "")
 TRAINING = Path(__file__).parents[2] / "manifests" / "examples" / "training"

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from e2e.cluster import RUNS
+from e2e.cluster import RUNS, NodeCluster
 from e2e.stand_in import TRAINER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from e2e.cluster import NodeCluster
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 ALPHA = EXAMPLES / "migration" / "v1alpha1"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.decoding import decode_response
 from tfjob_operator.api.client.errors import Status, StatusError
-from tfjob_operator.api.client.http import OnLeave, unchanged
+from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
+from tfjob_operator.api.client.options import ListOptions
+from tfjob_operator.api.meta import Resource
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.api.client.http import Request, Response
-    from tfjob_operator.api.client.options import ListOptions
-    from tfjob_operator.api.meta import Resource
-
-    Failure = Callable[[], Exception | None]
+Failure = Callable[[], Exception | None]
 
 
 def answered(raw: bytes, into: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
 
@@ -10,28 +11,23 @@ from fakes.api import FakeClient
 from fakes.jobs import pod, service
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.status import StatusWriter
+from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.caches import Caches, PodGroupCache
 from tfjob_operator.controller.tfjob.controller import new_controller
 from tfjob_operator.controller.tfjob.view import LeadershipTerm, UnkeptStatus
-from tfjob_operator.informers import Indexer
+from tfjob_operator.informers import EventHandler, Indexer, SharedIndexInformer
 from tfjob_operator.informers.handlers import ListHandler
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.client.errors import ApiError
-    from tfjob_operator.controller.events import EventRecorder
-    from tfjob_operator.controller.tfjob.build.children import GangScheduler
-    from tfjob_operator.informers import EventHandler, SharedIndexInformer
 
 KEY = "ns/mnist"
 STATUS = ("patch status", "tfjobs", "mnist")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _EVENLY_DRAWN: Final = 2**24
 """Of a wider range of integers hypothesis draws small ones more often."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -18,18 +19,12 @@ from tfjob_operator.api.core import (
     PodStatus,
 )
 from tfjob_operator.api.meta import ObjectMeta, OwnerKey, OwnerReference
-from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec, child_name
+from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, JobStatus, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.ownership import labels_wanted
-from tfjob_operator.controller.tfjob.plan.replicas import replicas_of
+from tfjob_operator.controller.tfjob.plan.replicas import Replica, replicas_of
 from tfjob_operator.controller.tfjob.plan.spec import in_force, read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.api.v1.types import IndexRestarts
-    from tfjob_operator.controller.tfjob.plan.replicas import Replica
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")

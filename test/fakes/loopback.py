@@ -6,20 +6,16 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hack.control_plane.run.pki import Authority
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
 from tfjob_operator.api.client.auth.credentials import Trust
 from tfjob_operator.api.client.http import Credentials, FixedCredentials, OnLeave, Request, unchanged
 from tfjob_operator.api.meta import Resource
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 AT_ONCE_S = 5.0

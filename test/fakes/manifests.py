@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from hack.crd_schema.__main__ import CRD
 from hack.yaml_text import document, documents
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def read_documents(path: Path) -> list[Any]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tfjob_operator.controller.events.delivery import DROPPED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.workqueue.metrics import Metric
+from tfjob_operator.workqueue.metrics import Metric
 
 
 class Series:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from tfjob_operator.api.core import PodPhase
+from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus, PodPhase
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pod_end import is_disrupted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
-    from tfjob_operator.controller.jobs.children import Pod
-    from tfjob_operator.controller.tfjob.plan.replicas import Replica
+from tfjob_operator.controller.tfjob.plan.replicas import Replica
 
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:

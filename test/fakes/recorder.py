@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fakes.api import FakeClient
 from fakes.clock import FakeClock
+from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.controller.events.recorder import EventRecorder
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.core import ObjectReference
 
 
 class FakeRecorder(EventRecorder):

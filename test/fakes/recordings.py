@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "recordings"
 VERSIONS: Final = ("1.20.2", "1.36.3")

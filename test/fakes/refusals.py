@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from fakes.recordings import FOLDER
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET: Final = "Hunter2Secret"
 """In every refused pod. It has capital letters, which the names of containers and most others may not have."""

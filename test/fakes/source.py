@@ -8,22 +8,19 @@ list can find it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Generic
+from typing import Generic
 
 import msgspec
 
 from tfjob_operator.api.client.errors import ApiError, ExpiredError, InvalidError, Status, StatusError
+from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.core import Pod, PodStatus
 from tfjob_operator.api.meta import ObjectMeta, meta_key
 from tfjob_operator.informers.codec import Page, Skipped, WatchEvent
 from tfjob_operator.informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, T
 from tfjob_operator.informers.listwatch import Batch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
-
-    from tfjob_operator.api.client.options import ListOptions
 
 Arrival = Batch[T] | ApiError | None
 """What a watch brings: a batch, an error, or None where the server ends it."""

@@ -8,15 +8,13 @@ Each request takes the next entry: a `FakeResponse`, or an error to raise. A req
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
 from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
 
 
 @dataclass(frozen=True)

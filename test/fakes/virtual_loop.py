@@ -11,14 +11,13 @@ import asyncio
 import heapq
 import selectors
 from collections import deque
+from collections.abc import Mapping
 from contextvars import Context, ContextVar
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from _typeshed import FileDescriptorLike
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,26 +11,20 @@ import fcntl
 import os
 import socket
 import time
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import aiohttp
+from aiohttp import web
 
-from faults.scheme import IMPATIENT_S, Scheme
+from faults.operator_process import OperatorProcess
+from faults.scheme import IMPATIENT_S, Case, Play, Scheme
 from faults.writes import Nth
 from hack.fault_proxy.actions import answer_html, answer_status, error_event, slow_down
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
-    from aiohttp import web
-
-    from faults.operator_process import OperatorProcess
-    from faults.scheme import Case, Play
-    from hack.fault_proxy.proxy import Action, Exchange, Proxy, Seen
+from hack.fault_proxy.proxy import Action, Exchange, Proxy, Seen
 
 LANES: Final = 10
 FROZEN_S: Final = 2.0

@@ -15,11 +15,11 @@ import tempfile
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from faults import ailing
 from faults.crash import beside
-from faults.field import field
+from faults.field import Field, field
 from faults.matrix import say
 from faults.operator_process import OperatorProcess
 from faults.scheme import Case, Play
@@ -27,9 +27,6 @@ from faults.workloads import workers
 from hack.fault_proxy.proxy import Proxy
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.informers.store import NAMESPACE_INDEX
-
-if TYPE_CHECKING:
-    from faults.field import Field
 
 JOBS: Final = 50
 EVERY_S: Final = 0.2

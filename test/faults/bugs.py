@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tfjob_operator.api.client.errors import ServerError, StatusError, TransportError
 from tfjob_operator.api.client.http import unchanged
@@ -19,9 +19,6 @@ from tfjob_operator.controller.tfjob.apply.status import StatusWriter
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan import plan, status
 from tfjob_operator.controller.tfjob.view import Confirmer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def _restarts_are_not_counted() -> None:

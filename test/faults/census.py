@@ -9,21 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.alpha.children import JOBS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import Resource
 
 CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, JOBS, VOLCANO_POD_GROUPS)
 """What an operator creates for a job."""

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
 
 import pytest
 
+from faults.bugs import Bug
 from faults.crash import CRASHES
-from faults.field import ROOT
+from faults.field import ROOT, Field
 from faults.matrix import Matrix, say, table
-from faults.scheme import Case
-
-if TYPE_CHECKING:
-    from faults.bugs import Bug
-    from faults.field import Field
-    from faults.scheme import Scheme
+from faults.scheme import Case, Scheme
 
 
 async def play_chosen(

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
-from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.controller.tensorboard.children import HASH_ANNOTATION
-from tfjob_operator.informers import Codec, SharedInformerFactory
+from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 from tfjob_operator.informers.store import NAMESPACE_INDEX
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import AsyncIterator, Mapping
-
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.informers import SharedIndexInformer
 
 CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, VOLCANO_POD_GROUPS)
 READY_S: Final = 60.0

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from faults.field import Field
 from faults.forgotten import forgotten
 from faults.operator_process import OperatorProcess
-from faults.record import differences, take
+from faults.record import Record, differences, take
 from faults.scheme import Case, Play, Scheme
 from faults.user import User, WaitedInVainError
 from faults.workloads import WORKLOADS
-from faults.writes import Nth, writes
+from faults.writes import Nth, Write, writes
 from hack.fault_proxy.actions import kill_after, kill_before, lose_reply
-from hack.fault_proxy.proxy import Proxy
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from faults.field import Field
-    from faults.record import Record
-    from faults.writes import Write
-    from hack.fault_proxy.proxy import Action
+from hack.fault_proxy.proxy import Action, Proxy
 
 BEFORE, AFTER, LOST = "before", "after", "lost"
 FAULTS: Final = (AFTER, BEFORE, LOST)

@@ -7,12 +7,10 @@ import os
 import re
 import shutil
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
+from faults.field import Field
 from faults.leaders import NAMES, Harm, Operator, Place
-
-if TYPE_CHECKING:
-    from faults.field import Field
 
 PORT: Final = 6443
 LOOPBACK: Final = "127.0.0.1"

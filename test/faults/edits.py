@@ -10,20 +10,17 @@ import copy
 import json
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from faults.field import ROOT
+from hack.crd_schema.schema import Schema
 from hack.yaml_text import document
 from tfjob_operator.api.v1.constants import REPLICA_TYPES
 from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1.validation import read_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from random import Random
-
-    from hack.crd_schema.schema import Schema
 
 Path = tuple[str, ...]
 """The steps to a field; `*` for any key of a map and any item of a list."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from faults.census import Census, census
 from hack.audit import AuditLog
@@ -18,12 +19,7 @@ from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.informers import Codec, SharedInformerFactory
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from tfjob_operator.informers import SharedIndexInformer
+from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 
 ROOT: Final = Path(__file__).parents[2]
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from hack.fault_proxy.proxy import Seen
+from hack.fault_proxy.proxy import Seen
 
 _ALPHA_CREATED, _ALPHA_DELETED, _BOARD = "SuccessfulCreate", "SuccessfulDelete", "SuccessfulCreateTensorBoard"
 _TOLD_BY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {

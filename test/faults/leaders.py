@@ -13,27 +13,23 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from dataclasses import field as field_of
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-from faults.field import ROOT, field
+from faults.field import ROOT, Field, field
 from faults.matrix import say
 from faults.operator_process import BUGGY, COMPILED, OPERATOR
+from hack.audit import AuditLog
 from integration.cluster import replica, specs
 from support.waiting import until
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from faults.field import Field
-    from hack.audit import AuditLog
 
 NAMES: Final = ("operator-a", "operator-b")
 LEASE_S: Final = 4

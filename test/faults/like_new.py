@@ -7,17 +7,13 @@ never ended by an edit: where a new one would fail at once it may be held, and s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from faults.cluster_view import State
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionReason, ConditionType, EventReason, Network
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from faults.cluster_view import State
-
 
 BOARDS: Final = frozenset({EventReason.INVALID_TENSOR_BOARD, EventReason.FAILED_TENSOR_BOARD})
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from faults.crash import CRASHES, run
-from faults.scheme import Case
+from faults.crash import CRASHES, Outcome, run
+from faults.field import Field
+from faults.scheme import Case, Scheme
 from faults.workloads import WORKLOADS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from faults.crash import Outcome
-    from faults.field import Field
-    from faults.scheme import Scheme
-    from faults.writes import Write
+from faults.writes import Write
 
 TENTHS: Final = 10
 

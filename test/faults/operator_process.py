@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
-from faults.field import ROOT
+from faults.field import ROOT, Field
+from hack.fault_proxy.proxy import Seen
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.core import LEASES
 from tfjob_operator.controller.options import LEASE_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from faults.field import Field
-    from hack.fault_proxy.proxy import Seen
 
 BUGGY: Final = "test/faults/buggy_operator.py"
 OPERATOR: Final = ("-m", "tfjob_operator.controller")

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from faults.census import CHILDREN
+from faults.field import Field
 from faults.user import NAME, replica_of
+from faults.workloads import Workload
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.core import EVENTS, PODS
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from faults.field import Field
-    from faults.workloads import Workload
-    from tfjob_operator.api.meta import Resource
 
 OF_EVERY_NAMESPACE: Final = frozenset({"configmaps/kube-root-ca.crt"})
 EVENTS_WITHIN: Final = 1

@@ -8,15 +8,13 @@ import subprocess
 import sys
 import tarfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from fakes.manifests import read_document
 from faults.field import ROOT
 from faults.operator_process import BUGGY, OPERATOR
 from hack.package_links import link_packages
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UNTAGGED: Final = "13dd495327cde9553024a2e1f60e29cb327148fc"
 """What counts as the release before as long as no version is tagged: the last state before the status had `begun.network` and

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from faults.operator_process import OperatorProcess
+from faults.record import Record
 from faults.user import LIMIT_S
 from faults.writes import Write
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from faults.operator_process import OperatorProcess
-    from faults.record import Record
-    from hack.fault_proxy.proxy import Proxy
-
+from hack.fault_proxy.proxy import Proxy
 
 IMPATIENT_S: Final = 200.0
 """Less than the time after which an expectation is given up (`EXPIRY_S`): a job that waits for that stands still."""

@@ -9,31 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from aiohttp import web
 
 from faults.census import CHILDREN
-from faults.field import REQUEST_S
-from faults.scheme import Scheme
+from faults.field import REQUEST_S, Field
+from faults.scheme import Play, Scheme
 from faults.writes import Nth
-from hack.fault_proxy.etcd import etcd_proxy
+from hack.fault_proxy.etcd import EtcdProxy, etcd_proxy
+from hack.fault_proxy.proxy import Exchange
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.core import PODS
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from aiohttp import web
-
-    from faults.field import Field
-    from faults.scheme import Play
-    from hack.fault_proxy.etcd import EtcdProxy
-    from hack.fault_proxy.proxy import Exchange
-    from tfjob_operator.api.meta import Resource
 
 LANES: Final = 4
 LAGS: Final = {

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from faults.ailing import AILING
 from faults.bugs import OF_AILING, REFUSALS_BELIEVED
 from faults.chosen import fail_if, hunt, play_chosen
 from faults.field import field
 from faults.matrix import Matrix
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def test_an_operator_whose_write_is_refused_or_whose_watches_end_ends_as_without_a_fault(

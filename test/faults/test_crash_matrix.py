@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from faults.bugs import BUGS
 from faults.chosen import fail_if, hunt, play_chosen
 from faults.field import field
 from faults.matrix import Matrix
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_an_operator_that_is_killed_at_any_write_or_loses_its_answer_ends_as_without_a_fault(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -15,9 +16,6 @@ from faults.cut import Cut
 from faults.leaders import LEASE_S, LIMIT_S, NAMES, Stop, Writes, match, play
 from faults.matrix import say
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROUNDS: Final = 3
 HOUR_S: Final = 3600

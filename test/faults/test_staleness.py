@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from faults.bugs import OF_STALENESS, VIEWS_BELIEVED
 from faults.chosen import fail_if, hunt, play_chosen
 from faults.field import field
 from faults.matrix import Matrix
 from faults.stale import staleness
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def test_an_operator_that_is_shown_the_past_ends_as_without_a_fault(

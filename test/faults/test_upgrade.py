@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from faults.bugs import OF_UPGRADES
 from faults.chosen import fail_if, tenth_of
-from faults.field import field
+from faults.crash import Outcome
+from faults.field import Field, field
 from faults.matrix import Matrix, say
-from faults.releases import NotThereError, before, present
+from faults.releases import NotThereError, Release, before, present
 from faults.upgrade import ORDERS, WAYS, Course, courses, table, wave
 from faults.workloads import WORKLOADS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from faults.crash import Outcome
-    from faults.field import Field
-    from faults.releases import Release
 
 WAVES: Final = [(order, turn) for order in ORDERS for turn in range(len(WAYS))]
 HUNTS: Final = 4

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from faults.bugs import OF_WALKS
 from faults.field import field
 from faults.matrix import say
-from faults.walks import play, table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from faults.walks import Outcome
+from faults.walks import Outcome, play, table
 
 ALL: Final = 1000
 TENTH: Final = ALL // 10

@@ -16,34 +16,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from aiohttp import web
 
 from faults.census import CHILDREN
-from faults.scheme import IMPATIENT_S, Scheme
+from faults.field import Field
+from faults.record import Record
+from faults.scheme import IMPATIENT_S, Case, Play, Scheme
 from faults.user import NAME
 from faults.writes import Nth
 from hack.fault_proxy.actions import error_event
+from hack.fault_proxy.proxy import Exchange, Seen
 from hack.hollow_node.script import RUN
 from integration.cluster import replica, specs
 from support.waiting import until
 from tfjob_operator.api.client.errors import AlreadyExistsError, NotFoundError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, VOLCANO_POD_GROUPS
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
 from tfjob_operator.informers.store import NAMESPACE_INDEX
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-
-    from aiohttp import web
-
-    from faults.field import Field
-    from faults.record import Record
-    from faults.scheme import Case, Play
-    from hack.fault_proxy.proxy import Exchange, Seen
-    from tfjob_operator.api.meta import Resource
 
 LANES: Final = 6
 DELETED, LISTED_FIRST, ENDED, STRANGER, AGAIN, BESIDE = (

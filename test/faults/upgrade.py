@@ -10,15 +10,19 @@ import os
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from faults.crash import CRASHES, AtRest, Outcome
+from faults.field import Field
 from faults.matrix import say
 from faults.operator_process import COMPILED, PATIENT
+from faults.releases import Release
 from faults.scheme import Case
 from faults.user import LIMIT_S, TICK_S, User, WaitedInVainError
 from faults.workloads import WORKLOADS
@@ -29,13 +33,6 @@ from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.core import LEASES
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.options import LEASE_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from faults.field import Field
-    from faults.releases import Release
 
 ROLLED, TERMINATED, KILLED = "rolled", "terminated", "killed"
 WAYS: Final = (ROLLED, TERMINATED, KILLED)

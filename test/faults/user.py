@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
+from faults.field import Field, Thing
 from hack.hollow_node.runner import BINDINGS
 from hack.hollow_node.script import RUN
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
 from tfjob_operator.api.core import PODS, SERVICES, VOLCANO_POD_GROUPS
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.informers.store import NAMESPACE_INDEX
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from faults.field import Field, Thing
-    from tfjob_operator.api.meta import Resource
 
 NAME: Final = "job"
 LIMIT_S: Final = 300.0

@@ -7,17 +7,19 @@ import json
 import os
 import sys
 import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from faults.cluster_view import view
-from faults.edits import Grammar, patch, schema
-from faults.field import ROOT
+from faults.cluster_view import State, View, view
+from faults.edits import Grammar, Path, patch, schema
+from faults.field import ROOT, Field
 from faults.like_new import Comparison, backoff_limit_of, network_of
 from faults.matrix import say
 from faults.operator_process import BUGGY, COMPILED, OPERATOR, PATIENT
+from hack.crd_schema.schema import Schema
 from hack.hollow_node.script import RUN
 from integration.cluster import replica, specs
 from tfjob_operator.api.client.errors import InvalidError, NotFoundError, StatusError
@@ -25,14 +27,6 @@ from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import LABEL_RESTART_POLICY, TFJOBS, ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from faults.cluster_view import State, View
-    from faults.edits import Path
-    from faults.field import Field
-    from hack.crd_schema.schema import Schema
 
 LANES: Final = 16
 """How many walks there are beside each other."""

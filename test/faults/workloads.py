@@ -6,17 +6,13 @@ however long an operator is away in between.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from faults.user import NAME
+from faults.user import NAME, User
 from integration.cluster import replica, specs, with_policy
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from faults.user import User
 
 FOREVER: Final = "forever"
 APIS: Final = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from hack.fault_proxy.proxy import Seen
+from hack.fault_proxy.proxy import Seen
 
 EVENTS: Final = "events"
 

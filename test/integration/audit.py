@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fakes.manifests import read_documents
+from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import STREAMING_LISTS
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
 
 ACCOUNT = "system:serviceaccount:kubeflow:tf-job-operator"
 

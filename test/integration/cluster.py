@@ -7,19 +7,16 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from hack.control_plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
 BOTH_KUBELETS = pytest.mark.parametrize("kubelet", [OLDEST, NEWEST], ids=str)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import NEWEST, Kubernetes
 from integration.cluster import Cluster
 from integration.plugin import Plugin
 from integration.stage import Stage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hack.control_plane import ControlPlane
 
 HERE = Path(__file__).parent
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -21,9 +22,6 @@ from integration.go_types import (
     StructOf,
     Type,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FIELDS_AT_ONCE: Final = 3
 WRONG_IN: Final = 12

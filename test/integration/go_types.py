@@ -14,16 +14,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from hack.crd_schema.schema import GONE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from hack.crd_schema.schema import Definitions, Schema
+from hack.crd_schema.schema import GONE, Definitions, Schema
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _CORE: Final = "io.k8s.api.core.v1."

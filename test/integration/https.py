@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from hack.control_plane import ControlPlane
 from hack.control_plane.run.pki import Authority
 from tfjob_operator.cli.kubeconfig import read_access
 from tfjob_operator.cli.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hack.control_plane import ControlPlane
 
 
 class Serving(NamedTuple):

@@ -12,11 +12,10 @@ import contextlib
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.controller.leaderelection import (
@@ -29,9 +28,6 @@ from tfjob_operator.controller.leaderelection import (
 )
 from tfjob_operator.controller.observability.log import configure_logging
 from tfjob_operator.workqueue import LeaseClock
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client import Settings
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 PERIOD_S = 0.1

@@ -10,16 +10,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from hack.control_plane.run.ports import any_free
 from support.waiting import LIMIT_S, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 

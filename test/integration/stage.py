@@ -10,30 +10,23 @@ import http.client
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
+import pytest
 from msgspec import structs
 
-from integration.cluster import replica, specs
+from hack.control_plane import ControlPlane
+from integration.cluster import Cluster, replica, specs
 from support.waiting import eventually
 from tfjob_operator.cli.collecting import collect
+from tfjob_operator.cli.diagnosis.causes import Diagnosis
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
-from tfjob_operator.cli.kubeconfig import read_access
+from tfjob_operator.cli.diagnosis.facts import Evidence
+from tfjob_operator.cli.kubeconfig import Access, read_access
 from tfjob_operator.cli.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import pytest
-
-    from hack.control_plane import ControlPlane
-    from integration.cluster import Cluster
-    from tfjob_operator.cli.diagnosis.causes import Diagnosis
-    from tfjob_operator.cli.diagnosis.facts import Evidence
-    from tfjob_operator.cli.kubeconfig import Access
 
 FOREVER: Final = "forever"
 NEVER_STARTS: Final = "never-start"

@@ -10,11 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
+from integration.audit import AuditLog
 from support.waiting import eventually
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError
@@ -22,12 +25,6 @@ from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-
-    from hack.control_plane import ControlPlane
-    from integration.audit import AuditLog
 
 ROOT: Final = Path(__file__).parents[2]
 VICTIM: Final = "team-victim"

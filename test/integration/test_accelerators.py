@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from fakes.manifests import read_document
-from integration.cluster import specs
+from integration.cluster import Cluster, specs
 from support.waiting import eventually
 from tfjob_operator.controller.config.file import REASON
-
-if TYPE_CHECKING:
-    import pytest
-
-    from integration.cluster import Cluster
 
 AZURE = Path(__file__).parents[2] / "manifests" / "addons" / "accelerators-azure" / "config.yaml"
 GPU = "alpha.kubernetes.io/nvidia-gpu"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
-from integration.cluster import replica, specs
+from integration.cluster import Cluster, replica, specs
 from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
-    from integration.cluster import Cluster
 
 
 def uids(cluster: Cluster, resource: str) -> dict[str, str]:

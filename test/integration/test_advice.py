@@ -13,28 +13,24 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from integration import edits
 from integration.cluster import Cluster, replica, specs, with_policy
-from integration.stage import FOREVER, MERGE, POD, TRAINING, Stage, Trouble, asks, one
+from integration.stage import FOREVER, MERGE, POD, TRAINING, Stage, Then, Trouble, asks, one
 from integration.test_life_troubles import LAST_WORDS, edit, ends, held_back, mistaken, probed
 from integration.test_pod_troubles import STARTING
 from integration.test_troubles import scaled
 from support.waiting import eventually
 from tfjob_operator.cli.commands.explain_ import render
 from tfjob_operator.cli.diagnosis.table import TROUBLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hack.control_plane import ControlPlane
-    from integration.stage import Then
 
 WORKER: Final = "spec tfReplicaSpecs Worker"
 TEMPLATE: Final = f"{WORKER} template spec"

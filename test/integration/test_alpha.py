@@ -6,8 +6,9 @@ import json
 import secrets
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,6 @@ from integration.plugin import Plugin
 from integration.stage import Stage
 from support.waiting import eventually
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 APIS = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1"
 BOTH = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.label)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from fakes.loopback import CONFIG_MAPS, follow
+from hack.control_plane import ControlPlane
 from support.waiting import until
 from tfjob_operator.api.client import (
     JSON_PATCH,
@@ -28,11 +30,6 @@ from tfjob_operator.api.client.errors import (
     NotFoundError,
     UnauthorizedError,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hack.control_plane import ControlPlane
 
 
 @pytest.fixture

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.client.errors import ConflictError
 from tfjob_operator.api.meta import Resource
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 

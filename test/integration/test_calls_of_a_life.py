@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,6 @@ from hack.control_plane import ControlPlane
 from integration.cluster import ROOT, Cluster, replica, specs
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ALL = {"successPolicy": "AllWorkers"}  # else worker 0 ends the job a moment before the others have ended
 QUIET_S = 5.0  # longer than anything that is coalesced or retried

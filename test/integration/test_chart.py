@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -25,10 +27,6 @@ from hack.matrix.installing import MONITORING_KINDS, open_crd
 from hack.matrix.releases import HELMS, cached
 from integration.cluster import replica, specs
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 RELEASE: Final = "tf-job"
 NAMESPACE: Final = "kubeflow"

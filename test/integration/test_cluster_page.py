@@ -15,8 +15,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
@@ -28,9 +29,6 @@ from integration.audit import AuditLog, Fact, allowed, lists_to_fall_back_on
 from support.waiting import eventually
 from tfjob_operator.cli.page import cluster as cluster_
 from unit.cli.page.browser import a_page, rows_of, take
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 ADDONS = ROOT / "manifests" / "addons"

@@ -11,8 +11,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,9 +21,6 @@ from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.control_plane.run.parts import Shape
 from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PROJECT = Path(__file__).parents[2]
 PATIENCE_S = 45.0

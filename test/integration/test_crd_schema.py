@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -20,10 +22,6 @@ from integration.go_types import CannotDecodeError, decode, tfjob
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.controller.tfjob.crd_check import OPENAPI_V2, OPENAPI_V3, missing_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 CREATED, BAD_REQUEST, REFUSED = 201, 400, 422
 SEED = 11

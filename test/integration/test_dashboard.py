@@ -9,17 +9,13 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from http.cookiejar import CookieJar
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-from integration.cluster import replica, specs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hack.control_plane import ControlPlane
-    from integration.cluster import Cluster
+from hack.control_plane import ControlPlane
+from integration.cluster import Cluster, replica, specs
 
 LIMIT_S: Final = 60.0
 

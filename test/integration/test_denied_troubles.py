@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from integration.cluster import replica, specs
 from integration.https import Handler, serving
-from integration.stage import MERGE, TRAINING, Trouble, judge, one
+from integration.stage import MERGE, TRAINING, Stage, Trouble, judge, one
 from integration.test_gang_scheduling import VOLCANO, install
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hack.control_plane import ControlPlane
-    from integration.stage import Stage
 
 HOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 WORDS: Final = "every object must have the label team"

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
-from integration.cluster import replica, specs, with_policy
+from integration.cluster import Cluster, replica, specs, with_policy
 from support.waiting import eventually
 from tfjob_operator.api.core import Lease
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.cli.diagnosis import objects
+from tfjob_operator.cli.diagnosis.causes import Diagnosis
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.facts import Evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from integration.cluster import Cluster
-    from tfjob_operator.cli.diagnosis.causes import Diagnosis
 
 JOB = "why"
 FOREVER = "forever"

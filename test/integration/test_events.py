@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fakes.metrics import Drops
+from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.workqueue import LoopClock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from hack.control_plane import ControlPlane
 
 
 class Bench:

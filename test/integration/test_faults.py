@@ -12,11 +12,12 @@ import contextlib
 import tracemalloc
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from aiohttp import web
 
-from hack.control_plane import ControlPlaneError
+from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.fault_proxy.actions import (
     answer_html,
     answer_status,
@@ -27,22 +28,14 @@ from hack.fault_proxy.actions import (
     lose_request,
     rewrite,
 )
-from hack.fault_proxy.proxy import Proxy
-from integration.faults.config_maps import CONFIG_MAPS, OURS, ConfigMap, config_maps, load
-from integration.faults.follower import Replay, follower
+from hack.fault_proxy.proxy import Action, Exchange, Proxy, Seen
+from integration.faults.config_maps import CONFIG_MAPS, OURS, ConfigMap, ConfigMaps, config_maps, load
+from integration.faults.follower import Follower, Replay, follower
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import AlreadyExistsError, ConnectionLostError
 from tfjob_operator.informers import Codec, ListWatch
 from tfjob_operator.informers.listwatch import PAGE_SIZE, Pager
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from hack.control_plane import ControlPlane
-    from hack.fault_proxy.proxy import Action, Exchange, Seen
-    from integration.faults.config_maps import ConfigMaps
-    from integration.faults.follower import Follower
 
 FIRST_PAUSE_S: Final = 0.8  # RF-22, without jitter
 SECOND_PAUSE_S: Final = 1.6

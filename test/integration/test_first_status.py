@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from integration.cluster import replica, specs, with_policy
+from integration.cluster import Cluster, replica, specs, with_policy
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from integration.cluster import Cluster
 
 BURST: Final = 300
 MOST_EARLY_S: Final = 5.0

@@ -6,15 +6,13 @@ Nodes of three pools are simulated, so a wrong label, taint or resource leaves t
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import yaml
 
+from hack.control_plane import ControlPlane
 from integration.cluster import ROOT, Cluster
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
 
 EXAMPLES: Final = ROOT / "manifests" / "examples"
 NODES: Final = """

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from integration.cluster import Cluster, replica, specs
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hack.control_plane import ControlPlane
 
 HERE = Path(__file__).parent
 VOLCANO = "podgroups.scheduling.volcano.sh"

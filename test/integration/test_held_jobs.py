@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from integration.cluster import replica, specs
+from integration.cluster import Cluster, replica, specs
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
-
-if TYPE_CHECKING:
-    from integration.cluster import Cluster
 
 FOREVER = "forever"
 CONTAINER = "/spec/tfReplicaSpecs/Worker/template/spec/containers/0"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
+from hack.control_plane import ControlPlane
 from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.registration import NODES
 from hack.kubernetes_versions import (
@@ -27,11 +29,6 @@ from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from hack.control_plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
 PREFIX = "hollow.tfjob.kubeflow.org/"

@@ -11,7 +11,10 @@ import functools
 import itertools
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from subprocess import Popen
+from typing import Any, Final
 
 import pytest
 
@@ -37,11 +40,6 @@ from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterator
-    from pathlib import Path
-    from subprocess import Popen
 
 FIRST_POD_S: Final = 15.0
 """Seconds that the victim's new job may wait for its pod, on two cores that the API server and the attacker share."""

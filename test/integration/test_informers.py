@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
+from hack.control_plane import ControlPlane
 from support.waiting import until
-from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
+from tfjob_operator.api.client import HttpTransport, ListOptions, Request, Response, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import NoStatusError, NotFoundError
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec, ListWatch, ReflectorOptions, SharedInformerFactory, Tombstone, object_of
 from tfjob_operator.informers.codec import Page
 from tfjob_operator.informers.listwatch import Pager
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from hack.control_plane import ControlPlane
-    from tfjob_operator.api.client import Request, Response, Settings
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
@@ -12,9 +12,6 @@ import pytest
 from hack.control_plane import ControlPlane
 from hack.fault_proxy.etcd import etcd_proxy
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.sockets
 SOCKET = "localhost:2380"

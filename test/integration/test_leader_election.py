@@ -14,15 +14,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hack.control_plane import ControlPlane
+from hack.control_plane import ControlPlane
 
 SCRIPT = Path(__file__).parent / "leader_process.py"
 LEASE_S = 3.0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from integration.cluster import with_policy
 from integration.stage import (
@@ -10,17 +13,12 @@ from integration.stage import (
     MERGE,
     POD,
     STRATEGIC,
+    Stage,
+    Then,
     Trouble,
     judge,
     one,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pytest
-
-    from integration.stage import Stage, Then
 
 
 def edit(change: Callable[[dict[str, Any]], object]) -> Then:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from hack.control_plane import ControlPlane
 from hack.matrix.installing import MONITORING_KINDS, open_crd
 from hack.yaml_text import documents
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 INSTALLATIONS = ("standalone", "kubeflow", "namespaced")

@@ -12,8 +12,9 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,6 @@ from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2
 from integration.audit import AuditLog, Fact, allowed, lists_to_fall_back_on
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"

@@ -9,22 +9,17 @@ the models of both with them, without a server. With `--record` the transcript i
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from fakes.recordings import chapter_file
+from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import Kubernetes
-from simulation.conformance.chapters import CHAPTERS
+from simulation.conformance.chapters import CHAPTERS, Chapter
 from simulation.conformance.model import play_on_model, warm_up
 from simulation.conformance.session import Session, write_transcript
-from tfjob_operator.api.client import HttpTransport, Request, load_settings
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
-    from simulation.conformance.chapters import Chapter
-    from tfjob_operator.api.client import Settings
-    from tfjob_operator.api.client.http import Transport
+from tfjob_operator.api.client import HttpTransport, Request, Settings, load_settings
+from tfjob_operator.api.client.http import Transport
 
 
 @pytest.fixture(scope="module")

@@ -6,20 +6,17 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from fakes.manifests import read_document
+from hack.control_plane import ControlPlane
 from hack.control_plane.run.ports import choose
 from hack.prometheus import Prometheus, promtool
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hack.control_plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "manifests" / "overlays" / "monitoring"

@@ -10,18 +10,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from integration.cluster import BOTH_KUBELETS, ROOT, Cluster, replica, specs, with_policy
 from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
 
 
 @BOTH_KUBELETS

@@ -7,24 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from hack.control_plane import ControlPlane
-from integration.cluster import replica, specs
-from integration.https import Handler, kubelet_is_at, serving
+from integration.cluster import Cluster, replica, specs
+from integration.https import Handler, Serving, kubelet_is_at, serving
 from support.pages import ROOT, Command, blocks, pages
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from integration.cluster import Cluster
-    from integration.https import Serving
 
 LIMIT_S: Final = 120
 STORY: Final = (

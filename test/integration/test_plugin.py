@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
 
-from integration.cluster import replica, specs, with_policy
+from hack.control_plane import ControlPlane
+from integration.cluster import Cluster, replica, specs, with_policy
 from integration.plugin import Plugin
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hack.control_plane import ControlPlane
-    from integration.cluster import Cluster
 
 
 @pytest.mark.parametrize("output", ["name", "json", "yaml", "jsonpath={.items[*].metadata.name}"])

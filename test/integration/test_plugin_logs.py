@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from integration.cluster import replica, specs
+from hack.control_plane import ControlPlane
+from integration.cluster import Cluster, replica, specs
 from integration.https import Handler, kubelet_is_at, serving
+from integration.plugin import Plugin
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hack.control_plane import ControlPlane
-    from integration.cluster import Cluster
-    from integration.plugin import Plugin
 
 SECOND = b"2026-01-01T00:00:0"
 LONG = b"x" * 10_000_000

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from integration.cluster import replica, specs, with_policy
+from integration.cluster import Cluster, replica, specs, with_policy
+from integration.plugin import Plugin
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from integration.cluster import Cluster
-    from integration.plugin import Plugin
 
 
 def uids(cluster: Cluster) -> dict[str, str]:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
-from typing import TYPE_CHECKING
 
-from integration.cluster import replica, specs, with_policy
+from integration.cluster import Cluster, replica, specs, with_policy
+from integration.plugin import Plugin
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from integration.cluster import Cluster
-    from integration.plugin import Plugin
 
 
 def test_status_and_timeline_show_what_became_of_each_replica(cluster: Cluster, plugin: Plugin) -> None:

@@ -5,7 +5,9 @@ Claims and pods are real objects. The test writes what a scheduler or a kubelet 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from integration.stage import (
     MERGE,
@@ -13,16 +15,13 @@ from integration.stage import (
     POD,
     STRATEGIC,
     TRAINING,
+    Stage,
+    Then,
     Trouble,
     asks,
     judge,
     one,
 )
-
-if TYPE_CHECKING:
-    import pytest
-
-    from integration.stage import Stage, Then
 
 # What the scheduler and the volume controller say
 

@@ -11,23 +11,20 @@ import resource
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from integration.forwarder import Forwarder
 from integration.replicas import Replica
 from support.waiting import LIMIT_S, eventually
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import is_named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hack.control_plane import ControlPlane
 
 QUICK = (
     "--leader-elect-lease-duration=6s",

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import BadRequestError, StatusError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.core_messages import BY_RESOURCE
-from tfjob_operator.api.meta import PartialObjectMetadata
+from tfjob_operator.api.meta import PartialObjectMetadata, Resource
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
 from tfjob_operator.informers import Codec, ListWatch
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
-    from tfjob_operator.api.meta import Resource
 
 TIME = "2026-11-23T10:00:00Z"
 LABELS = {"group-name": "kubeflow.org", "job-name": "mnist", "replica-index": "0", "empty": ""}

@@ -6,18 +6,16 @@ With `--record` the server's words are written into `test/data/recordings`, unde
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from fakes.refusals import SECRET, file_of, refused_pods
+from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import HttpTransport, Request, load_settings
 from tfjob_operator.api.client.errors import error_from_response
+from tfjob_operator.api.client.http import Transport
 from tfjob_operator.api.text import MAX_BYTES
-
-if TYPE_CHECKING:
-    import pytest
-
-    from hack.control_plane import ControlPlane
-    from tfjob_operator.api.client.http import Transport
 
 
 async def _answer(

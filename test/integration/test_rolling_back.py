@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from hack.control_plane import ControlPlane, ControlPlaneError
 from support.pages import ROOT
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEPLOYMENT: Final = ("-n", "kubeflow", "deployment/tf-job-operator")
 IMAGE: Final = "--output=jsonpath={.spec.template.spec.containers[0].image}"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from integration.cluster import replica, specs
+from integration.cluster import Cluster, replica, specs
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from integration.cluster import Cluster
 
 FOREVER = "forever"
 

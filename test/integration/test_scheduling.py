@@ -9,12 +9,13 @@ import asyncio
 import json
 import subprocess
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from fakes.unschedulable import CASES, file_of
+from fakes.unschedulable import CASES, Case, file_of
 from hack.control_plane import ControlPlane
 from hack.control_plane.build.binaries import find_or_build_programs, version_of
 from hack.control_plane.run.processes import Part
@@ -26,12 +27,6 @@ from integration.cluster import ROOT, Cluster, replica, specs
 from support.waiting import eventually
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PODS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fakes.unschedulable import Case
-
 
 POOLS = """
 - {name: cpu, allocatable: {cpu: 4}}

@@ -6,16 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hack.control_plane.run.ports import any_free
 from integration.replicas import ROOT, Replica
 from support.waiting import LIMIT_S, eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECRET = "hunter2secret"
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 from structlog.testing import capture_logs
 
+from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import STREAMING_LISTS
 from support.waiting import until
-from tfjob_operator.api.client import HttpTransport, Request, RestClient, load_settings
+from tfjob_operator.api.client import HttpTransport, Request, Response, RestClient, load_settings
 from tfjob_operator.api.client.errors import ConnectionLostError
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct
@@ -21,12 +22,6 @@ from tfjob_operator.informers import (
     SharedIndexInformer,
     SharedInformerFactory,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from hack.control_plane import ControlPlane
-    from tfjob_operator.api.client import Response
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 OURS = "metadata.name!=kube-root-ca.crt"  # a config map that the server puts into every namespace

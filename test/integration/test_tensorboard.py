@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from integration.cluster import replica, specs, with_policy
+from integration.cluster import Cluster, replica, specs, with_policy
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from integration.cluster import Cluster
 
 NAME = "mnist-tensorboard"
 QUIET_S = 3.0  # longer than any retry after a conflict

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
+
+from hack.control_plane import ControlPlane
 from integration.cluster import ROOT, replica, specs, with_policy
-from integration.stage import MERGE, POD, TRAINING, Trouble, judge, one
+from integration.stage import MERGE, POD, TRAINING, Stage, Then, Trouble, judge, one
 from integration.test_alpha import NOT_SERVED
 from integration.test_alpha import TROUBLES as OF_ALPHA_JOBS
 from integration.test_denied_troubles import DENIED_BY_WEBHOOK, NO_GROUP
@@ -20,15 +24,6 @@ from integration.test_life_troubles import LIVES, NODE_LOST
 from integration.test_pod_troubles import NO_NODES, NOT_STARTED, UNSCHEDULED
 from support.waiting import eventually
 from tfjob_operator.cli.diagnosis.table import TROUBLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
-
-    from hack.control_plane import ControlPlane
-    from integration.stage import Stage, Then
-
 
 # What the operator says of a specification
 

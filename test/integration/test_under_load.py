@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from hack.control_plane import ControlPlane
 from hack.examples import mirror
 from hack.fault_proxy.proxy import Proxy
-from integration.faults.config_maps import PATIENCE_S, config_maps, load
-from integration.faults.follower import follower
+from integration.faults.config_maps import PATIENCE_S, ConfigMaps, Versions, config_maps, load
+from integration.faults.follower import Follower, follower
 from support.waiting import until
 from tfjob_operator.api.client import Settings
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
-    from integration.faults.config_maps import ConfigMaps, Versions
-    from integration.faults.follower import Follower
 
 MANY: Final = 30  # writes that there must be before the restart, and again after it
 SOURCES: Final = 15

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -20,10 +22,6 @@ from integration.cluster import Cluster, replica
 from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 BY_OPERATOR = pytest.mark.parametrize("predecessor", PREDECESSORS, ids=str)
 OLD_VERSIONS: Final = ("v1alpha1", "v1alpha2", "v1beta2", "v1")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
 
+from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import TABLE, HttpTransport, ListOptions, LogOptions, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import BadRequestError, ConflictError, NotFoundError, StatusError
-from tfjob_operator.api.client.http import unchanged
+from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, PODS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from hack.control_plane import ControlPlane
-    from tfjob_operator.api.client.http import OnLeave, Request, Response
 
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from integration.cluster import ROOT, Cluster, replica, specs
 from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VERSIONS = ("v1", *c.OLDER_VERSIONS)
 EXAMPLES = sorted((ROOT / "manifests" / "examples" / "migration").glob("*.yaml"))

@@ -10,19 +10,16 @@ import sys
 import tarfile
 import venv
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from hack.image.build import SOURCES
 from support.pages import below
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hack.control_plane import ControlPlane
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("api", "cli", "controller", "informers", "workqueue")

@@ -13,16 +13,13 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 import yaml
 
-from support.pages import ROOT, below
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
-    from support.pages import Command
+from hack.control_plane import ControlPlane
+from support.pages import ROOT, Command, below
 
 PATIENCE_S: Final = 60.0
 """How long an answer may take to be the printed one. Each is there within a second or two on a machine without other work."""

@@ -12,20 +12,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from hack.control_plane import ControlPlane
 from journeys.story import Story, is_as_shown
 from support.pages import ROOT
 from support.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from hack.control_plane import ControlPlane
 
 pytestmark = pytest.mark.integration
 

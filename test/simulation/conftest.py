@@ -12,18 +12,14 @@ test is longer than most seeds take.
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Iterator
+from typing import Any, Final
 
 import pytest
 import structlog
 
-from simulation.world import require, run_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from simulation.weather import Weather
-    from simulation.world import Scenario
+from simulation.weather import Weather
+from simulation.world import Scenario, require, run_seed
 
 SEEDS: Final = 1000
 """How many seeds most scenarios play; others play a share. The folder then takes about two minutes on one core."""

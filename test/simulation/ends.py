@@ -6,13 +6,8 @@ model, so this is a second, independent implementation. The table of versions is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from hack.kubernetes_versions import CONTAINER_RESTART_RULES
-
-if TYPE_CHECKING:
-    from hack.hollow_node.objects import ContainerStatus, HollowPod
-    from hack.kubernetes_versions import Kubernetes
+from hack.hollow_node.objects import ContainerStatus, HollowPod
+from hack.kubernetes_versions import CONTAINER_RESTART_RULES, Kubernetes
 
 
 def is_last(pod: HollowPod, status: ContainerStatus, kubernetes: Kubernetes) -> bool:

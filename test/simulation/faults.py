@@ -7,23 +7,18 @@ correct code must come to rest.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from random import Random
+from typing import Final
 
 from simulation.model.network import NETWORK
+from simulation.model.server import ModelServer
+from simulation.model.storage import Collection
 from simulation.model.transport import ModelTransport, StreamResponse, WholeResponse
-from simulation.weather import CONFLICT, REFUSALS
+from simulation.weather import CONFLICT, REFUSALS, Weather
 from simulation.wire import Wire
 from tfjob_operator.api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
-from tfjob_operator.api.client.http import OnLeave, unchanged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from simulation.model.server import ModelServer
-    from simulation.model.storage import Collection
-    from simulation.weather import Weather
-    from tfjob_operator.api.client.http import Request, Response
+from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 
 NEVER: Final = 1e9
 

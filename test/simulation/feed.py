@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from simulation.model.storage import Change, Storage
-    from tfjob_operator.api.meta import Resource
+from simulation.model.storage import Change, Storage
+from tfjob_operator.api.meta import Resource
 
 
 class Feed:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
 import msgspec
 
 from simulation.feed import Feed
 from simulation.model.network import NETWORK
+from simulation.model.storage import Change, Key
+from simulation.world import World
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from simulation.model.storage import Change, Key
-    from simulation.world import World
 
 HELD: Final = "simulation/held"
 """The finalizer."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 import msgspec
 
@@ -25,18 +27,13 @@ from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE
 from simulation.feed import Feed
 from simulation.lives import Fate, Life
 from simulation.model.network import NETWORK
+from simulation.model.storage import Body, Change
 from simulation.nodes import Nodes
 from simulation.pod_writer import PodWriter
 from simulation.scripts import TENSORFLOW, DrawnScript, Script
 from simulation.slots import slot_of
+from simulation.world import World
 from tfjob_operator.api.core import PODS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from simulation.model.storage import Body, Change
-    from simulation.world import World
 
 TIMINGS: Final = (Timing(scale=0.1), Timing(scale=0.1, starting=6.0))
 """For pods whose first status says Running, and for others that report every stage; back-off up to half a minute."""

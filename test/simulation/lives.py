@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from hack.hollow_node.conditions import DISRUPTED, holds
 from hack.hollow_node.containers import Rules, last_end
-from hack.hollow_node.objects import NEVER, RUNNING, TERMINAL, ContainerStatus, HollowPod, HollowStatus
+from hack.hollow_node.moment import Place
+from hack.hollow_node.objects import NEVER, RUNNING, TERMINAL, ContainerStatus, HollowPod, HollowStatus, Terminated
 from hack.hollow_node.pod_containers import PodContainers
 from simulation.ends import is_last
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from hack.hollow_node.moment import Place
-    from hack.hollow_node.objects import Terminated
-    from simulation.model.storage import Key
-    from simulation.scripts import DrawnScript
-    from simulation.slots import Slot
+from simulation.model.storage import Key
+from simulation.scripts import DrawnScript
+from simulation.slots import Slot
 
 
 class End(enum.Enum):

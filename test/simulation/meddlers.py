@@ -6,23 +6,20 @@ What they have made has an annotation that says so, so that oracles can tell it 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 import msgspec
 
 from simulation.model.network import NETWORK
+from simulation.model.storage import Body
 from simulation.slots import Slot, labels_of, slot_of
 from simulation.wishes import wish_of
+from simulation.world import World
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from simulation.model.storage import Body
-    from simulation.world import World
-    from tfjob_operator.api.meta import Resource
 
 SECOND: Final = "simulation/second"
 """The annotation of a second pod of a replica."""

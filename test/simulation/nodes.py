@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -13,13 +15,10 @@ from hack.hollow_node.conditions import DISRUPTED, set_condition
 from hack.hollow_node.objects import FAILED
 from hack.kubernetes_versions import DISRUPTION_TARGET
 from simulation.model.network import NETWORK
+from simulation.world import World
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
+if TYPE_CHECKING:  # it imports this module
     from simulation.kubelet import Kubelet
-    from simulation.world import World
 
 SHUTDOWN_GRACE_S: Final = 15
 """The grace of pods on a node that shuts down (shutdownGracePeriod less that of critical pods, as recorded)."""

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from simulation.lives import End
+from simulation.lives import End, Fate
 from simulation.meddlers import FORGED, SECOND, WATCHED, is_marked
-from simulation.records import is_final
-from simulation.slots import labels_of, selector_of, slot_of
-from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
+from simulation.model.storage import Body
+from simulation.records import Records, is_final
+from simulation.slots import Slot, labels_of, selector_of, slot_of
+from simulation.wishes import Wish, ending_of, finished_of, has_begun, restarts_of, wish_of
+from simulation.world import World
 from tfjob_operator.api.v1.constants import limit_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from simulation.lives import Fate
-    from simulation.model.storage import Body
-    from simulation.records import Records
-    from simulation.slots import Slot
-    from simulation.wishes import Wish
-    from simulation.world import World
 
 
 def complaints(world: World, records: Records) -> list[str]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from simulation.model.network import NETWORK
+from simulation.model.storage import Body
+from simulation.world import World
 from tfjob_operator.api.client.http import Request
-
-if TYPE_CHECKING:
-    from simulation.model.storage import Body
-    from simulation.world import World
-    from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.meta import Resource
 
 
 class Person:

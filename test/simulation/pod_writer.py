@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from hack.hollow_node.conditions import DISRUPTED
 from hack.hollow_node.runner import status_changes
 from hack.kubernetes_versions import DISRUPTION_TARGET
+from simulation.lives import Life
+from simulation.world import World
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
-
-if TYPE_CHECKING:
-    from simulation.lives import Life
-    from simulation.world import World
 
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 _FRACTION: Final = re.compile(rb"(?<=:\d\d)\.\d+(?=Z\")")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from simulation.faults import FaultyTransport
 from simulation.watchman import LEASE, OPERATOR
+from simulation.world import World
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig, LeadershipLostError
+from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.options import V1, ElectionOptions, Options
-
-if TYPE_CHECKING:
-    from simulation.faults import FaultyTransport
-    from simulation.world import World
-    from tfjob_operator.controller.manager import Manager
 
 
 class OperatorProcess:

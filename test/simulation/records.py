@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from simulation.lives import End
-
-if TYPE_CHECKING:
-    from simulation.kubelet import Kubelet
-    from simulation.lives import Fate
-    from simulation.model.storage import Body
-    from simulation.slots import Slot
-    from simulation.wishes import Wish
+from simulation.kubelet import Kubelet
+from simulation.lives import End, Fate
+from simulation.model.storage import Body
+from simulation.slots import Slot
+from simulation.wishes import Wish
 
 
 def is_final(fate: Fate, policy: str) -> bool:

@@ -6,21 +6,16 @@ A pod template names its temper in an annotation, so that jobs can be made that 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from datetime import datetime
+from random import Random
+from typing import Final
 
 from hack.hollow_node.containers import end_of
-from hack.hollow_node.objects import Running, Terminated
+from hack.hollow_node.objects import ContainerStatus, HollowPod, HollowStatus, Running, Terminated
 from hack.hollow_node.restarts import After, after
 from hack.hollow_node.script import SIGKILL_EXIT, STATUS_UNKNOWN, Outcome, Run
-from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION, NEWEST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-    from random import Random
-
-    from hack.hollow_node.objects import ContainerStatus, HollowPod, HollowStatus
-    from hack.kubernetes_versions import Kubernetes
+from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION, NEWEST, Kubernetes
 
 TEMPER: Final = "simulation/temper"
 """The annotation with one of the next five."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
+from simulation.kubelet import Kubelet
+from simulation.nodes import Nodes
+from simulation.processes import OperatorProcess
 from simulation.watchman import OPERATOR
-from simulation.world import require
+from simulation.world import World, require
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from simulation.kubelet import Kubelet
-    from simulation.nodes import Nodes
-    from simulation.processes import OperatorProcess
-    from simulation.world import World
 
 ELECTIONS: Final = (
     LeaderElectionConfig(),

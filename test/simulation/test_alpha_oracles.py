@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.world import OracleError, run_seed
@@ -15,11 +17,6 @@ from tfjob_operator.controller.alpha import observe, plan
 from tfjob_operator.controller.alpha.controller import AlphaController
 from tfjob_operator.controller.alpha.observe import derived
 from tfjob_operator.controller.alpha.plan import Plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_mock import MockerFixture
 
 SEEDS = 400
 """The most seeds for a mutant, which is played until it is found. Some need a rare sequence of events."""

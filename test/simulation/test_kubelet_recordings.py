@@ -8,34 +8,30 @@ times, names of objects or messages. Equal consecutive states count once.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pytest
 
-from fakes.recordings import histories
+from fakes.recordings import History, Life, histories
+from hack.hollow_node.objects import HollowPod
 from hack.hollow_node.script import Outcome, Run
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import Kubernetes
 from simulation.feed import Feed
 from simulation.kubelet import Kubelet
 from simulation.model.network import NETWORK
+from simulation.model.storage import Body
 from simulation.nodes import SHUTDOWN_GRACE_S
 from simulation.scripts import Script, exits
 from simulation.weather import CALM
 from simulation.world import World, run_seed
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fakes.recordings import History, Life
-    from hack.hollow_node.objects import HollowPod
-    from simulation.model.storage import Body
 
 LABELS: Final = {"replica-type": "worker", "replica-index": "0"}
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from fakes.recordings import VERSIONS, chapter_file
 from hack.kubernetes_versions import Kubernetes
-from simulation.conformance.chapters import CHAPTERS
+from simulation.conformance.chapters import CHAPTERS, Chapter
 from simulation.conformance.model import play_on_model
 from simulation.conformance.session import read_transcript
-
-if TYPE_CHECKING:
-    from simulation.conformance.chapters import Chapter
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__)

@@ -7,19 +7,15 @@ compression and no flow control. A request that is left out within a group has t
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from fakes.recordings import VERSIONS, api_groups
 from hack.kubernetes_versions import Kubernetes
-from simulation.conformance.recordings import Player
+from simulation.conformance.recordings import Player, Step
 from simulation.model.server import ModelServer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from simulation.conformance.recordings import Step
 
 GROUPS: Final = [pytest.param(version, path, id=f"{version}/{path.stem}") for version, path in api_groups()]
 DIFFERING: Final = [group for group in GROUPS if not str(group.id).endswith("07-status-patch-stale")]

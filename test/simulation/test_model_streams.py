@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -13,10 +13,8 @@ from hack.kubernetes_versions import NEWEST, Kubernetes
 from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
+from simulation.model.watches import Watch
 from tfjob_operator.api.client.http import Request
-
-if TYPE_CHECKING:
-    from simulation.model.watches import Watch
 
 STREAM: Final = {
     "watch": "true",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
 from fakes import old_judgements
-from hack.kubernetes_versions import NEWEST
+from hack.kubernetes_versions import NEWEST, Kubernetes
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
-from simulation.weather import CALM
-from simulation.world import OracleError, run_seed
+from simulation.weather import CALM, Weather
+from simulation.world import OracleError, Scenario, run_seed
 from tfjob_operator.api import meta
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.events import EventRecorder
@@ -23,17 +25,8 @@ from tfjob_operator.controller.tfjob.plan import (
     replicas,
     status,
 )
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.view import Confirmer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_mock import MockerFixture
-
-    from hack.kubernetes_versions import Kubernetes
-    from simulation.weather import Weather
-    from simulation.world import Scenario
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 # What a bug replaces, and calls.
 _with_config_maps, _replicas_of = plan.with_config_maps, replicas.replicas_of

@@ -7,8 +7,8 @@ import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,12 +18,7 @@ from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.mirrors import no_key_is_lost
 from simulation.scenarios.operators import operators_keep_their_promises
-from simulation.world import OracleError, World, digest, require, run_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from simulation.world import Scenario
+from simulation.world import OracleError, Scenario, World, digest, require, run_seed
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = (

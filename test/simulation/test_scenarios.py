@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from simulation.conftest import Seeds
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.scenarios.boards import tensorboards_end_as_their_jobs_say
 from simulation.scenarios.events import no_event_is_lost_silently
@@ -16,9 +15,6 @@ from simulation.scenarios.mirrors import no_key_is_lost
 from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
 from simulation.scenarios.upgrades import nothing_of_another_operator_runs_twice
 from simulation.weather import CALM
-
-if TYPE_CHECKING:
-    from simulation.conftest import Seeds
 
 
 def test_caches_indices_and_handlers_end_with_the_truth_of_the_server(seeds: Seeds) -> None:

@@ -7,32 +7,29 @@ else goes on. What the operator does then must be refused or harmless.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from hack.hollow_node.objects import HollowPod
+from hack.hollow_node.script import Run
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
+from simulation.model.storage import Body
 from simulation.processes import OperatorProcess
 from simulation.scripts import Script, exits
 from simulation.watchman import LEASE, Watchman
 from simulation.weather import CALM
 from simulation.world import World, require, run_seed
 from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionType, SuccessPolicy
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from hack.hollow_node.objects import HollowPod
-    from hack.hollow_node.script import Run
-    from simulation.model.storage import Body
-    from tfjob_operator.api.meta import Resource
-
-    Play = Callable[[World, OperatorProcess], Awaitable[None]]
+Play = Callable[[World, OperatorProcess], Awaitable[None]]
 
 HOME = "team"
 PODS_PATH = PODS.path(HOME)

@@ -5,27 +5,24 @@ Everything is a timer that talks to the server as any client does; no fault of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from hack.kubernetes_versions import (
     CONTAINER_RESTART_RULES,
     NATIVE_SIDECARS,
     ORDINARY_POLICIES_REFUSED,
     RESTART_ALL_CONTAINERS,
+    Kubernetes,
 )
 from simulation import scripts
 from simulation.holders import HELD
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.person import Person
 from simulation.wishes import FOREIGN, INVALID
+from simulation.world import World
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from hack.kubernetes_versions import Kubernetes
-    from simulation.world import World
 
 NAMESPACES: Final = ("team", "lab")
 FIRST_DAY_S: Final = 50.0

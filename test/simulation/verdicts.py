@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, Final
 
-from simulation.records import is_final, moment
+from simulation.model.storage import Body
+from simulation.records import Records, is_final, moment
 from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
 from tfjob_operator.api.v1.constants import EventReason, limit_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import datetime
-
-    from simulation.model.storage import Body
-    from simulation.records import Records
-
 
 TICK_S: Final = 0.01
 """How far the simulated wall clock may be ahead of the server's, since no two readings of it are equal."""

@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fakes.virtual_loop import EPOCH
 from simulation.feed import Feed
-from simulation.lives import End
+from simulation.kubelet import Kubelet
+from simulation.lives import End, Fate
 from simulation.meddlers import FORGED, SECOND, WATCHED, is_marked
+from simulation.model.server import Answer, Write
+from simulation.model.storage import Body, Change, Storage
 from simulation.records import Records, is_final, moment
-from simulation.slots import slot_of
+from simulation.slots import Slot, slot_of
 from simulation.verdicts import TICK_S, justify, status_mistakes
 from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
+from simulation.world import World
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import EVENTS, PODS, SERVICES
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, TFJOBS, EventReason, limit_of
-
-if TYPE_CHECKING:
-    from simulation.kubelet import Kubelet
-    from simulation.lives import Fate
-    from simulation.model.server import Answer, Write
-    from simulation.model.storage import Body, Change, Storage
-    from simulation.slots import Slot
-    from simulation.world import World
-    from tfjob_operator.api.client.http import Request
 
 OPERATOR: Final = "operator-"
 """The prefix of the operators' names, as clients and in the election."""

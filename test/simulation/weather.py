@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
 from simulation.model.refusals import Refusal, expired
 from simulation.model.server import Answer
-
-if TYPE_CHECKING:
-    from random import Random
 
 RATES: Final = (0.0, 0.0, 0.05, 0.2)
 """How often a kind of fault happens to a request, drawn once for each seed. Half of the seeds are without it, so that other

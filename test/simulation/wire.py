@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from simulation.model.network import NETWORK
+from simulation.model.transport import StreamResponse
+from simulation.model.watches import Watch
 from simulation.weather import ERROR_EVENTS
+from tfjob_operator.api.client.http import Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+if TYPE_CHECKING:  # it imports this module
     from simulation.faults import Network
-    from simulation.model.transport import StreamResponse
-    from simulation.model.watches import Watch
-    from tfjob_operator.api.client.http import Request
 
 
 class Wire:

@@ -5,15 +5,12 @@ The simulated users mark a wrong specification with an annotation and a foreign 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from simulation.model.storage import Body
 from simulation.slots import REPLICA_TYPES, Slot
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from simulation.model.storage import Body
 
 INVALID: Final = "simulation/invalid"
 """The annotation of a job whose specification has a mistake."""

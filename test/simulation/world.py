@@ -11,10 +11,11 @@ import asyncio
 import gc
 import hashlib
 import random as global_random
-from datetime import timedelta
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fakes.virtual_loop import EPOCH, PROCESS, SeededLoop
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
@@ -24,15 +25,9 @@ from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from simulation.weather import Weather
 from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.http import OnLeave, unchanged
+from tfjob_operator.api.client.http import OnLeave, Request, Response, Transport, unchanged
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from datetime import datetime
-
-    from tfjob_operator.api.client.http import Request, Response, Transport
-
-    Scenario = Callable[["World"], Coroutine[object, object, None]]
+Scenario = Callable[["World"], Coroutine[object, object, None]]
 
 LIMIT_S: Final = 6 * 3600.0
 """The virtual time that one seed may take, in seconds; none needs more than a tenth of it."""

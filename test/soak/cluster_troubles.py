@@ -6,19 +6,15 @@ import asyncio
 import base64
 import ssl
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from faults.matrix import say
-from hack.control_plane import ControlPlaneError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from hack.control_plane import ControlPlane
-    from integration.replicas import Replica
-    from soak.identity import Identity
+from hack.control_plane import ControlPlane, ControlPlaneError
+from integration.replicas import Replica
+from soak.identity import Identity
 
 QUIET_S: Final = 10.0
 """How long nothing happens between two troubles."""

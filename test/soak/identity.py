@@ -6,16 +6,14 @@ import base64
 import json
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hack.control_plane import ControlPlane
+from hack.control_plane import ControlPlane
 
 USER: Final = "operator-that-is-renewed"
 NAMESPACE: Final = "operator"

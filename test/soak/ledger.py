@@ -10,20 +10,16 @@ import asyncio
 import json
 import time
 from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ApiError, ExpiredError
 from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import Resource
 
 AGAIN_S: Final = 0.5
 ENDS: Final = ("Succeeded", "Failed")

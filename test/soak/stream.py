@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Final
 
 from integration.cluster import replica, specs, with_policy
+from soak.ledger import Ledger
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, InvalidError
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from random import Random
-
-    from soak.ledger import Ledger
-    from tfjob_operator.api.client import RestClient
 
 PER_S: Final = 5.0
 AT_ONCE: Final = 50

@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import signal
 import time
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -32,10 +34,6 @@ from soak.weight import GROWTH, Weight, at_rest, weigh
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 CLUSTER: Final = Shape(etcd_members=3, apiservers=2, etcd_quota_bytes=256 << 20)
 NAMESPACES: Final = ("red", "green", "blue")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from random import Random
 
+from hack.control_plane import ControlPlane
+from hack.fault_proxy import Action, Matcher, Proxy, Seen
 from hack.fault_proxy.actions import answer_html, answer_status, black_hole, delay, lose_reply, lose_request
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from random import Random
-
-    from hack.control_plane import ControlPlane
-    from hack.fault_proxy import Action, Matcher, Proxy, Seen
 
 EACH_S = 5.0
 """How long a trouble lasts, and how long it is quiet after it."""

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from faults.matrix import say
 from integration.cluster import replica, specs, with_policy
-from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, NotFoundError
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from random import Random
-
-    from tfjob_operator.api.client import RestClient
 
 TICK_S: Final = 0.5
 END_S: Final = 600.0

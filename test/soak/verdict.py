@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import pytest
 
 from faults.matrix import say
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MOST_TOLD: Final = 20
 

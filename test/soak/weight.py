@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from integration.replicas import Replica
+from integration.replicas import Replica
 
 SETTLE_S: Final = 75.0
 """Longer than an idle connection is kept, and than retries wait for one another after the last trouble."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterable
+from typing import TypeVar
 
 T = TypeVar("T")
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 
 def for_each(name: str, values: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

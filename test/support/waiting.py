@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LIMIT_S: Final = 60.0
 

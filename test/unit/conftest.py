@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pytest
 from hypothesis import settings
-
-if TYPE_CHECKING:
-    import pytest
 
 # A busy machine is not a failure, and what fails must fail again: the same examples are drawn in each run. To draw others:
 # pytest --hypothesis-profile=explore, perhaps with --hypothesis-seed=NUMBER.

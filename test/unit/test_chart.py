@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -11,9 +12,6 @@ from fakes.manifests import read_document
 from hack.chart.__main__ import CHART, ROOT, documents
 from hack.chart.documents import leaves, table, values_yaml
 from tfjob_operator.controller.options import parse_options
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA: Final = json.loads((CHART / "values.schema.json").read_text())
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fakes.manifests import is_crd, read_document, read_documents
 from support.cases import for_each
 from tfjob_operator.cli.page.__main__ import command
 from tfjob_operator.cli.training import LogReader, Progress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = ROOT / "manifests"

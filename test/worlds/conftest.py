@@ -7,14 +7,10 @@ pytest test/worlds --deep 1    and with one surprise more (minutes to hours, gig
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pytest_mock import MockerFixture
 
 from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S
-
-if TYPE_CHECKING:
-    from pytest_mock import MockerFixture
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

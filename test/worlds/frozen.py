@@ -12,16 +12,14 @@ import asyncio
 import dataclasses
 import enum
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from tfjob_operator.workqueue.queue import DelayingQueue
 from worlds.values import LONG_S, Child, Rv
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PLAIN: Final = (type(None), bool, int, bytes, enum.Enum, type, FunctionType, BuiltinFunctionType, asyncio.Event)
 _RV: Final = "rv"

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Iterable
+from typing import Final, cast
 
 from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1.conditions import is_end
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType, Network, SuccessPolicy
-from tfjob_operator.api.v1.types import ReplicaStatus
+from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus
 from worlds.kubelet import OWN_GRACE, has_sidecar
-from worlds.values import NO_STATUS, now_at, policy_of, spec_of, status_of
+from worlds.values import NO_STATUS, Call, Child, Job, now_at, policy_of, spec_of, status_of
 from worlds.world import (
     PODS,
     SERVICES,
     STRANGER,
     TFJOBS,
+    Posture,
+    Slot,
+    State,
     children,
     finished_in,
     mode_of,
     require,
     written_as_finished,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.api.v1.types import JobStatus
-    from worlds.values import Call, Child, Job
-    from worlds.world import Posture, Slot, State
 
 NOBODY: Final = ReplicaStatus()
 """The counters of a job whose specification was never valid."""

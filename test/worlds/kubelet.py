@@ -35,12 +35,12 @@ from hack.kubernetes_versions import (
     DISRUPTION_TARGET,
     NEWEST,
     SHUTDOWN_TELLS_THE_TRUTH,
+    Kubernetes,
 )
 from tfjob_operator.api import core
 from tfjob_operator.api.core import PodPhase
 
-if TYPE_CHECKING:
-    from hack.kubernetes_versions import Kubernetes
+if TYPE_CHECKING:  # it imports this module
     from worlds.values import Child
 
 BEFORE: Final = -5

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import events
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections import deque
+from collections import deque
 
 
 class StepLoop(asyncio.BaseEventLoop):

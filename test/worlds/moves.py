@@ -12,7 +12,8 @@ object are one move, though two events; a grace longer than a pod's own is short
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterable, Iterator
+from typing import cast
 
 from hack.kubernetes_versions import DISRUPTION_TARGET
 from worlds.judge import at_rest, did_its_work, is_over, judge_sent, judge_step, wanted
@@ -29,15 +30,16 @@ from worlds.kubelet import (
     shut_down,
     starts_again,
 )
-from worlds.rules import CHOICE, PROGRESS, SURPRISE, Rules
+from worlds.rules import CHOICE, PROGRESS, SURPRISE, Move, Rules
 from worlds.settings import FAILURES
-from worlds.values import Answer, Call, Child
+from worlds.values import Answer, Call, Child, Job
 from worlds.world import (
     PENDING,
     PODS,
     SERVICES,
     STRANGER,
     TFJOBS,
+    Slot,
     State,
     carry_out,
     children,
@@ -49,13 +51,6 @@ from worlds.world import (
     remove_child,
     written_as_finished,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from worlds.rules import Move
-    from worlds.values import Job
-    from worlds.world import Slot
 
 
 class TFJobRules(Rules[State]):

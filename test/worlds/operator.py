@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
+from datetime import datetime
+from typing import Any, ClassVar, Final, Literal, cast
 
 import msgspec
 import structlog
@@ -23,7 +25,7 @@ from fakes.api import answered, status_error
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client import errors as api_errors
 from tfjob_operator.api.core import PODS, SERVICES
-from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.meta import Resource, meta_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import TFJob
@@ -34,8 +36,8 @@ from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.conflicts import Delays
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.controller import new_controller
-from tfjob_operator.informers import Indexer, Tombstone
-from tfjob_operator.workqueue import RateLimitingQueue
+from tfjob_operator.informers import EventHandler, Indexer, Tombstone
+from tfjob_operator.workqueue import Clock, RateLimitingQueue
 from worlds.frozen import Freezer
 from worlds.loop import StepLoop
 from worlds.values import (
@@ -53,14 +55,6 @@ from worlds.values import (
     service_struct,
     shape,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.informers import EventHandler
-    from tfjob_operator.workqueue import Clock
 
 ALWAYS: Final = Rv(0)
 NEVER: Final = Rv(1 << 60)

@@ -6,17 +6,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
-from worlds.operator import NEVER
-from worlds.values import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from worlds.operator import Mind, Operator
-    from worlds.settings import Setting
-    from worlds.values import Call, Child, Event, Job
+from worlds.operator import NEVER, Mind, Operator
+from worlds.settings import Setting
+from worlds.values import Answer, Call, Child, Event, Job
 
 PROGRESS: Final = 0
 CHOICE: Final = 1

@@ -9,21 +9,17 @@ from __future__ import annotations
 import gc
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from worlds.judge import at_rest, judge_rest
 from worlds.moves import TFJobRules
 from worlds.operator import CrashError, Operator
-from worlds.rules import PROGRESS, SURPRISE
+from worlds.rules import PROGRESS, SURPRISE, Move, Rules
+from worlds.settings import Setting
 from worlds.values import Rv, shape
 from worlds.world import State, WrongError, create_job, observed, require, stranger
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from worlds.rules import Move, Rules
-    from worlds.settings import Setting
 
 MOST: Final = 20_000_000
 """A number of worlds; more do not fit into memory."""

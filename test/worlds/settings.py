@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from fakes.jobs import replica, template
-from hack.kubernetes_versions import NEWEST, OLDEST
+from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy, SuccessPolicy
+from worlds.operator import Office
 from worlds.values import SIDECAR
-from worlds.world import create_job, delete_job, edit_job
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hack.kubernetes_versions import Kubernetes
-    from worlds.operator import Office
-    from worlds.world import State
+from worlds.world import State, create_job, delete_job, edit_job
 
 FAILURES: Final = {"error": 1, "killed": 137, "rule": 42}
 """Ways in which a pod may fail by itself, with exit codes: one that is permanent, one with which ExitCode restarts it, and

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
+from pytest_mock import MockerFixture
 
 from tfjob_operator.controller.alpha import observe, plan
 from tfjob_operator.controller.alpha.controller import AlphaController
+from tfjob_operator.controller.alpha.plan import Plan
 from tfjob_operator.controller.jobs.expectations import Expectations
 from worlds.alpha.settings import ENDS, ONE, PAIR, SETTINGS, AlphaSetting, search
 from worlds.world import WrongError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_mock import MockerFixture
-
-    from tfjob_operator.controller.alpha.plan import Plan
 
 UNBOUNDED = 1000
 """Events that a watch may lag behind; no job here has so many."""

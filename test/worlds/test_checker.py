@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -11,7 +12,7 @@ from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import RestartPolicy
-from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.jobs import pod_end
 from tfjob_operator.controller.jobs.draft import Draft
 from tfjob_operator.controller.jobs.expectations import Expectations
@@ -26,7 +27,8 @@ from tfjob_operator.controller.tfjob.plan import (
     replicas,
     status,
 )
-from tfjob_operator.controller.tfjob.view import Confirmer
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.view import Confirmer, View
 from worlds.search import search
 from worlds.settings import (
     BESIDE,
@@ -43,14 +45,7 @@ from worlds.settings import (
 )
 from worlds.world import WrongError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
-    from tfjob_operator.controller.tfjob.view import View
-
-    Bug = Callable[[pytest.MonkeyPatch], None]
+Bug = Callable[[pytest.MonkeyPatch], None]
 
 
 NO_SUCCESS: Final = "a success is recorded of .* there was none"

@@ -7,16 +7,13 @@ happen. Only the number of failures (crashes, lost responses, failing pods ...) 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from worlds.search import search
 from worlds.settings import SETTINGS, Setting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 UNBOUNDED = 1000
 """Events that a watch may lag behind; no job here has so many."""

@@ -6,9 +6,9 @@ API server compare them only for equality, so two worlds that differ only in the
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -29,9 +29,6 @@ from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.jobs.children import ChildLabels, ChildMeta, Pod, Service
 from worlds.kubelet import has_sidecar, spec_of_pod
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 NAMESPACE: Final = "ns"
 JOB: Final = "j"

@@ -6,16 +6,14 @@ Everything here is a function from worlds to worlds. The server responds as the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from hack.kubernetes_versions import Kubernetes
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionType
 from tfjob_operator.api.v1.types import child_name
 from worlds.kubelet import OWN_GRACE, asked_to_go, last_delete, stored_spec
+from worlds.operator import Mind
 from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, policy_of, spec_of, status_of
-
-if TYPE_CHECKING:
-    from hack.kubernetes_versions import Kubernetes
-    from worlds.operator import Mind
 
 PODS: Final = "pods"
 SERVICES: Final = "services"

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
 import msgspec
 
+from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct, meta_key
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-    from random import Random
-
-    from hack.control_plane import ControlPlane
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 OURS: Final = "metadata.name!=kube-root-ca.crt"  # a config map that the server puts into every namespace

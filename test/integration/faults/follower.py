@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
-from hack.fault_proxy.proxy import Proxy
+from hack.control_plane import ControlPlane
+from hack.fault_proxy.proxy import Proxy, Seen
 from integration.faults.config_maps import CONFIG_MAPS, OURS, PATIENCE_S, ConfigMap, Versions, versions_of
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings
 from tfjob_operator.api.meta import meta_key
-from tfjob_operator.informers import Codec, ReflectorOptions, SharedInformerFactory, Tombstone, key_of, object_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from hack.control_plane import ControlPlane
-    from hack.fault_proxy.proxy import Seen
-    from tfjob_operator.informers import SharedIndexInformer
+from tfjob_operator.informers import (
+    Codec,
+    ReflectorOptions,
+    SharedIndexInformer,
+    SharedInformerFactory,
+    Tombstone,
+    key_of,
+    object_of,
+)
 
 
 class Replay:

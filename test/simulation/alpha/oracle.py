@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+from simulation.alpha.records import Records
 from simulation.alpha.users import STRANGER
 from simulation.alpha.verdicts import form_mistakes
-from simulation.alpha.wishes import NEVER_BEGAN, WATCHED, fails_for_good, runtime_id_of, wish_of
-from simulation.lives import End
+from simulation.alpha.wishes import NEVER_BEGAN, WATCHED, Wish, fails_for_good, runtime_id_of, wish_of
+from simulation.lives import End, Fate
 from simulation.meddlers import is_marked
-from simulation.model.job_controller import is_over
-from simulation.slots import replica_of
+from simulation.model.job_controller import JobController, is_over
+from simulation.model.storage import Body
+from simulation.slots import Slot, replica_of
 from simulation.wishes import ending_of, finished_of, has_begun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from simulation.alpha.records import Records
-    from simulation.alpha.wishes import Wish
-    from simulation.lives import Fate
-    from simulation.model.job_controller import JobController
-    from simulation.model.storage import Body
-    from simulation.slots import Slot
-    from simulation.world import World
+from simulation.world import World
 
 PLURALS = ("jobs", "services", "configmaps")
 

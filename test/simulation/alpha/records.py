@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 from simulation.alpha.wishes import fails_for_good
 from simulation.feed import Feed
-from simulation.lives import End
+from simulation.kubelet import Kubelet
+from simulation.lives import End, Fate
 from simulation.model.job_controller import JOBS, has_succeeded
-from simulation.slots import replica_of
+from simulation.model.storage import Body, Change, Storage
+from simulation.slots import Slot, replica_of
 from tfjob_operator.api.core import PODS
-
-if TYPE_CHECKING:
-    from simulation.kubelet import Kubelet
-    from simulation.lives import Fate
-    from simulation.model.storage import Body, Change, Storage
-    from simulation.slots import Slot
 
 
 class Records:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from random import Random
 
+from hack.hollow_node.objects import HollowPod
+from hack.hollow_node.script import Run
 from simulation.scripts import TEMPER, TENSORFLOW, Script, exits
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from hack.hollow_node.objects import HollowPod
-    from hack.hollow_node.script import Run
 
 
 class AlphaScript(Script):

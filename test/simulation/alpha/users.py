@@ -5,25 +5,21 @@ Everything is a timer that talks to the server as any client does; no fault of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from simulation import scripts
 from simulation.alpha.wishes import WATCHED
 from simulation.model.job_controller import JOBS
 from simulation.model.kinds import CONFIG_MAPS
+from simulation.model.storage import Body
 from simulation.person import Person
 from simulation.wishes import FOREIGN, INVALID
+from simulation.world import World
 from tfjob_operator.api.core import PODS, SERVICES
-from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.v1alpha1.constants import TENSORFLOW, Dialect
 from tfjob_operator.controller.alpha.observe import derived
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from simulation.model.storage import Body
-    from simulation.world import World
-    from tfjob_operator.api.meta import Resource
-    from tfjob_operator.api.v1alpha1.constants import Dialect
 
 NAMESPACES: Final = ("team", "lab")
 FIRST_DAY_S: Final = 45.0

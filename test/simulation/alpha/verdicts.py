@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from simulation.alpha.records import Records
 from simulation.alpha.wishes import NEVER_BEGAN, TYPES, runtime_id_of, wish_of
+from simulation.model.storage import Body
 from simulation.wishes import ending_of, finished_of, has_begun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from simulation.alpha.records import Records
-    from simulation.model.storage import Body
 
 
 def justify(old: Body, job: Body, records: Records) -> Iterator[str]:

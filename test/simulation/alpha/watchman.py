@@ -6,25 +6,23 @@ view of the job that the server has confirmed, by a read or in the response to a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from simulation.alpha.records import Records
 from simulation.alpha.verdicts import justify, status_mistakes
 from simulation.alpha.wishes import NEVER_BEGAN, runtime_id_of, wish_of
 from simulation.feed import Feed
+from simulation.kubelet import Kubelet
 from simulation.model.job_controller import JOBS, is_over
+from simulation.model.server import Answer, Write
+from simulation.model.storage import Body, Change
 from simulation.slots import replica_of
 from simulation.watchman import LATE_EDIT_S, OPERATOR, is_deletion, lease_holder
 from simulation.wishes import ending_of, finished_of, has_begun
+from simulation.world import World
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import CONFIG_MAPS, EVENTS, SERVICES
-
-if TYPE_CHECKING:
-    from simulation.kubelet import Kubelet
-    from simulation.model.server import Answer, Write
-    from simulation.model.storage import Body, Change
-    from simulation.world import World
-    from tfjob_operator.api.client.http import Request
-    from tfjob_operator.api.v1alpha1.constants import Dialect
+from tfjob_operator.api.v1alpha1.constants import Dialect
 
 UNSEEN_S: Final = 150.0
 """How long an operator may not know that a Job has ended: its watch froze, and the process may have been stalled as well."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from simulation.lives import Exit
+from simulation.model.storage import Body
+from simulation.slots import Slot
 from simulation.wishes import FOREIGN, INVALID, RETRYABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from simulation.lives import Exit
-    from simulation.model.storage import Body
-    from simulation.slots import Slot
 
 TYPES: Final = {"MASTER": "Master", "WORKER": "Worker", "PS": "PS"}
 """The name of each type in the v1 status."""

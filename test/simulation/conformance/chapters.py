@@ -7,19 +7,16 @@ or on one and compared with the recorded responses of another (`test/data/record
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from simulation.conformance.session import Session
 from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
 from tfjob_operator.api.core import EVENTS, LEASES, PODS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from simulation.conformance.session import Session
-
-    Chapter = Callable[[Session], Awaitable[None]]
+Chapter = Callable[[Session], Awaitable[None]]
 
 MERGE: Final = "application/merge-patch+json"
 JSON: Final = "application/json-patch+json"

@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hack.kubernetes_versions import Kubernetes
+from simulation.conformance.chapters import Chapter
 from simulation.conformance.session import Session
 from simulation.model.controllers import GarbageCollector
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
-from tfjob_operator.api.client.http import Request
+from tfjob_operator.api.client.http import Request, Transport
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from hack.kubernetes_versions import Kubernetes
-    from simulation.conformance.chapters import Chapter
-    from tfjob_operator.api.client.http import Transport
-
 
 WARM_S: Final = 0.5
 """The first request for a custom resource makes a server fill a cache for it; at 1.36.3 that takes a tenth of a second."""

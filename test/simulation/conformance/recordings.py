@@ -13,17 +13,15 @@ import asyncio
 import base64
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from simulation.conformance.session import EMPTY, HIDDEN, SHOWN, shown
 from simulation.model.kinds import Kind
+from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.meta import Resource
-
-if TYPE_CHECKING:
-    from simulation.model.server import ModelServer
 
 Step = dict[str, Any]
 

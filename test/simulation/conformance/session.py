@@ -9,16 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable, Mapping
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tfjob_operator.api.client.http import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tfjob_operator.api.client.http import Transport
-    from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.client.http import Request, Transport
+from tfjob_operator.api.meta import Resource
 
 SHOWN: Final = {
     "Pod": {"spec": {"nodeName"}, "status": {"phase", "conditions"}},

@@ -6,21 +6,18 @@ They use the server as any client does, so its rules (grace periods, finalizers)
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from random import Random
+from typing import Any
 
 import msgspec
 
+from simulation.model.kinds import Kind
 from simulation.model.network import NETWORK
 from simulation.model.rules import FOREGROUND, ORPHAN
+from simulation.model.server import ModelServer
+from simulation.model.storage import Version
 from tfjob_operator.api.client.http import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from random import Random
-
-    from simulation.model.kinds import Kind
-    from simulation.model.server import ModelServer
-    from simulation.model.storage import Version
 
 CLIENT = "garbage-collector"
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 import msgspec
 
@@ -19,15 +20,11 @@ from simulation.feed import Feed
 from simulation.model.kinds import Kind
 from simulation.model.network import NETWORK
 from simulation.model.rules import timestamp
+from simulation.model.server import ModelServer
+from simulation.model.storage import Body, Key
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from simulation.model.server import ModelServer
-    from simulation.model.storage import Body, Key
 
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 KIND: Final = Kind(JOBS, status=True, bookmark={"spec": {"template": {"metadata": {}, "spec": {}}}, "status": {}})

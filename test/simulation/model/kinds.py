@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tfjob_operator.api.core import DEPLOYMENTS, EVENTS, LEASES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from hack.kubernetes_versions import (
     LABELS_ARE_MEASURED_IN_BYTES,
     REFUSALS_ARE_REWORDED,
     SERVICE_NAMES_ARE_RELAXED,
     VALUES_ARE_PRINTED_AS_JSON,
+    Kubernetes,
 )
+from simulation.model.kinds import Kind
 from simulation.model.refusals import Mistake, wrong
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hack.kubernetes_versions import Kubernetes
-    from simulation.model.kinds import Kind
 
 NAME_LENGTH: Final = 253
 LABEL_LENGTH: Final = 63

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +13,7 @@ from hack.kubernetes_versions import (
     INITIAL_EVENTS_ARE_CHECKED,
     LIST_VERSION_IS_CHECKED,
     LISTS_FROM_SNAPSHOTS,
+    Kubernetes,
 )
 from simulation.model.refusals import (
     Refusal,
@@ -27,12 +27,7 @@ from simulation.model.refusals import (
     too_large,
 )
 from simulation.model.selectors import matcher
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hack.kubernetes_versions import Kubernetes
-    from simulation.model.storage import Collection, Key, Storage, Version
+from simulation.model.storage import Collection, Key, Storage, Version
 
 TOKEN_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "

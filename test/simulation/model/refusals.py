@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from simulation.model.kinds import Kind
+from simulation.model.kinds import Kind
 
 FRESH_S: Final = 3.0
 """How long a read waits for the watch cache to see a version."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from hack.kubernetes_versions import CONTAINER_RESTART_RULES, NATIVE_SIDECARS
+from hack.kubernetes_versions import CONTAINER_RESTART_RULES, NATIVE_SIDECARS, Kubernetes
+from simulation.model.kinds import Kind
 from simulation.model.refusals import details_of, failed_precondition, forbidden, invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hack.kubernetes_versions import Kubernetes
-    from simulation.model.kinds import Kind
-    from simulation.model.storage import Body, Version
+from simulation.model.storage import Body, Version
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"

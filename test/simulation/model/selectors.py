@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from simulation.model.kinds import Kind
 from simulation.model.refusals import bad_request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from simulation.model.kinds import Kind
-    from simulation.model.storage import Version
+from simulation.model.storage import Version
 
 _FIELDS = {
     "pods": {"spec.nodeName", "status.phase", "spec.restartPolicy"},

@@ -6,32 +6,24 @@ It knows nothing of the network between it and its clients: see `simulation.mode
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
 
 from fakes.virtual_loop import EPOCH
-from hack.kubernetes_versions import CACHES_KNOW_PROGRESS, OLDEST, WATCH_REFUSED_WHILE_INITIALISING
-from simulation.model.kinds import KINDS
-from simulation.model.reads import Lister, get, no_lag
+from hack.kubernetes_versions import CACHES_KNOW_PROGRESS, OLDEST, WATCH_REFUSED_WHILE_INITIALISING, Kubernetes
+from simulation.model.kinds import KINDS, Kind
+from simulation.model.reads import Lag, Lister, get, no_lag
 from simulation.model.refusals import Refusal, bad_request, initializing, no_such_group, no_such_path
-from simulation.model.storage import Storage
+from simulation.model.storage import Collection, Storage
 from simulation.model.watches import Manners, Watch
 from simulation.model.writes import Writer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from hack.kubernetes_versions import Kubernetes
-    from simulation.model.kinds import Kind
-    from simulation.model.reads import Lag
-    from simulation.model.storage import Collection
-    from tfjob_operator.api.client.http import Request
+from tfjob_operator.api.client.http import Request
 
 INITIALIZING_S: Final = 0.1
 """How long a custom resource's watch cache takes to fill; at 1.36.3 a watch was accepted 0.11 s after one was refused."""

@@ -7,18 +7,14 @@ It knows neither requests nor rules, and stores what it is given. etcd and the w
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from simulation.model.kinds import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from simulation.model.kinds import Kind
+from simulation.model.kinds import KINDS, Kind
 
 Body = dict[str, Any]
 """A decoded object. Once stored it is never mutated."""

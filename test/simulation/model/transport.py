@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from collections.abc import AsyncIterator, Mapping
+from typing import Self
 
+from simulation.model.server import Answer, ModelServer
+from simulation.model.watches import Watch
 from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
-from tfjob_operator.api.client.http import OnLeave, unchanged
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from simulation.model.server import Answer, ModelServer
-    from simulation.model.watches import Watch
-    from tfjob_operator.api.client.http import Request, Response
+from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 
 
 class WholeResponse:

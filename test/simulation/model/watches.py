@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from hack.kubernetes_versions import IDLE_BOOKMARKS, INITIAL_EVENTS_ARE_CHECKED, STREAMING_LISTS
+from hack.kubernetes_versions import IDLE_BOOKMARKS, INITIAL_EVENTS_ARE_CHECKED, STREAMING_LISTS, Kubernetes
 from simulation.model.network import NETWORK
-from simulation.model.reads import no_lag, read_version
+from simulation.model.reads import Lag, no_lag, read_version
 from simulation.model.refusals import (
     FRESH_S,
     Mistake,
@@ -21,13 +22,7 @@ from simulation.model.refusals import (
     too_large,
 )
 from simulation.model.selectors import matcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from hack.kubernetes_versions import Kubernetes
-    from simulation.model.reads import Lag
-    from simulation.model.storage import Change, Collection, Storage, Version
+from simulation.model.storage import Change, Collection, Storage, Version
 
 BOOKMARK_S: Final = 60.0
 """SV-03."""

@@ -6,8 +6,10 @@ versions of clients, never from a race inside the server.
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
 
 import msgspec
 
@@ -20,8 +22,10 @@ from hack.kubernetes_versions import (
     SERVICE_DELETE_ANSWERS_OBJECT,
     SERVICES_ARE_GENERIC,
     VALUES_ARE_PRINTED_AS_JSON,
+    Kubernetes,
 )
 from simulation.model import rules
+from simulation.model.kinds import Kind
 from simulation.model.metadata import GENERATED_BASE, mistakes_in
 from simulation.model.patches import json_patch, merge_patch, strategic_merge_patch
 from simulation.model.refusals import (
@@ -36,15 +40,7 @@ from simulation.model.refusals import (
     other_uid,
     wrong,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-    from random import Random
-
-    from hack.kubernetes_versions import Kubernetes
-    from simulation.model.kinds import Kind
-    from simulation.model.storage import Body, Collection, Key, Storage, Version
+from simulation.model.storage import Body, Collection, Key, Storage, Version
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _NOT_FOR_CUSTOM = (

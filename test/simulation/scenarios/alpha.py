@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from simulation.alpha.oracle import complaints
 from simulation.alpha.scripts import AlphaScript
@@ -21,11 +21,9 @@ from simulation.model.kinds import Kind
 from simulation.processes import OperatorProcess
 from simulation.stage import ELECTIONS, SETTLED_S, come_to_rest, haunt, stay_at_rest, trouble_nodes
 from simulation.watchman import LEASE
+from simulation.world import World
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, TENSORFLOW
 from tfjob_operator.controller.options import ALPHA_APIS, V1
-
-if TYPE_CHECKING:
-    from simulation.world import World
 
 SIZES: Final = (1, 1, 2, 2, 3, 4)
 LONGEST_PAUSE_S: Final = 90.0

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from fakes.jobs import replica
 from fakes.recorder import FakeRecorder
+from simulation.faults import FaultyTransport
 from simulation.model.controllers import GarbageCollector
-from simulation.world import require
+from simulation.world import World, require
 from tfjob_operator.api.client.errors import AlreadyExistsError, NotFoundError
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
@@ -22,12 +24,6 @@ from tfjob_operator.controller.options import SERVICE_TYPES
 from tfjob_operator.controller.tensorboard.controller import LONGEST_DELAY_S, TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.informers import Codec, SharedInformerFactory
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from simulation.faults import FaultyTransport
-    from simulation.world import World
 
 HOME: Final = "team"
 JOBS: Final = ("a", "b", "c")

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
 from fakes.metrics import Drops
-from simulation.world import require
+from simulation.world import World, require
 from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.controller.events import EventRecorder
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from simulation.world import World
 
 OBJECTS: Final = 4
 BURSTS: Final = 8

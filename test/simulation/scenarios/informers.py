@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final
 
 from simulation.model.kinds import CONFIG_MAPS
-from simulation.world import require
+from simulation.model.storage import Version
+from simulation.world import World, require
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
 from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct, meta_key
-from tfjob_operator.informers import Codec, SharedInformerFactory, Tombstone, key_of, object_of
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from simulation.model.storage import Version
-    from simulation.world import World
-    from tfjob_operator.informers import SharedIndexInformer
+from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, key_of, object_of
 
 NAMESPACES: Final = ("blue", "green")
 NAMES: Final = ("a", "b", "c", "d", "e")

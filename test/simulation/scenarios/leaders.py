@@ -7,10 +7,11 @@ leader that steps down releases the lease while its last write may still be in f
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from simulation.faults import FaultyTransport
 from simulation.model.kinds import CONFIG_MAPS
-from simulation.world import require
+from simulation.world import World, require
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.controller.leaderelection import (
@@ -20,10 +21,6 @@ from tfjob_operator.controller.leaderelection import (
     LeadershipLostError,
     LeaseLock,
 )
-
-if TYPE_CHECKING:
-    from simulation.faults import FaultyTransport
-    from simulation.world import World
 
 HOME: Final = "kube-system"
 LEASE: Final = "operator"

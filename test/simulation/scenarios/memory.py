@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 from random import Random
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ from simulation.model.job_controller import JobController
 from simulation.model.kinds import NAMESPACES as ALL_NAMESPACES
 from simulation.model.kinds import Kind
 from simulation.model.refusals import Refusal
+from simulation.model.server import Answer
 from simulation.person import Person
 from simulation.processes import OperatorProcess
 from simulation.scripts import REJECTIONS
@@ -33,15 +34,11 @@ from simulation.stage import ELECTIONS
 from simulation.users import NAMESPACES, Users
 from simulation.watchman import LEASE, OPERATOR
 from simulation.weather import CALM
-from simulation.world import require
+from simulation.world import World, require
+from tfjob_operator.api.client.http import Request
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW
 from tfjob_operator.controller.options import ALPHA_APIS, V1
-
-if TYPE_CHECKING:
-    from simulation.model.server import Answer
-    from simulation.world import World
-    from tfjob_operator.api.client.http import Request
-    from tfjob_operator.api.meta import Resource
 
 ROUGH: Final = replace(CALM, latency_s=0.8, lost_reply=0.03, refusals=0.03, cut=0.1, stale=0.1)
 """Weather in which much is under way at the same time."""

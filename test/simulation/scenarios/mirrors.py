@@ -7,21 +7,18 @@ controller it acts on its caches, which may be stale, and learns of its errors f
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from simulation.faults import FaultyTransport
 from simulation.model.kinds import CONFIG_MAPS
+from simulation.model.storage import Version
 from simulation.scenarios.informers import NAMESPACES, SETTLED_S, ConfigMap, write_at_random
-from simulation.world import require
+from simulation.world import World, require
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.meta import Object, meta_key
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory, Tombstone, key_of
 from tfjob_operator.workqueue import RateLimitingQueue, ShutDown, default_controller_rate_limiter
-
-if TYPE_CHECKING:
-    from simulation.faults import FaultyTransport
-    from simulation.model.storage import Version
-    from simulation.world import World
-    from tfjob_operator.api.client import RestClient
 
 COPY: Final = ".copy"
 WORKERS: Final = 3

@@ -9,7 +9,7 @@ import asyncio
 import math
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from simulation.holders import Holders
 from simulation.kubelet import Kubelet
@@ -20,10 +20,7 @@ from simulation.processes import OperatorProcess
 from simulation.stage import ELECTIONS, come_to_rest, haunt, stay_at_rest, trouble_nodes
 from simulation.users import NAMESPACES, Users
 from simulation.watchman import LEASE, Watchman
-from simulation.world import require
-
-if TYPE_CHECKING:
-    from simulation.world import World
+from simulation.world import World, require
 
 SIZES: Final = (1, 1, 2, 2, 3, 4, 6)
 CROWD: Final = 40

@@ -7,25 +7,21 @@ asks for.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 from fakes.jobs import replica
 from fakes.predecessors import PREDECESSORS, Predecessor
 from simulation.model.controllers import GarbageCollector
 from simulation.processes import OperatorProcess
 from simulation.watchman import LEASE, OPERATOR
-from simulation.world import require
+from simulation.world import World, require
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, SELECTING_LABELS, TFJOBS
 from tfjob_operator.api.v1.types import child_name
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from simulation.world import World
-    from tfjob_operator.api.client import RestClient
 
 HOME: Final = "team"
 JOBS: Final = ("a", "b", "c", "d")

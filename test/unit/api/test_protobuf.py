@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, product
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import msgspec
 import pytest
@@ -33,9 +34,6 @@ from tfjob_operator.api.protobuf import (
     truth,
 )
 from tfjob_operator.controller.jobs.children import ChildLabels, ConfigMap, Pod, Service
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OBJECT = {
     "metadata": {

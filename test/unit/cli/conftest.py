@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from tfjob_operator.cli.app import app
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from email.message import Message
-    from pathlib import Path
-
-    from click.testing import Result
 
 
 @dataclass

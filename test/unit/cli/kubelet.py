@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from unit.cli.conftest import job as a_job
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 LIMIT_S = 30.0
 """How long a test waits for anything."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.watches import Watch, changes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LIMIT_S = 60.0
 ONE, OTHER = (Watch(f"/{name}", "7", "", "application/json") for name in ("one", "other"))

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pytest_mock import MockerFixture
 
 from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.complete import FILES, NO_FILES, complete
-from unit.cli.conftest import job, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_mock import MockerFixture
-
-    from unit.cli.conftest import Server
+from unit.cli.conftest import Server, job, run
 
 
 def test_first_the_verbs_are_offered_with_what_they_do() -> None:

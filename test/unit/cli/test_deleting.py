@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
-from unit.cli.conftest import job, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_mock import MockerFixture
-
-    from unit.cli.conftest import Server
+from unit.cli.conftest import Server, job, run
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 PODS = "/api/v1/namespaces/team/pods"

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tfjob_operator.cli.collecting import MOST_LAST_LINES, MOST_LOGS, collect
-from tfjob_operator.cli.diagnosis.facts import Absent, LastLine
+from tfjob_operator.cli.diagnosis.facts import Absent, Evidence, LastLine
 from tfjob_operator.cli.kubeconfig import read_access
 from tfjob_operator.cli.session import Session
-from unit.cli.conftest import job, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tfjob_operator.cli.diagnosis.facts import Evidence
-    from unit.cli.conftest import Server
+from unit.cli.conftest import Server, job, run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CORE = "/api/v1/namespaces/team"

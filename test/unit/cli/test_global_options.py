@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import kubeconfig as reading
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.kubeconfig import read_access
 from tfjob_operator.cli.options import GLOBAL_OPTIONS
 from tfjob_operator.cli.overrides import Overrides
-from unit.cli.conftest import kubeconfig_of, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_mock import MockerFixture
-
-    from unit.cli.conftest import Server
+from unit.cli.conftest import Server, kubeconfig_of, run
 
 EXPECTED: dict[str, tuple[list[str], str, Any]] = {
     "-n": (["other"], "namespace", "other"),

@@ -6,7 +6,8 @@ import base64
 import contextlib
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,9 +17,6 @@ from tfjob_operator.cli import kubeconfig as module
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.kubeconfig import read_access
 from unit.cli.conftest import kubeconfig_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

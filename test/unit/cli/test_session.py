@@ -8,7 +8,9 @@ import ssl
 import stat
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,13 +20,7 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.kubeconfig import Access, read_access
 from tfjob_operator.cli.session import ConnectionLostError, Session
-from unit.cli.conftest import kubeconfig_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from unit.cli.conftest import Server
+from unit.cli.conftest import Server, kubeconfig_of
 
 
 def test_paths_of_jobs_are_those_of_the_operator() -> None:

@@ -6,20 +6,15 @@ import json
 import socket
 import stat
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
 from tfjob_operator.cli.commands import tensorboard_
-from unit.cli.conftest import job, run
+from unit.cli.conftest import Server, job, run
 from unit.cli.test_deleting import JOBS, PODS, pod
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_mock import MockerFixture
-
-    from unit.cli.conftest import Server
 
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"
 

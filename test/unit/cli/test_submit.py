@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.cli.commands import submit_
-from unit.cli.conftest import job, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from unit.cli.conftest import Server
+from unit.cli.conftest import Server, job, run
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 

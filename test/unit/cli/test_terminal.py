@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_mock import MockerFixture
 
 from tfjob_operator.cli.status import tone_of
 from tfjob_operator.cli.terminal import WIDTH, Terminal, terminal
-
-if TYPE_CHECKING:
-    from pytest_mock import MockerFixture
 
 
 @pytest.fixture

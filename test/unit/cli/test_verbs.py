@@ -7,20 +7,15 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import durations
 from tfjob_operator.cli.app import COMMANDS
-from unit.cli.conftest import job, kubeconfig_of, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_mock import MockerFixture
-
-    from unit.cli.conftest import Server
+from unit.cli.conftest import Server, job, kubeconfig_of, run
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 ALPHA: dict[str, Any] = {"replicaSpecs": []}

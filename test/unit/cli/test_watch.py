@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import Result
+from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import replicas, watches
 from tfjob_operator.cli import watching as watching_
@@ -20,17 +23,8 @@ from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.terminal import Terminal
 from tfjob_operator.cli.training import Progress
 from tfjob_operator.cli.watching import Live, Printer, Screen, Seen, progress_line
-from unit.cli.conftest import job, kubeconfig_of, run
+from unit.cli.conftest import Server, job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, FakePod, Run, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from click.testing import Result
-    from pytest_mock import MockerFixture
-
-    from unit.cli.conftest import Server
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 PODS = "/api/v1/namespaces/team/pods"

@@ -6,11 +6,13 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
+from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
 from fakes.jobs import replica
@@ -21,23 +23,16 @@ from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectError
-from tfjob_operator.api.client.http import OnLeave, unchanged
+from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK
 from tfjob_operator.controller.leaderelection import Fence, LeadershipLostError
+from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import RECONCILES
 from tfjob_operator.controller.manager.manager import DRAIN_S, FLUSH_S, RELEASE_S
 from tfjob_operator.controller.options import ElectionOptions, Options
 from tfjob_operator.workqueue import LeaseClock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from pytest_mock import MockerFixture
-
-    from tfjob_operator.api.client.http import Request, Response
-    from tfjob_operator.controller.manager import Manager
 
 HOME = "team"
 LEASE_S = 15.0

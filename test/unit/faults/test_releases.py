@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_mock import MockerFixture
 
 from faults import releases
 from faults.releases import NotThereError, before
 from faults.upgrade import CHANGES, ORDERS, WAYS, Course, courses
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_mock import MockerFixture
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.CalledProcessError(128, "git")])

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_mock import MockerFixture
 
 from hack import advisories
 from hack.control_plane.errors import ControlPlaneError
-
-if TYPE_CHECKING:
-    from pytest_mock import MockerFixture
 
 BAD = {"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["1.1"], "description": "bad"}
 WORSE = {"id": "GHSA-2", "aliases": [], "fix_versions": [], "description": "worse"}

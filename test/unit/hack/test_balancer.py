@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import cast
 
 import pytest
 from aiohttp import web
@@ -13,10 +15,6 @@ from aiohttp import web
 from hack.balancer.balancer import FALL, LOOPBACK, Backend, Balancer, balancer, is_ready, stop_listening
 from hack.control_plane.run.pki import Authority
 from support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.sockets
 TICK_S = 0.01

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from fakes import manifests
 from hack.crd_schema.__main__ import CRD, definitions, generated
 from hack.crd_schema.schema import QUANTITY_PATTERN, ROOT, TIME_PATTERN, reduced, spliced, template
 from hack.crd_schema.versions import OLDER, followed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LAST_APPLIED_LIMIT = 262_144
 """The most bytes of all annotations of an object, by apimachinery's TotalAnnotationSizeLimitB."""

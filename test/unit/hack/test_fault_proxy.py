@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -28,10 +30,6 @@ from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
 from tfjob_operator.api.core import CONFIG_MAPS, LEASES, PODS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.sockets
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from hack.control_plane import ControlPlaneError
 from hack.control_plane.run import folders
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_held_folder_is_alive_and_private(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pytest
 from msgspec.structs import replace
+from pytest_mock import MockerFixture
 
 from fakes import old_judgements
 from fakes.jobs import good_spec, job
@@ -24,15 +25,11 @@ from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import DELETION_TIMESTAMP_MOVES, NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.children import PodBuilder
 from tfjob_operator.controller.tfjob.plan import ending, plan, replicas
-
-if TYPE_CHECKING:
-    from pytest_mock import MockerFixture
-
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 AGES: Final = [OLDEST, Kubernetes(22), Kubernetes(27), Kubernetes(33), NEWEST]
 RULED: Final[dict[str, Any]] = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -26,9 +26,6 @@ from hack.hollow_node.objects import (
 from hack.hollow_node.script import parse_script
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PREFIX = "hollow.tfjob.kubeflow.org/"
 START = datetime(2026, 1, 1, tzinfo=UTC)

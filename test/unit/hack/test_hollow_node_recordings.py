@@ -9,14 +9,15 @@ scenario do, `LEFT_OUT` the scenarios that a hollow node cannot play, with reaso
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from fakes.recordings import histories
+from fakes.recordings import History, histories
 from hack.hollow_node.conditions import condition_of, set_condition
 from hack.hollow_node.lifecycle import advance
 from hack.hollow_node.moment import Place, Removal
@@ -26,11 +27,6 @@ from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import DISRUPTION_TARGET, POD_GENERATION, Kubernetes
 from support.cases import for_each
 from tfjob_operator.api.meta import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fakes.recordings import History
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMING = Timing(scale=1.0, starting=0.5)

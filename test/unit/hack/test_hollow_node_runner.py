@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -28,13 +28,9 @@ from hack.hollow_node.runner import PodRunner, status_changes
 from hack.hollow_node.scheduling import Scheduler
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
-from tfjob_operator.api.client.errors import NotFoundError, ServerError, Status
-from tfjob_operator.api.meta import ObjectMeta, OwnerReference
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.client.errors import StatusError
-    from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.errors import NotFoundError, ServerError, Status, StatusError
+from tfjob_operator.api.meta import ObjectMeta, OwnerReference, Resource
 
 RUN = "hollow.tfjob.kubeflow.org/run"
 RUNS_BEFORE = "hollow.tfjob.kubeflow.org/runs-before"

@@ -6,14 +6,12 @@ import hashlib
 import json
 import os
 import tarfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+from pytest_mock import MockerFixture
 
 from hack.image import archive, layers
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_mock import MockerFixture
 
 
 def a_tree(folder: Path, *, modified: float) -> Path:

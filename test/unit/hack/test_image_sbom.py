@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from hack.image import layers
 from hack.image.build import IMAGE, REQUIREMENTS, parts_list
+from hack.image.layers import Layer
 from hack.image.sbom import DPKG, digests_of, document
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hack.image.layers import Layer
 
 DIGEST: Final = f"sha256:{'a' * 64}"
 OTHER_DIGEST: Final = f"sha256:{'b' * 64}"

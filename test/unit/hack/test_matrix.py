@@ -10,9 +10,10 @@ import sys
 import tarfile
 import threading
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pytest_mock import MockerFixture
 
 from hack import packages
 from hack.control_plane import ControlPlaneError
@@ -27,11 +28,6 @@ from hack.matrix.programs import notebook, steps
 from hack.matrix.releases import RELEASES, check_integrity, unpack
 from hack.matrix.report import Difference, Kind, Report, Result, judge, line_of, tail_of
 from hack.matrix.sdks import SDKS, Sdk, environment_name, parse_steps
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_mock import MockerFixture
 
 SERVER = Kubernetes(20)
 ROW = Difference("wait", "unrecognized", "of 1.23", clients=frozenset({"kubectl 1.22"}), servers=range(20, 23))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from fakes.manifests import is_crd, read_documents
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 FILES = sorted(

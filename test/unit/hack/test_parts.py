@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -18,9 +18,6 @@ from hack.control_plane.run.kubeconfig import write_kubeconfig
 from hack.control_plane.run.pki import Authority
 from hack.control_plane.run.state import PartState, State
 from hack.kubernetes_versions import OLDEST, Kubernetes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PORTS = parts.Ports(etcd=1, kube_apiserver=2, kube_controller_manager=3)
 SEVERAL = parts.Shape(etcd_members=3, apiservers=2)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_mock import MockerFixture
 
 from hack.control_plane import ControlPlaneError
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
@@ -18,11 +19,6 @@ from hack.real_node.inside import FOLDER_VARIABLE
 from hack.real_node.node import RealNode
 from hack.real_node.tools import Tools
 from tfjob_operator.api.meta import ObjectMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_mock import MockerFixture
 
 PLACES = parts.Places(Path("/node"))
 

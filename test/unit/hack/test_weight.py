@@ -6,14 +6,11 @@ import ast
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from hack import weight
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HARNESS = """
 import asyncio

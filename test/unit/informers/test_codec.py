@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support.arrivals import turns_during
 from tfjob_operator.api.client.errors import DecodeError
 from tfjob_operator.api.core import PODS, Pod, PodStatus
-from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.api.meta import JSON, ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec
 from tfjob_operator.informers.codec import ONE_PASS_BYTES, PIECE, Failure, Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.meta import JSON
 
 JOBS = Resource("example.com", "v1", "jobs", "Job")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tfjob_operator.api.client.http import OnLeave, unchanged
+from tfjob_operator.api.client.http import OnLeave, Request, unchanged
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS, SERVICES, Pod, Service
 from tfjob_operator.api.meta import ObjectMeta, Struct
@@ -20,9 +19,6 @@ from tfjob_operator.informers import (
     SharedIndexInformer,
     SharedInformerFactory,
 )
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client.http import Request
 
 
 class Named(Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,9 +19,6 @@ from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec
 from tfjob_operator.informers.codec import Page
 from tfjob_operator.informers.listwatch import PIECE_BYTES, ListReader
-
-if TYPE_CHECKING:
-    pass
 
 JOBS = Resource("example.com", "v1", "jobs", "Job")
 COMPACT = (",", ":")

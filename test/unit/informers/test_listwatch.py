@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
 from fakes.source import running, settle
 from tfjob_operator.api.client.errors import ConnectionLostError, DecodeError, ExpiredError, ForbiddenError
-from tfjob_operator.api.client.http import OnLeave, unchanged
+from tfjob_operator.api.client.http import OnLeave, Request, unchanged
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS, Pod
 from tfjob_operator.informers.codec import Codec
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted
 from tfjob_operator.informers.listwatch import Batch, ListWatch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from tfjob_operator.api.client.http import Request
 
 
 class ScriptedResponse:

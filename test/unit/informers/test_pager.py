@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,9 +12,6 @@ from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.core import Pod
 from tfjob_operator.informers.codec import Page, Skipped
 from tfjob_operator.informers.listwatch import Pager
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Script(FakeSource[Pod]):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
@@ -22,9 +22,6 @@ from tfjob_operator.informers.handlers import (
     UpdateNotification,
 )
 from tfjob_operator.informers.processor import DELIVERIES_PER_TURN, Processor, Registration
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 class Count:

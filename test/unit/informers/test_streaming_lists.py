@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
@@ -31,13 +30,10 @@ from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS, Pod
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, SharedIndexInformer, Tombstone, key_of
-from tfjob_operator.informers.codec import Skipped
+from tfjob_operator.informers.codec import Skipped, WatchEvent
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll
 from tfjob_operator.informers.intake import InitialEvents
 from tfjob_operator.informers.reflector import VERY_SHORT_WATCH_S, Reflector, ReflectorOptions, State
-
-if TYPE_CHECKING:
-    from tfjob_operator.informers.codec import WatchEvent
 
 FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always returns 0
 LONG_PAUSE_S = 4.0  # longer than the first two pauses

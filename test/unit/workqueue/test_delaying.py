@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextvars import Context
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -13,10 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fakes.virtual_loop import VirtualTimeLoop
 from tfjob_operator.workqueue import DelayingQueue, ShutDown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextvars import Context
 
 
 class CountingLoop(VirtualTimeLoop):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import prometheus_client
 import pytest
@@ -12,9 +11,7 @@ from fakes.clock import FakeClock
 from fakes.metrics import FakeMetrics
 from tfjob_operator.workqueue import DelayingQueue, Queue
 from tfjob_operator.workqueue import metrics as wq_metrics
-
-if TYPE_CHECKING:
-    from tfjob_operator.workqueue.metrics import Metric
+from tfjob_operator.workqueue.metrics import Metric
 
 
 async def test_a_life_of_an_item_is_measured_from_add_to_done() -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 import pytest
 
 from tfjob_operator.workqueue import parallelize_until, slow_start_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 
 class Calls:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType
+from tfjob_operator.api.v1alpha1.types import AlphaSpec
 from worlds.alpha.values import COMPLETE, spec_of, status_of
 from worlds.alpha.world import (
     CONFIG_MAPS,
@@ -12,6 +14,9 @@ from worlds.alpha.world import (
     PENDING,
     PODS,
     SERVICES,
+    Posture,
+    Slot,
+    State,
     finished_in,
     has_active_pod,
     has_ended,
@@ -20,15 +25,8 @@ from worlds.alpha.world import (
     told,
     wanted,
 )
-from worlds.values import NO_STATUS
+from worlds.values import NO_STATUS, Call, Child, Job
 from worlds.world import STRANGER, TFJOBS, require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.api.v1alpha1.types import AlphaSpec
-    from worlds.alpha.world import Posture, Slot, State
-    from worlds.values import Call, Child, Job
 
 FATAL: Final = 1
 """The exit code with which a chief fails its job; running out of memory does so, too, whatever the code."""

@@ -6,7 +6,8 @@ the next pod without a pause; there is one API, and one job at a time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from worlds.alpha.judge import fails_for_good, judge_sent, judge_step
 from worlds.alpha.values import COMPLETE, OOM_KILLED
@@ -16,6 +17,7 @@ from worlds.alpha.world import (
     PENDING,
     PODS,
     SERVICES,
+    Slot,
     State,
     born,
     carry_out,
@@ -26,16 +28,9 @@ from worlds.alpha.world import (
     put_child,
     remove_child,
 )
-from worlds.rules import CHOICE, PROGRESS, SURPRISE, Rules
-from worlds.values import Child
+from worlds.rules import CHOICE, PROGRESS, SURPRISE, Move, Rules
+from worlds.values import Answer, Call, Child, Job
 from worlds.world import STRANGER, TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from worlds.alpha.world import Slot
-    from worlds.rules import Move
-    from worlds.values import Answer, Call, Job
 
 ENDS: Final = {"error": (1, b""), "killed": (137, b""), "out of memory": (137, OOM_KILLED)}
 """How a pod may fail: its exit code, and the reason of its container."""

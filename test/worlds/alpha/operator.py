@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, cast
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob
@@ -14,15 +16,8 @@ from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Indexer
 from worlds.alpha.values import batch_struct, config_map_struct, job_struct, meta_of, pod_struct, service_struct
-from worlds.operator import Body, GatedQueue, OneSecond, Operator, Store, WaitingClient
-from worlds.values import Rv
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tfjob_operator.api.meta import Resource
-    from worlds.operator import Office
-    from worlds.values import Child
+from worlds.operator import Body, GatedQueue, Office, OneSecond, Operator, Store, WaitingClient
+from worlds.values import Child, Rv
 
 
 class _AlphaClient(WaitingClient):

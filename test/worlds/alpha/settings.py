@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -23,16 +24,11 @@ from worlds.alpha.world import (
     edit_job,
     observed,
 )
-from worlds.search import Model, search_model
+from worlds.rules import Rules
+from worlds.search import Model, Report, search_model
 from worlds.settings import Setting, encoded
 from worlds.values import Child
 from worlds.world import STRANGER, TFJOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from worlds.rules import Rules
-    from worlds.search import Report
 
 FIRST: Final = "job-1"
 """The UID of the first job."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -24,17 +24,14 @@ from tfjob_operator.api.core import (
     PodStatus,
 )
 from tfjob_operator.api.meta import ObjectMeta, OwnerReference
+from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
 from tfjob_operator.api.v1alpha1.validation import read_spec
 from tfjob_operator.controller.alpha.children import BatchJob, BatchStatus
 from tfjob_operator.controller.jobs.children import ChildLabels, ChildMeta, ConfigMap, Pod, Service
-from worlds.values import JOB, NAMESPACE
+from worlds.values import JOB, NAMESPACE, Child, Job
 from worlds.world import STRANGER
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.v1.types import InvalidSpec
-    from worlds.values import Child, Job
 
 COMPLETE: Final = "Complete"
 OOM_KILLED: Final = b"OOMKilled"

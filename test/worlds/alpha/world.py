@@ -6,7 +6,7 @@ pods of a Job are collected after it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.core import CONFIG_MAPS as CONFIG_MAP_RESOURCE
 from tfjob_operator.api.core import PODS as POD_RESOURCE
@@ -14,11 +14,9 @@ from tfjob_operator.api.core import SERVICES as SERVICE_RESOURCE
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionType
 from tfjob_operator.controller.alpha.children import JOBS as JOB_RESOURCE
 from worlds.alpha.values import COMPLETE, read, spec_of, status_of
+from worlds.operator import Mind
 from worlds.values import NO_STATUS, Answer, Call, Child, Event, Job, Rv
 from worlds.world import STRANGER, TFJOBS
-
-if TYPE_CHECKING:
-    from worlds.operator import Mind
 
 JOBS: Final = JOB_RESOURCE.plural
 SERVICES: Final = SERVICE_RESOURCE.plural

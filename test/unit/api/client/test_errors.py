@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -38,9 +38,6 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.client.http import errors as http_errors
 from tfjob_operator.api.text import MAX_BYTES
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

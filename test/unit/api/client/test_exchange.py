@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from email.utils import format_datetime
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
@@ -33,9 +33,6 @@ from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.metrics import Attempt, RequestMetrics
 from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
 from tfjob_operator.workqueue.metrics import NO_METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 GET = Request("GET", "/api/v1/pods")
 POST = Request("POST", "/api/v1/namespaces/ns/pods", body=b"{}")

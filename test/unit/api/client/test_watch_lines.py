@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from fakes.virtual_loop import VirtualTimeLoop
 from tfjob_operator.api.client.decoding import WatchLines
 from tfjob_operator.api.client.errors import DecodeError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 async def stream(*chunks: bytes) -> AsyncIterator[bytes]:

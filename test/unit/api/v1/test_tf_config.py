@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from fakes.jobs import good_spec, job, replica
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec, is_surely_short, too_long
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.api.v1.types import TFJob
 
 ALL = {"tfReplicaSpecs": {"Worker": replica(2), "PS": replica(1), "Chief": replica(1), "Evaluator": replica(1)}}
 CLUSTER = (

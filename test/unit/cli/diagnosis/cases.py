@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.facts import Absent, LastLine
 from unit.cli.diagnosis.world import JOB, World, ago, condition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CASES: dict[str, Callable[[World], object]] = {}
 

@@ -6,7 +6,6 @@ import re
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,15 +14,12 @@ from support.cases import for_each
 from tfjob_operator.api.v1.constants import ConditionReason
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.cli.diagnosis.advice import aimed
-from tfjob_operator.cli.diagnosis.causes import Severity, Trouble
+from tfjob_operator.cli.diagnosis.causes import Diagnosis, Severity, Trouble
 from tfjob_operator.cli.diagnosis.diagnose import MOST_CAUSES, MOST_PROOFS, diagnose
 from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, TROUBLES
 from unit.cli.diagnosis.cases import CASES, deployment
 from unit.cli.diagnosis.world import JOB, World, ago, condition
-
-if TYPE_CHECKING:
-    from tfjob_operator.cli.diagnosis.causes import Diagnosis
 
 ENDED = {
     "tf-config-too-long", "name-too-long", "name-invalid", "too-many-replicas", "alpha-form", "container-name",

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from click.testing import Result
+from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import replicas
 from tfjob_operator.cli.logs import following
 from unit.cli.conftest import job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, FakePod, Run, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from click.testing import Result
-    from pytest_mock import MockerFixture
 
 pytestmark = pytest.mark.sockets
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -14,10 +16,6 @@ from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.kubeconfig import Access, read_access
 from tfjob_operator.cli.page import __main__ as addon
 from tfjob_operator.cli.page.run import Plan, serving
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 LIMIT_S: Final = 20.0
 

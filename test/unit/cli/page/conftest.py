@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pytest_mock import MockerFixture
 
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.page import cluster as caches
 from tfjob_operator.cli.page import details
 from tfjob_operator.informers import reflector
 from tfjob_operator.workqueue.rate_limiters import Backoff
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pytest_mock import MockerFixture
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

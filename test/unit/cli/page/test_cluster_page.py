@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hack.page_cluster import PageCluster
 from support.waiting import until
 from tfjob_operator.cli.page.entrance import HEADERS
 from unit.cli.page.browser import Browser, a_cluster_page, rows_of, take
 from unit.cli.page.things import a_job, a_pod, an_event, ended
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from hack.page_cluster import PageCluster
 
 ANN = "Bearer token-of-ann"
 BEN = "Bearer token-of-ben"

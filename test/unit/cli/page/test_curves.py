@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hack.page_cluster import PageCluster
+from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.page.details import MOST_RUNS, telling_pod
-from unit.cli.page.browser import a_page, rows_of
+from unit.cli.page.browser import Browser, a_page, rows_of
 from unit.cli.page.things import a_job, a_pod, pod, running, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from hack.page_cluster import PageCluster
-    from tfjob_operator.cli.diagnosis.objects import Pod
-    from unit.cli.page.browser import Browser
 
 
 @pytest.mark.parametrize(

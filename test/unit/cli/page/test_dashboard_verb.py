@@ -9,22 +9,18 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
+from hack.page_cluster import PageCluster
 from tfjob_operator.api.client.http.errors import CredentialsError
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.kubeconfig import Access
 from tfjob_operator.cli.page.run import settings_of
 from unit.cli.conftest import run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_mock import MockerFixture
-
-    from hack.page_cluster import PageCluster
 
 HTTP = Access("http://127.0.0.1:1")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from hack.page_cluster import PageCluster
 from support.waiting import until
 from tfjob_operator.cli.page.objects import first_job_with_unreadable_status, job_key_of_pod, marks_of_event, read_key
 from tfjob_operator.cli.page.views import job_view, row_of, wish_of
@@ -25,11 +27,6 @@ from unit.cli.page.things import (
     running,
     waiting,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hack.page_cluster import PageCluster
 
 FIRST = "tfjobs.tensorflow.org"
 KEY = "team/tfjob.tensorflow.org/old"

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import aiohttp
 import pytest
 from click.testing import CliRunner
 
 from hack.control_plane.run.pki import Authority
+from hack.page_cluster import PageCluster
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.kubeconfig import read_access
 from tfjob_operator.cli.page import __main__ as addon
 from tfjob_operator.cli.page.__main__ import Certificate, Plan, command
 from tfjob_operator.cli.page.cluster_entrance import RequestHeaders
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from hack.page_cluster import PageCluster
 
 PROXIES = RequestHeaders(frozenset({"front-proxy"}), username=("X-Remote-User", "X-Other-User"))
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from hack.page_cluster import PageCluster
 from tfjob_operator.cli.page.entrance import HEADERS, MOST_SESSIONS, Door
 from unit.cli.page.browser import a_page
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hack.page_cluster import PageCluster
 
 PATHS = (
     "/",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from hack.page_cluster import PageCluster
 from support.waiting import until
 from tfjob_operator.cli.page.views import MAX_LINE
 from unit.cli.page.browser import a_page, rows_of, take
 from unit.cli.page.things import a_job, a_pod, an_event, ended
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hack.page_cluster import PageCluster
 
 
 async def test_the_list_has_the_jobs_of_all_namespaces_and_says_which_server(

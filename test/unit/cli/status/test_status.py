@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tfjob_operator.cli.gathering import job_from, pods_from
-from tfjob_operator.cli.status import ASCII, render, standing_of
-from unit.cli.conftest import run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tfjob_operator.cli.status import JobStanding
-    from unit.cli.conftest import Server
+from tfjob_operator.cli.status import ASCII, JobStanding, render, standing_of
+from unit.cli.conftest import Server, run
 
 NOW = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"

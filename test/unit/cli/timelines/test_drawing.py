@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,12 +22,7 @@ from tfjob_operator.cli.timelines.values import (
     State,
     Timeline,
 )
-from unit.cli.conftest import job, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from unit.cli.conftest import Server
+from unit.cli.conftest import Server, job, run
 
 START = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 

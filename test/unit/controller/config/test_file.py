@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from fakes.metrics import FakeMetrics
 from tfjob_operator.controller.config.file import POLL_S, WRONG, ConfigFile, ConfigFileError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
 GOOD = "accelerators: {a.com/gpu: {envVars: [{name: A, value: '1'}]}}"
 BETTER = "accelerators: {a.com/gpu: {envVars: [{name: A, value: '2'}]}}"

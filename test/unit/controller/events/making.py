@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
@@ -11,11 +12,7 @@ from fakes.api import FakeClient
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import Event, EventMeta, EventSource, ObjectReference
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.meta import Resource
 
 KETTLE = ObjectReference(api_version="example.com/v1", kind="Kettle", namespace="kitchen", name="blue", uid="u-1")
 

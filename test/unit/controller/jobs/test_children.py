@@ -5,12 +5,12 @@ Whoever may create pods in one namespace can write any UID into them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
-from fakes.controller import KEY, STATUS, ControllerHarness
+from fakes.controller import KEY, STATUS, ControllerHarness, StubInformer
 from fakes.jobs import OWNER, good_spec, job, pod, replica, service
 from tfjob_operator.api.meta import index_by_owner, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
@@ -18,9 +18,6 @@ from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import child_name
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service
 from tfjob_operator.controller.tfjob.build.children import labels_of
-
-if TYPE_CHECKING:
-    from fakes.controller import StubInformer
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 CHILDREN = [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from fakes.clock import FakeClock
 from tfjob_operator.api.meta import Meta, OwnerKey
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S, Expectations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 JOB = OwnerKey("ns/job")
 META = Meta(namespace="ns", name="mnist", uid="job")

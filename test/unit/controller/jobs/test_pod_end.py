@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,14 +12,12 @@ from fakes.jobs import good_spec, job, observed, pod, template
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api import core
 from tfjob_operator.api.v1.constants import RestartPolicy
+from tfjob_operator.api.v1.types import IndexRestarts
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pod_end import has_ended, is_disrupted, was_stopped
 from tfjob_operator.controller.tfjob.plan.ending import should_restart
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome
 from tfjob_operator.controller.tfjob.plan.status import account, in_place_restarts, merged
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.v1.types import IndexRestarts
-    from tfjob_operator.controller.jobs.children import Pod
 
 
 def with_status(found: Pod, **fields: Any) -> Pod:

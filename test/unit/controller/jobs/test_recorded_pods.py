@@ -6,29 +6,24 @@ what really became of the pod, and hindsight says when it ended: nothing ran aft
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
 
 from fakes.jobs import good_spec, job, names, replica
-from fakes.recordings import histories
+from fakes.recordings import History, Step, histories
 from support.cases import noted
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, RestartPolicy
-from tfjob_operator.api.v1.types import ReplicaStatus
+from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from fakes.recordings import History, Step
-    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 LATER: Final = datetime(2026, 12, 1, tzinfo=UTC)
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError, Status
+from tfjob_operator.controller.leaderelection import LeaderElectionRecord
 from tfjob_operator.workqueue import LoopClock
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tfjob_operator.controller.leaderelection import LeaderElectionRecord
 
 
 class LockServer:

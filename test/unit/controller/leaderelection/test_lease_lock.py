@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from fakes.api import FakeClient, answered, status_error
 from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError, DecodeError, NotFoundError
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.controller.leaderelection import LeaderElectionRecord, LeaseLock
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.meta import Resource
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RECORD = LeaderElectionRecord("me", 15, NOON, NOON + timedelta(microseconds=1), 3)

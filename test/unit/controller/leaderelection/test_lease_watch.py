@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,17 +16,12 @@ from fakes.virtual_loop import EPOCH, VirtualClock
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
-from tfjob_operator.api.client import ListOptions, RestClient
+from tfjob_operator.api.client import ListOptions, Request, Response, RestClient, Transport
 from tfjob_operator.api.client.errors import ForbiddenError, StatusError
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.core import LEASES
 from tfjob_operator.controller.leaderelection import LeaseLock, LeaseWatch
 from tfjob_operator.controller.leaderelection.lease import AGAIN_S, LeaderElectionRecord
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tfjob_operator.api.client import Request, Response, Transport
 
 HELD = LeaderElectionRecord("somebody", 15, EPOCH, EPOCH, 3)
 FREE = LeaderElectionRecord("", 1, EPOCH, EPOCH, 3)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 import structlog
@@ -24,15 +24,10 @@ from tfjob_operator.api.client.errors import (
     Status,
     error_from_response,
 )
-from tfjob_operator.api.core import PODS
+from tfjob_operator.api.core import PODS, Pod
 from tfjob_operator.controller.manager import Controller, RequeueError, Result, TerminalError
 from tfjob_operator.controller.manager.controller import ERRORS, OUTAGE_S, PANICS, RECONCILES, TERMINAL_ERRORS
 from tfjob_operator.informers import SharedIndexInformer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tfjob_operator.api.core import Pod
 
 
 class Kettles:

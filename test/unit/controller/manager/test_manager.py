@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,20 +16,15 @@ from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.http import OnLeave, Request, unchanged
+from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.core import CONFIG_MAPS
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.controller.leaderelection import GatedTransport
 from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.manager.controller import STUCK_S
 from tfjob_operator.controller.manager.manager import STILL_SYNCING_S
+from tfjob_operator.controller.observability.http_server import Check
 from tfjob_operator.informers import CacheSyncTimeoutError, Codec, EventHandlerFuncs, SharedInformerFactory
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from tfjob_operator.api.client.http import Response
-    from tfjob_operator.controller.observability.http_server import Check
 
 KETTLES = Resource("example.com", "v1", "kettles", "Kettle")
 """Of a CRD that the server does not have."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from email.parser import BytesParser
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,9 +19,6 @@ from tfjob_operator.controller.observability.http_server import (
     Turns,
 )
 from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, new_registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Reply(NamedTuple):

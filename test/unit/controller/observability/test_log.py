@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -19,9 +19,6 @@ from tfjob_operator.controller.observability.log import (
     LogWriter,
     configure_logging,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,15 +18,12 @@ from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
 from tfjob_operator.controller.jobs.metrics import JobMetrics
-from tfjob_operator.controller.manager.controller import STUCK_S, ReconcileMetrics
+from tfjob_operator.controller.manager import Manager
+from tfjob_operator.controller.manager.controller import STUCK_S, Outcome, ReconcileMetrics
 from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, exposition, new_registry
 from tfjob_operator.controller.options import ElectionOptions, Options
 from tfjob_operator.workqueue import NO_METRICS, Queue
 from tfjob_operator.workqueue import metrics as queue_names
-
-if TYPE_CHECKING:
-    from tfjob_operator.controller.manager import Manager
-    from tfjob_operator.controller.manager.controller import Outcome
 
 PAGE = Path(__file__).parents[3] / "data" / "metrics.txt"
 """The lines of the page, sorted, without their values."""

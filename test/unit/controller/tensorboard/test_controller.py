@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,8 +20,9 @@ from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectError, ForbiddenError, ServerError, Status, StatusError
-from tfjob_operator.api.client.http import OnLeave, unchanged
+from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.manager import Manager
@@ -29,12 +31,6 @@ from tfjob_operator.controller.tensorboard.children import OPERATOR
 from tfjob_operator.controller.tensorboard.controller import AGAIN_S, LONGEST_DELAY_S, TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.informers import Codec, SharedInformerFactory
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tfjob_operator.api.client.http import Request, Response
-    from tfjob_operator.api.meta import Resource
 
 HOME = "team"
 BOARD = {"logDir": "/logs"}

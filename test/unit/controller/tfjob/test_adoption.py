@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,9 +23,6 @@ from tfjob_operator.controller.tfjob.apply.ownership import Adoptions, RefManage
 from tfjob_operator.controller.tfjob.build.children import labels_of
 from tfjob_operator.controller.tfjob.plan.ownership import claims
 from tfjob_operator.controller.tfjob.view import StaleViewError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(4)}})
 PREFIXED_JOB = c.LABEL_PREFIX + c.LABEL_JOB_NAME

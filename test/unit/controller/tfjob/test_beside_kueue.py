@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,10 +17,8 @@ from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import problems_of, replicas_of
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.problems import ReportedProblems
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
-
-if TYPE_CHECKING:
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 NOW = datetime(2026, 11, 24, 7, tzinfo=UTC)
 

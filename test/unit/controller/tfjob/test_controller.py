@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
+from pytest_mock import MockerFixture
 
 from fakes.api import FakeClient, status_error
 from fakes.controller import KEY, STATUS, ControllerHarness
@@ -23,18 +24,13 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.core import Condition
 from tfjob_operator.api.meta import OWNER_INDEX, OwnerReference
-from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
+from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, Service
 from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.view import StaleViewError
 from tfjob_operator.informers import Indexer, Tombstone
-
-if TYPE_CHECKING:
-    from pytest_mock import MockerFixture
-
-    from tfjob_operator.api.v1.types import TFJob
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,10 +17,7 @@ from tfjob_operator.api.client.errors import ForbiddenError, NamespaceTerminatin
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import JobCondition, JobStatus
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 
 JOBS = 100
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import pytest
 
@@ -28,9 +29,6 @@ from tfjob_operator.controller.tfjob.apply.ownership import RefManager
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, StaleViewError
 from tfjob_operator.workqueue import LoopClock
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 JOB: Final = job({"tfReplicaSpecs": {"Worker": replica(1)}})
 SLOT: Final = ReplicaKey("Worker", 0, "mnist-worker-0")

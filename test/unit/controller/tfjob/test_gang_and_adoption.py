@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,6 +24,7 @@ from tfjob_operator.api.v1.types import JobCondition, JobStatus
 from tfjob_operator.controller.jobs.children import (
     ChildLabels,
     ChildMeta,
+    Pod,
     PodGroup,
     PodGroupSpec,
     PodGroupStatus,
@@ -32,9 +33,6 @@ from tfjob_operator.controller.jobs.children import (
 from tfjob_operator.controller.tfjob.apply.conflicts import NameTakenError
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler, labels_of
 from tfjob_operator.controller.tfjob.view import StaleViewError
-
-if TYPE_CHECKING:
-    from tfjob_operator.controller.jobs.children import Pod
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 CREATE_GROUP = ("create", "podgroups", "mnist")

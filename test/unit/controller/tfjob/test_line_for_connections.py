@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from fakes.clock import FakeClock
 from fakes.controller import status_writer
@@ -11,7 +10,7 @@ from fakes.jobs import good_spec, job, replica
 from fakes.recorder import FakeRecorder
 from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import VirtualClock
-from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client import Request, Response, RestClient
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
@@ -20,9 +19,6 @@ from tfjob_operator.controller.tfjob.apply.children import Creator
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.apply.events import JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client import Request, Response
 
 WORKERS = 1000
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,9 +19,6 @@ from tfjob_operator.controller.tfjob.build.children import build_service, labels
 from tfjob_operator.controller.tfjob.plan.actions import Mending, Plan
 from tfjob_operator.controller.tfjob.plan.ownership import labels_wanted, relabellings, reselections
 from tfjob_operator.controller.tfjob.plan.plan import plan
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 JOB = job(ONE_WORKER)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
+from pytest_mock import MockerFixture
 
 from fakes.controller import KEY, ControllerHarness
 from fakes.jobs import OWNER, job
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.meta import OwnerKey
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ReplicaKey
 from tfjob_operator.controller.jobs.problems import JobEvent
@@ -26,11 +28,6 @@ from tfjob_operator.controller.tfjob.view import (
     Views,
 )
 from tfjob_operator.informers import Indexer
-
-if TYPE_CHECKING:
-    from pytest_mock import MockerFixture
-
-    from tfjob_operator.api.meta import OwnerKey
 
 LOOK = ("get", "tfjobs", "mnist")
 CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))

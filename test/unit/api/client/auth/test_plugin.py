@@ -7,7 +7,8 @@ import contextlib
 import os
 import select
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +16,6 @@ from tfjob_operator.api.client.auth.credentials import READ_LIMIT_S, RETRY_S, Pl
 from tfjob_operator.api.client.auth.kubeconfig import PLUGIN_LIMIT_S, Plugin
 from tfjob_operator.api.client.errors import CredentialsError
 from tfjob_operator.api.client.http import Credentials
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 VERSION = "client.authentication.k8s.io/v1"
 ANSWER = f'{{"apiVersion":"{VERSION}","kind":"ExecCredential","status":{{"token":"t0ken"}}}}'

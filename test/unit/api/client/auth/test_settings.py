@@ -13,9 +13,10 @@ import textwrap
 import threading
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
 from hack.control_plane.run.pki import Authority
@@ -23,9 +24,6 @@ from tfjob_operator.api.client.auth import load_settings
 from tfjob_operator.api.client.auth import settings as auth_settings
 from tfjob_operator.api.client.errors import ConfigError, CredentialsError
 from tfjob_operator.api.client.http import Credentials, Settings
-
-if TYPE_CHECKING:
-    from pytest_mock import MockerFixture
 
 SECRET = "s3cret-s3cret-s3cret"
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from tfjob_operator.api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from tfjob_operator.api.client.http.connection import Connection
 from tfjob_operator.api.client.http.transport import Pool
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.client.http.connection import Connection
 
 FAR = 1000.0
 

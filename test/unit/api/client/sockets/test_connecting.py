@@ -7,17 +7,14 @@ import contextlib
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_mock import MockerFixture
 
 from fakes.loopback import AT_ONCE_S, Peer, body_of, fine_for_ever, get, never_answers, serving
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, Settings
 from tfjob_operator.api.client.errors import ConnectError
-
-if TYPE_CHECKING:
-    from pytest_mock import MockerFixture
 
 
 async def test_the_first_address_that_can_be_reached_is_taken(mocker: MockerFixture) -> None:

@@ -7,7 +7,8 @@ import json
 import ssl
 from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,6 @@ from tfjob_operator.api.client import HttpTransport, Settings
 from tfjob_operator.api.client.auth.credentials import Trust
 from tfjob_operator.api.client.errors import ConnectError, TLSError
 from tfjob_operator.api.client.http import Credentials, FixedCredentials
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_a_server_with_our_authoritys_certificate_is_believed(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from fakes.jobs import good_spec, job, names, pod, replica
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJob, TFJobSpec
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.spec import bounded, read
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.meta import ObjectMeta
 
 LONG = "a" * (63 - len("-worker-9"))
 """A job of this name may have ten workers."""

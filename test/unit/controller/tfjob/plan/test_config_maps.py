@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
+from pytest_mock import MockerFixture
 
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
@@ -19,8 +20,8 @@ from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec
-from tfjob_operator.api.v1.types import JobCondition, JobStatus
-from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ConfigMap, ReplicaKey
+from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
+from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ConfigMap, Pod, ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.tfjob.apply.children import Creator
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays, NameTakenError
@@ -28,12 +29,6 @@ from tfjob_operator.controller.tfjob.apply.events import JobEvents
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, config_map_name
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.plan import plan, with_config_maps
-
-if TYPE_CHECKING:
-    from pytest_mock import MockerFixture
-
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.jobs.children import Pod
 
 LARGE = 200
 

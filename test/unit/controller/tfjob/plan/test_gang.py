@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,16 +15,12 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
-from tfjob_operator.api.v1.types import JobStatus
-from tfjob_operator.controller.jobs.children import ChildMeta, PodGroup, PodGroupSpec, PodGroupStatus
+from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.controller.jobs.children import ChildMeta, Pod, PodGroup, PodGroupSpec, PodGroupStatus
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang
 from tfjob_operator.controller.tfjob.plan.plan import plan
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.jobs.children import Pod
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 VOLCANO = gang_scheduler("volcano")
 PLUGINS = gang_scheduler("coscheduler")

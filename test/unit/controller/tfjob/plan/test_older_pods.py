@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,12 +10,10 @@ import pytest
 from fakes.jobs import good_spec, job, pod, replica
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1.types import Begun, JobStatus, TFJob
+from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.status import SCHEME, made_of, with_memory_of
-
-if TYPE_CHECKING:
-    from tfjob_operator.controller.jobs.children import Pod
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 SPEC: dict[str, Any] = {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(2)}}
 ELASTIC = SPEC | {"enableDynamicWorker": True}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from hypothesis import HealthCheck, given, settings
@@ -16,13 +16,11 @@ from tfjob_operator.api.core import PodPhase, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy, SuccessPolicy
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.pod_end import has_ended
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-    from tfjob_operator.controller.jobs.children import Pod, Service
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 LATER = EPOCH + timedelta(seconds=60)
 MOST_ROUNDS = 5
