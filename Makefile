@@ -8,12 +8,9 @@ UNIT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/bytecode $(
 # Integration tests wait for servers most of their time, so two run beside each other, each with a control plane of its own.
 BESIDE := $(PYTEST) -n 2 --dist loadfile
 SOURCES := api cli controller informers workqueue tfjob_operator hack test noxfile.py
-# mypy checks the product through the links that hack/bootstrap.sh makes; report the paths of the checkout instead.
-REAL_PATHS := sed -e 's,^\.venv/links/tfjob_operator/\([^:]*/\),\1,' -e 's,^\.venv/links/,,'
-WORDS := $(SOURCES) docs manifests .ci Makefile $(wildcard *.md *.cfg *.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-page test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix chart faults soak ails browser lint format control-plane bench bench-operator bench-scale bench-page clean
+.PHONY: help demo demo-page test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix chart faults soak ails browser lint quick renew format control-plane bench bench-operator bench-scale bench-page clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,12 +85,14 @@ browser: venv ## Try the page in a real Chromium, installed and fetched once: ea
 plugin: venv ## Pack kubectl tfjob for Linux and macOS into build/plugin/, as archives and as single files; with URL=https://... of the archives, krew's manifest too
 	@$(PYTHON) -m hack.plugin $(if $(URL),--url $(URL))
 
-lint: venv ## Check style, types, formatting (ruff, mypy), spelling, and that every behaviour has its test
-	@$(PYTHON) -m ruff check $(SOURCES)
-	@$(PYTHON) -m ruff format --check $(SOURCES)
-	@set -o pipefail; $(PYTHON) -m mypy | $(REAL_PATHS)
-	@$(PYTHON) -m codespell_lib $(WORDS)
-	@$(PYTHON) -m hack.check_behaviours --quiet
+lint: venv ## Check style, types, formatting (ruff, mypy), spelling, and that every behaviour has its test; all of them, then fail
+	@$(PYTHON) -m hack.check
+
+quick: venv ## Check what differs from origin/main (BASE=COMMIT: another one): make lint for these files, and their unit tests
+	@$(PYTHON) -m hack.check --since $(or $(BASE),origin/main)
+
+renew: venv ## Write every file that is generated from the code: the CRD, the chart's values, tables and references of the docs
+	@$(PYTEST) -q -p no:warnings --renew $$(grep -rl check_generated test/unit --include='test_*.py')
 
 format: venv ## Format the code
 	@$(PYTHON) -m ruff check --fix-only --quiet $(SOURCES)

@@ -22,7 +22,7 @@ from tfjob_operator.cli.diagnosis import (
     suspension,
     tensorboard,
 )
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Severity, Step, Trouble, fill
+from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import Facts
 
 GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
@@ -115,21 +115,3 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     **{each.id: _KNOWN for each in fallback.TROUBLES},
 }
 """Causes that are left out if one of these others was found, since they add nothing to it."""
-
-
-def _written(step: Step) -> str:
-    if isinstance(step, Change):
-        return f"*change:* {step.what}" if step.what else "*replace the job if it has ended*"
-    return fill(step.text if isinstance(step, Running) else step, {})
-
-
-def markdown() -> str:
-    """Return the table as it stands in the docs: ID, meaning, what to do."""
-    lines = []
-    for group, troubles in GROUPS.items():
-        lines += [f"### {group}", "", "| ID | meaning | what to do |", "| --- | --- | --- |"]
-        for trouble in troubles:
-            to_do = "; ".join(_written(each).replace("|", "\\|") for each in trouble.to_do)
-            lines.append(f"| `{trouble.id}` | {trouble.meaning} | {to_do} |")
-        lines.append("")
-    return "\n".join(lines)

@@ -1,25 +1,21 @@
-"""`python -m hack.chart [--write]`: check the chart with each helm, and pack it into build/.
+"""`python -m hack.chart`: check the chart with each helm, and pack it into build/.
 
 Exit codes: 0 all is well, 1 something is wrong, 2 a helm cannot be had (no network, a package that is gone).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.chart.documents import values_yaml, with_table
 from hack.chart.helm import Helm
 from hack.control_plane.errors import ControlPlaneError
 from hack.matrix.errors import FetchError
 from hack.matrix.releases import HELMS, helm_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "manifests" / "chart"
@@ -33,16 +29,8 @@ def documents() -> dict[Path, str]:
     return {CHART / "values.yaml": values_yaml(schema), readme: with_table(readme.read_text(), schema)}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files that are made from the schema, or check and pack the chart; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m hack.chart", description="Look the Helm chart over, and pack it.")
-    parser.add_argument(
-        "--write", action="store_true", help="only make values.yaml and the README's table of the schema"
-    )
-    if parser.parse_args(arguments).write:
-        for file, text in documents().items():
-            file.write_text(text)
-        return 0
+def main() -> int:
+    """Check and pack the chart; return the exit code."""
     try:
         _look_over_and_pack()
     except FetchError as error:

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 WIDTH: Final = 110
-HEAD: Final = (
-    "# Made of values.schema.json by `python -m hack.chart --write`. A file of your own needs what differs alone.\n"
-)
-BEGIN: Final = "<!-- made of values.schema.json by `python -m hack.chart --write` -->\n"
+HEAD: Final = "# Made of values.schema.json by `make renew`. A file of your own needs what differs alone.\n"
+BEGIN: Final = "<!-- made of values.schema.json by `make renew` -->\n"
 
 
 def leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

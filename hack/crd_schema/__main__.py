@@ -1,14 +1,14 @@
-"""The command line: `python -m hack.crd_schema` writes what is generated into manifests/base/crd.yaml.
+"""What is generated into manifests/base/crd.yaml.
 
 That is the pod template's schema in v1, and all of the older versions, which are made of v1. The schema comes from a copy of
-what a pod template needs of an API server's OpenAPI, so no server is needed. `--openapi FILE` renews the copy, from what
-`kubectl get --raw /openapi/v2` prints; take the newest Kubernetes at hand.
+what a pod template needs of an API server's OpenAPI, so no server is needed. `python -m hack.crd_schema FILE` renews the
+copy, from what `kubectl get --raw /openapi/v2` prints; take the newest Kubernetes at hand, and then `make renew`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -34,15 +34,10 @@ def generated(manifest: str, found: Definitions) -> str:
 
 
 def main() -> None:
-    """Renew the copy if asked to, and the manifest."""
-    parser = argparse.ArgumentParser(prog="python -m hack.crd_schema", description=__doc__)
-    parser.add_argument("--openapi", type=Path, metavar="FILE", help="what `kubectl get --raw /openapi/v2` printed")
-    arguments = parser.parse_args()
-    if arguments.openapi is not None:
-        copy = reduced(json.loads(arguments.openapi.read_text()))
-        lines = (f"{json.dumps(name)}: {json.dumps(fields, sort_keys=True)}" for name, fields in copy.items())
-        COPY.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    CRD.write_text(generated(CRD.read_text(), definitions()))
+    """Renew the copy."""
+    copy = reduced(json.loads(Path(sys.argv[1]).read_text()))
+    lines = (f"{json.dumps(name)}: {json.dumps(fields, sort_keys=True)}" for name, fields in copy.items())
+    COPY.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

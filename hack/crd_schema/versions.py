@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hack.crd_schema.schema import Schema
 
-BEGIN: Final = "# made of v1 by `python -m hack.crd_schema`\n"
+BEGIN: Final = "# made of v1 by `make renew`\n"
 _WIDTH: Final = 2000
 """Nobody reads these versions in the file: the fields are described at v1."""
 

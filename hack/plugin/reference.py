@@ -1,4 +1,4 @@
-"""`python -m hack.plugin.reference`: write docs/kubectl-tfjob-reference.md: the commands and options."""
+"""The text of docs/kubectl-tfjob-reference.md: the commands and options of the plugin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGE: Final = ROOT / "docs" / "kubectl-tfjob-reference.md"
-COMMAND: Final = "python -m hack.plugin.reference"
 TARGET: Final = frozenset(GLOBAL_KEYS)
 """The global options: they are described once."""
 
@@ -28,7 +27,7 @@ def page() -> str:
     lines = [
         f"# {NAME}: reference",
         "",
-        f"Made from the code by `{COMMAND}`. [kubectl-tfjob.md](kubectl-tfjob.md) describes what the commands are for.",
+        "Made from the code by `make renew`. [kubectl-tfjob.md](kubectl-tfjob.md) describes what the commands are for.",
         "",
         "Exit codes: 0 when all went well, 1 for an error, 2 for invalid usage, 130 after Ctrl-C; others as commands describe.",
         "",
@@ -65,12 +64,3 @@ def _options(command: click.Command, *, common: bool = False) -> Iterator[str]:
             default = f" Default: {each.default}." if each.show_default else ""
             many = " May be repeated." if each.multiple else ""
             yield f"- {names}: {each.help or ''}{default}{many}"
-
-
-def main() -> None:
-    """Write the page."""
-    PAGE.write_text(page())
-
-
-if __name__ == "__main__":
-    main()

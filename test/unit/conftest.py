@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,6 +19,25 @@ FIRST: Final = ("test_never_two.py",)
 """Modules with a test of seconds. At the end of a run it would keep one worker of pytest-xdist busy while others wait."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest; keep the order otherwise."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make renew`."""
+    parser.addoption("--renew", action="store_true", help="write generated files instead of comparing them")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes longest; keep the order otherwise. With --renew, run nothing but the tests of generated files."""
     items.sort(key=lambda item: item.path.name not in FIRST)
+    if config.getoption("--renew", default=False):
+        items[:] = [item for item in items if "check_generated" in getattr(item, "fixturenames", ())]
+
+
+@pytest.fixture
+def check_generated(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Assert that a generated file of the repository has this text; `make renew` writes it instead."""
+
+    def check(file: Path, text: str) -> None:
+        if request.config.getoption("--renew", default=False):
+            file.write_text(text)
+        assert file.read_text() == text, f"{file} is out of date: run `make renew`"
+
+    return check

@@ -138,9 +138,8 @@ def test_the_page_on_queues_names_the_kinds_rights_and_commands_that_there_are()
     ours = [words[2:] for words in typed if words[:2] == ["kubectl", "tfjob"]]
     assert ours
     for verb, *words in ours:
-        parent = click.Context(
-            app, **app.context_settings
-        )  # a command keeps the help option of whoever parses it first
+        # A command keeps the help option of whoever parses it first.
+        parent = click.Context(app, **app.context_settings)
         command = app.get_command(parent, verb)
         assert command is not None
         command.make_context(verb, words, parent)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tfjob_operator.cli.commands.explain_ import NARROWEST, render
+from tfjob_operator.cli.diagnosis.causes import Change, Running, Step, fill
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
-from tfjob_operator.cli.diagnosis.table import markdown
+from tfjob_operator.cli.diagnosis.table import GROUPS
 from unit.cli.diagnosis.cases import CASES
 from unit.cli.diagnosis.world import World
 
@@ -61,9 +62,27 @@ def test_prose_keeps_to_the_width_and_a_command_stays_whole(width: int) -> None:
         assert commands_of(id_, width) == commands_of(id_, 1000)
 
 
-def test_the_docs_have_the_table_of_all_troubles() -> None:
-    """To renew it: `.venv/bin/python -c "from tfjob_operator.cli.diagnosis.table import markdown; print(markdown())"`."""
-    text = PAGE.read_text()
-    table = re.search(r"<!-- troubles -->\n\n(.*?)\n*<!-- end of troubles -->", text, re.DOTALL)
-    assert table is not None
-    assert table[1].strip() == markdown().strip()
+def test_the_docs_have_the_table_of_all_troubles(check_generated: Callable[[Path, str], None]) -> None:
+    """ID, meaning, what to do."""
+    before, begin, rest = PAGE.read_text().partition("<!-- troubles -->\n")
+    _, end, after = rest.partition("<!-- end of troubles -->")
+    assert end
+    check_generated(PAGE, f"{before}{begin}\n{markdown()}\n{end}{after}")
+
+
+def _written(step: Step) -> str:
+    if isinstance(step, Change):
+        return f"*change:* {step.what}" if step.what else "*replace the job if it has ended*"
+    return fill(step.text if isinstance(step, Running) else step, {})
+
+
+def markdown() -> str:
+    """Return the table as it stands in the docs: ID, meaning, what to do."""
+    lines = []
+    for group, troubles in GROUPS.items():
+        lines += [f"### {group}", "", "| ID | meaning | what to do |", "| --- | --- | --- |"]
+        for trouble in troubles:
+            to_do = "; ".join(_written(each).replace("|", "\\|") for each in trouble.to_do)
+            lines.append(f"| `{trouble.id}` | {trouble.meaning} | {to_do} |")
+        lines.append("")
+    return "\n".join(lines)

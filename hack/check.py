@@ -1,0 +1,108 @@
+"""The checks of `make lint` and `make quick`. All of them run; then the command fails if any of them failed.
+
+Run as `python -m hack.check`, or with `--since COMMIT` for the files that differ from that commit: ruff and codespell read
+these alone, and their unit tests run too. mypy and the table of behaviours are never limited, since a change may break them
+elsewhere.
+
+Exit codes: 0 all passed, 1 at least one check failed or the tests took too long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+PRODUCT: Final = ("api", "cli", "controller", "informers", "workqueue")
+SOURCES: Final = (*PRODUCT, "tfjob_operator", "hack", "test", "noxfile.py")
+TEXTS: Final = ("docs", "manifests", ".ci", "Makefile", "setup.cfg", "pyproject.toml", *map(str, ROOT.glob("*.md")))
+QUICK_S: Final = 120.0
+WHOLE_TREE: Final = re.compile(r"test/unit/test_\w+\.py")
+"""Tests that read the whole tree: layers, links of the docs, manifests, packages."""
+_LINK: Final = re.compile(r"^\.venv/links/(?:tfjob_operator/(?=[^:]*/))?", re.MULTILINE)
+"""mypy reads the product through the links that hack/bootstrap.sh makes; paths of the checkout are reported."""
+
+
+def tests_of(changed: Iterable[str], tests: Mapping[str, str]) -> set[str]:
+    """Return those of `tests` (path to text) that changed files touch: themselves, and all that import or mirror a source.
+
+    Tests that read the whole tree are among them.
+    """
+    found = set(filter(WHOLE_TREE.fullmatch, tests))
+    for path in map(Path, changed):
+        if path.suffix != ".py" or path.parts[0] not in {*PRODUCT, "hack", "test"}:
+            continue
+        name = ".".join(path.with_suffix("").parts).removesuffix(".__init__").removeprefix("test.")
+        package, _, module = name.rpartition(".")
+        imported = re.compile(rf"\b{re.escape(name)}\b|\b{re.escape(package)} import (\([^)]*|.*)\b{module}\b")
+        mirror = f"test/unit/{path.parent}/"
+        found |= {each for each, text in tests.items() if each.startswith(mirror) or imported.search(text)}
+        found |= {str(path)} & tests.keys()
+    return found
+
+
+def _changed(commit: str) -> list[str]:
+    """Return the files of the working tree that differ from where this branch left the commit's, and the untracked ones."""
+    base = _output("git", "merge-base", commit, "HEAD").strip()
+    listed = _output("git", "diff", "--name-only", "--diff-filter=d", base)
+    return (listed + _output("git", "ls-files", "--others", "--exclude-standard")).split()
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def _passes(*command: str, limit_s: float | None = None) -> bool:
+    """Run a Python module, print its output and how long it took, and return whether it passed."""
+    began = time.monotonic()
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode")}
+    try:
+        done = subprocess.run(
+            (sys.executable, "-m", *command),
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+        output, passed = done.stdout, done.returncode == 0
+    except subprocess.TimeoutExpired:
+        output, passed = f"stopped: it did not end within {QUICK_S:.0f}s; run `make unit`\n", False
+    print(_LINK.sub("", output), end="")
+    print(f"{'ok  ' if passed else 'FAIL'} {time.monotonic() - began:5.1f}s  {command[0]}", flush=True)
+    return passed
+
+
+def main() -> int:
+    """Run the checks; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m hack.check", description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--since", metavar="COMMIT", help="check the files that differ from this commit, and their tests"
+    )
+    commit = parser.parse_args().since
+    began = time.monotonic()
+    changed = _changed(commit) if commit else []
+    sources = [path for path in changed if path.endswith(".py")] if commit else SOURCES
+    texts = [path for path in changed if not path.startswith("test/data/")] if commit else (*SOURCES, *TEXTS)
+    passed = [_passes("ruff", "check", *sources), _passes("ruff", "format", "--check", *sources)] if sources else []
+    passed += [_passes("mypy")]
+    passed += [_passes("codespell_lib", *texts)] if texts else []
+    passed += [_passes("hack.check_behaviours", "--quiet")]
+    if commit:
+        tests = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("test/unit/**/test_*.py")}
+        chosen = sorted(tests_of(changed, tests))
+        left_s = QUICK_S - (time.monotonic() - began)
+        passed += [_passes("pytest", "-q", "-n", "auto", "--dist", "worksteal", *chosen, limit_s=max(1.0, left_s))]
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""`make lint` and `make quick`: which checks run, and on what."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from pytest_mock import MockerFixture
+
+from hack import check
+
+TESTS = {
+    "test/unit/test_docs.py": "",
+    "test/unit/api/v1/test_types.py": "",
+    "test/unit/api/test_meta.py": "",
+    "test/unit/cli/test_list.py": "from tfjob_operator.api.v1 import (\n    constants,\n    types,\n)\n",
+    "test/unit/cli/test_watch.py": "from tfjob_operator.api.v1.types_of_old import x\n",
+    "test/unit/hack/test_weight.py": "from hack.weight import count\n",
+    "test/unit/hack/test_chart.py": "import fakes.manifests\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "chosen"),
+    [
+        (["docs/tfjob.md"], set()),
+        (["api/v1/types.py"], {"test/unit/api/v1/test_types.py", "test/unit/cli/test_list.py"}),
+        (["test/unit/api/test_meta.py"], {"test/unit/api/test_meta.py"}),
+        (["test/fakes/manifests.py"], {"test/unit/hack/test_chart.py"}),
+        (["hack/weight.py"], {"test/unit/hack/test_weight.py", "test/unit/hack/test_chart.py"}),
+    ],
+)
+def test_a_changed_file_chooses_the_tests_that_import_or_mirror_it(changed: list[str], chosen: set[str]) -> None:
+    """And always those that read the whole tree."""
+    assert check.tests_of(changed, TESTS) == {"test/unit/test_docs.py", *chosen}
+
+
+def test_every_check_runs_though_the_first_one_failed(mocker: MockerFixture) -> None:
+    """A long line must not hide what mypy found."""
+    run = mocker.patch.object(check, "_passes", side_effect=lambda *command, **_: command[0] != "ruff")
+    mocker.patch.object(sys, "argv", ["check"])
+    assert check.main() == 1
+    assert [call.args[0] for call in run.call_args_list] == [
+        *("ruff", "ruff", "mypy", "codespell_lib", "hack.check_behaviours")
+    ]
