@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -24,8 +24,8 @@ from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Eve
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
 from tfjob_operator.cli.page.objects import Job
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
+from tfjob_operator.cli.timelines.values import Interval, JobStatus, Life, Replica, Span, State
 from tfjob_operator.cli.timelines.values import Job as TimedJob
-from tfjob_operator.cli.timelines.values import JobStatus, Life, Span
 
 MOST_EVENTS: Final = 300
 """How many events of one job are shown, the newest: the API server keeps them for an hour."""
@@ -63,23 +63,24 @@ def row_of(job: Job, wish: Wish, pods: Sequence[Pod]) -> dict[str, Any]:
     """Return the row of a job. Times are seconds since 1970, None where they are not known."""
     meta, status = job.metadata, job.status
     last = _last(job)
-    state = last.type if last is not None else status.phase or "New"
+    restarts = _restarts(job, wish, pods)
+    note, why = _reason(job, wish, pods)
     return {
         "key": job.key,
         "namespace": meta.namespace,
         "api": job.resource.group,
         "name": meta.name,
         "uid": meta.uid,
-        "state": state,
+        "state": last.type if last is not None else status.phase or "New",
         "since": seconds(last.last_transition_time) if last is not None else None,
-        "note": _note(job, wish, pods),
+        "note": note,
+        "why": " ".join(clean(why, MAX_WHY).split()),
         "replicas": _counts(job, wish, pods),
-        "restarts": sum(_restarts(job, wish, pods).values()),
+        "restarts": restarts.total(),
         "queue": clean(wish.queue, MAX_WORDS),
         "created": seconds(meta.creation_timestamp),
-        "started": seconds(status.start_time),
+        "started": seconds(status.start_time) if restarts.total() or _has_run(job, pods) else None,
         "ended": seconds(status.completion_time),
-        "alpha": wish.alpha,
         "deleting": meta.deletion_timestamp is not None,
     }
 
@@ -93,16 +94,7 @@ def job_view(job: Job, wish: Wish, pods: Sequence[Pod], events: Sequence[Event])
         "message": clean(last.message, MAX_WORDS) if last is not None else "",
         "held": clean(held.message, MAX_WORDS) if held is not None and held.status == conditions.TRUE else "",
         "mistakes": wish.mistakes,
-        "conditions": [
-            {
-                "type": each.type,
-                "status": each.status,
-                "reason": each.reason,
-                "message": clean(each.message, MAX_WORDS),
-                "since": seconds(each.last_transition_time),
-            }
-            for each in job.status.conditions
-        ],
+        "tensorboard": any(key.lower() == "tensorboard" for key in _spec_fields(job)),
         "replicas": _replicas(job, wish, pods),
         "events": _events(job, events),
         "timeline": timeline_view(job, pods, events),
@@ -116,30 +108,57 @@ def _last(job: Job) -> Any:
     return told[-1] if told else None
 
 
-def _note(job: Job, wish: Wish, pods: Sequence[Pod]) -> str:
-    """Return in a few words what keeps a job from going on, "" where nothing does."""
+def _reason(job: Job, wish: Wish, pods: Sequence[Pod]) -> tuple[str, str]:
+    """Return in a few words what keeps a job from running or made it fail, and a message; both are "" if nothing does."""
+    last = _last(job)
+    message = last.message if last is not None else ""
     if job.metadata.deletion_timestamp is not None:
-        return "being deleted"
-    if conditions.is_finished(job.status):
-        failed = _last(job)
-        return clean(failed.reason, MAX_WORDS) if failed is not None and failed.reason not in _PLAIN_ENDS else ""
-    if conditions.is_true(job.status, c.ConditionType.HELD):
-        return "held: the edit is a mistake"
-    if wish.mistakes and job.status.phase not in _OVER:
-        return "mistake in the specification"
-    found = Counter(trouble for pod in _newest(wish, pods) if (trouble := trouble_of(pod)))
-    return clean(found.most_common(1)[0][0], MAX_WORDS) if found else ""
+        return "being deleted", ""
+    troubles = [(trouble, pod) for pod in _newest(wish, pods) if (trouble := trouble_of(pod))]
+    most = Counter(trouble for trouble, _ in troubles).most_common(1)
+    note = clean(most[0][0], MAX_WORDS) if most else ""
+    if conditions.is_finished(job.status) or job.status.phase in _OVER:
+        if conditions.is_true(job.status, c.ConditionType.SUCCEEDED):
+            return "", ""
+        plain = last is None or last.reason in _PLAIN_ENDS
+        return (note if plain else clean(last.reason, MAX_WORDS)), message
+    held = conditions.find(job.status.conditions, c.ConditionType.HELD)
+    if held is not None and held.status == conditions.TRUE:
+        return "on hold: invalid edit", held.message
+    if wish.mistakes:
+        return "invalid spec", wish.mistakes
+    if note:
+        worst = next(pod for trouble, pod in troubles if trouble == most[0][0])
+        return note, _state(worst, training_of(worst))[-1]
+    return "", message if last is not None and last.type == c.ConditionType.RESTARTING else ""
+
+
+def _has_run(job: Job, pods: Iterable[Pod]) -> bool:
+    """Return True if some replica has run: `startTime` is set with the first status, long before or without any pod."""
+    begun = {c.ConditionType.RUNNING, c.ConditionType.RESTARTING, c.ConditionType.SUCCEEDED}
+    counts = job.status.replica_statuses.values()
+    return (
+        any(each.type in begun for each in job.status.conditions)
+        or any(each.active or each.succeeded or each.failed for each in counts)
+        or job.status.phase in {*_OVER, alpha.Phase.RUNNING, alpha.Phase.CLEAN_UP}
+        or any(is_ready(pod) for pod in pods)
+    )
+
+
+def _spec_fields(job: Job) -> Iterable[str]:
+    spec = msgspec.json.decode(job.spec)
+    return spec if isinstance(spec, dict) else ()
 
 
 def _restarts(job: Job, wish: Wish, pods: Iterable[Pod]) -> Counter[tuple[str, int]]:
-    """Return how often each replica was restarted: the operator counts it, but in the alpha dialect, where the pods show it."""
-    if not wish.alpha:
-        return Counter({(each.type, each.index): each.total for each in job.status.restarts})
+    """Return the restarts of each replica, as `list` counts them: those on record, or what the pods show if more."""
     found: Counter[tuple[str, int]] = Counter()
     for pod in pods:
         place, main = place_of(pod), training_of(pod)
         found[place] += (place in found) + (main.restart_count if main is not None else 0)
-    return found
+    return (
+        found if wish.alpha else found | Counter({(each.type, each.index): each.total for each in job.status.restarts})
+    )
 
 
 def _newest(wish: Wish, pods: Sequence[Pod]) -> Sequence[Pod]:
@@ -227,23 +246,36 @@ def _alpha_wish(job: Job, queue: str) -> Wish:
     return Wish({alpha.V1_TYPES[each.type]: each.replicas for each in spec.replicas}, queue, alpha=True)
 
 
-MOST_LANES: Final = 300
-"""How many replicas are drawn: a screen has no room for more, and browsers would be slow."""
+MOST_LANES: Final = 200
+"""How many replicas are drawn, those with most restarts first: a screen has no room for more."""
 
 
 def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dict[str, Any]:
     """Return lanes of replicas with the lives of their pods, and when the job was suspended or held. An end of None is now."""
     timeline = timeline_of(_timed(job), pods, events)
+    worst = sorted(range(len(timeline.replicas)), key=lambda place: -timeline.replicas[place].restarts)
     return {
         "start": seconds(timeline.start),
         "end": seconds(timeline.end),
-        "lanes": [
-            {"type": each.name.type, "index": each.name.number, "lives": [_life(life) for life in each.lives]}
-            for each in timeline.replicas[:MOST_LANES]
-        ],
+        "lanes": [_lane(timeline.replicas[place], timeline.start) for place in sorted(worst[:MOST_LANES])],
         "more": max(0, len(timeline.replicas) - MOST_LANES),
         "spans": [*_spans("suspended", timeline.suspensions), *_spans("held", timeline.holds)],
     }
+
+
+def _lane(replica: Replica, begin: datetime | None) -> dict[str, Any]:
+    """Return the lives of a replica. Restarts of which neither pods nor events are left fill the longest time without a pod."""
+    lives = [*replica.lives]
+    lost = replica.restarts - sum(each.restarts for each in lives) - len(lives) + 1
+    if lost > 0:
+        ends = [begin, *(each.end for each in lives[:-1])]
+        pauses = zip(ends, lives, strict=True)
+        gaps = [(life.start - end, end, place) for place, (end, life) in enumerate(pauses) if life.start and end]
+        length, start, place = max(gaps, default=(timedelta(), None, 0))
+        if start is not None and length > timedelta():
+            interval = Interval(State.UNSTABLE, start, start + length)
+            lives.insert(place, Life("", start=start, end=start + length, intervals=(interval,), restarts=lost))
+    return {"type": replica.name.type, "index": replica.name.number, "lives": [_life(each) for each in lives]}
 
 
 def _timed(job: Job) -> TimedJob:
@@ -252,6 +284,7 @@ def _timed(job: Job) -> TimedJob:
         conditions=tuple(msgspec.convert(each, Condition, from_attributes=True) for each in status.conditions),
         start_time=status.start_time,
         completion_time=status.completion_time,
+        restarts=status.restarts,
         phase=status.phase,
         runtime_id=status.runtime_id,
     )
@@ -293,6 +326,8 @@ def _spans(kind: str, spans: Sequence[Span]) -> list[dict[str, Any]]:
     ]
 
 
+MAX_WHY: Final = 200
+"""How many bytes of a message a row of the list shows."""
 MAX_WORDS: Final = 600
 """How many bytes of a message a table shows: the rest is in the events."""
 BAD_WAITS: Final = IMAGE_REASONS | {
@@ -342,21 +377,17 @@ def replica_view(pod: Pod, restarts: int) -> dict[str, Any]:
     kind, index = place_of(pod)
     main = training_of(pod)
     running = main.state.running if main is not None and main.state is not None else None
-    word, exit_code, ended, message = _state(pod, main)
+    word, exit_code, message = _state(pod, main)
     return {
-        "name": pod.metadata.name,
+        **missing_view(pod.metadata.name, kind, index, done=False, restarts=restarts),
         "uid": pod.metadata.uid,
-        "type": kind,
-        "index": index,
         "state": word,
         "ready": is_ready(pod),
         "trouble": trouble_of(pod),
         "node": pod.spec.node_name,
-        "restarts": restarts,
         "exit": exit_code,
         "created": seconds(pod.metadata.creation_timestamp),
         "started": seconds(running.started_at if running is not None else pod.status.start_time),
-        "ended": seconds(ended),
         "message": clean(message, MAX_WORDS),
         "containers": [each.name for each in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))],
         "inPlace": main.restart_count if main is not None else 0,
@@ -371,14 +402,11 @@ def missing_view(name: str, kind: str, index: int, *, done: bool, restarts: int)
         "type": kind,
         "index": index,
         "state": "Succeeded" if done else "No pod",
-        "ready": False,
         "trouble": "",
         "node": "",
         "restarts": restarts,
         "exit": 0 if done else None,
         "created": None,
-        "started": None,
-        "ended": None,
         "message": "",
         "containers": [],
         "inPlace": 0,
@@ -390,23 +418,23 @@ def seconds(then: datetime | None) -> float | None:
     return None if then is None else round(then.timestamp(), 3)
 
 
-def _state(pod: Pod, main: ContainerStatus | None) -> tuple[str, int | None, datetime | None, str]:
-    """Return a word, an exit code, the end and the newest message of a pod."""
+def _state(pod: Pod, main: ContainerStatus | None) -> tuple[str, int | None, str]:
+    """Return a word, an exit code and the newest message of a pod."""
     state = main.state if main is not None else None
     last = main.last_state.terminated if main is not None and main.last_state is not None else None
     if state is not None and state.terminated is not None:
         over = state.terminated
         word = "Terminating" if _goes(pod) else pod.status.phase or "Ended"
-        return word, over.exit_code, over.finished_at, over.message or pod.status.message or over.reason
+        return word, over.exit_code, over.message or pod.status.message or over.reason
     code = last.exit_code if last is not None else None
     if _goes(pod):
-        return "Terminating", code, None, pod.status.message
+        return "Terminating", code, pod.status.message
     if state is not None and state.waiting is not None and state.waiting.reason:
-        return state.waiting.reason, code, None, state.waiting.message or (last.message if last is not None else "")
+        return state.waiting.reason, code, state.waiting.message or (last.message if last is not None else "")
     scheduled = condition_of(pod.status.conditions, "PodScheduled")
     if pod.status.phase != "Running" and scheduled is not None and scheduled.status == "False":
-        return scheduled.reason or "Unschedulable", code, None, scheduled.message
-    return pod.status.phase or "Pending", code, None, pod.status.message
+        return scheduled.reason or "Unschedulable", code, scheduled.message
+    return pod.status.phase or "Pending", code, pod.status.message
 
 
 def _training_end(pod: Pod) -> int | None:

@@ -50,7 +50,7 @@ def life_of(pod: Pod, events: Sequence[Event] = ()) -> values.Life:
     drawn.until(placed if has_node else None, values.State.WAITING, why)
     if has_node:
         started = min(_times(events, "Started"), default=None)
-        _runs(drawn, training_of(pod), started, unless_known=started or utc(status.start_time) or placed)
+        _runs(drawn, training_of(pod), started or utc(status.start_time) or placed)
     ending = _PHASES.get(status.phase)
     ended = ended_of(pod)
     end = _end_of_pod(pod) if ending is not None else None
@@ -150,15 +150,13 @@ class _Drawing:
         return tuple(self._drawn)
 
 
-def _runs(
-    drawn: _Drawing, training: ContainerStatus | None, first_start: datetime | None, *, unless_known: datetime | None
-) -> None:
-    """Add the runs that the status shows, the last two. A lost container has no times: it ran from `unless_known` on."""
+def _runs(drawn: _Drawing, training: ContainerStatus | None, first_start: datetime | None) -> None:
+    """Add the runs that the status shows, the last two. A lost container has no times: it ran from `first_start` on."""
     last = training.last_state.terminated if training is not None and training.last_state is not None else None
     if training is not None and last is not None:
         earlier = training.restart_count > 1
-        began = utc(last.started_at) or unless_known
-        drawn.until(first_start if earlier and first_start is not None else began, values.State.STARTING)
+        began = utc(last.started_at) or first_start
+        drawn.until((first_start or began) if earlier else began, values.State.STARTING)
         if earlier:
             drawn.until(began, values.State.UNSTABLE)
         drawn.until(utc(last.finished_at), values.State.RUNNING, last.reason, last.exit_code)
@@ -166,7 +164,7 @@ def _runs(
     before = values.State.RESTARTING if last is not None else values.State.STARTING
     if state is not None and state.terminated is not None:
         ended = state.terminated
-        drawn.until(utc(ended.started_at) or utc(ended.finished_at) or unless_known, before)
+        drawn.until(utc(ended.started_at) or utc(ended.finished_at) or first_start, before)
         drawn.until(utc(ended.finished_at), values.State.RUNNING, ended.reason, ended.exit_code)
     elif state is not None and state.running is not None:
         drawn.until(utc(state.running.started_at), before)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tfjob_operator.cli.page.objects import Job, job_key_of_pod, job_with_unreadable_status, marks_of_event
-from tfjob_operator.cli.page.views import MOST_EVENTS, job_view, row_of, wish_of
-from unit.cli.page.things import CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
+from tfjob_operator.cli.page.views import MAX_WHY, MOST_EVENTS, MOST_LANES, job_view, row_of, timeline_view, wish_of
+from unit.cli.page.things import CREATED, CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
 
 
 def row(item: Job, *pods: Any) -> dict[str, Any]:
@@ -44,6 +44,45 @@ def test_a_row_has_restarts_of_all_replicas_its_queue_and_its_times() -> None:
 
 
 @pytest.mark.parametrize(
+    ("states", "status", "begun"),
+    [
+        (("Created",), {}, False),
+        (("Created", "Failed"), {}, False),
+        (("Created", "Running"), {}, True),
+        (("Created", "Failed"), {"replicaStatuses": {"Worker": {"failed": 1}}}, True),
+        (("Restarting",), {}, True),
+        ((), {"phase": "Creating"}, False),
+        ((), {"phase": "Running"}, True),
+    ],
+)
+def test_a_job_has_no_duration_before_a_replica_ran(states: tuple[str, ...], status: Any, begun: bool) -> None:
+    """The API server has a `startTime` for each of them, which the operator writes with the first status."""
+    found = row(job("mnist", *states, status={"startTime": CREATED, **status}))
+    assert (found["started"] is not None) == begun
+
+
+def test_the_reason_of_a_job_has_the_message_of_most_of_its_pods_in_one_line_of_bounded_length() -> None:
+    """A failed job has that of its condition, and a limit by its name."""
+    pods = [pod("mnist", "Worker", each, status=waiting("ErrImagePull", "no\nsuch image " * 50)) for each in range(2)]
+    found = row(job("mnist", "Created"), *pods, pod("mnist", "PS", status=ended(3)))
+    assert (found["note"], found["why"][:14], len(found["why"]) <= MAX_WHY) == ("ErrImagePull", "no such image ", True)
+    assert row(job("mnist", "Failed"), pod("mnist", status=ended(3)))["note"] == "exit code 3"
+    assert row(job("mnist", "Failed"))["why"] == "is Failed"
+    assert row(job("mnist", "Succeeded"), pod("mnist", "PS", status=ended(3)))["note"] == ""
+
+
+def test_restarts_are_those_that_list_counts() -> None:
+    """What pods show counts where the operator has counted less."""
+    assert row(job("mnist", "Running"), pod("mnist", status=running(restartCount=65)))["restarts"] == 65
+
+
+@pytest.mark.parametrize("spec", [{"tensorBoard": {"logDir": "/logs"}}, {"tensorboard": {}}, {}, 7])
+def test_a_job_says_whether_it_has_a_tensorboard(spec: Any) -> None:
+    """The page then shows the command that opens it."""
+    assert view(job("mnist", spec=spec))["tensorboard"] == (spec not in ({}, 7))
+
+
+@pytest.mark.parametrize(
     ("status", "note"),
     [
         (waiting("ImagePullBackOff"), "ImagePullBackOff"),
@@ -68,10 +107,7 @@ def test_a_mistake_in_a_specification_is_told_and_harms_nothing() -> None:
     """The job is shown with what can be read of it."""
     broken = job("mnist", "Failed", spec={"tfReplicaSpecs": {"Worker": {"replicas": "many"}}})
     assert "spec.tfReplicaSpecs.Worker.replicas" in view(broken)["mistakes"]
-    assert (
-        row(job("mnist", "Created", spec=broken.spec and {"tfReplicaSpecs": 7}))["note"]
-        == "mistake in the specification"
-    )
+    assert row(job("mnist", "Created", spec={"tfReplicaSpecs": 7}))["note"] == "invalid spec"
 
 
 def test_a_job_of_the_alpha_dialect_is_shown_with_its_own_words() -> None:
@@ -80,7 +116,7 @@ def test_a_job_of_the_alpha_dialect_is_shown_with_its_own_words() -> None:
     specs = [{"tfReplicaType": "MASTER", "template": template}, {"tfReplicaType": "PS", "replicas": 2}]
     alpha = job("old", spec={"replicaSpecs": specs}, status={"phase": "Running"})
     found = row(alpha)
-    assert (found["state"], found["alpha"]) == ("Running", True)
+    assert found["state"] == "Running"
     assert {each["type"]: each["wanted"] for each in found["replicas"]} == {"Master": 1, "PS": 2}
     labels = {"job_type": "PS", "task_index": "1", "tf_job_name": "old"}
     there = pod("old", "PS", 1, name="ps-x7ab-1-abcde", labels=labels)
@@ -161,3 +197,44 @@ def test_a_pod_belongs_to_the_job_of_its_label_in_both_dialects() -> None:
     assert job_key_of_pod(pod("mnist")) == "team/mnist"
     assert job_key_of_pod(pod("mnist", labels={"tf_job_name": "old"})) == "team/old"
     assert job_key_of_pod(pod("mnist", labels=None)) == ""
+
+
+def test_lanes_have_the_lives_of_pods_in_seconds() -> None:
+    """The oldest first; what goes on has no end."""
+    shown = timeline_view(job("mnist", "Running"), [pod("mnist"), pod("mnist", "PS", status=ended(3))], [])
+    ps, worker = shown["lanes"]
+    assert (ps["type"], ps["index"], worker["type"]) == ("PS", 0, "Worker")
+    assert (shown["start"], shown["end"]) == (CREATED_S, None)
+    [life] = ps["lives"]
+    assert (life["ending"], life["exit"], life["end"]) == ("failed", 3, CREATED_S + 300)
+    assert worker["lives"][0]["intervals"][-1] == {
+        "state": "running",
+        "start": CREATED_S,
+        "end": None,
+        "reason": "",
+        "exit": None,
+    }
+
+
+def test_a_suspension_is_a_span_over_all_lanes() -> None:
+    """It begins with the condition."""
+    [span] = timeline_view(job("mnist", "Suspended"), [], [])["spans"]
+    assert (span["kind"], span["start"], span["end"]) == ("suspended", CREATED_S, None)
+
+
+def test_of_a_large_job_the_lanes_with_most_restarts_are_drawn_and_the_others_counted() -> None:
+    """A browser has to draw them."""
+    pods = [pod("mnist", "Worker", index, status=running(restartCount=index // 206)) for index in range(MOST_LANES + 7)]
+    shown = timeline_view(job(), pods, [])
+    assert (len(shown["lanes"]), shown["lanes"][-1]["index"], shown["more"]) == (MOST_LANES, MOST_LANES + 6, 7)
+
+
+def test_restarts_without_a_trace_fill_the_time_before_the_pod_that_is_there() -> None:
+    """Events of deleted pods are gone after an hour; without the bar the replica would seem never to have run before."""
+    restarts = [{"type": "Worker", "index": 0, "carried": 92}]
+    late = pod("mnist", creationTimestamp="2026-03-01T10:24:00Z")
+    [lane] = timeline_view(job("mnist", "Running", status={"restarts": restarts}), [late], [])["lanes"]
+    before, there = lane["lives"]
+    assert (before["restarts"], before["start"], before["end"]) == (92, CREATED_S, CREATED_S + 24 * 60)
+    assert [each["state"] for each in before["intervals"]] == ["unstable"]
+    assert there["end"] is None

@@ -131,7 +131,7 @@ def drawn(of: Life) -> list[tuple[str, float, float | None]]:
                     {"waiting": {"reason": "CrashLoopBackOff"}}, terminated(80, 90, 1), restarts=4
                 )
             ),
-            [("waiting", 0, 5), ("starting", 5, 80), ("running", 80, 90), ("restarting", 90, None)],
+            [("waiting", 0, 5), ("unstable", 5, 80), ("running", 80, 90), ("restarting", 90, None)],
         ),
         (pod(phase="Pending", conditions=[], startTime=at(3)), [("waiting", 0, 3), ("starting", 3, None)]),
         (
