@@ -16,17 +16,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hack import packages
 from hack.control_plane.build.commands import LoggedRunner
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
 from hack.image.build import BUILD_REQUIREMENTS, REQUIREMENTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 PIP_AUDIT: Final = "2.10.1"
 CYCLONEDX: Final = "11.12.0"

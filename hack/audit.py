@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",

@@ -11,11 +11,9 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 TABLE: Final = ROOT / "docs" / "behaviours.md"

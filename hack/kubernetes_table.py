@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from hack.kubernetes_versions import NEWEST, changes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hack.kubernetes_versions import Change
+from hack.kubernetes_versions import NEWEST, Change, changes
 
 
 def markdown(rows: Iterable[Change]) -> str:

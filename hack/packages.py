@@ -10,16 +10,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hack.control_plane.build.apt import PrivateApt, is_installed
 from hack.control_plane.build.binaries import cache_folder
 from hack.control_plane.build.commands import LoggedRunner, output_of
 from hack.control_plane.progress import Progress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def root() -> Path:

@@ -17,8 +17,9 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -26,9 +27,6 @@ from rich.text import Text
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.hollow_node.script import RUN
 from hack.matrix.cluster import ROOT, at_work
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Role(NamedTuple):

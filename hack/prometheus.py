@@ -12,17 +12,15 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
 
 from hack import packages
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.run.ports import choose
 from hack.control_plane.run.processes import Part
 from hack.stoppable import Stoppable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 READY_LIMIT_S: Final = 60.0  # a second on a quiet machine
 PERIOD: Final = "1s"

@@ -22,15 +22,13 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from types import FrameType
+from types import FrameType
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = "tfjob_operator"

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, cast
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, cast
 
 LOOPBACK: Final = "127.0.0.1"
 PERIOD_S: Final = 0.5

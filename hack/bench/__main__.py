@@ -6,13 +6,11 @@ Without arguments everything is measured, in about five minutes. Named subjects 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.bench import client, creates, deciding, decoding, plugin, queues, startup, sync, watching
+from hack.bench.bench import Subject
 from hack.bench.run import main
-
-if TYPE_CHECKING:
-    from hack.bench.bench import Subject
 
 SUBJECTS: Final[dict[str, Subject]] = {
     "workqueue": queues.measure,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Self
+from pathlib import Path
+from typing import Final, Self
 
 from hack.bench.cluster import PodServer
 from hack.bench.result import Result
 
-if TYPE_CHECKING:
-    from pathlib import Path
 PODS: Final = 10_000
 """As many as a large training cluster has."""
 

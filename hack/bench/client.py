@@ -11,25 +11,22 @@ import math
 import ssl
 import threading
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from mmap import mmap
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hack.bench.bench import Bench
 from hack.bench.child import Arguments, Child, Numbers, memory
 from hack.bench.cluster import CONNECTIONS, NAMESPACE
 from hack.bench.measure import interleaved, ratio
 from hack.bench.pods import pod_body
 from hack.bench.result import Result, at_least
 from hack.control_plane.run.pki import Authority
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from hack.bench.bench import Bench
-    from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client import RestClient
 
 NOW: Final = "as_it_is"
 ROUNDS: Final = 15

@@ -6,7 +6,9 @@ import contextlib
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
 
 from hack.bench.child import ROOT
 from hack.bench.pods import pod_body, running_status
@@ -14,10 +16,6 @@ from hack.bench.raw_load import RawLoad, Target
 from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import STREAMING_LISTS
 from tfjob_operator.api.protobuf import MEDIA_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 NAMESPACE: Final = "bench"
 PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -11,24 +11,21 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
+from hack.bench.bench import Bench
 from hack.bench.child import Arguments, Child, Numbers
 from hack.bench.cluster import CONNECTIONS, NAMESPACE, create_requests
 from hack.bench.measure import interleaved, ratio
 from hack.bench.pods import pod_body
 from hack.bench.raw_load import RawLoad, Target
 from hack.bench.result import Result, at_least
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hack.bench.bench import Bench
 
 ROUNDS: Final = 21
 """The server's own speed jumps by up to 1.7x from second to second on a shared machine."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from hack.bench.bench import Bench
 from hack.bench.child import MeasureError
 from hack.bench.measure import interleaved
 from hack.bench.playback import Player
@@ -21,17 +23,11 @@ from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.events.recorder import EventRecorder
-from tfjob_operator.controller.jobs.children import Pod, Service
+from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.workqueue import LoopClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hack.bench.bench import Bench
-    from tfjob_operator.controller.jobs.children import ReplicaKey
 
 ROUNDS: Final = 7
 REPLICAS: Final = (("PS", 1), ("Worker", 4))

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from hack.bench.bench import Bench
 from hack.bench.child import MeasureError
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result
@@ -24,11 +26,6 @@ from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.informers import Codec, Indexer
 from tfjob_operator.informers.listwatch import ProtobufListReader
 from tfjob_operator.informers.store import NAMESPACE_INDEX, index_by_namespace
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from hack.bench.bench import Bench
 
 ROUNDS: Final = 7
 PAGE: Final = 500

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Final
 
+from tfjob_operator.api.client import Request, Response
 from tfjob_operator.api.client.http import OnLeave, unchanged
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-
-    from tfjob_operator.api.client import Request, Response
 
 EMPTY_LIST: Final = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}'
 

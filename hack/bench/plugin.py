@@ -13,19 +13,16 @@ import site
 import subprocess
 import time
 import venv
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from hack.bench.bench import Bench
 from hack.bench.child import MeasureError
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result, at_most
 from hack.plugin.wheel import build_wheel, run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from hack.bench.bench import Bench
 
 ROUNDS: Final = 15
 JOBS: Final = 10

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from hack.bench.bench import Bench
 from hack.bench.measure import interleaved, percentile, ratio
 from hack.bench.result import Result, at_least
 from tfjob_operator.workqueue import RateLimitingQueue, default_controller_rate_limiter
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from hack.bench.bench import Bench
 
 ROUNDS: Final = 5
 KEYS: Final = [f"team-{number % 20}/mnist-dist-{number:05d}" for number in range(10_000)]

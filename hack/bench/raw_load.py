@@ -12,14 +12,12 @@ import json
 import select
 import socket
 import ssl
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _READ: Final = 65_536
 _HEAD_END: Final = b"\r\n\r\n"

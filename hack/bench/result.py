@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 HEADER = ("name", "value", "unit", "goal", "met", "before")
 """`before` is the value of the last run that is on file; absolute times drift up to twofold on a shared machine."""

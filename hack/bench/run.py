@@ -8,17 +8,14 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hack.bench.bench import Bench, Subject
 from hack.bench.child import ROOT, MeasureError
 from hack.bench.raw_load import LoadError
 from hack.bench.result import Entry, Result, merged, table
 from hack.control_plane import ControlPlaneError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def main(prog: str, description: str, file: str, subjects: Mapping[str, Subject]) -> int:

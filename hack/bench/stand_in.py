@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
+from hack.bench.child import Arguments, Numbers
 from hack.bench.playback import EMPTY_LIST
 from tfjob_operator.informers.codec import INITIAL_EVENTS_END
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hack.bench.child import Arguments, Numbers
 
 PIECE: Final = 65_536
 

@@ -11,19 +11,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from hack.bench.bench import Bench
 from hack.bench.child import ROOT, MeasureError, memory_of
 from hack.bench.measure import interleaved
 from hack.bench.result import Result
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hack.bench.bench import Bench
 
 ROUNDS: Final = 3
 READY: Final = "operator_ready"

@@ -14,22 +14,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hack.bench.bench import PODS as COUNT
+from hack.bench.bench import Bench
 from hack.bench.child import Arguments, Child, MeasureError, Numbers, forget_peak, memory, once
 from hack.bench.cluster import NAMESPACE
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result, at_least, at_most
 from hack.bench.stand_in import stand_in
 from hack.bench.watching import record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hack.bench.bench import Bench
 
 ROUNDS: Final = 3
 SETTLE_S: Final = 0.5

@@ -11,24 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from hack.bench.bench import PODS
+from hack.bench.bench import PODS, Bench
 from hack.bench.child import Arguments, Child, MeasureError, Numbers, once
 from hack.bench.cluster import NAMESPACE
 from hack.bench.measure import interleaved, ratio
 from hack.bench.playback import Player
 from hack.bench.result import Result, at_least
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hack.bench.bench import Bench
 
 ROUNDS: Final = 7
 REPEATS: Final = 5

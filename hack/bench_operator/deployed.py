@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+from hack.control_plane import ControlPlane
 from tfjob_operator.api.client.auth import settings
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
 
 ROOT: Final = Path(__file__).parents[2]
 NAMESPACE: Final = "kubeflow"

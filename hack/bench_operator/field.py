@@ -12,10 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from hack.bench.child import ROOT, MeasureError, memory_of
 from hack.bench.raw_load import RawLoad, Target
@@ -25,9 +25,6 @@ from hack.control_plane import ControlPlane
 from hack.control_plane.run.ports import any_free
 from hack.image.build import SETTINGS
 from tfjob_operator.api.v1 import constants as c
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 CONNECTIONS: Final = 32
 """The API server's ceiling was measured with as many; more do not make it faster."""

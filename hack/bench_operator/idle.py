@@ -6,16 +6,14 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.audit import AuditLog
+from hack.bench.bench import Bench
 from hack.bench.result import Result, at_most
 from hack.bench_operator.field import AGENT, Field
 from hack.bench_operator.jobs import job_requests, ps_and_workers
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from hack.bench.bench import Bench
 
 SETTLE_S: Final = 20.0
 """Longer than any write is delayed to be merged with others, and than the last events take."""

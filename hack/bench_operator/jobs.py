@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
+from hack.bench.raw_load import Target
 from hack.hollow_node.script import RUN
 from tfjob_operator.api.client.options import JSON_PATCH, STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.meta import ObjectMeta
@@ -16,11 +18,6 @@ from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, build_service
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hack.bench.raw_load import Target
 
 
 def replica(replicas: int, run: str) -> dict[str, Any]:

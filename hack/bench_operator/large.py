@@ -6,17 +6,14 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.audit import AuditLog
+from hack.bench.bench import Bench
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result, at_most
 from hack.bench_operator.field import AGENT, Field
 from hack.bench_operator.jobs import child_requests, delete_requests, job_requests, ps_and_workers
-
-if TYPE_CHECKING:
-    from hack.bench.bench import Bench
-
 
 ROUNDS: Final = 3
 WORKERS: Final = 500

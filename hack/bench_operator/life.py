@@ -6,9 +6,10 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hack.audit import AuditLog
+from hack.bench.bench import Bench
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result, at_most
 from hack.bench_operator.field import AGENT, Field
@@ -22,9 +23,6 @@ from hack.bench_operator.jobs import (
 from hack.bench_operator.watched_jobs import WatchedJobs
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from hack.bench.bench import Bench
 
 JOBS: Final = 200
 ROUNDS: Final = 5

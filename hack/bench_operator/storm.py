@@ -8,19 +8,15 @@ cores something; and the same with the creation of the jobs, each of which costs
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from hack.bench.bench import Bench
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result, at_most
-from hack.bench_operator.field import Field
+from hack.bench_operator.field import Field, Process
 from hack.bench_operator.jobs import child_requests, delete_requests, job_requests, ps_and_workers
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from hack.bench.bench import Bench
-    from hack.bench_operator.field import Process
 
 JOBS: Final = 200
 ROUNDS: Final = 7

@@ -10,15 +10,13 @@ import http.client
 import socket
 import threading
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import msgspec
 
 from hack.bench.child import MeasureError
+from hack.bench.raw_load import Target
 from tfjob_operator.api.v1 import constants as c
-
-if TYPE_CHECKING:
-    from hack.bench.raw_load import Target
 
 END_S: Final = 10.0
 """How long the thread may take to end when its connection is shut down."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hack.bench.bench import Bench
 from hack.bench.result import Result, at_most
 from hack.bench_operator.field import Field
 from hack.bench_operator.jobs import child_requests, job_requests, ps_and_workers
-
-if TYPE_CHECKING:
-    from hack.bench.bench import Bench
 
 SIZES: Final = (500, 2000)
 NAME: Final = "resnet50-imagenet-sweep-17-attempt-4"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from hack.bench.bench import Subject
 from hack.bench.run import main
 from hack.bench_scale import scale
-
-if TYPE_CHECKING:
-    from hack.bench.bench import Subject
 
 SUBJECTS: Final[dict[str, Subject]] = {
     "replicas": scale.measure_replicas,

@@ -7,17 +7,14 @@ have made, but for names and UIDs, so an operator that starts on them finds noth
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
+from hack.bench_operator.field import Field
 from tfjob_operator.api.v1 import constants as c
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hack.bench_operator.field import Field
 
 KINDS: Final = (("configmaps", "configmaps"), ("services", "services/specs"), ("pods", "pods"))
 """The resources of children, and where etcd has them."""

@@ -12,23 +12,20 @@ import os
 import time
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from hack.bench.bench import Bench
 from hack.bench.child import MeasureError
 from hack.bench.result import Result, at_most
-from hack.bench_operator.field import Field
+from hack.bench_operator.field import Field, Process
 from hack.bench_operator.idle import first_pod
 from hack.bench_operator.jobs import job_requests, ps_and_workers
 from hack.bench_scale.population import named, sample
 from tfjob_operator.api import core
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-
-if TYPE_CHECKING:
-    from hack.bench.bench import Bench
-    from hack.bench_operator.field import Process
-    from tfjob_operator.api.meta import Resource
 
 JOBS: Final = 1_000
 PODS: Final = 100

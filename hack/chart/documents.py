@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 WIDTH: Final = 110
 HEAD: Final = "# Made of values.schema.json by `make renew`. A file of your own needs what differs alone.\n"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from hack.control_plane.build.commands import output_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMAND_LIMIT_S: Final = 150.0  # more than any --timeout that we give: helm should give up first, since it says why
 

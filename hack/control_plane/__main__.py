@@ -12,7 +12,9 @@ import shlex
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
 
 from hack.control_plane.build.binaries import Binaries, find_or_build
 from hack.control_plane.errors import ControlPlaneError
@@ -21,10 +23,6 @@ from hack.control_plane.run import folders
 from hack.control_plane.run.keeper import Order
 from hack.control_plane.run.launch import KeeperHandle
 from hack.control_plane.run.state import State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 FAILED, NOT_UP, INTERRUPTED = 1, 3, 130
 DOWN_LIMIT_S = 20.0

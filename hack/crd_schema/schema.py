@@ -9,10 +9,8 @@ that: where they are null, an API server drops them, which means the same to Go;
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 Schema = dict[str, Any]
 Definitions = dict[str, Schema]

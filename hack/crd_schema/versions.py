@@ -8,15 +8,11 @@ descriptions and columns.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from hack.crd_schema.schema import END, written
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from hack.crd_schema.schema import Schema
+from hack.crd_schema.schema import END, Schema, written
 
 BEGIN: Final = "# made of v1 by `make renew`\n"
 _WIDTH: Final = 2000

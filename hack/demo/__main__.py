@@ -13,8 +13,9 @@ import contextlib
 import logging
 import sys
 import time
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
@@ -26,17 +27,12 @@ from hack.demo.page import keep_up
 from hack.demo.policies import FILES, Policies
 from hack.demo.stage import Stage
 from hack.demo.teller import Teller
-from hack.kubernetes_versions import NEWEST, OLDEST
+from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.informers import SharedInformerFactory
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from hack.kubernetes_versions import Kubernetes
 
 ROOT: Final = Path(__file__).parents[2]
 EXPECTED: Final = {

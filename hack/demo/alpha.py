@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.demo.errors import DemoError
-from hack.demo.stage import EXAMPLES
-
-if TYPE_CHECKING:
-    from hack.demo.stage import Stage
+from hack.demo.stage import EXAMPLES, Stage
 
 FILES: Final = ("parameter-servers.yaml", "gpu.yaml", "tensorflow-org.yaml", "tensorboard.yaml")
 _CREATED: Final = re.compile(r"(tfjob)\.((?:kubeflow|tensorflow)\.org)/(\S+) created")

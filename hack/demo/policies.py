@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from hack.demo.errors import DemoError
+from hack.demo.stage import Stage
 from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.tfjob.plan.replicas import key_of_labels
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hack.demo.stage import Stage
-    from tfjob_operator.api.v1.types import TFJob
 
 ENDS: Final = {
     "killed-once": ConditionType.SUCCEEDED,

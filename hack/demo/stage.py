@@ -6,8 +6,9 @@ import asyncio
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from hack.control_plane import ControlPlane
 from hack.demo.errors import DemoError
 from hack.demo.states import state_of_job, state_of_pod
 from hack.demo.teller import Teller, ToldHandler
@@ -15,11 +16,7 @@ from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.informers import Codec, SharedInformerFactory
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
-    from tfjob_operator.informers import SharedIndexInformer
+from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 
 EXAMPLES: Final = Path("manifests/examples")
 

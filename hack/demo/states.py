@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tfjob_operator.api.core import ContainerStatus
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.api.core import ContainerStatus
+from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.controller.jobs.children import Pod
 
 
 def state_of_job(job: TFJob) -> str:

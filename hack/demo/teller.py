@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.informers import object_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.informers import SharedIndexInformer, Tombstone
+from tfjob_operator.informers import SharedIndexInformer, Tombstone, object_of
 
 O = TypeVar("O", TFJob, Pod)  # noqa: E741 - an object
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import msgspec
+from aiohttp import web
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from aiohttp import web
-
-    from hack.fault_proxy.proxy import Action, Exchange
+from hack.fault_proxy.proxy import Action, Exchange
 
 
 async def lose_request(exchange: Exchange) -> web.StreamResponse:

@@ -10,12 +10,10 @@ watch. So the frames need not be decoded, only their heads.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
-    from pathlib import Path
+from pathlib import Path
+from typing import Final, NamedTuple
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES: Final = 9

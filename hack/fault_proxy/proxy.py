@@ -27,16 +27,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self
 
 import aiohttp
 from aiohttp import web
 from yarl import URL
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from hack.control_plane.run.pki import Credential
+from hack.control_plane.run.pki import Credential
 
 Action = Callable[["Exchange"], Awaitable[web.StreamResponse]]
 """What a rule does with a request: answers it, passes it on in some way, or ends its connection."""

@@ -5,17 +5,13 @@ Conditions of other types belong to others and are left alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from hack.hollow_node.objects import FAILED, SUCCEEDED, Condition
+from hack.hollow_node.pod_containers import PodContainers
 from hack.kubernetes_versions import READY_TELLS_FAILURE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from hack.hollow_node.pod_containers import PodContainers
 
 DISRUPTED = "DisruptionTarget"
 SANDBOX = "PodReadyToStartContainers"

@@ -10,7 +10,6 @@ import hashlib
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -29,15 +28,12 @@ from hack.hollow_node.script import (
     START_ERROR,
     START_ERROR_EXIT,
     STATUS_UNKNOWN,
+    Behaviour,
     Outcome,
     Run,
 )
-from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION
-
-if TYPE_CHECKING:
-    from hack.hollow_node.script import Behaviour
-    from hack.hollow_node.timing import Timing
-    from hack.kubernetes_versions import Kubernetes
+from hack.hollow_node.timing import Timing
+from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION, Kubernetes
 
 CREATING = "ContainerCreating"
 INITIALIZING = "PodInitializing"

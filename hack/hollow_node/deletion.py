@@ -5,27 +5,21 @@ No container starts any more; once none runs, the kubelet confirms the deletion.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from hack.hollow_node.conditions import SANDBOX, holds
 from hack.hollow_node.containers import CREATING, INITIALIZING, call_unknown, last_end, lose, wait, waits_for
 from hack.hollow_node.moment import Moment, Removal, Step
-from hack.hollow_node.objects import FAILED, ContainerState
-from hack.hollow_node.pod_containers import ended_phase
+from hack.hollow_node.objects import FAILED, ContainerState, ContainerStatus
+from hack.hollow_node.pod_containers import PodContainers, ended_phase
 from hack.hollow_node.stopping import stop
 from hack.kubernetes_versions import (
     CONTAINERS_END_BEFORE_PHASE,
     DELETION_ENDS_IN_TERMINAL_PHASE,
     UNSTARTED_ARE_CALLED_UNKNOWN,
 )
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from hack.hollow_node.objects import ContainerStatus
-    from hack.hollow_node.pod_containers import PodContainers
 
 
 def delete(moment: Moment) -> Step:

@@ -7,17 +7,12 @@ an annotation of the successor when it binds it. They are kept as long as the po
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from hack.hollow_node.script import RUN
+from hack.hollow_node.objects import HollowPod, HollowStatus
+from hack.hollow_node.script import RUN, Script
 from tfjob_operator.api.meta import controller_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hack.hollow_node.objects import HollowPod, HollowStatus
-    from hack.hollow_node.script import Script
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ What differs between the versions of Kubernetes is listed in `hack.kubernetes_ve
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from datetime import datetime, timedelta
+from typing import Final
 
 from hack.hollow_node.conditions import SANDBOX, condition_of
 from hack.hollow_node.containers import CREATING, INITIALIZING, call_unknown, last_end, waits_for
@@ -21,10 +21,6 @@ from hack.hollow_node.objects import TERMINAL, HollowPod, HollowStatus
 from hack.hollow_node.script import WAITS, Behaviour, Outcome, Run
 from hack.hollow_node.stopping import stop
 from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE, SANDBOX_CONDITION
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
 
 _NEVER_RUN: Final = frozenset({Outcome.NEVER_START, Outcome.REJECTED, *WAITS})
 """With these outcomes the first container never runs. A pod that is already being deleted is not rejected any more."""

@@ -11,31 +11,27 @@ import contextlib
 import re
 import ssl
 import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
 from hack.control_plane.run.pki import self_signed
 from hack.hollow_node.containers import waits_for
+from hack.hollow_node.objects import HollowPod, HollowStatus
 from hack.hollow_node.registration import HOST_IP
-from hack.hollow_node.script import START_ERROR, parse_script
+from hack.hollow_node.script import START_ERROR, Output, parse_script
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.core import CONFIG_MAPS
+from tfjob_operator.workqueue import Clock
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from hack.hollow_node.objects import HollowPod, HollowStatus
-    from hack.hollow_node.script import Output
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.workqueue import Clock
-
-    Find = Callable[[str, str], tuple[HollowPod, HollowStatus] | None]
-    """Finds a pod of the node by its namespace and name, and the status that was reported last."""
+Find = Callable[[str, str], tuple[HollowPod, HollowStatus] | None]
+"""Finds a pod of the node by its namespace and name, and the status that was reported last."""
 
 POLL_S: Final = 0.1
 """How soon the end of a run is seen by those who follow it."""

@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -14,12 +13,9 @@ from hack.hollow_node.conditions import SANDBOX, Told, holds, summarise
 from hack.hollow_node.containers import CREATING, INITIALIZING, Rules, waits_for
 from hack.hollow_node.objects import FAILED, HollowPod, HollowStatus, PodIP
 from hack.hollow_node.pod_containers import PodContainers
-from hack.kubernetes_versions import POD_OBSERVED_GENERATION, SANDBOX_CONDITION
-
-if TYPE_CHECKING:
-    from hack.hollow_node.script import Behaviour
-    from hack.hollow_node.timing import Timing
-    from hack.kubernetes_versions import Kubernetes
+from hack.hollow_node.script import Behaviour
+from hack.hollow_node.timing import Timing
+from hack.kubernetes_versions import POD_OBSERVED_GENERATION, SANDBOX_CONDITION, Kubernetes
 
 
 class Removal(Enum):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
 
 import structlog
 
@@ -14,20 +16,12 @@ from hack.hollow_node.runner import PodRunner
 from hack.hollow_node.scheduling import Scheduler
 from hack.hollow_node.script import ImageScript, with_images
 from hack.hollow_node.timing import Timing
-from hack.kubernetes_versions import NEWEST
+from hack.kubernetes_versions import NEWEST, Kubernetes
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.core import PODS
-from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory, key_of
-from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, LoopClock, RateLimitingQueue, ShutDown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
-
-    from hack.kubernetes_versions import Kubernetes
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.informers import SharedIndexInformer
-    from tfjob_operator.workqueue import Clock
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, SharedInformerFactory, key_of
+from tfjob_operator.workqueue import Clock, ItemExponentialFailureRateLimiter, LoopClock, RateLimitingQueue, ShutDown
 
 log = structlog.get_logger(__name__)
 

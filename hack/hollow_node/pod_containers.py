@@ -5,9 +5,10 @@ Native sidecars are init containers whose end is not waited for: the containers 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -22,13 +23,8 @@ from hack.hollow_node.containers import (
     wait,
     waits_for,
 )
-from hack.hollow_node.objects import FAILED, PENDING, RUNNING, SUCCEEDED
+from hack.hollow_node.objects import FAILED, PENDING, RUNNING, SUCCEEDED, ContainerStatus, HollowStatus
 from hack.hollow_node.restarts import RESTARTING_ALL, After, is_sidecar, may_restart_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hack.hollow_node.objects import ContainerStatus, HollowStatus
 
 
 @dataclass(slots=True)

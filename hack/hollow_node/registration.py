@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
 import msgspec
 import yaml
 
 from hack.hollow_node.objects import HollowNodeObject, Taint
-from tfjob_operator.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from hack.kubernetes_versions import Kubernetes
+from tfjob_operator.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, RestClient
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.resources import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
-    from datetime import datetime
-
-    from hack.kubernetes_versions import Kubernetes
-    from tfjob_operator.api.client import RestClient
 
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 

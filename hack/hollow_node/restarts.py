@@ -6,14 +6,10 @@ In: the container's spec, the pod's policy, how the run ended, the version of Ku
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from hack.hollow_node.objects import ALWAYS, NEVER, ON_FAILURE
-from hack.kubernetes_versions import CONTAINER_RESTART_RULES, NATIVE_SIDECARS, RESTART_ALL_CONTAINERS
-
-if TYPE_CHECKING:
-    from hack.hollow_node.objects import ContainerSpec, RestartRule, Terminated
-    from hack.kubernetes_versions import Kubernetes
+from hack.hollow_node.objects import ALWAYS, NEVER, ON_FAILURE, ContainerSpec, RestartRule, Terminated
+from hack.kubernetes_versions import CONTAINER_RESTART_RULES, NATIVE_SIDECARS, RESTART_ALL_CONTAINERS, Kubernetes
 
 RESTARTING_ALL: Final = "RestartingAllContainers"
 """The reason of an end that another container's rule has caused; the same in `state.waiting` and in `lastState`."""

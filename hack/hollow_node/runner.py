@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -21,17 +21,13 @@ from hack.hollow_node.objects import Condition, HollowPod, HollowStatus
 from hack.hollow_node.registration import HOST_IP
 from hack.hollow_node.scheduling import Scheduler, Unschedulable
 from hack.hollow_node.script import RUNS_BEFORE, parse_script
-from hack.kubernetes_versions import NEWEST
-from tfjob_operator.api.client import STRATEGIC_MERGE_PATCH
+from hack.hollow_node.timing import Timing
+from hack.kubernetes_versions import NEWEST, Kubernetes
+from tfjob_operator.api.client import STRATEGIC_MERGE_PATCH, RestClient
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.core import EVENTS, PODS
 from tfjob_operator.api.meta import Resource, meta_key, object_key
-
-if TYPE_CHECKING:
-    from hack.hollow_node.timing import Timing
-    from hack.kubernetes_versions import Kubernetes
-    from tfjob_operator.api.client import RestClient
-    from tfjob_operator.workqueue.clock import Clock
+from tfjob_operator.workqueue.clock import Clock
 
 BINDINGS: Final = Resource("", "v1", "bindings", "Binding")
 """The collection form of `pods/<name>/binding`; the server does the same for both."""

@@ -8,28 +8,33 @@ affinity, requests. Of the nodes that are left the one with the fewest pods is t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from hack.hollow_node.objects import TERMINAL, HollowNodeObject, HollowPod, HollowSpec, Taint
+from hack.hollow_node.objects import (
+    TERMINAL,
+    HollowNodeObject,
+    HollowPod,
+    HollowSpec,
+    NodeTerm,
+    Requirement,
+    Taint,
+    Toleration,
+)
 from hack.kubernetes_versions import (
     CLAIMS_ARE_DEALLOCATED,
     PREEMPTION_IS_EXPLAINED,
     SELECTORS_ARE_NAMED,
     TAINTS_ARE_CALLED_UNTOLERATED,
     TAINTS_ARE_NOT_NAMED,
+    Kubernetes,
 )
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.resources import parse_quantity, pod_requests
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from hack.hollow_node.objects import NodeTerm, Requirement, Toleration
-    from hack.kubernetes_versions import Kubernetes
 
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _REPELS: Final = frozenset({"NoSchedule", "NoExecute"})

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import msgspec
 import yaml
 from msgspec import structs
 
+from hack.hollow_node.objects import HollowPod
 from tfjob_operator.api.resources import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from hack.hollow_node.objects import HollowPod
 
 PREFIX: Final = "hollow.tfjob.kubeflow.org/"
 RUN: Final = PREFIX + "run"

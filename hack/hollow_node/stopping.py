@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hack.hollow_node.containers import current_run, end_of, lose, terminate
+from hack.hollow_node.objects import ContainerStatus
+from hack.hollow_node.pod_containers import PodContainers
 from hack.hollow_node.script import SIGKILL_EXIT, STATUS_UNKNOWN, Outcome
-
-if TYPE_CHECKING:
-    from hack.hollow_node.objects import ContainerStatus
-    from hack.hollow_node.pod_containers import PodContainers
 
 
 class _End(NamedTuple):

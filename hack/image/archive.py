@@ -11,15 +11,12 @@ import hashlib
 import io
 import json
 import tarfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from hack.control_plane.build.commands import output_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from hack.image.layers import Layer
+from hack.image.layers import Layer
 
 MEDIA = "application/vnd.oci.image"
 

@@ -20,7 +20,7 @@ import tempfile
 import time
 import venv
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hack import packages
 from hack.control_plane.build.apt import debian_sources
@@ -28,9 +28,7 @@ from hack.control_plane.build.commands import LoggedRunner, output_of
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
 from hack.image import archive, layers, sbom
-
-if TYPE_CHECKING:
-    from hack.image.layers import Layer
+from hack.image.layers import Layer
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 IMAGE: Final = "docker.io/library/tfjob-operator:0.1.0"

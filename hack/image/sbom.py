@@ -9,18 +9,16 @@ from __future__ import annotations
 import re
 import tarfile
 import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from email.message import Message
 from email.parser import HeaderParser
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from email.message import Message
-
-    from hack.image.layers import Layer
+from hack.image.layers import Layer
 
 DPKG: Final = "var/lib/dpkg/status"
 METADATA: Final = "*.dist-info/METADATA"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from hack.control_plane import ControlPlaneError
 from hack.matrix import differences, kubectl_matrix, sdk_matrix
@@ -16,9 +16,6 @@ from hack.matrix.errors import FetchError
 from hack.matrix.releases import RELEASES
 from hack.matrix.report import Report
 from hack.matrix.sdks import SDKS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,17 +11,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.control_plane.errors import log_tail
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from hack.kubernetes_versions import Kubernetes
+from hack.kubernetes_versions import Kubernetes
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = ROOT / "manifests"

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hack.control_plane import ControlPlane
 from hack.matrix.cluster import MANIFESTS
-from hack.matrix.kubectl import expect, expect_in
+from hack.matrix.kubectl import Kubectl, expect, expect_in
+from hack.matrix.releases import Release
 from hack.yaml_text import documents
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hack.control_plane import ControlPlane
-    from hack.matrix.kubectl import Kubectl
-    from hack.matrix.releases import Release
 
 INSTALLATION: Final = "overlays/standalone"
 OTHER_INSTALLATIONS: Final = ("overlays/kubeflow", "overlays/namespaced")

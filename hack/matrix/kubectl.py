@@ -7,14 +7,12 @@ import os
 import shlex
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from hack.matrix.errors import CheckError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 COMMAND_LIMIT_S: Final = 90.0  # the longest waits for a namespace to go, which takes some ten seconds
 UNTIL_LIMIT_S: Final = 60.0  # what takes a second or two may take ten times as long on a busy machine

@@ -6,24 +6,20 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.control_plane import ControlPlaneError
+from hack.kubernetes_versions import Kubernetes
 from hack.matrix import installing, jobs, releases
 from hack.matrix.cluster import at_work, control_plane
 from hack.matrix.errors import CheckError
 from hack.matrix.installing import Check, Session
 from hack.matrix.kubectl import Kubectl
-from hack.matrix.report import Result
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hack.kubernetes_versions import Kubernetes
-    from hack.matrix.releases import Release
-    from hack.matrix.report import Report
+from hack.matrix.releases import Release
+from hack.matrix.report import Report, Result
 
 TOGETHER: Final = 2
 """How many kubectls are tried at once: each is one process at a time that waits little, and CI machines have two cores."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 import enum
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hack.kubernetes_versions import Kubernetes
+from hack.kubernetes_versions import Kubernetes
 
 TAIL_LINES: Final = 40
 """How much of a failed check's output is shown: an error of kubectl, and what was asked before it."""

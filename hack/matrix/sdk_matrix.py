@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from hack.matrix import sdks
 from hack.matrix.cluster import MANIFESTS, at_work, control_plane
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hack.matrix.report import Report
-    from hack.matrix.sdks import Sdk
+from hack.matrix.report import Report
+from hack.matrix.sdks import Sdk
 
 ACCOUNT: Final = "notebook"
 

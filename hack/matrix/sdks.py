@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack import packages
 from hack.control_plane.build.commands import LoggedRunner
@@ -26,9 +27,6 @@ from hack.matrix.cluster import ROOT
 from hack.matrix.errors import FetchError
 from hack.matrix.programs.steps import MARK
 from hack.matrix.report import Result
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 REQUIREMENTS: Final = Path(__file__).parent / "requirements"
 FETCH_LIMIT_S: Final = 600.0  # 60 to 150 MB unpacked; ten seconds with a fast index

@@ -13,14 +13,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.plugin.platforms import PYTHONS, Platform
 from hack.plugin.wheel import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 CHECK: Final = """import sys
 

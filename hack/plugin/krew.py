@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hack.plugin.platforms import Platform
+from hack.plugin.platforms import Platform
 
 PLUGIN: Final = "tfjob"
 SHORT: Final = "Run and watch TFJobs"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import click
 
 from hack.plugin.wheel import ROOT
 from tfjob_operator.cli.app import COMMANDS, NAME, app
 from tfjob_operator.cli.options import GLOBAL_KEYS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGE: Final = ROOT / "docs" / "kubectl-tfjob-reference.md"
 TARGET: Final = frozenset(GLOBAL_KEYS)

@@ -6,13 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.image.build import SOURCES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROOT: Final = Path(__file__).parents[2]
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.plugin.archive import CHECK, LIB, PROGRAMS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ENTRY: Final = f"tfjob_operator.cli.{PROGRAMS['kubectl-tfjob']}:main"
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hack.control_plane.build.commands import output_of
 from hack.control_plane.errors import ControlPlaneError
 from hack.image import archive, layers
-
-if TYPE_CHECKING:
-    from hack.real_node.tools import Tools
+from hack.real_node.tools import Tools
 
 
 class Containers:

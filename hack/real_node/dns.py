@@ -13,19 +13,15 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.real_node.parts import CLUSTER_DOMAIN
-from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory
 from tfjob_operator.workqueue import RateLimitingQueue, ShutDown, default_controller_rate_limiter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tfjob_operator.api.client import Settings
 
 HEADLESS: Final = "None"
 ALL: Final = "all"

@@ -9,11 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 NAMESPACES: Final = ("--net", "--mount", "--pid", "--ipc", "--uts")
 TRY_LIMIT_S: Final = 20.0

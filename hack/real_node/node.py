@@ -15,8 +15,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from hack.control_plane import ControlPlane
 from hack.control_plane.build.binaries import find_or_build, version_of
@@ -27,9 +28,6 @@ from hack.real_node.containers import Containers, pause_image
 from hack.real_node.inside import FOLDER_VARIABLE, NODE_ADDRESS, TOOLS_FILE
 from hack.real_node.tools import Tools
 from hack.stoppable import Stoppable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 READY_LIMIT_S: Final = 120.0  # ten seconds on a quiet machine

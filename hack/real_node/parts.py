@@ -7,20 +7,17 @@ has Kubernetes' defaults; what is set lets a node live with what one machine has
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from hack.kubernetes_versions import (
     CGROUP_V1_REFUSED,
     CONTAINER_RUNTIME_INTERFACE_ONLY,
     INSECURE_PORTS_GONE,
     TAINT_EVICTION_CONTROLLER,
+    Kubernetes,
 )
 from hack.real_node.inside import NODE_ADDRESS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hack.kubernetes_versions import Kubernetes
 
 NODE: Final = "real-node"
 POD_RANGE: Final = "10.244.0.0/24"

@@ -14,17 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.control_plane.run import folders
 from hack.real_node import machine
 from hack.real_node.inside import TOOLS_FILE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hack.real_node.tools import Tools
+from hack.real_node.tools import Tools
 
 UNSHARE: Final = ("--fork", "--mount-proc", "--kill-child", "--propagation=private")
 CGROUPS: Final = Path("/sys/fs/cgroup")

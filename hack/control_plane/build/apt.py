@@ -11,18 +11,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hack.control_plane.build.commands import output_of
+from hack.control_plane.build.commands import LoggedRunner, output_of
 from hack.control_plane.errors import ControlPlaneError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from hack.control_plane.build.commands import LoggedRunner
-    from hack.control_plane.progress import Progress
+from hack.control_plane.progress import Progress
 
 TARGET_FORMAT = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)|$(CREATED_BY)|$(SOURCESENTRY)"
 DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

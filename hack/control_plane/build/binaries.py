@@ -12,18 +12,15 @@ import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hack.control_plane.build import debian_build
 from hack.control_plane.build.commands import output_of
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
 from hack.kubernetes_versions import Kubernetes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 ENVTEST = ("etcd", "kube-apiserver", "kubectl")  # what envtest itself expects in a folder of assets

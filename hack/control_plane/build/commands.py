@@ -10,15 +10,11 @@ import contextlib
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from hack.control_plane.errors import ControlPlaneError, log_tail
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from hack.control_plane.progress import Progress
+from hack.control_plane.progress import Progress
 
 HEARTBEAT_S = 20.0  # a person who sees nothing for half a minute believes that it hangs
 KILL_WAIT_S = 10.0

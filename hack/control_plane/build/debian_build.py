@@ -14,19 +14,16 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hack.control_plane.build.apt import PrivateApt
 from hack.control_plane.build.commands import LoggedRunner, output_of
 from hack.control_plane.build.go_build import GoTree
 from hack.control_plane.errors import ControlPlaneError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hack.control_plane.progress import Progress
+from hack.control_plane.progress import Progress
 
 KUBERNETES_VERSION = "1.20.2"
 ETCD_VERSION = "3.4"

@@ -11,16 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
 
+from hack.control_plane.build.commands import LoggedRunner
 from hack.control_plane.errors import ControlPlaneError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from hack.control_plane.build.commands import LoggedRunner
 
 GO: Final = "/usr/lib/go/bin"
 PACKAGE: Final = "k8s.io/kubernetes"

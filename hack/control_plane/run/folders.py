@@ -14,14 +14,11 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hack.control_plane.errors import ControlPlaneError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - our folder in it is made with mode 0700 and must not exist before
 MEMORY_ROOM = 1 << 30  # etcd alone allocates 64 MB at its start; containers often have just that much shared memory

@@ -16,9 +16,9 @@ import select
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hack.control_plane.build.binaries import Binaries
 from hack.control_plane.errors import ControlPlaneError
@@ -26,9 +26,6 @@ from hack.control_plane.run import folders, parts, ports
 from hack.control_plane.run.processes import PortTakenError
 from hack.control_plane.run.stack import Stack
 from hack.control_plane.run.state import State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 WATCH_S = 0.25  # how late at most the state file shows a part's end

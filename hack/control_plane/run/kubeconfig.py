@@ -10,10 +10,8 @@ import base64
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from hack.control_plane.run.pki import Credential
+from hack.control_plane.run.pki import Credential
 
 
 def write_kubeconfig(path: Path, *, server: str, authority: Path, user: str, credential: Credential) -> Path:

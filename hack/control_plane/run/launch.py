@@ -14,12 +14,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hack.control_plane.errors import ControlPlaneError
-
-if TYPE_CHECKING:
-    from hack.control_plane.run.keeper import Order
+from hack.control_plane.run.keeper import Order
 
 PROJECT = Path(__file__).resolve().parents[3]
 READY_LIMIT_S = 150.0  # more than the keeper's own limit, whose error says more than ours

@@ -9,17 +9,12 @@ A control plane has one etcd and one API server, or several of each (`Shape`): t
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from hack.kubernetes_versions import INSECURE_PORTS_GONE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from hack.control_plane.run.pki import Authority, Credential
-    from hack.kubernetes_versions import Kubernetes
+from hack.control_plane.run.pki import Authority, Credential
+from hack.kubernetes_versions import INSECURE_PORTS_GONE, Kubernetes
 
 LOOPBACK = "127.0.0.1"
 SERVICE_RANGE = "10.96.0.0/16"

@@ -12,9 +12,9 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -22,9 +22,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hack.control_plane.errors import ControlPlaneError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 VALIDITY = dt.timedelta(days=365)
 BACKDATING = dt.timedelta(hours=1)  # a clock that is set back a little must not make the certificates invalid

@@ -9,17 +9,21 @@ with the `with` block, with the process, or with `stop`, and leaves neither a pr
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import hashlib
+import http.client
 import json
 import os
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
-from hack.control_plane.build.binaries import find_or_build
+from hack.control_plane.build.binaries import Binaries, find_or_build
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.run.keeper import Order
 from hack.control_plane.run.kubeconfig import write_kubeconfig
@@ -30,14 +34,6 @@ from hack.control_plane.run.probes import Requester
 from hack.control_plane.run.state import State
 from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS, TOKENS_BY_REQUEST, Kubernetes
 from hack.stoppable import Stoppable
-
-if TYPE_CHECKING:
-    import datetime as dt
-    import http.client
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from hack.control_plane.build.binaries import Binaries
 
 KUBECTL_LIMIT_S = 120.0
 ACCOUNT_LIMIT_S = 30.0  # a service account and its token appear within a second unless the machine is overloaded

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.run.parts import LOOPBACK, SINGLE, Ports, Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 LOWEST = 20000  # below are the well-known ports of other development tools
 USUAL_OUTGOING_START = 32768

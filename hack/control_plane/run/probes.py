@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import http.client
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hack.control_plane.run.pki import Credential
+from hack.control_plane.run.pki import Credential
 
 NO_RESPONSE = 0
 

@@ -11,13 +11,10 @@ import ctypes
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from hack.control_plane.errors import ControlPlaneError, log_tail
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 GARBAGE_PERCENT = "300"

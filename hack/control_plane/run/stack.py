@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from hack.control_plane.build.binaries import version_of
+from hack.control_plane.build.binaries import Binaries, version_of
 from hack.control_plane.errors import ControlPlaneError, log_tail
 from hack.control_plane.run import parts
 from hack.control_plane.run.kubeconfig import write_kubeconfig
@@ -20,12 +21,6 @@ from hack.control_plane.run.probes import Requester
 from hack.control_plane.run.processes import Part
 from hack.control_plane.run.state import PartState
 from hack.kubernetes_versions import TOKENS_BY_REQUEST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from hack.control_plane.build.binaries import Binaries
 
 START_LIMIT_S = 90.0  # five to seven seconds on a quiet machine with two cores; a busy one must not fail for that
 POLL_S = 0.05

@@ -13,11 +13,9 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final
 
 MARK: Final = "#step "
 LIMIT_S: Final = 60.0  # what takes a second or two may take ten times as long on a busy machine
