@@ -20,7 +20,7 @@ from tfjob_operator.api.v1.constants import EVENT_SOURCE
 from tfjob_operator.controller.config.file import ConfigFile, OwnDeployment
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events import EventRecorder
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.reporting import JobMetrics
 from tfjob_operator.controller.leaderelection import (
     Fence,
     FencedTransport,

@@ -245,7 +245,7 @@ _RULES: Final = (
     rule(NO_ACCOUNT, r"service account \S+?/(?P<account>[^\s/]+) was not found, retry after"),
     rule(NO_PRIORITY, r"no PriorityClass with name (?P<name>\S+) was found"),
     rule(NO_RUNTIME, r'RuntimeClass(\.node\.k8s\.io)? "(?P<name>[^"]+)" not found'),
-    # our own: controller/tfjob/apply/conflicts.py
+    # our own: controller/tfjob/apply/children.py
     rule(
         ENDED_IN_THE_WAY,
         r"(?P<kind>pod|service) (?P<object>\S+) already exists and is not controlled .{0,300}it has finished"

@@ -27,7 +27,7 @@ import structlog
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.client.options import MERGE_PATCH, ListOptions
-from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType, object_reference
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType
 from tfjob_operator.api.core_messages import BY_RESOURCE
 from tfjob_operator.api.meta import (
     OWNER_INDEX,
@@ -59,8 +59,8 @@ from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler, OwnedChildHandler
-from tfjob_operator.controller.jobs.metrics import JobMetrics
-from tfjob_operator.controller.jobs.refusals import RefusedError, Told
+from tfjob_operator.controller.jobs.refusals import RefusedError
+from tfjob_operator.controller.jobs.reporting import JobEvents, JobMetrics
 from tfjob_operator.controller.manager import Controller, RequeueError
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
 from tfjob_operator.workqueue import (
@@ -382,14 +382,15 @@ def new_alpha_controller(
 ) -> AlphaController:
     """Return what syncs keys of jobs: it works on these caches, writes through `client`, and puts its keys into `queue`."""
     expectations = Expectations(clock)
+    events = JobEvents(dialect.resource, recorder, clock)
     return AlphaController(
         dialect,
         caches=caches,
         client=client,
         feed=Feed(queue),
-        takeover=AlphaTakeover(dialect, client, recorder),
-        executor=AlphaExecutor(dialect, client, recorder, expectations, Told(clock), config=config),
-        status_writer=AlphaStatusWriter(dialect, client, recorder, metrics, clock=clock),
+        takeover=AlphaTakeover(dialect, client, events),
+        executor=AlphaExecutor(dialect, client, events, expectations, config=config),
+        status_writer=AlphaStatusWriter(dialect, client, events, metrics, clock=clock),
         expectations=expectations,
         metrics=metrics,
         clock=clock,
@@ -411,11 +412,11 @@ class _Page(msgspec.Struct):
 class AlphaTakeover:
     """Finds and labels what another operator made. Remembers nothing."""
 
-    def __init__(self, dialect: Dialect, client: RestClient, recorder: EventRecorder) -> None:
+    def __init__(self, dialect: Dialect, client: RestClient, events: JobEvents) -> None:
         """No request is sent before there is a job that another operator began."""
         self._dialect = dialect
         self._client = client
-        self._recorder = recorder
+        self._events = events
 
     async def settle(
         self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, children_of: Callable[[AlphaJob], Children]
@@ -435,7 +436,7 @@ class AlphaTakeover:
         await self._take(job, spec, hidden)
         if hidden:
             message = f"Adopted {len(hidden)} pod{'s' if len(hidden) > 1 else ''} created by another operator"
-            self._record(meta, EventType.NORMAL, EventReason.ADOPTED, message)
+            self._events.record(meta, EventType.NORMAL, EventReason.ADOPTED, message)
         seen = {pod.metadata.uid for found in children_of(job).bare.values() for pod in found}
         return None if all(pod.uid in seen for pod in pods) else LOOK_AGAIN_S
 
@@ -454,7 +455,7 @@ class AlphaTakeover:
                 pass
             except ApiError as error:
                 text = f"Error adopting pod {pod.name}: {error}"
-                self._record(job.metadata, EventType.WARNING, EventReason.FAILED_ADOPT_POD, text)
+                self._events.record(job.metadata, EventType.WARNING, EventReason.FAILED_ADOPT_POD, text)
                 failures.append(error)
             else:
                 log.info("child_taken_over", kind="pod", name=pod.name)
@@ -462,9 +463,6 @@ class AlphaTakeover:
         await parallelize_until(MAX_AT_ONCE, len(pods), take)
         if failures:
             raise failures[0]
-
-    def _record(self, job: ObjectMeta, event_type: EventType, reason: str, message: str) -> None:
-        self._recorder.event(object_reference(self._dialect.resource, job), event_type, reason, message)
 
 
 def _is_controlled_by(pod: ObjectMeta, job: ObjectMeta) -> bool:

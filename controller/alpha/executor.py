@@ -28,9 +28,9 @@ from tfjob_operator.api.client.errors import (
     NamespaceTerminatingError,
     NotFoundError,
 )
-from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
-from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType, object_reference
-from tfjob_operator.api.meta import ObjectMeta, PartialObjectMetadata, Resource, controller_of, owner_uid_key
+from tfjob_operator.api.client.options import JSON_PATCH
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType
+from tfjob_operator.api.meta import ObjectMeta, PartialObjectMetadata, Resource, owner_uid_key
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, Dialect, EventReason
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
@@ -38,12 +38,17 @@ from tfjob_operator.controller.alpha.build import JobBuilder, build_config_map, 
 from tfjob_operator.controller.alpha.children import JOBS, BatchJob
 from tfjob_operator.controller.alpha.plan import Child, Plan, is_over
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
-from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import Pod, Service
+from tfjob_operator.controller.jobs.draft import Window
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.metrics import JobMetrics, Window, observe
-from tfjob_operator.controller.jobs.problems import ReportedProblems
-from tfjob_operator.controller.jobs.refusals import RefusedError, Told, is_denied
+from tfjob_operator.controller.jobs.refusals import (
+    NameTakenError,
+    RefusedError,
+    is_denied,
+    resolve_name_conflict,
+    restore_operator_label,
+)
+from tfjob_operator.controller.jobs.reporting import JobEvents, JobMetrics, observe
 from tfjob_operator.workqueue import Clock
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 
@@ -53,10 +58,6 @@ log = structlog.get_logger(__name__)
 _Missing = tuple[Resource, dict[str, Any]]
 
 
-class NameTakenError(ApiError):
-    """A child can not be created because another object bears its name."""
-
-
 class AlphaExecutor:
     """Carries out the creates and deletes of plans. `taken` are names that other objects have, by the UID of a job."""
 
@@ -64,20 +65,17 @@ class AlphaExecutor:
         self,
         dialect: Dialect,
         client: RestClient,
-        recorder: EventRecorder,
+        events: JobEvents,
         expectations: Expectations,
-        told: Told,
         *,
         config: ConfigSource = NO_CONFIG,
     ) -> None:
         self._dialect = dialect
         self._client = client
-        self._recorder = recorder
+        self._events = events
         self._expectations = expectations
         self._config = config
         self.taken: defaultdict[str, set[str]] = defaultdict(set)
-        self._reported = ReportedProblems()
-        self._told = told
 
     async def create(self, job: AlphaJob, spec: AlphaSpec, plan: Plan) -> None:
         """Create what the plan says is missing, in growing batches.
@@ -138,49 +136,40 @@ class AlphaExecutor:
         except AlreadyExistsError:
             # Whether the cache has seen it already can not be known, so it must not be waited for.
             self._expectations.creation_observed(owner_uid_key(meta), resource.plural, name)
-            await self._settle(job, resource, name, may_be_renamed=may_be_renamed)
+            await self._resolve(meta, resource, name, may_be_renamed=may_be_renamed)
         except (InvalidError, BadRequestError) as error:
             if resource is not CONFIG_MAPS and not is_denied(error):
                 raise RefusedError(f"{resource.kind} {name} was rejected: {error.status_message}") from error
-            self._warn(meta, str(error))
+            self._warn(meta, error)
             raise
         except ApiError as error:
-            self._warn(meta, str(error))
+            self._warn(meta, error)
             raise
         else:
             self._expectations.creation_answered(meta, resource.plural, name, version_written(written))
             what = "job" if resource is JOBS else resource.kind
-            self._record(meta, EventType.NORMAL, EventReason.CREATED, f"Created {what}: {name}")
+            self._events.record(meta, EventType.NORMAL, EventReason.CREATED, f"Created {what}: {name}")
 
-    async def _settle(self, job: AlphaJob, resource: Resource, name: str, *, may_be_renamed: bool) -> None:
+    async def _resolve(self, job: ObjectMeta, resource: Resource, name: str, *, may_be_renamed: bool) -> None:
         """Return if this object is ours, else raise NameTakenError, with a Warning unless the job `may_be_renamed`."""
-        meta = job.metadata
+        jobs = self._dialect.resource
         try:
-            found = (await self._client.get(resource, meta.namespace, name, PartialObjectMetadata)).metadata
-        except NotFoundError as error:
-            raise NameTakenError(f"{resource.kind} {name} was just deleted; it can be created now") from error
-        owner = controller_of(found)
-        if owner is not None and owner.uid == meta.uid:
-            if found.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR_NAME:
-                await self._bring_to_light(resource, found)
-            return
-        # A child of an earlier job of this name goes with its owner.
-        if found.deletion_timestamp is not None or (owner is not None and owner.name == meta.name):
-            raise NameTakenError(f"{resource.kind} {name} of an earlier job is still being deleted")
-        self.taken[meta.uid].add(name)
-        holder = f"belongs to {owner.kind} {owner.name}" if owner is not None else "has no owner"
-        why = f"{resource.kind} {name} already exists and {holder}"
-        if not may_be_renamed:
-            self._warn(meta, why)
-        raise NameTakenError(why)
+            found = await resolve_name_conflict(self._client, resource, name, PartialObjectMetadata, job=job, jobs=jobs)
+        except NameTakenError as error:
+            if not error.passes:
+                self.taken[job.uid].add(name)
+                if not may_be_renamed:
+                    self._warn(job, error)
+            raise
+        if found.metadata.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR_NAME:
+            await self._restore_label(resource, found.metadata)
 
-    async def _bring_to_light(self, resource: Resource, meta: ObjectMeta) -> None:
+    async def _restore_label(self, resource: Resource, meta: ObjectMeta) -> None:
         """Restore the label that our watch selects by. Raises NameTakenError for a ConfigMap, which is deleted instead."""
         if resource is CONFIG_MAPS:
             await self._client.delete(resource, meta.namespace, meta.name, uid=meta.uid)
             raise NameTakenError(f"{resource.kind} {meta.name} had lost its labels, and is recreated")
-        body = {"metadata": {"uid": meta.uid, "labels": {LABEL_OPERATOR_NAME: OPERATOR_NAME}}}
-        await self._client.patch(resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
+        await restore_operator_label(self._client, resource, meta, OPERATOR_NAME)
 
     async def delete(self, job: AlphaJob, children: tuple[Child, ...]) -> None:
         """Delete these children. Raises the first ApiError, after all have been tried."""
@@ -198,38 +187,30 @@ class AlphaExecutor:
                 self._expectations.deletion_observed(owner, resource.plural, meta.uid)
             except ApiError as error:
                 self._expectations.deletion_observed(owner, resource.plural, meta.uid)
-                self._record(job.metadata, EventType.WARNING, EventReason.FAILED_DELETE, f"Error deleting: {error}")
+                self._events.record(
+                    job.metadata, EventType.WARNING, EventReason.FAILED_DELETE, f"Error deleting: {error}"
+                )
                 failures.append(error)
             else:
                 what = "job" if resource is JOBS else resource.kind
-                self._record(job.metadata, EventType.NORMAL, EventReason.DELETED, f"Deleted {what}: {meta.name}")
+                self._events.record(job.metadata, EventType.NORMAL, EventReason.DELETED, f"Deleted {what}: {meta.name}")
 
         await parallelize_until(MAX_AT_ONCE, len(targets), delete)
         if failures:
             raise failures[0]
 
     def report(self, job: AlphaJob, plan: Plan) -> None:
-        """Report the problems of pods that were not reported yet. Nothing is remembered of a job that is over."""
-        if is_over(job.status):
-            self._reported.forget(job.metadata.uid)
-        for event in self._reported.news(job.metadata.uid, plan.problems):
-            self._record(job.metadata, event.type, event.reason, event.message)
+        """Report the problems of pods that were not reported yet."""
+        self._events.report(job.metadata, plan.problems, finished=is_over(job.status))
 
     def forget(self, uid: str) -> None:
-        """Drop what is remembered of a job that is gone."""
+        """Forget a job that is gone."""
         self.taken.pop(uid, None)
-        self._reported.forget(uid)
-        self._told.forget(uid)
+        self._events.forget(uid)
 
-    def _warn(self, job: ObjectMeta, why: str) -> None:
+    def _warn(self, job: ObjectMeta, error: ApiError) -> None:
         """Record why a child could not be created, unless the same was recorded lately: it is tried again and again (U2)."""
-        if self._told.is_news(job.uid, why):
-            self._record(job, EventType.WARNING, EventReason.FAILED_CREATE, f"Error creating: {why}")
-
-    def _record(self, job: ObjectMeta, event_type: str, reason: str, message: str) -> None:
-        tell = log.info if event_type == EventType.NORMAL else log.warning
-        tell("tfjob_event", reason=reason, message=message)
-        self._recorder.event(object_reference(self._dialect.resource, job), event_type, reason, message)
+        self._events.warn(job, EventReason.FAILED_CREATE, f"Error creating: {error}")
 
 
 def _resource_of(child: Child) -> Resource:
@@ -244,11 +225,11 @@ class AlphaStatusWriter:
     """Replaces the status of jobs on the server. If only counters changed it waits up to a second, as in `controller.tfjob`."""
 
     def __init__(
-        self, dialect: Dialect, client: RestClient, recorder: EventRecorder, metrics: JobMetrics, *, clock: Clock
+        self, dialect: Dialect, client: RestClient, events: JobEvents, metrics: JobMetrics, *, clock: Clock
     ) -> None:
         self._dialect = dialect
         self._client = client
-        self._recorder = recorder
+        self._events = events
         self._metrics = metrics
         self._clock = clock
         self._windows: dict[str, Window] = {}
@@ -288,9 +269,7 @@ class AlphaStatusWriter:
         self.forget(meta.uid)
         observe(self._metrics, meta.namespace, job.status.conditions or (), status.conditions or ())
         for event in plan.events:
-            self._recorder.event(
-                object_reference(self._dialect.resource, meta), event.type, event.reason, event.message
-            )
+            self._events.post(meta, event)
         # The version in the patch proves that nothing but the status has changed since `job` was read.
         version = response.metadata.resource_version
         return msgspec.structs.replace(

@@ -1,9 +1,15 @@
-"""What the drafts of a status have in common in both dialects: conditions, times, and the events about what is new. Pure."""
+"""The status of a job, in both dialects: what its drafts have in common, and how long a write waits. Pure.
+
+A draft has conditions, times, and the events about what is new. A status write costs as much as creating two pods, so a less
+important one is delayed until it carries more changes (`Window`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
@@ -51,3 +57,37 @@ class Draft:
         """Set the completion time: when the deciding container ended, if one did. Kubelets have clocks of their own."""
         self.start_time = self.start_time or self._whole
         self.completion_time = max(self.start_time, min(at or self._whole, self._whole))
+
+
+COUNTER_WINDOW_S: Final = 1.0
+"""How long a status waits in which only counters changed."""
+START_WINDOW_S: Final = 5.0
+"""How long it waits where pods have only become active, and other jobs are in the queue: in a burst the pods of a job start
+one after the other, and one write reports them all. When no other job waits, COUNTER_WINDOW_S applies (U12). What a
+pod's end proves never waits that long."""
+
+
+@dataclass(slots=True)
+class Window:
+    """The delay of a job's status write, by one monotonic clock: since `opened_at` a change waits, `write_by` it is written."""
+
+    opened_at: float | None = None
+    write_by: float | None = None
+
+    def left_s(self, now: float, *, starts: bool, busy: bool) -> float:
+        """Return for how many seconds a status that is computed now still waits; 0 or less means: write it now.
+
+        starts: it differs only in that more pods are active.
+        busy: other jobs wait for a worker.
+        """
+        if self.opened_at is None:
+            self.opened_at = now
+        if starts:
+            latest = self.opened_at + (START_WINDOW_S if busy else COUNTER_WINDOW_S)
+        else:
+            latest = self.write_by = now + COUNTER_WINDOW_S if self.write_by is None else self.write_by
+        return (latest if self.write_by is None else min(latest, self.write_by)) - now
+
+    def close(self) -> None:
+        """End the wait: the status is written."""
+        self.opened_at = self.write_by = None

@@ -1,13 +1,11 @@
 """Why pods do not start, as events on the job: an image that cannot be pulled, a pod that cannot be scheduled. Pure.
 
-The job's conditions do not change for it, since nothing has happened yet (B34); the text is the Go operators'. Each problem is
-reported once; if the record of that is lost, it is reported again.
+The job's conditions do not change for it, since nothing has happened yet (B34); the text is the Go operators'.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -69,33 +67,3 @@ def problem_of_job(reason: str, message: str) -> Problem:
 
 def _trouble(uid: str, container: str, reason: str, message: str) -> Problem:
     return Problem((uid, container, reason), JobEvent(EventType.WARNING, reason, message))
-
-
-MOST_PER_REASON: Final = 3
-"""How many pods of a job are named for one reason: if five hundred wait for the same node, three are enough."""
-
-
-class ReportedProblems:
-    """Which problems of which jobs were reported. If this memory is lost, they are reported again."""
-
-    def __init__(self) -> None:
-        self._of_job: dict[str, set[ProblemKey]] = {}
-
-    def news(self, uid: str, problems: Collection[Problem]) -> list[JobEvent]:
-        """Return the events about problems not reported yet, and remember them: at most `MOST_PER_REASON` of a reason."""
-        if not problems:
-            return []
-        told = self._of_job.setdefault(uid, set())
-        seen = Counter(reason for _, _, reason in told)
-        news = []
-        for problem in problems:
-            reason = problem.key[-1]
-            if problem.key not in told and seen[reason] < MOST_PER_REASON:
-                seen[reason] += 1
-                told.add(problem.key)
-                news.append(problem.event)
-        return news
-
-    def forget(self, uid: str) -> None:
-        """Drop what is remembered of a job."""
-        self._of_job.pop(uid, None)

@@ -252,14 +252,13 @@ class TensorBoardControllers:
         return Caches(self._informers, self._namespace)
 
     def _executor(self, dialect: Dialect[J]) -> Executor:
-        from tfjob_operator.controller.jobs.refusals import Told
+        from tfjob_operator.controller.jobs.reporting import JobEvents
         from tfjob_operator.controller.tensorboard.executor import Executor
 
         return Executor(
             dialect.owner,
             self._writer,
-            self._recorder,
-            Told(self._clock),
+            JobEvents(dialect.owner, self._recorder, self._clock, log_name="tensorboard_event"),
             default_image=self._default_image,
             service_types=self._service_types,
         )

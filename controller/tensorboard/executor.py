@@ -21,18 +21,17 @@ import structlog
 
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.options import MERGE_PATCH
-from tfjob_operator.api.core import DEPLOYMENTS, SERVICES, EventType, object_reference
+from tfjob_operator.api.core import DEPLOYMENTS, SERVICES, EventType
 from tfjob_operator.api.meta import (
     OWNER_INDEX,
     Meta,
     PartialObjectMetadata,
     Resource,
-    controller_of,
     index_by_owner,
     owner_uid_key,
 )
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, EventReason
-from tfjob_operator.controller.jobs.refusals import in_the_way
+from tfjob_operator.controller.jobs.refusals import NameTakenError, resolve_name_conflict, restore_operator_label
 from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.controller.tensorboard.children import OPERATOR, SELECTOR, Deployment, Found, Service
 from tfjob_operator.controller.tensorboard.plan import Change, Creation, Deletion, plan
@@ -50,8 +49,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import Meta, Resource
-    from tfjob_operator.controller.events import EventRecorder
-    from tfjob_operator.controller.jobs.refusals import Told
+    from tfjob_operator.controller.jobs.reporting import JobEvents
     from tfjob_operator.controller.tensorboard.children import Found
     from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish
 
@@ -61,10 +59,6 @@ _SAID: Final = {Creation: "creating", Change: "updating", Deletion: "deleting"}
 log = structlog.get_logger(__name__)
 
 
-class NameTakenError(errors.ApiError):
-    """Another object has the name that the child of a TensorBoard needs."""
-
-
 class Executor:
     """Carries out plans for the jobs of one kind."""
 
@@ -72,8 +66,7 @@ class Executor:
         self,
         owner: Resource,
         client: RestClient,
-        recorder: EventRecorder,
-        told: Told,
+        events: JobEvents,
         *,
         default_image: str,
         service_types: Collection[str],
@@ -81,8 +74,7 @@ class Executor:
         """`owner` is the kind of the jobs."""
         self._owner = owner
         self._client = client
-        self._recorder = recorder
-        self._told = told
+        self._events = events
         self._default_image = default_image
         self._service_types = service_types
         self._made: defaultdict[str, set[str]] = defaultdict(set)
@@ -92,7 +84,7 @@ class Executor:
         """Turn what was `found` into what is asked for; return whether anything was created. Raises ApiError, RequeueError."""
         decided = plan(self._owner, job, wish, found, self._default_image, service_types=self._service_types)
         for warning in decided.warnings:
-            self.warn(job, warning.reason, warning.message)
+            self._events.warn(job, warning.reason, warning.message)
         created = {_what(step) for step in decided.steps if isinstance(step, Creation)}
         if created:
             # Once for all steps: what is known of the job may be forgotten while they are under way.
@@ -109,7 +101,9 @@ class Executor:
             except (errors.ConflictError, RequeueError) as error:  # our view is old; nothing is wrong
                 failure = failure or error
             except errors.ApiError as error:
-                self.warn(job, EventReason.FAILED_TENSOR_BOARD, f"Error {_SAID[type(step)]} {_what(step)}: {error}")
+                why = f"it already exists and {error.why}" if isinstance(error, NameTakenError) else error
+                text = f"Error {_SAID[type(step)]} {_what(step)}: {why}"
+                self._events.warn(job, EventReason.FAILED_TENSOR_BOARD, text)
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -117,13 +111,11 @@ class Executor:
 
     def warn(self, job: Meta, reason: str, message: str) -> None:
         """Record a Warning on a job about its TensorBoard, unless the same was recorded lately."""
-        if self._told.is_news(job.uid, f"{reason} {message}"):
-            log.warning("tensorboard_event", reason=reason, message=message)
-            self._recorder.event(object_reference(self._owner, job), EventType.WARNING, reason, message)
+        self._events.warn(job, reason, message)
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a job: it is gone."""
-        self._told.forget(uid)
+        self._events.forget(uid)
         self._made.pop(uid, None)
 
     async def _take(self, job: Meta, step: Creation | Change | Deletion) -> None:
@@ -139,7 +131,7 @@ class Executor:
         try:
             await self._client.create(step.resource, job.namespace, step.body)
         except errors.AlreadyExistsError:
-            await self._settle(job, step)
+            await self._resolve(job, step)
         else:
             self._note(job, EventReason.CREATED_TENSOR_BOARD, f"Created {_what(step)}")
 
@@ -172,25 +164,21 @@ class Executor:
             return  # it is gone, or another one has its name
         self._note(job, EventReason.DELETED_TENSOR_BOARD, f"Deleted {_what(step)}")
 
-    async def _settle(self, job: Meta, step: Creation) -> None:
-        """Return if the object is ours (WR-07). Raises RequeueError if it is going away, NameTakenError if not, ApiError."""
+    async def _resolve(self, job: Meta, step: Creation) -> None:
+        """Return if the object is ours. Raises RequeueError if it is going away, NameTakenError if it is not, ApiError."""
         try:
-            found = await self._client.get(step.resource, job.namespace, step.name, PartialObjectMetadata)
-        except errors.NotFoundError as error:
-            raise RequeueError(f"{_what(step)} was just deleted") from error
-        meta, holder = found.metadata, controller_of(found.metadata)
-        if holder is None or holder.uid != job.uid:
-            leaving = meta.deletion_timestamp is not None
-            if leaving or (holder is not None and (holder.kind, holder.name) == (self._owner.kind, job.name)):
-                raise RequeueError(f"{_what(step)} of an earlier job is still being deleted")
-            raise NameTakenError(f"it already exists and {in_the_way(holder)}")
-        if meta.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR:  # without it our watch does not see the object
-            body = {"metadata": {"uid": meta.uid, "labels": {LABEL_OPERATOR_NAME: OPERATOR}}}
-            await self._client.patch(step.resource, job.namespace, step.name, body, content_type=MERGE_PATCH)
+            found = await resolve_name_conflict(
+                self._client, step.resource, step.name, PartialObjectMetadata, job=job, jobs=self._owner
+            )
+        except NameTakenError as error:
+            if error.passes:
+                raise RequeueError(str(error)) from error
+            raise
+        if found.metadata.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR:
+            await restore_operator_label(self._client, step.resource, found.metadata, OPERATOR)
 
     def _note(self, job: Meta, reason: str, message: str) -> None:
-        log.info("tensorboard_event", reason=reason, message=message)
-        self._recorder.event(object_reference(self._owner, job), EventType.NORMAL, reason, message)
+        self._events.record(job, EventType.NORMAL, reason, message)
 
 
 def _what(step: Creation | Change | Deletion) -> str:

@@ -26,8 +26,8 @@ from tfjob_operator.controller.jobs.children import (
     job_of_orphan,
 )
 from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed, OwnedChildHandler
+from tfjob_operator.controller.tfjob.apply.children import ChildKind, pod_group_kind
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-from tfjob_operator.controller.tfjob.apply.events import ChildKind, pod_group_kind
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
 from tfjob_operator.controller.tfjob.plan.gang import Gang
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory

@@ -16,6 +16,7 @@ import structlog
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.api.v1.validation import BOUNDS
@@ -23,10 +24,9 @@ from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler
-from tfjob_operator.controller.jobs.metrics import JobMetrics
-from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
+from tfjob_operator.controller.jobs.reporting import JobEvents, JobMetrics
+from tfjob_operator.controller.tfjob.apply.children import CONFIG_MAP, POD, SERVICE, Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildRecords, Delays
-from tfjob_operator.controller.tfjob.apply.events import CONFIG_MAP, POD, SERVICE, JobEvents
 from tfjob_operator.controller.tfjob.apply.executor import Executor
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.apply.status import StatusWriter
@@ -164,7 +164,8 @@ def new_controller(
     expectations = expectations or Expectations(clock)
     delays = delays or Delays(clock)
     blocked = BlockedChildren(clock, delays)
-    feed, events, unkept = Feed(queue), JobEvents(recorder), UnkeptStatus(recorder)
+    feed, events = Feed(queue), JobEvents(TFJOBS, recorder, clock)
+    unkept = UnkeptStatus(events)
     gang = caches.pod_groups.scheduler if caches.pod_groups is not None else None
     bounds = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
     return TFJobController(
@@ -183,7 +184,7 @@ def new_controller(
         takeover=Takeover(client, events, expectations),
         ref_manager=RefManager(client, events, expectations, delays),
         executor=Executor(
-            status_writer=StatusWriter(client, recorder, metrics, unkept, feed=feed, clock=clock),
+            status_writer=StatusWriter(client, events, metrics, unkept, feed=feed, clock=clock),
             creator=Creator(client, events, expectations, blocked, domain=domain, gang=gang, config=config),
             deleter=Deleter(client, events, expectations, gang=gang),
             repairer=ChildRepairer(client, events, delays),

@@ -45,13 +45,12 @@ from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import Bound
 from tfjob_operator.api.v1alpha1.types import is_alpha
-from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-from tfjob_operator.controller.tfjob.build.children import reference_to
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
 from tfjob_operator.controller.tfjob.plan.actions import Blocked
@@ -147,8 +146,8 @@ class Confirmer:
 class UnkeptStatus:
     """Remembers by job the fields that the server dropped, as sent last; if lost, each status is written once more."""
 
-    def __init__(self, recorder: EventRecorder) -> None:
-        self._recorder = recorder
+    def __init__(self, events: JobEvents) -> None:
+        self._events = events
         self._sent: dict[str, dict[str, Any]] = {}
         self._logged = False
 
@@ -168,7 +167,7 @@ class UnkeptStatus:
         if uid not in self._sent:
             why = "the installed CRD is outdated or belongs to another operator"
             message = f"Status fields {', '.join(fields)} were pruned: {why}"
-            self._recorder.event(reference_to(job), EventType.WARNING, EventReason.STATUS_FIELDS_PRUNED, message)
+            self._events.post(job.metadata, JobEvent(EventType.WARNING, EventReason.STATUS_FIELDS_PRUNED, message))
         self._sent[uid] = lost
 
     def as_sent(self, job: TFJob) -> TFJob:

@@ -14,11 +14,12 @@ from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.reporting import JobEvents, JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.status import StatusWriter
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
@@ -133,5 +134,6 @@ class ControllerHarness:
 def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetrics | None = None) -> StatusWriter:
     """A status writer by itself."""
     feed: Feed = Feed(RateLimitingQueue(ItemExponentialFailureRateLimiter()))
-    unkept = UnkeptStatus(recorder)
-    return StatusWriter(client, recorder, metrics or JobMetrics(), unkept, feed=feed, clock=VirtualClock())
+    events = JobEvents(TFJOBS, recorder, VirtualClock())
+    unkept = UnkeptStatus(events)
+    return StatusWriter(client, events, metrics or JobMetrics(), unkept, feed=feed, clock=VirtualClock())

@@ -5,7 +5,10 @@ from __future__ import annotations
 from fakes.api import FakeClient
 from fakes.clock import FakeClock
 from tfjob_operator.api.core import ObjectReference
+from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.reporting import JobEvents
+from tfjob_operator.workqueue import Clock
 
 
 class FakeRecorder(EventRecorder):
@@ -29,3 +32,8 @@ class FakeRecorder(EventRecorder):
     def reasons(self) -> list[str]:
         """The reasons alone, in order."""
         return [reason for _, reason, _ in self.events]
+
+
+def job_events(recorder: EventRecorder | None = None, clock: Clock | None = None) -> JobEvents:
+    """Events on TFJobs, kept by `recorder`."""
+    return JobEvents(TFJOBS, recorder or FakeRecorder(), clock or FakeClock())

@@ -60,7 +60,7 @@ MAY_IMPORT = {
         "api.meta",
         "workqueue",
     ),
-    "controller.jobs": ("controller.jobs", "informers", "api", "workqueue"),
+    "controller.jobs": ("controller.jobs", "controller.events", "informers", "api", "workqueue"),
     "controller.tfjob": (
         "controller.tfjob",
         "controller.config.values",
@@ -74,6 +74,7 @@ MAY_IMPORT = {
     "controller.tensorboard": (
         "controller.tensorboard",
         "controller.jobs.refusals",
+        "controller.jobs.reporting",
         "controller.events",
         "controller.manager",
         "informers",

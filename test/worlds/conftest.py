@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from pytest_mock import MockerFixture
 
-from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,14 +1,15 @@
 """Creates the missing children of a plan and deletes the others, and jobs whose TTL is over. Each API error has an outcome.
 
-Decides nothing about jobs. After a failed create it decides whether the child exists already (`conflicts.py`), may be
-created later, or can never be created.
+Decides nothing about jobs. After a failed create it decides whether the child exists already, may be created later, or
+can never be created.
 
 Invariants:
 
 - The PodGroup is created before all pods, and a replica's service before its pod (B65, B63). ConfigMaps come in between.
 - An expectation is set before its create is sent. It is lowered if the create fails or is never sent; what is left is met
   by the informers' events (EX-04).
-- A replica whose name is taken waits alone: no other replica waits for it (U2).
+- A replica whose name is taken waits alone: no other replica waits for it (U2). What another object controls is
+  neither adopted nor deleted (B13).
 - The last event about a pod is on the API server before the pod is deleted: it is written past the recorder's queue,
   since only the pod proves it (U13). If that write fails for now, the pod is not deleted for now.
 - A delete carries the UID, so another object of the same name is not deleted (WR-08). Deletes of pods and jobs also carry
@@ -21,7 +22,9 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import structlog
@@ -38,36 +41,35 @@ from tfjob_operator.api.client.errors import (
     InvalidError,
     NamespaceTerminatingError,
     NotFoundError,
+    StatusError,
 )
 from tfjob_operator.api.client.options import JSON_PATCH
-from tfjob_operator.api.core import EventType
-from tfjob_operator.api.meta import ObjectMeta, owner_uid_key
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct, controller_of, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.api.v1.tf_config import ClusterSpec
-from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec, ranges_of
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
-from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ReplicaKey
+from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.pod_end import has_ended
 from tfjob_operator.controller.jobs.problems import JobEvent
-from tfjob_operator.controller.jobs.refusals import RefusedError, is_denied
+from tfjob_operator.controller.jobs.refusals import (
+    NameTakenError,
+    RefusedError,
+    in_the_way,
+    is_denied,
+    resolve_name_conflict,
+    restore_operator_label,
+)
+from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.tfjob.apply.conflicts import (
     LINGERS_S,
     LONGEST_DELAY_S,
     TAKEN_DELAY_S,
     BlockedChildren,
-    NameConflicts,
-    NameTakenError,
-)
-from tfjob_operator.controller.tfjob.apply.events import (
-    CONFIG_MAP,
-    POD,
-    SERVICE,
-    ChildKind,
-    Creations,
-    JobEvents,
-    pod_group_kind,
 )
 from tfjob_operator.controller.tfjob.build.children import (
     GangScheduler,
@@ -79,6 +81,7 @@ from tfjob_operator.controller.tfjob.build.children import (
     resize_patch,
 )
 from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.ownership import is_adoptable
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 
 MAX_AT_ONCE: Final = 16
@@ -87,6 +90,135 @@ wait, there and for our connections; half of those stay free for the writes of o
 _OF_ALL: Final = re.compile(r"exceeded quota|is forbidden: User ")
 """How quotas and RBAC refuse. That concerns every child of the job."""
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildKind:
+    """A kind of child, and the reasons of the events about it.
+
+    `refusals` are the errors of a create that mean: the API server will never accept this body.
+    """
+
+    name: str
+    resource: Resource
+    created: str
+    failed_create: str
+    deleted: str
+    failed_delete: str
+    relabelled: str = ""
+    failed_relabel: str = ""
+    refusals: tuple[type[StatusError], ...] = (InvalidError, BadRequestError)
+
+
+POD: Final = ChildKind(
+    "pod",
+    PODS,
+    EventReason.CREATED_POD,
+    EventReason.FAILED_CREATE_POD,
+    EventReason.DELETED_POD,
+    EventReason.FAILED_DELETE_POD,
+    EventReason.RESTORED_POD_LABELS,
+    EventReason.FAILED_RESTORE_POD_LABELS,
+)
+SERVICE: Final = ChildKind(
+    "service",
+    SERVICES,
+    EventReason.CREATED_SERVICE,
+    EventReason.FAILED_CREATE_SERVICE,
+    EventReason.DELETED_SERVICE,
+    EventReason.FAILED_DELETE_SERVICE,
+    EventReason.RESTORED_SERVICE_LABELS,
+    EventReason.FAILED_RESTORE_SERVICE_LABELS,
+)
+CONFIG_MAP: Final = ChildKind(
+    "ConfigMap",
+    CONFIG_MAPS,
+    EventReason.CREATED_CONFIG_MAP,
+    EventReason.FAILED_CREATE_CONFIG_MAP,
+    EventReason.DELETED_CONFIG_MAP,
+    EventReason.FAILED_DELETE_CONFIG_MAP,
+    # It contains nothing that the user could correct, so it is tried again whatever the error.
+    refusals=(),
+)
+
+
+def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
+    """Return the kind of child that the PodGroups of this scheduler are."""
+    return ChildKind(
+        "PodGroup",
+        scheduler.pod_groups,
+        EventReason.CREATED_POD_GROUP,
+        EventReason.FAILED_CREATE_POD_GROUP,
+        EventReason.DELETED_POD_GROUP,
+        EventReason.FAILED_DELETE_POD_GROUP,
+        # Not BadRequestError: webhooks use that code while a queue is closed, and it may open.
+        refusals=(InvalidError,),
+    )
+
+
+MANY: Final = 16
+"""From so many replicas of one type that are created together, their events are emitted in batches: nobody reads five hundred
+events one by one, the API server keeps each for an hour, and the flood control would drop most of them (EV-03, EV-05)."""
+BATCH: Final = 64
+"""Replicas of one event at most. A batch is emitted as soon as the last of it is created."""
+
+
+class _Batch:
+    """The replicas of one event: those that were created, and how many there will be if none fails."""
+
+    __slots__ = ("created", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.created: list[ReplicaKey] = []
+
+
+class CreationEvents:
+    """The children of one kind that one sync creates. What is created after `close` is reported at once."""
+
+    def __init__(self, events: JobEvents, job: TFJob, kind: ChildKind, keys: Iterable[ReplicaKey]) -> None:
+        """`keys` are the replicas that are about to get a child of this kind, in the order of their indices."""
+        self._events = events
+        self._job = job
+        self._kind = kind
+        self._batches: dict[str, _Batch] = {}
+        types: dict[str, list[ReplicaKey]] = defaultdict(list)
+        for key in keys:
+            types[key.type].append(key)
+        for members in types.values():
+            if len(members) >= MANY:
+                for first in range(0, len(members), BATCH):
+                    some = members[first : first + BATCH]
+                    self._batches.update(dict.fromkeys((key.name for key in some), _Batch(len(some))))
+
+    def created(self, key: ReplicaKey) -> None:
+        """Emit the creation event, or buffer it until the batch is complete."""
+        batch = self._batches.get(key.name)
+        if batch is None:
+            self._emit([key])
+            return
+        batch.created.append(key)
+        if len(batch.created) == batch.size:
+            self._emit(batch.created)
+            batch.created = []
+
+    def close(self) -> None:
+        """Emit the events of incomplete batches: other creates failed or were never sent."""
+        for batch in dict.fromkeys(self._batches.values()):
+            if batch.created:
+                self._emit(batch.created)
+        self._batches.clear()
+
+    def _emit(self, keys: list[ReplicaKey]) -> None:
+        if len(keys) == 1:
+            self._record(f"Created {self._kind.name}: {keys[0].name}")
+            return
+        names = ranges_of(key.name for key in sorted(keys, key=lambda key: key.index))
+        with bound_contextvars(pod=names):  # in the log, in the place of the last one's name
+            self._record(f"Created {len(keys)} {self._kind.name}s: {names}")
+
+    def _record(self, message: str) -> None:
+        self._events.record(self._job.metadata, EventType.NORMAL, self._kind.created, message)
 
 
 class Creator:
@@ -108,7 +240,6 @@ class Creator:
         self._events = events
         self._expectations = expectations
         self._blocked = blocked
-        self._conflicts = NameConflicts(client, events)
         self._domain = domain
         self._gang = gang
         self._config = config
@@ -147,11 +278,11 @@ class Creator:
         owner = owner_uid_key(job.metadata)
         self._expectations.expect_creations(owner, SERVICE.name, services)
         self._expectations.expect_creations(owner, POD.name, pods)
-        new_services = Creations(self._events, job, SERVICE, plan.create_services)
-        new_pods = Creations(self._events, job, POD, pods.values())
+        new_services = CreationEvents(self._events, job, SERVICE, plan.create_services)
+        new_pods = CreationEvents(self._events, job, POD, pods.values())
 
         async def create_child(
-            kind: ChildKind, missing: dict[str, ReplicaKey], new: Creations, key: ReplicaKey
+            kind: ChildKind, missing: dict[str, ReplicaKey], new: CreationEvents, key: ReplicaKey
         ) -> None:
             if key.name not in missing:
                 return
@@ -238,7 +369,7 @@ class Creator:
             self._expectations.creation_observed(owner, kind.name, name)
             raise
         if is_new:
-            self._events.record(job, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
+            self._events.record(job.metadata, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
         self._blocked.created(job.metadata, name)
 
     async def _create(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> bool:
@@ -251,34 +382,74 @@ class Creator:
         except AlreadyExistsError:
             # The cache may have seen it long ago, so no event need come for it: do not wait for one (B76).
             self._expectations.creation_observed(owner_uid_key(meta), kind.name, name)
-            await self._settle(job, kind, name)
+            await self._resolve(meta, kind, name)
             return False
         except ApiError as error:
             if isinstance(error, kind.refusals) and not is_denied(error):
                 raise RefusedError(f"{kind.name} {name} was rejected: {error.status_message}") from error
-            self._warn(job, kind, name, str(error))
+            self._warn(meta, kind, name, str(error))
             raise
         self._expectations.creation_answered(meta, kind.name, name, version_written(written))
         return True
 
-    async def _settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
+    async def _resolve(self, job: ObjectMeta, kind: ChildKind, name: str) -> None:
         """Return when the object of this name is ours. Raises NameTakenError, after a Warning if a person has to act.
 
         An object that will be gone by itself gets its Warning when it has lingered.
         """
+        into: type[Pod | Service | _Identity] = _SLICES.get(kind.name, _Identity)
         try:
-            await self._conflicts.settle(job, kind, name)
+            found = await resolve_name_conflict(
+                self._client,
+                kind.resource,
+                name,
+                into,
+                job=job,
+                jobs=c.TFJOBS,
+                what_to_do=lambda found: _what_to_do(job, found),
+            )
         except NameTakenError as error:
-            if error.passes and self._blocked.refused_for_s(job.metadata, name) < LINGERS_S:
-                log.info("name_taken", kind=kind.name, name=name, why=error.why)
+            if error.passes and self._blocked.refused_for_s(job, name) < LINGERS_S:
+                log.info("name_taken", kind=kind.name, name=name, why=error.why or str(error))
             elif error.why:
-                self._warn(job, kind, name, f"{error}: {error.why}")
+                taken = f"{kind.name} {name} already exists and is not controlled by this TFJob"
+                self._warn(job, kind, name, f"{taken}: it {error.why}")
             raise
+        if kind.name in _SLICES and (found.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
+            await self._restore_label(job, kind, found.metadata)
 
-    def _warn(self, job: TFJob, kind: ChildKind, name: str, why: str) -> None:
+    async def _restore_label(self, job: ObjectMeta, kind: ChildKind, meta: ChildMeta) -> None:
+        what = f"label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}"
+        try:
+            await restore_operator_label(self._client, kind.resource, meta, c.OPERATOR_NAME)
+        except ApiError as error:
+            self._events.record(job, EventType.WARNING, kind.failed_relabel, f"Error restoring {what}: {error}")
+            without = f"without label {c.LABEL_OPERATOR_NAME}"
+            raise NameTakenError(f"{kind.name} {meta.name} already exists {without}") from error
+        self._events.record(job, EventType.WARNING, kind.relabelled, f"Restored {what} after an external edit")
+
+    def _warn(self, job: ObjectMeta, kind: ChildKind, name: str, why: str) -> None:
         """Record why a child could not be created, unless the same was recorded lately."""
-        if self._blocked.is_news(job.metadata, name, f"{kind.name}: {why}"):
+        if self._blocked.should_warn(job, name, f"{kind.name}: {why}"):
             self._events.record(job, EventType.WARNING, kind.failed_create, f"Error creating: {why}")
+
+
+class _Identity(Struct, frozen=True):
+    metadata: ChildMeta
+
+
+_SLICES: Final[dict[str, type[Pod | Service]]] = {POD.name: Pod, SERVICE.name: Service}
+"""Kinds that our watches select by a label, with their slices; of other kinds the metadata suffices."""
+
+
+def _what_to_do(job: ObjectMeta, found: Pod | Service | _Identity) -> str:
+    """Return what a person must do about an object in the way; "" about an orphan that will be adopted."""
+    owner = controller_of(found.metadata)
+    if owner is None and not isinstance(found, _Identity) and is_adoptable(job.name, found):
+        return ""
+    if owner is None and isinstance(found, Pod) and has_ended(found):
+        return "has finished and has no owner; delete it to continue"
+    return in_the_way(owner)
 
 
 def _may_be_its_own(error: ApiError) -> bool:
@@ -340,7 +511,7 @@ class Deleter:
                     changed |= not await self._delete(job, kind, meta, event)
                 except ApiError as error:
                     self._expectations.deletion_observed(owner, kind.name, meta.uid)
-                    self._events.record(job, EventType.WARNING, kind.failed_delete, f"Error deleting: {error}")
+                    self._events.record(job.metadata, EventType.WARNING, kind.failed_delete, f"Error deleting: {error}")
                     failures.append(error)
 
         await parallelize_until(MAX_AT_ONCE, len(targets), delete_one)
@@ -349,14 +520,14 @@ class Deleter:
     async def _delete(self, job: TFJob, kind: ChildKind, meta: ChildMeta, event: JobEvent | None) -> bool:
         """Delete one child, unless it is gone (B14). Return false if it has changed, or another object has its name."""
         if event is not None:
-            await self._events.write(job, event, fact=f"{event.reason} {meta.uid}")
+            await self._events.write(job.metadata, event, fact=f"{event.reason} {meta.uid}")
         seen = meta.resource_version if kind is POD else None
         try:
             await self._client.delete(kind.resource, meta.namespace, meta.name, uid=meta.uid, resource_version=seen)
         except (NotFoundError, ConflictError) as error:
             self._expectations.deletion_observed(owner_uid_key(job.metadata), kind.name, meta.uid)
             return isinstance(error, NotFoundError)
-        self._events.record(job, EventType.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
+        self._events.record(job.metadata, EventType.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
         return True
 
     async def delete_job(self, job: TFJob) -> None:
@@ -376,6 +547,6 @@ class Deleter:
         except ConflictError:
             raise  # its TTL may have been edited: no event, the next sync decides anew
         except ApiError as error:
-            self._events.record(job, EventType.WARNING, EventReason.FAILED_DELETE_JOB, f"Error deleting: {error}")
+            self._events.record(meta, EventType.WARNING, EventReason.FAILED_DELETE_JOB, f"Error deleting: {error}")
             raise
-        self._events.record(job, EventType.NORMAL, EventReason.DELETED_JOB, f"Deleted job: {meta.name}")
+        self._events.record(meta, EventType.NORMAL, EventReason.DELETED_JOB, f"Deleted job: {meta.name}")

@@ -1,4 +1,4 @@
-"""Children that could not be created: whose object has the name, when each is tried again, and which Warning was recorded (U2).
+"""Children that could not be created: when each is tried again, and which Warning was recorded (U2).
 
 A taken name, or a policy that refuses one pod, concerns one replica. That replica waits with growing delays of its own,
 whatever wakes its job meanwhile, and the others go on. Besides the work queue, which delays whole jobs, nothing else keeps
@@ -12,24 +12,13 @@ Invariants:
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field
 from typing import Final
 
-from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.errors import ApiError, NotFoundError
-from tfjob_operator.api.client.options import MERGE_PATCH
-from tfjob_operator.api.core import EventType
-from tfjob_operator.api.meta import ObjectMeta, OwnerKey, Struct, controller_of, meta_key, object_key, owner_uid_key
-from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import TFJob
-from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, Service
+from tfjob_operator.api.meta import ObjectMeta, OwnerKey, meta_key, object_key, owner_uid_key
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.pod_end import has_ended
-from tfjob_operator.controller.jobs.refusals import in_the_way
-from tfjob_operator.controller.tfjob.apply.events import POD, SERVICE, ChildKind, JobEvents
+from tfjob_operator.controller.jobs.reporting import EventDeduplicator
 from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, Blocked
-from tfjob_operator.controller.tfjob.plan.ownership import is_adoptable
 from tfjob_operator.workqueue import Clock
 from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter, RateLimiter
 
@@ -92,24 +81,15 @@ REPEAT_AFTER_S: Final = 600.0
 
 
 @dataclass(slots=True)
-class _Child:
-    """`since` is when it was first refused; `warning` a checksum of the last Warning, `warned_at` when it was recorded."""
-
-    since: float
-    warning: int | None = None
-    warned_at: float = 0.0
-
-
-@dataclass(slots=True)
 class _Job:
     """`generation` is that of the job's latest view: the delays of an earlier one say nothing about an edited template.
 
-    `rejected` are the replicas whose pods kubelets rejected.
+    `children` has the time at which each was first refused; `rejected` are the replicas whose pods kubelets rejected.
     """
 
     owner: OwnerKey
     generation: int
-    children: dict[str, _Child] = field(default_factory=dict)
+    children: dict[str, float] = field(default_factory=dict)
     rejected: set[str] = field(default_factory=set)
 
 
@@ -123,6 +103,7 @@ class BlockedChildren:
     def __init__(self, clock: Clock, delays: Delays) -> None:
         self._clock = clock
         self._delays = delays
+        self._warnings: EventDeduplicator[str] = EventDeduplicator(clock, REPEAT_AFTER_S)
         self._jobs: dict[str, _Job] = {}
 
     def of(self, job: ObjectMeta) -> Blocked:
@@ -151,7 +132,7 @@ class BlockedChildren:
 
     def refused_for_s(self, job: ObjectMeta, name: str) -> float:
         """Return how long ago a child was refused for the first time."""
-        return self._clock.monotonic() - self._child(job, name).since
+        return self._clock.monotonic() - self._child(job, name)
 
     def rejected(self, job: ObjectMeta, name: str) -> None:
         """Note that a pod which a kubelet rejected is replaced now. The next one that is rejected stays longer each time.
@@ -166,6 +147,7 @@ class BlockedChildren:
         found = self._find(job)
         if found is not None and found.children.pop(name, None) is not None:
             self._delays.clear(found.owner, name)
+            self._warnings.forget_subject(found.owner, name)
             if not (found.children or found.rejected):
                 del self._jobs[meta_key(job)]
 
@@ -179,13 +161,10 @@ class BlockedChildren:
                 keys.append(key)
         return keys
 
-    def is_news(self, job: ObjectMeta, name: str, message: str) -> bool:
-        """Return whether this Warning about a child was not recorded lately, and note it as recorded now."""
-        child, now, warning = self._child(job, name), self._clock.monotonic(), zlib.crc32(message.encode())
-        if warning == child.warning and now - child.warned_at < REPEAT_AFTER_S:
-            return False
-        child.warning, child.warned_at = warning, now
-        return True
+    def should_warn(self, job: ObjectMeta, name: str, message: str) -> bool:
+        """Return True unless this Warning about a child was recorded lately. It counts as recorded from now on."""
+        self._child(job, name)
+        return self._warnings.should_emit(owner_uid_key(job), name, message)
 
     def forget(self, job: ObjectMeta) -> None:
         """Drop the records of a job that is gone."""
@@ -203,8 +182,8 @@ class BlockedChildren:
         found = self._jobs.get(meta_key(job))
         return found if found is not None and found.owner == owner_uid_key(job) else None
 
-    def _child(self, job: ObjectMeta, name: str) -> _Child:
-        return self._record(job).children.setdefault(name, _Child(self._clock.monotonic()))
+    def _child(self, job: ObjectMeta, name: str) -> float:
+        return self._record(job).children.setdefault(name, self._clock.monotonic())
 
     def _record(self, job: ObjectMeta) -> _Job:
         key, owner = meta_key(job), owner_uid_key(job)
@@ -218,6 +197,7 @@ class BlockedChildren:
 
     def _drop(self, key: str, job: _Job) -> None:
         self._clear_delays(job)
+        self._warnings.forget(job.owner)
         del self._jobs[key]
 
     def _clear_delays(self, job: _Job) -> None:
@@ -228,87 +208,6 @@ class BlockedChildren:
 def _rejection(name: str) -> str:
     """Return the key of the delays of a replica's rejected pods."""
     return f"rejected {name}"
-
-
-class NameTakenError(ApiError):
-    """A child cannot be created because another object has its name.
-
-    `why` says what a person can do about it, or what is waited for if it `passes`; it is empty where the next try will do.
-    """
-
-    def __init__(self, message: str, why: str = "", *, passes: bool = False) -> None:
-        super().__init__(message)
-        self.why = why
-        self.passes = passes
-
-
-class _Identity(Struct, frozen=True):
-    metadata: ChildMeta
-
-
-_SLICES: Final[dict[str, type[Pod | Service]]] = {POD.name: Pod, SERVICE.name: Service}
-"""Kinds that our watches select by a label, with their slices; of other kinds the metadata suffices."""
-
-
-class NameConflicts:
-    """Resolves AlreadyExists errors."""
-
-    def __init__(self, client: RestClient, events: JobEvents) -> None:
-        self._client = client
-        self._events = events
-
-    async def settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
-        """Read the object of this name. Returns if it is ours, from a create whose response was lost (WR-07).
-
-        Raises NameTakenError for any other object; it `passes` if the object will soon be gone (B12). Also raises whatever
-        ApiError the read meets.
-        """
-        taken = f"{kind.name} {name} already exists and is not controlled by this TFJob"
-        slice_of_kind: type[Pod | Service | _Identity] = _SLICES.get(kind.name, _Identity)
-        try:
-            found = await self._client.get(kind.resource, job.metadata.namespace, name, slice_of_kind)
-        except NotFoundError as error:
-            raise NameTakenError(f"{kind.name} {name} was just deleted; it can be created now") from error
-        meta = found.metadata
-        owner = controller_of(meta)
-        if owner is None or owner.uid != job.metadata.uid:
-            going = _going(job, meta)
-            raise NameTakenError(taken, going or _why(job, found), passes=bool(going))
-        if kind.name in _SLICES and (meta.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
-            await self._bring_to_light(job, kind, meta)
-
-    async def _bring_to_light(self, job: TFJob, kind: ChildKind, meta: ChildMeta) -> None:
-        """Restore the label by which our watch selects children, so that the cache shows this one (D13)."""
-        body = {"metadata": {"uid": meta.uid, "labels": {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}}}
-        what = f"label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}"
-        try:
-            await self._client.patch(kind.resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
-        except ApiError as error:
-            self._events.record(job, EventType.WARNING, kind.failed_relabel, f"Error restoring {what}: {error}")
-            raise NameTakenError(
-                f"{kind.name} {meta.name} already exists without label {c.LABEL_OPERATOR_NAME}"
-            ) from error
-        self._events.record(job, EventType.WARNING, kind.relabelled, f"Restored {what} after an external edit")
-
-
-def _going(job: TFJob, meta: ChildMeta) -> str:
-    """Return why an object in the way will be gone by itself, or ""; a child of an earlier job of this name goes with it."""
-    owner = controller_of(meta)
-    if meta.deletion_timestamp is not None:
-        return f"it is being deleted (UID {meta.uid})"
-    if owner is not None and (owner.kind, owner.name) == (c.TFJOBS.kind, job.metadata.name):
-        return f"it belongs to an earlier job of this name (UID {owner.uid}) and is left to the garbage collector"
-    return ""
-
-
-def _why(job: TFJob, found: Pod | Service | _Identity) -> str:
-    """Return what a person must do about an object in the way; "" about an orphan that will be adopted."""
-    owner = controller_of(found.metadata)
-    if owner is None and not isinstance(found, _Identity) and is_adoptable(job.metadata.name, found):
-        return ""
-    if owner is None and isinstance(found, Pod) and has_ended(found):
-        return "it has finished and has no owner; delete it to continue"
-    return f"it {in_the_way(owner)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import owner_uid_key
+from tfjob_operator.api.v1.conditions import is_finished
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.pod_end import is_rejected
 from tfjob_operator.controller.jobs.refusals import RefusedError
+from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-from tfjob_operator.controller.tfjob.apply.events import JobEvents
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer
 from tfjob_operator.controller.tfjob.apply.status import StatusWriter
 from tfjob_operator.controller.tfjob.plan.actions import Plan
@@ -72,7 +73,7 @@ class Executor:
         acts = view.may_act and plan.acts
         at_once = acts and view.permission is not Permission.FIRST
         view = await self._status_writer.write_if_due(view, plan, at_once=at_once)
-        self._events.report(view.job, plan.problems)
+        self._events.report(job, plan.problems, finished=is_finished(view.job.status))
         if view.good_spec is not None:
             self._feed.after(view.key, await self._repairer.repair(view.job, view.good_spec, plan))
         if acts:

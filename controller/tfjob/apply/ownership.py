@@ -37,8 +37,9 @@ from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.reporting import JobEvents
+from tfjob_operator.controller.tfjob.apply.children import POD, SERVICE, ChildKind
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, Delays
-from tfjob_operator.controller.tfjob.apply.events import POD, SERVICE, ChildKind, JobEvents
 from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import Mending, Plan
 from tfjob_operator.controller.tfjob.plan.ownership import claims, labelling, may_have_hidden_children, unseen
@@ -111,7 +112,10 @@ class RefManager:
                 # Mostly another controller was faster, and the cache will show it: a Warning only if it happens again.
                 if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
                     self._events.record(
-                        job, EventType.WARNING, _FAILED[kind.name], f"Error adopting {kind.name} {child.name}: {error}"
+                        job.metadata,
+                        EventType.WARNING,
+                        _FAILED[kind.name],
+                        f"Error adopting {kind.name} {child.name}: {error}",
                     )
 
         if due:
@@ -170,7 +174,7 @@ class Takeover:
         if not told:
             return None
         message = f"Adopted {' and '.join(told)} created by another operator"
-        self._events.record(job, EventType.NORMAL, EventReason.ADOPTED, message)
+        self._events.record(job.metadata, EventType.NORMAL, EventReason.ADOPTED, message)
         return self._expectations.expires_in_s(owner) or FIRST_DELAY_S
 
     async def _take_all(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, keys: Sequence[ReplicaKey]) -> int:
@@ -214,7 +218,7 @@ class Takeover:
                 return False
             if isinstance(error, ApiError):
                 text = f"Error adopting {kind.name} {key.name}: {error}"
-                self._events.record(job, EventType.WARNING, _FAILED[kind.name], text)
+                self._events.record(job.metadata, EventType.WARNING, _FAILED[kind.name], text)
             raise
         self._expectations.creation_answered(meta, kind.name, key.name, version_written(written))
         log.info("child_taken_over", kind=kind.name, name=key.name)
@@ -283,11 +287,14 @@ class ChildRepairer:
             # Mostly another child has this name by now, and the cache will show it: a Warning only if it happens again.
             if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
                 self._events.record(
-                    job, EventType.WARNING, patch.failed, f"Error patching {kind.name} {meta.name}: {error}"
+                    job.metadata, EventType.WARNING, patch.failed, f"Error patching {kind.name} {meta.name}: {error}"
                 )
             return False
         self._events.record(
-            job, EventType.WARNING, patch.done, f"{patch.text} of {kind.name} {meta.name} after an external edit"
+            job.metadata,
+            EventType.WARNING,
+            patch.done,
+            f"{patch.text} of {kind.name} {meta.name} after an external edit",
         )
         return True
 

@@ -23,11 +23,10 @@ from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobStatus, TFJob
-from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, Window
 from tfjob_operator.controller.jobs.expectations import Feed
-from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S, JobMetrics, Window, observe
 from tfjob_operator.controller.jobs.problems import JobEvent
-from tfjob_operator.controller.tfjob.build.children import reference_to
+from tfjob_operator.controller.jobs.reporting import JobEvents, JobMetrics, observe
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.view import UnkeptStatus, View
 from tfjob_operator.workqueue import Clock
@@ -66,7 +65,7 @@ class StatusWriter:
     def __init__(
         self,
         client: RestClient,
-        recorder: EventRecorder,
+        events: JobEvents,
         metrics: JobMetrics,
         unkept: UnkeptStatus,
         *,
@@ -75,7 +74,7 @@ class StatusWriter:
     ) -> None:
         """`feed` queues a job again whose status waits, and knows whether other jobs wait in the queue."""
         self._client = client
-        self._recorder = recorder
+        self._events = events
         self._metrics = metrics
         self._unkept = unkept
         self._feed = feed
@@ -123,7 +122,7 @@ class StatusWriter:
         self._unkept.compare(job, status, response.status)
         observe(self._metrics, meta.namespace, job.status.conditions, status.conditions)
         for event in events:
-            self._recorder.event(reference_to(job), event.type, event.reason, event.message)
+            self._events.post(meta, event)
         # The version in the patch proves that nothing but the status has changed since `job` was read.
         return msgspec.structs.replace(
             job,

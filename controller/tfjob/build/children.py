@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from tfjob_operator.api.core import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, ObjectReference, object_reference
+from tfjob_operator.api.core import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import JSON, ObjectMeta, Resource, controller_reference
 from tfjob_operator.api.resources import format_quantity, object_in, pod_requests
 from tfjob_operator.api.v1 import constants as c
@@ -63,11 +63,6 @@ def labels_of_all(job: ObjectMeta) -> dict[str, str]:
         c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME,
         c.LABEL_PREFIX + c.LABEL_JOB_NAME: job.name,
     }
-
-
-def reference_to(job: TFJob) -> ObjectReference:
-    """Return the reference to a job for its events."""
-    return object_reference(TFJOBS, job.metadata)
 
 
 def owner_reference(job: ObjectMeta) -> dict[str, Any]:

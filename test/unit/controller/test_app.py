@@ -26,7 +26,7 @@ from tfjob_operator.api.client.errors import ConnectError
 from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.app import Transports, build
-from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK
+from tfjob_operator.controller.jobs.reporting import BY_NAMESPACE, FRAMEWORK
 from tfjob_operator.controller.leaderelection import Fence, LeadershipLostError
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import RECONCILES

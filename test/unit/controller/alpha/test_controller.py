@@ -29,9 +29,9 @@ from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.controller.alpha.controller import StaleJobError
-from tfjob_operator.controller.alpha.executor import NameTakenError
 from tfjob_operator.controller.alpha.observe import derived, following
 from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.refusals import NameTakenError
 
 SERVED = spec(entry("MASTER"), entry("PS", 1), RuntimeId="76no")
 
@@ -178,7 +178,8 @@ async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_
     assert ("create", "configmaps", "cm-ps-76no") in world.client.actions
     levels = {(line["reason"], line["log_level"]) for line in lines if line["event"] == "tfjob_event"}
     assert levels == {("SuccessfulCreate", "info"), ("FailedCreate", "warning")}
-    warned = "Error creating: Service master-76no-0 already exists and belongs to TfJob theirs"
+    what_to_do = "belongs to TfJob theirs, which needs it; recreate one of the two jobs under another name"
+    warned = f"Error creating: Service master-76no-0 already exists and {what_to_do}"
     assert world.recorder.events.count(("Warning", "FailedCreate", warned)) == 1
 
 
@@ -203,9 +204,23 @@ async def test_children_of_an_earlier_job_of_this_name_are_waited_for_in_silence
     world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
     earlier = {"kind": "TFJob", "name": "example-job", "uid": "earlier", "controller": True}
     world.client.objects["services", "master-76no-0"] = {"metadata": {"ownerReferences": [earlier]}}
-    with pytest.raises(NameTakenError, match="still being deleted"):
+    with pytest.raises(NameTakenError, match="left to the garbage collector"):
         await world.sync()
     assert [reason for _, reason, _ in world.recorder.events] == []
+
+
+async def test_an_object_of_another_kind_that_bears_the_jobs_name_is_not_waited_for() -> None:
+    """A CronJob of this name is no earlier job: its Service never goes, and somebody has to be told."""
+    world = World()
+    world.put(job(ONE))
+    world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
+    nightly = {"kind": "CronJob", "name": "example-job", "uid": "nightly", "controller": True}
+    world.client.objects["services", "master-76no-0"] = {"metadata": {"ownerReferences": [nightly]}}
+    with pytest.raises(NameTakenError):
+        await world.sync()
+    what_to_do = "belongs to CronJob example-job; delete it or recreate the job under another name"
+    warned = f"Error creating: Service master-76no-0 already exists and {what_to_do}"
+    assert ("Warning", "FailedCreate", warned) in world.recorder.events
 
 
 async def test_a_child_that_lost_the_label_by_which_it_is_seen_gets_it_back() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S, START_WINDOW_S, Window
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S, Window
 
 
 def test_what_starts_waits_for_five_seconds_while_others_wait_and_for_one_else() -> None:

@@ -18,7 +18,7 @@ from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.reporting import JobMetrics
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import STUCK_S, Outcome, ReconcileMetrics
 from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, exposition, new_registry

@@ -11,14 +11,13 @@ import pytest
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
-from fakes.recorder import FakeRecorder
+from fakes.recorder import FakeRecorder, job_events
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service, index_orphans
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
-from tfjob_operator.controller.tfjob.apply.events import JobEvents
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions, RefManager
 from tfjob_operator.controller.tfjob.build.children import labels_of
 from tfjob_operator.controller.tfjob.plan.ownership import claims
@@ -156,7 +155,7 @@ class AdoptionHarness:
         self.clock = FakeClock()
         self.recorder = FakeRecorder()
         self.expectations = Expectations(self.clock)
-        self.manager = RefManager(self.client, JobEvents(self.recorder), self.expectations, Delays(self.clock))
+        self.manager = RefManager(self.client, job_events(self.recorder), self.expectations, Delays(self.clock))
         self.confirmed = 0
         self.refusal: ApiError | None = None
 

@@ -9,14 +9,15 @@ import msgspec
 import pytest
 
 from fakes.jobs import good_spec
+from fakes.recorder import FakeRecorder, job_events
 from fakes.recordings import kueue
+from tfjob_operator.api.meta import Meta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import problems_of, replicas_of
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.problems import ReportedProblems
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 
@@ -60,16 +61,17 @@ def test_that_kueue_queues_pods_one_by_one_is_one_warning() -> None:
     """With Kueue's default configuration and a LocalQueue `default`; 6 of 8 workers run, and the job is Running."""
     job = next(seen.object for seen in kueue("gates") if seen.object["metadata"]["name"] == "gang")
     pods: dict[str, dict[str, Any]] = {}
-    reported, events, message = ReportedProblems(), [], ""
+    recorder, message = FakeRecorder(), ""
+    reported = job_events(recorder)
     for seen in kueue("gates"):
         if seen.resource == "pods":
             pods[seen.object["metadata"]["name"]] = seen.object
             found = decided(job, [*pods.values()])
-            events += reported.news("uid", found.problems)
+            reported.report(Meta(uid="uid"), found.problems)
             running = conditions.find(found.status.conditions, ConditionType.RUNNING) if found.status else None
             message = running.message if running is not None else ""
-    assert [(event.type, event.reason) for event in events] == [("Warning", "ReplicasQueuedSeparately")]
-    assert "pod gang-worker-0 has the scheduling gate kueue.x-k8s.io/admission" in events[0].message
+    assert [event[:2] for event in recorder.events] == [("Warning", "ReplicasQueuedSeparately")]
+    assert "pod gang-worker-0 has the scheduling gate kueue.x-k8s.io/admission" in recorder.events[0][-1]
     assert message == "TFJob gang is running, but not all of its replicas can start."
 
 
@@ -82,8 +84,9 @@ def test_that_kueue_queues_batch_jobs_one_by_one_is_one_warning(name: str) -> No
     suspended = {each["metadata"]["name"]: each for each in jobs if each["spec"]["suspend"]}
     assert len(suspended) == 2
     created = msgspec.convert([*suspended.values()], list[BatchJob])
-    events = ReportedProblems().news("uid", problems_of(replicas_of(Children(jobs=created)).values()))
-    assert [(event.type, event.reason) for event in events] == [("Warning", "ReplicasQueuedSeparately")]
+    recorder = FakeRecorder()
+    job_events(recorder).report(Meta(uid="uid"), problems_of(replicas_of(Children(jobs=created)).values()))
+    assert [event[:2] for event in recorder.events] == [("Warning", "ReplicasQueuedSeparately")]
     last = {each["metadata"]["name"]: each for each in jobs}
     admitted = msgspec.convert([each for each in last.values() if not each["spec"]["suspend"]], list[BatchJob])
     assert admitted
@@ -104,6 +107,7 @@ def test_replica_types_that_kueue_does_not_count_are_one_warning(
         "metadata": body["metadata"] | {"labels": {f"kueue.x-k8s.io/{label}": "team"}},
         "spec": {"tfReplicaSpecs": replicas, "runPolicy": {"suspend": suspend}},
     }
-    events = ReportedProblems().news("uid", decided(body, []).problems)
-    assert [(event.type, event.reason) for event in events] == [("Warning", "ReplicasNotQueued")] * warned
-    assert all("Kueue does not count ps in spec.tfReplicaSpecs" in event.message for event in events)
+    recorder = FakeRecorder()
+    job_events(recorder).report(Meta(uid="uid"), decided(body, []).problems)
+    assert [event[:2] for event in recorder.events] == [("Warning", "ReplicasNotQueued")] * warned
+    assert all("Kueue does not count ps in spec.tfReplicaSpecs" in message for *_, message in recorder.events)

@@ -126,14 +126,14 @@ def test_the_same_news_of_a_child_is_reported_once_in_ten_minutes() -> None:
     """U2: it used to be reported 13 times in 30 s."""
     clock = FakeClock()
     blocked = BlockedChildren(clock, Delays(clock))
-    assert blocked.is_news(META, "mnist-worker-0", "it is web's")
-    assert blocked.is_news(META, "mnist-worker-1", "it is web's")
+    assert blocked.should_warn(META, "mnist-worker-0", "it is web's")
+    assert blocked.should_warn(META, "mnist-worker-1", "it is web's")
     clock.step(REPEAT_AFTER_S - 1)
-    assert not blocked.is_news(META, "mnist-worker-0", "it is web's")
-    assert blocked.is_news(META, "mnist-worker-0", "it is mail's")
-    assert not blocked.is_news(META, "mnist-worker-0", "it is mail's")
+    assert not blocked.should_warn(META, "mnist-worker-0", "it is web's")
+    assert blocked.should_warn(META, "mnist-worker-0", "it is mail's")
+    assert not blocked.should_warn(META, "mnist-worker-0", "it is mail's")
     clock.step(REPEAT_AFTER_S)
-    assert blocked.is_news(META, "mnist-worker-0", "it is mail's")
+    assert blocked.should_warn(META, "mnist-worker-0", "it is mail's")
 
 
 def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
@@ -142,10 +142,10 @@ def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
     blocked = BlockedChildren(FakeClock(), Delays(FakeClock(), limiter))
     for name in ("mnist-worker-0", "mnist-worker-1"):
         blocked.refused(META, name)
-        blocked.is_news(META, name, "taken")
+        blocked.should_warn(META, name, "taken")
     blocked.created(META, "mnist-worker-0")
     assert "mnist-worker-0" in names(without_blocked(PLAN, blocked.of(META)))
-    assert blocked.is_news(META, "mnist-worker-0", "taken")
+    assert blocked.should_warn(META, "mnist-worker-0", "taken")
     blocked.refused(AGAIN, "mnist-worker-2")
     assert "mnist-worker-1" in names(without_blocked(PLAN, blocked.of(AGAIN)))
     blocked.forget(META)  # the earlier job of this name; the event of its deletion may come late

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, replica
-from fakes.recorder import FakeRecorder
+from fakes.recorder import FakeRecorder, job_events
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     BadRequestError,
@@ -26,7 +26,6 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.refusals import RefusedError
 from tfjob_operator.controller.tfjob.apply.children import Creator
 from tfjob_operator.controller.tfjob.apply.conflicts import LINGERS_S, REPEAT_AFTER_S, BlockedChildren, Delays
-from tfjob_operator.controller.tfjob.apply.events import JobEvents
 from tfjob_operator.controller.tfjob.build.children import labels_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 
@@ -43,7 +42,7 @@ class CreatorHarness:
         self.recorder = FakeRecorder()
         self.clock = FakeClock()
         self.expectations, self.blocked = Expectations(self.clock), BlockedChildren(self.clock, Delays(self.clock))
-        self.creator = Creator(self.client, JobEvents(self.recorder), self.expectations, self.blocked)
+        self.creator = Creator(self.client, job_events(self.recorder), self.expectations, self.blocked)
 
     async def create(self, slots: tuple[ReplicaKey, ...]) -> None:
         """Create pod and service of these replicas."""
@@ -253,10 +252,10 @@ async def test_a_taken_name_is_reported_with_its_holder_and_what_to_do(
 @pytest.mark.parametrize(
     ("going", "why"),
     [
-        pytest.param({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "it is being deleted (UID x)", id="deleted"),
+        pytest.param({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "is being deleted (UID x)", id="deleted"),
         pytest.param(
             owned_by("uid-of-the-dead"),
-            "it belongs to an earlier job of this name (UID uid-of-the-dead) and is left to the garbage collector",
+            "belongs to an earlier job of this name (UID uid-of-the-dead) and is left to the garbage collector",
             id="left behind",
         ),
     ],
@@ -276,7 +275,7 @@ async def test_a_child_of_an_earlier_job_that_lingers_is_logged_at_once_and_repo
     assert world.recorder.events == []
     world.clock.step(1)
     await world.create(SLOTS[:1])
-    told = f"Error creating: service mnist-worker-0 already exists and is not controlled by this TFJob: {why}"
+    told = f"Error creating: service mnist-worker-0 already exists and is not controlled by this TFJob: it {why}"
     assert world.recorder.events == [("Warning", "FailedCreateService", told)]
 
 

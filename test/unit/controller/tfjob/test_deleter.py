@@ -7,12 +7,11 @@ import pytest
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
 from fakes.jobs import OWNER, job, pod, service
-from fakes.recorder import FakeRecorder
+from fakes.recorder import FakeRecorder, job_events
 from tfjob_operator.api.client.errors import ApiError, ConflictError, NotFoundError, RequestTimeoutError
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.tfjob.apply.children import Deleter
-from tfjob_operator.controller.tfjob.apply.events import JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 
 JOB = job()
@@ -25,7 +24,7 @@ class DeleterHarness:
         self.client = FakeClient()
         self.recorder = FakeRecorder()
         self.expectations = Expectations(FakeClock())
-        self.deleter = Deleter(self.client, JobEvents(self.recorder), self.expectations)
+        self.deleter = Deleter(self.client, job_events(self.recorder), self.expectations)
 
 
 async def test_deletes_carry_the_uid_and_are_expected() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fakes.clock import FakeClock
 from fakes.controller import status_writer
 from fakes.jobs import OWNER, good_spec, job, pod, replica
-from fakes.recorder import FakeRecorder
+from fakes.recorder import FakeRecorder, job_events
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from support.cases import for_each
 from tfjob_operator.api.client import RestClient
@@ -20,11 +20,10 @@ from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.refusals import RefusedError
+from tfjob_operator.controller.jobs.refusals import NameTakenError, RefusedError
 from tfjob_operator.controller.leaderelection import LeaseLock
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays, NameTakenError
-from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.apply.ownership import RefManager
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, StaleViewError
@@ -70,7 +69,7 @@ class Effects:
         self.expectations, self.delays, self.events = (
             Expectations(FakeClock()),
             Delays(FakeClock()),
-            JobEvents(self.recorder),
+            job_events(self.recorder),
         )
         blocked = BlockedChildren(FakeClock(), self.delays)
         self.creator = Creator(self.client, self.events, self.expectations, blocked)

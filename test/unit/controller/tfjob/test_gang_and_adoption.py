@@ -30,7 +30,7 @@ from tfjob_operator.controller.jobs.children import (
     PodGroupStatus,
     ReplicaKey,
 )
-from tfjob_operator.controller.tfjob.apply.conflicts import NameTakenError
+from tfjob_operator.controller.jobs.refusals import NameTakenError
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler, labels_of
 from tfjob_operator.controller.tfjob.view import StaleViewError
 

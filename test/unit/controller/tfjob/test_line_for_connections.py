@@ -7,7 +7,7 @@ import asyncio
 from fakes.clock import FakeClock
 from fakes.controller import status_writer
 from fakes.jobs import good_spec, job, replica
-from fakes.recorder import FakeRecorder
+from fakes.recorder import FakeRecorder, job_events
 from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import Request, Response, RestClient
@@ -17,7 +17,6 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
 from tfjob_operator.controller.tfjob.apply.children import Creator
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
-from tfjob_operator.controller.tfjob.apply.events import JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 WORKERS = 1000
@@ -54,7 +53,7 @@ async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> Non
         job({"tfReplicaSpecs": {"Worker": replica(1)}}),
     )
     blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
-    creator = Creator(client, JobEvents(FakeRecorder()), Expectations(FakeClock()), blocked)
+    creator = Creator(client, job_events(FakeRecorder()), Expectations(FakeClock()), blocked)
     writer = status_writer(client, FakeRecorder())
     slots = tuple(ReplicaKey("Worker", index, f"mnist-worker-{index}") for index in range(WORKERS))
 

@@ -12,7 +12,7 @@ from fakes.jobs import pod as a_pod
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.reporting import JobMetrics
 from tfjob_operator.controller.tfjob.plan.plan import plan
 
 PATCH = ("patch status", "tfjobs", "mnist")

@@ -17,8 +17,8 @@ from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, TFJobSpec, tfjob_with_unreadable_status
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.controller.jobs.children import ChildMeta, Pod, PodGroup, PodGroupSpec, PodGroupStatus, Service
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S
-from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
 from tfjob_operator.controller.tfjob.plan.ownership import unseen
 

@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from fakes.controller import STATUS, ControllerHarness
 from fakes.jobs import job, pod, replica
-from fakes.recorder import FakeRecorder
+from fakes.recorder import FakeRecorder, job_events
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
-from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 from tfjob_operator.controller.tfjob.view import UnkeptStatus
 
 SENT = JobStatus(
@@ -35,7 +35,7 @@ class UnkeptHarness:
 
     def __init__(self) -> None:
         self.recorder = FakeRecorder()
-        self.unkept = UnkeptStatus(self.recorder)
+        self.unkept = UnkeptStatus(job_events(self.recorder))
 
 
 def test_what_was_dropped_stands_in_as_it_was_sent() -> None:

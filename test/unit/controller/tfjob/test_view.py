@@ -11,6 +11,7 @@ from pytest_mock import MockerFixture
 
 from fakes.controller import KEY, ControllerHarness
 from fakes.jobs import OWNER, job
+from fakes.recorder import job_events
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.meta import OwnerKey
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
@@ -42,7 +43,7 @@ async def views_of(world: ControllerHarness) -> Views:
     term = LeadershipTerm(world.client, "")
     await term.begin()
     world.taken()
-    confirmer, unkept = Confirmer(world.client), UnkeptStatus(world.recorder)
+    confirmer, unkept = Confirmer(world.client), UnkeptStatus(job_events(world.recorder))
     blocked = BlockedChildren(world.clock, Delays(world.clock))
     return Views(world.caches, world.expectations, confirmer, unkept, blocked, leadership_term=term)
 

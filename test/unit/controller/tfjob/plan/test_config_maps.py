@@ -13,7 +13,7 @@ from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
 from fakes.controller import ControllerHarness
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service, template
-from fakes.recorder import FakeRecorder
+from fakes.recorder import FakeRecorder, job_events
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
 from tfjob_operator.api.meta import OwnerReference
@@ -23,9 +23,9 @@ from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ConfigMap, Pod, ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.refusals import NameTakenError
 from tfjob_operator.controller.tfjob.apply.children import Creator
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays, NameTakenError
-from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, config_map_name
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.plan import plan, with_config_maps
@@ -259,7 +259,7 @@ class Hands:
         self.recorder = FakeRecorder()
         self.expectations = Expectations(FakeClock())
         blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
-        self.creator = Creator(self.client, JobEvents(self.recorder), self.expectations, blocked)
+        self.creator = Creator(self.client, job_events(self.recorder), self.expectations, blocked)
         self.job = large()
 
     async def create(self, *slots: ReplicaKey, digest: str = DIGEST) -> None:

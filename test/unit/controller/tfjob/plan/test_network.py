@@ -12,16 +12,16 @@ import pytest
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
 from fakes.jobs import good_spec, invalid_spec, job, names, pod, replica, service
-from fakes.recorder import FakeRecorder
+from fakes.recorder import FakeRecorder, job_events
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError
 from tfjob_operator.api.v1.constants import Network
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service, ServiceSpec
 from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.refusals import NameTakenError
 from tfjob_operator.controller.tfjob.apply.children import Creator
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays, NameTakenError
-from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service, labels_of, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.ownership import claims, labels_wanted
@@ -221,7 +221,7 @@ async def test_no_pod_is_created_before_the_service_of_all() -> None:
     client, recorder, clock = FakeClient(), FakeRecorder(), FakeClock()
     delays = Delays(clock)
     blocked = BlockedChildren(clock, delays)
-    creator = Creator(client, JobEvents(recorder), Expectations(clock), blocked)
+    creator = Creator(client, job_events(recorder), Expectations(clock), blocked)
     tfjob = job(SHARED)
     decided = decide(tfjob)
     client.fail["create", "services", "mnist"] = status_error(AlreadyExistsError, 409)

@@ -6,12 +6,17 @@ import msgspec
 import pytest
 
 from fakes.jobs import good_spec, job, observed, pod, replica
+from fakes.recorder import FakeRecorder, job_events
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import Condition, ContainerState, ContainerStateWaiting, ContainerStatus
+from tfjob_operator.api.meta import Meta
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.problems import MOST_PER_REASON, JobEvent, ReportedProblems
+from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.jobs.reporting import MOST_PER_REASON
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import problems_of
+
+OF_JOB = Meta(name="mnist", namespace="ns", uid="uid")
 
 
 def unschedulable(index: int = 0) -> Pod:
@@ -32,7 +37,9 @@ def waiting(reason: str, *, init: bool = False) -> Pod:
 
 def events(*pods: Pod) -> list[JobEvent]:
     """The events about these pods, if nothing was reported before."""
-    return ReportedProblems().news("uid", problems_of(observed(pods)))
+    recorder = FakeRecorder()
+    job_events(recorder).report(OF_JOB, problems_of(observed(pods)))
+    return [JobEvent(*event) for event in recorder.events]
 
 
 def test_a_pod_that_no_node_can_take_is_told_of() -> None:
@@ -77,24 +84,24 @@ def test_what_passes_by_itself_is_not_told_of(reason: str) -> None:
 
 def test_a_trouble_is_reported_once() -> None:
     """The same pod for the same reason; another reason is another problem."""
-    reported = ReportedProblems()
-
-    def news(reason: str) -> list[str]:
-        return [event.reason for event in reported.news("uid", problems_of(observed([waiting(reason)])))]
-
-    assert [news("ErrImagePull"), news("ErrImagePull")] == [["ErrImagePull"], []]
-    assert news("ImagePullBackOff") == ["ImagePullBackOff"]
+    recorder = FakeRecorder()
+    reported = job_events(recorder)
+    for reason in ("ErrImagePull", "ErrImagePull", "ImagePullBackOff"):
+        reported.report(OF_JOB, problems_of(observed([waiting(reason)])))
+    assert recorder.reasons == ["ErrImagePull", "ImagePullBackOff"]
     reported.forget("uid")
-    assert news("ErrImagePull") == ["ErrImagePull"]
+    reported.report(OF_JOB, problems_of(observed([waiting("ErrImagePull")])))
+    assert recorder.reasons == ["ErrImagePull", "ImagePullBackOff", "ErrImagePull"]
 
 
 def test_five_hundred_pods_without_a_place_are_one_story() -> None:
     """They do not cause five hundred events, neither at once nor one after the other."""
     problems = problems_of(observed([unschedulable(index) for index in range(500)]))
-    reported = ReportedProblems()
-    assert len(reported.news("uid", problems)) == MOST_PER_REASON
-    assert reported.news("uid", problems) == []
-    assert len(reported.news("another", problems)) == MOST_PER_REASON
+    recorder = FakeRecorder()
+    reported = job_events(recorder)
+    for job_meta, times in ((OF_JOB, 1), (OF_JOB, 1), (Meta(uid="another"), 2)):
+        reported.report(job_meta, problems)
+        assert len(recorder.events) == times * MOST_PER_REASON
 
 
 def test_a_pod_on_its_way_out_has_no_troubles() -> None:
