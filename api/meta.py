@@ -57,8 +57,9 @@ class Meta(Struct, frozen=True):
 
 
 class ObjectMeta(Meta, frozen=True):
-    """Metadata with all labels."""
+    """Metadata with all labels, and the time of the creation."""
 
+    creation_timestamp: datetime | None = None
     labels: dict[str, str] | None = None
 
     def label_map(self) -> Mapping[str, str]:

@@ -16,11 +16,11 @@ import structlog
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings, Transport
 from tfjob_operator.api.client.exchange import ServerClock
 from tfjob_operator.api.client.http.messages import Origin
-from tfjob_operator.api.v1.constants import EVENT_SOURCE
+from tfjob_operator.api.v1.constants import EVENT_SOURCE, TFJOBS
 from tfjob_operator.controller.config.file import ConfigFile, OwnDeployment
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events import EventRecorder
-from tfjob_operator.controller.jobs.reporting import JobMetrics
+from tfjob_operator.controller.jobs.metrics import JOBS, JobMetrics
 from tfjob_operator.controller.leaderelection import (
     Fence,
     FencedTransport,
@@ -135,9 +135,10 @@ def build(
         event_gate=event_gate,
         pages=pages,
         beside=beside,
-        on_synced=parts.expect_jobs,
+        on_synced=parts.counted.expect_found,
     )
     metrics.gauge(IS_LEADER).set_function(lambda: float(manager.is_leading))
+    metrics.gauges(JOBS, lambda: parts.counted.by_state(clock.monotonic()) if manager.is_leading else {})
     return manager
 
 
@@ -155,10 +156,9 @@ class _Parts:
     config: ConfigSource
 
     def __post_init__(self) -> None:
-        self._counted = JobMetrics(self.metrics)
+        self.counted = JobMetrics(self.metrics)
         if self.options.namespace:
-            self._counted.expect([self.options.namespace])
-        self._caches: Caches | None = None
+            self.counted.expect([self.options.namespace])
         self._boards = TensorBoardControllers(
             self.informers,
             self.reader,
@@ -171,20 +171,16 @@ class _Parts:
             clock=self.clock,
         )
 
-    def expect_jobs(self) -> None:
-        """Prepare the counters of the namespaces whose jobs are in the cache."""
-        if self._caches is not None:
-            self._counted.expect({job.metadata.namespace for job in self._caches.jobs.indexer.list()})
-
     def tfjobs(self) -> Iterator[Controller]:
         """Build the controller of TFJobs, and that of their TensorBoards."""
         options = self.options
-        caches = self._caches = Caches.of(
+        caches = Caches.of(
             self.informers,
             options.namespace,
             gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
             resync_s=options.resync_s,
         )
+        self.counted.follow(caches.jobs.indexer)
         queue: RateLimitingQueue[str] = RateLimitingQueue(
             default_controller_rate_limiter(), name=NAME, metrics=self.metrics, clock=self.clock
         )
@@ -195,7 +191,7 @@ class _Parts:
             self.recorder,
             queue,
             clock=self.clock,
-            metrics=self._counted,
+            metrics=self.counted,
             leadership_term=LeadershipTerm(self.reader, options.namespace) if alone else None,
             domain=options.cluster_domain,
             config=self.config,
@@ -228,7 +224,7 @@ class _Parts:
                 self.informers,
                 self.writer,
                 self.recorder,
-                jobs_metrics=self._counted,
+                jobs_metrics=self.counted,
                 clock=self.clock,
                 metrics=self.metrics,
                 namespace=self.options.namespace,
@@ -236,6 +232,10 @@ class _Parts:
                 workers=self.options.threadiness,
                 config=self.config,
             )
+            if (
+                V1 not in self.options.apis or dialect.resource.group != TFJOBS.group
+            ):  # else TFJobs would be counted twice
+                self.counted.follow(part.caches.jobs.indexer)
             yield part.controller
             name = f"tensorboard-{part.controller.name}"
             yield self._boards.controller(alpha_dialect(dialect), part.caches.jobs, name=name)

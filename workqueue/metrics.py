@@ -10,7 +10,7 @@ Gauges are read when they are scraped, on the queue's own loop: exact then, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -84,13 +84,32 @@ class MetricsProvider(Protocol):
         """Return the series of `metric` whose labels have these values."""
         ...
 
+    def gauges(self, metric: Metric, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        """Add a family of gauges; `read` returns its series at each scrape, by the values of the labels."""
+        ...
+
     def histogram(self, metric: Metric, *values: str) -> Histogram:
         """Return the series of `metric` whose labels have these values."""
         ...
 
+    def remove(self, metric: Metric, *values: str) -> None:
+        """Remove a series, which must exist."""
+        ...
 
-class _Nothing:
-    """A series that nobody reads."""
+
+class _NoMetrics:
+    """A provider, and a series of each kind, that nobody reads."""
+
+    def counter(self, _metric: Metric, *_values: str) -> _NoMetrics:
+        return self
+
+    gauge = histogram = counter
+
+    def gauges(self, _metric: Metric, _read: object) -> None:
+        """Read nothing."""
+
+    def remove(self, _metric: Metric, *_values: str) -> None:
+        """Remove nothing."""
 
     def inc(self) -> None:
         """Count nothing."""
@@ -102,14 +121,6 @@ class _Nothing:
         """Ask nothing."""
 
 
-class _NoMetrics:
-    def counter(self, _metric: Metric, *_values: str) -> _Nothing:
-        return _NOTHING
-
-    gauge = histogram = counter
-
-
-_NOTHING: Final = _Nothing()
 NO_METRICS: Final[MetricsProvider] = _NoMetrics()
 """The provider that counts nothing."""
 

@@ -39,6 +39,7 @@ _OVER: Final = {
 """Conditions under which nothing runs, and what becomes False with them: whatever said that something does, or may again. It
 says why in their words (U14): clients of training-operator look there for TFJobSuspended."""
 
+_STATES: Final = frozenset(ConditionType) - {ConditionType.HELD}
 _REPLACES: Final = {ConditionType.RUNNING: ConditionType.RESTARTING, ConditionType.RESTARTING: ConditionType.RUNNING}
 
 Conditions = tuple[JobCondition, ...]
@@ -132,6 +133,12 @@ def set_held(conditions: Conditions, status: str, reason: str, message: str, now
     if present.status == status:
         new = msgspec.structs.replace(new, last_transition_time=present.last_transition_time)
     return tuple(new if condition is present else condition for condition in conditions)
+
+
+def state_of(conditions: Conditions) -> str:
+    """Return the state of a job: its newest condition that is True, other than Held; Created if there is none."""
+    states = (each.type for each in reversed(conditions) if each.status == TRUE and each.type in _STATES)
+    return next(states, ConditionType.CREATED)
 
 
 def is_end(condition: JobCondition) -> bool:

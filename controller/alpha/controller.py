@@ -59,8 +59,9 @@ from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler, OwnedChildHandler
+from tfjob_operator.controller.jobs.metrics import STATE_INDEX, JobMetrics, index_by_state
 from tfjob_operator.controller.jobs.refusals import RefusedError
-from tfjob_operator.controller.jobs.reporting import JobEvents, JobMetrics
+from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.manager import Controller, RequeueError
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
 from tfjob_operator.workqueue import (
@@ -102,7 +103,13 @@ class AlphaCaches:
 
         jobs = Codec(dialect.resource, AlphaJob, on_undecodable=job_with_unreadable_status)
         return cls(
-            jobs=factory.informer(jobs, namespace=namespace, resync_s=resync_s, required=False),
+            jobs=factory.informer(
+                jobs,
+                namespace=namespace,
+                indexers={STATE_INDEX: lambda job: index_by_state(job) if job.is_of(dialect) else ()},
+                resync_s=resync_s,
+                required=False,
+            ),
             batch_jobs=children(JOBS, BatchJob),
             pods=children(PODS, Pod),
             services=children(SERVICES, Service),
@@ -316,7 +323,7 @@ class AlphaController:
         self._status_writer.forget(gone.uid)
         self._executor.forget(gone.uid)
         if memory is not None and memory.spec.managed_by in MANAGED_BY_US:
-            self._metrics.job_deleted(gone.namespace)
+            self._metrics.count("deleted", gone.namespace)
 
 
 class StaleJobError(RequeueError):

@@ -41,6 +41,7 @@ from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.draft import Window
 from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.refusals import (
     NameTakenError,
     RefusedError,
@@ -48,7 +49,7 @@ from tfjob_operator.controller.jobs.refusals import (
     resolve_name_conflict,
     restore_operator_label,
 )
-from tfjob_operator.controller.jobs.reporting import JobEvents, JobMetrics, observe
+from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.workqueue import Clock
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 
@@ -267,7 +268,7 @@ class AlphaStatusWriter:
         except NotFoundError:
             return None
         self.forget(meta.uid)
-        observe(self._metrics, meta.namespace, job.status.conditions or (), status.conditions or ())
+        self._metrics.observe(meta, job.status.conditions or (), status.conditions or ())
         for event in plan.events:
             self._events.post(meta, event)
         # The version in the patch proves that nothing but the status has changed since `job` was read.

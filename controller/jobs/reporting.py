@@ -1,110 +1,26 @@
-"""What is reported of jobs, in both dialects: counters and log lines of transitions, and events.
+"""The events of jobs, in both dialects. They are recorded and logged; one that would repeat is emitted once.
 
-Transitions are counted and logged once they are on the API server. Events are recorded and logged; one that would repeat is
-emitted once (`EventDeduplicator`). That memory may be lost: then an event is emitted once more.
+The memory for that (`EventDeduplicator`) may be lost: then an event is emitted once more.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
 import structlog
 
 from tfjob_operator.api.core import EventType, object_reference
 from tfjob_operator.api.meta import Meta, Resource
-from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import JobCondition
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.problems import JobEvent, Problem, ProblemKey
 from tfjob_operator.workqueue import Clock
-from tfjob_operator.workqueue.metrics import NO_METRICS, Counter, Metric, MetricsProvider
 
 K = TypeVar("K", bound=Hashable)
 
-FRAMEWORK: Final = "tensorflow"
-"""The label that separates TFJobs from other kinds of jobs in the family `training_operator_jobs_*`."""
-TRANSITIONS: Final = {
-    "created": "Number of jobs created",
-    "deleted": "Number of jobs deleted",
-    "successful": "Number of jobs succeeded",
-    "failed": "Number of jobs failed",
-    "restarted": "Number of times a job restarted replicas",
-}
-TOTALS: Final = {name: Metric(f"tf_operator_jobs_{name}_total", text, labels=()) for name, text in TRANSITIONS.items()}
-BY_NAMESPACE: Final = {
-    name: Metric(f"training_operator_jobs_{name}_total", f"{text}, by namespace", labels=("job_namespace", "framework"))
-    for name, text in TRANSITIONS.items()
-}
-
-
-class JobMetrics:
-    """Counts transitions of jobs in two families, in total and by namespace, which become labels with their first job."""
-
-    def __init__(self, metrics: MetricsProvider = NO_METRICS) -> None:
-        """Make the families."""
-        self._metrics = metrics
-        self._totals = {name: metrics.counter(metric) for name, metric in TOTALS.items()}
-
-    def expect(self, namespaces: Iterable[str]) -> None:
-        """Create the series of these namespaces, at zero, before anything happens in them."""
-        for namespace in namespaces:
-            for transition in TRANSITIONS:
-                self._of(transition, namespace)
-
-    def job_created(self, namespace: str) -> None:
-        """Count a job that got its Created condition."""
-        self._count("created", namespace)
-
-    def job_deleted(self, namespace: str) -> None:
-        """Count a job that was deleted."""
-        self._count("deleted", namespace)
-
-    def job_succeeded(self, namespace: str) -> None:
-        """Count a job that got its Succeeded condition."""
-        self._count("successful", namespace)
-
-    def job_failed(self, namespace: str) -> None:
-        """Count a job that got its Failed condition."""
-        self._count("failed", namespace)
-
-    def job_restarted(self, namespace: str) -> None:
-        """Count a job that got its Restarting condition."""
-        self._count("restarted", namespace)
-
-    def _count(self, transition: str, namespace: str) -> None:
-        self.expect([namespace])
-        self._totals[transition].inc()
-        self._of(transition, namespace).inc()
-
-    def _of(self, transition: str, namespace: str) -> Counter:
-        return self._metrics.counter(BY_NAMESPACE[transition], namespace, FRAMEWORK)
-
-
 log = structlog.get_logger(__name__)
-
-
-def observe(metrics: JobMetrics, namespace: str, before: Sequence[JobCondition], after: Sequence[JobCondition]) -> None:
-    """Count and log each condition that has become True. `before` are the conditions that `after` replaced."""
-    counters: dict[str, Callable[[str], None]] = {
-        ConditionType.CREATED: metrics.job_created,
-        ConditionType.SUCCEEDED: metrics.job_succeeded,
-        ConditionType.FAILED: metrics.job_failed,
-        ConditionType.RESTARTING: metrics.job_restarted,
-    }
-    were_true = {each.type for each in before if each.status == conditions.TRUE}
-    for condition in after:
-        if condition.status != conditions.TRUE or condition.type in were_true:
-            continue
-        if condition.type in counters:
-            counters[condition.type](namespace)
-        tell = log.warning if condition.type in {ConditionType.FAILED, ConditionType.RESTARTING} else log.info
-        tell("tfjob_condition", condition=condition.type, reason=condition.reason, message=condition.message)
-
-
 REPEAT_AFTER_S: Final = 3600.0
 """Seconds before the same Warning is emitted again. The API server keeps an event for an hour."""
 MOST: Final = 50

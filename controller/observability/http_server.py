@@ -97,21 +97,19 @@ class Turns:
 
     def take(self, address: str, go: Callable[[], None]) -> None:
         """Call `go`: at once, or when it is this address's turn."""
+        self._wind()
         if self._left > 0 and not self._waiting:
             self._left -= 1
-            self._wind()
             go()
         else:
             self._waiting.setdefault(address, {})[go] = None
-            self._wind()
 
     def leave(self, address: str, go: Callable[[], None]) -> None:
         """Forget one that waits: whoever has hung up takes no turn, and nothing is kept of it."""
-        waiting = self._waiting.get(address)
-        if waiting is not None and go in waiting:
-            del waiting[go]
-            if not waiting:
-                del self._waiting[address]
+        waiting = self._waiting.get(address, {})
+        waiting.pop(go, None)
+        if not waiting:
+            self._waiting.pop(address, None)
 
     def _next(self) -> None:
         self._timer = None
@@ -159,82 +157,39 @@ MOST: Final = 512
 """How many connections there may be: half of the 1,024 file descriptors that a process has by default."""
 
 
-class Visitors:
-    """Makes the protocol of each connection, by `serve`, and closes what exceeds the limits.
+class Connections:
+    """The open connections of a server. It closes what exceeds the limits.
 
     When there are too many the oldest one is closed: honest requests are served within milliseconds, so an old connection
     is of no use. Turning away the newest would let a flood shut everybody out.
     """
 
-    def __init__(self, serve: Callable[[], asyncio.Protocol]) -> None:
-        self._serve = serve
-        self._present: dict[_Visit, None] = {}
+    def __init__(self) -> None:
+        self._open: dict[Conversation, None] = {}
         self._one_has_ended = asyncio.Event()
 
-    def __call__(self) -> asyncio.Protocol:
-        """Return the factory that `loop.create_server` wants."""
-        return _Visit(self._serve(), self._present, self._one_has_ended)
+    def opened(self, connection: Conversation) -> None:
+        """Add a connection; close the oldest one if there are too many."""
+        if len(self._open) >= MOST:
+            next(iter(self._open)).end()
+        self._open[connection] = None
 
-    async def leave(self, within_s: float) -> None:
+    def ended(self, connection: Conversation) -> None:
+        """Remove a connection."""
+        self._open.pop(connection, None)
+        self._one_has_ended.set()
+
+    async def close(self, within_s: float) -> None:
         """Close all connections: at once, or after so many seconds where a response is under way."""
-        for visit in list(self._present):
-            visit.leave()
+        for connection in [each for each in self._open if not each.is_closing]:
+            connection.end()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while self._present:
+                while self._open:
                     self._one_has_ended.clear()
                     await self._one_has_ended.wait()
-        for visit in list(self._present):
-            visit.end()
-
-
-class _Visit(asyncio.Protocol):
-    """One connection: passes its transport's calls on, and is in `present` while it is open."""
-
-    def __init__(self, inner: asyncio.Protocol, present: dict[_Visit, None], one_has_ended: asyncio.Event) -> None:
-        self._inner = inner
-        self._present = present
-        self._one_has_ended = one_has_ended
-        self._transport: asyncio.Transport | None = None
-        self._limit: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if len(self._present) >= MOST:
-            next(iter(self._present)).end()
-        self._present[self] = None
-        self._transport = cast("asyncio.Transport", transport)
-        self._limit = asyncio.get_running_loop().call_later(VISIT_S, self.end)
-        self._inner.connection_made(transport)
-
-    def end(self) -> None:
-        """Close the connection at once. What was not sent yet is dropped."""
-        self._present.pop(self, None)
-        if self._transport is not None:
-            self._transport.abort()
-
-    def leave(self) -> None:
-        """Close the connection at once, unless its response is under way."""
-        if self._transport is not None and not self._transport.is_closing():
-            self.end()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._present.pop(self, None)
-        self._one_has_ended.set()
-        if self._limit is not None:
-            self._limit.cancel()
-        self._inner.connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self._inner.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._inner.resume_writing()
+        for connection in list(self._open):
+            connection.end()
 
 
 GOODBYE_S: Final = 0.5
@@ -262,34 +217,51 @@ class PageServer:
     async def serving(self, *, healthz: Mapping[str, Check], readyz: Mapping[str, Check]) -> AsyncIterator[None]:
         """Serve /metrics of the registry, and what these checks find, inside the block. Raises ListenError."""
         pages = Pages(self.registry, healthz=healthz, readyz=readyz)
-        visitors = Visitors(lambda: Conversation(pages))
+        connections = Connections()
         loop = asyncio.get_running_loop()
         try:
-            server = await loop.create_server(visitors, self.address or None, self.port, backlog=BACKLOG)
+            server = await loop.create_server(
+                lambda: Conversation(pages, connections), self.address or None, self.port, backlog=BACKLOG
+            )
         except OSError as error:
             raise ListenError(f"cannot listen on {self.address or '*'}:{self.port}: {error}") from error
         try:
             yield
         finally:
             server.close()
-            await visitors.leave(GOODBYE_S)
+            await connections.close(GOODBYE_S)
             pages.turns.close()
 
 
 class Conversation(asyncio.Protocol):
     """One connection: reads one request, responds and closes. What is not HTTP gets a 400, and is not logged."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: Pages, connections: Connections) -> None:
         self._pages = pages
+        self._connections = connections
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._received = 0
         self._answered = False
         self._path = self._method = self._peer = ""
         self._transport: asyncio.Transport | None = None
+        self._limit: asyncio.TimerHandle | None = None
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the response is under way."""
+        return self._transport is None or self._transport.is_closing()
+
+    def end(self) -> None:
+        """Close the connection at once. What was not sent yet is dropped."""
+        self._connections.ended(self)
+        if self._transport is not None:
+            self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, to respond on it."""
+        """Keep the transport, to respond on it; limit the connection's life."""
+        self._connections.opened(self)
+        self._limit = asyncio.get_running_loop().call_later(VISIT_S, self.end)
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else ""
@@ -297,6 +269,9 @@ class Conversation(asyncio.Protocol):
     def connection_lost(self, _exc: Exception | None) -> None:
         """Let go of the transport, the parser and the turn."""
         self._transport = None
+        self._connections.ended(self)
+        if self._limit is not None:
+            self._limit.cancel()
         self._pages.turns.leave(self._peer, self._respond)
         del self._parser  # which holds on to this object, as this does to it
 

@@ -11,7 +11,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final, Protocol, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 import msgspec
 import structlog
@@ -32,18 +32,6 @@ WAITING_LINES: Final = 10_000
 LINES_AT_ONCE: Final = 100
 CLOSE_S: Final = 1.0
 """How long the last lines may take when the process ends."""
-
-
-class Stream(Protocol):
-    """What log lines are written to."""
-
-    def write(self, text: str, /) -> object:
-        """Take a line."""
-        ...
-
-    def flush(self) -> object:
-        """Write what was taken."""
-        ...
 
 
 class LogWriter:
@@ -103,7 +91,9 @@ class LogWriter:
                 self._counter.inc()
 
 
-def configure_logging(*, json_format: bool | None = None, level: str = "info", stream: Stream | None = None) -> None:
+def configure_logging(
+    *, json_format: bool | None = None, level: str = "info", stream: LogWriter | TextIO | None = None
+) -> None:
     """Send all logging, ours and that of libraries, to `stream`, by default standard error.
 
     `json_format` None means JSON unless standard error is a terminal. What is bound with `structlog.contextvars` is on

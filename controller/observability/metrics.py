@@ -10,13 +10,16 @@ shows that something does not end.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 from tfjob_operator.workqueue.clock import Clock
 from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
@@ -57,6 +60,14 @@ class PrometheusMetrics:
         """See `MetricsProvider.gauge`."""
         return self._series(Gauge, metric, values)
 
+    def gauges(self, metric: Metric, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        """See `MetricsProvider.gauges`."""
+        self._registry.register(_GaugeFamily(metric, read))
+
+    def remove(self, metric: Metric, *values: str) -> None:
+        """See `MetricsProvider.remove`."""
+        self._families[metric.name].remove(*values)
+
     def histogram(self, metric: Metric, *values: str) -> Histogram:
         """See `MetricsProvider.histogram`."""
         return self._series(Histogram, metric, values, buckets=metric.buckets)
@@ -68,6 +79,20 @@ class PrometheusMetrics:
             self._families[metric.name] = family
         series: F = family.labels(*values) if values else family
         return series
+
+
+class _GaugeFamily(Collector):
+    """Gauges whose series are read at each scrape."""
+
+    def __init__(self, metric: Metric, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        self._metric, self._read = metric, read
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Read the series."""
+        family = GaugeMetricFamily(self._metric.name, self._metric.help, labels=self._metric.labels)
+        for values, value in self._read().items():
+            family.add_metric(values, value)
+        yield family
 
 
 PERIOD_S: Final = 0.5

@@ -26,6 +26,7 @@ from tfjob_operator.controller.jobs.children import (
     job_of_orphan,
 )
 from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed, OwnedChildHandler
+from tfjob_operator.controller.jobs.metrics import STATE_INDEX, index_by_state
 from tfjob_operator.controller.tfjob.apply.children import ChildKind, pod_group_kind
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
@@ -104,7 +105,7 @@ class Caches:
             )
 
         return cls(
-            jobs=factory.informer(jobs, namespace=namespace, resync_s=resync_s),
+            jobs=factory.informer(jobs, namespace=namespace, indexers={STATE_INDEX: index_by_state}, resync_s=resync_s),
             pods=children(PODS, Pod),
             services=children(SERVICES, Service),
             config_maps=children(CONFIG_MAPS, ConfigMap),

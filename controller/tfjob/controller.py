@@ -24,7 +24,8 @@ from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler
-from tfjob_operator.controller.jobs.reporting import JobEvents, JobMetrics
+from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.tfjob.apply.children import CONFIG_MAP, POD, SERVICE, Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildRecords, Delays
 from tfjob_operator.controller.tfjob.apply.executor import Executor
@@ -137,7 +138,7 @@ class TFJobController:
         # Only jobs that this process has worked on are counted: replicas that wait for the lease see the deletion too, and jobs
         # of another controller are not ours (B75).
         if self._views.forget(gone):
-            self._metrics.job_deleted(gone.namespace)
+            self._metrics.count("deleted", gone.namespace)
 
 
 def new_controller(

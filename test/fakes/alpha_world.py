@@ -15,7 +15,7 @@ from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus
 from tfjob_operator.controller.alpha.children import INDEXERS
 from tfjob_operator.controller.alpha.controller import AlphaCaches, new_alpha_controller
-from tfjob_operator.controller.jobs.reporting import JobMetrics
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 

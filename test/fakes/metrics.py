@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tfjob_operator.controller.events.delivery import DROPPED
 from tfjob_operator.workqueue.metrics import Metric
@@ -31,12 +31,20 @@ class FakeMetrics:
 
     def __init__(self) -> None:
         self.series: dict[tuple[str, ...], Series] = {}
+        self.families: dict[Metric, Callable[[], Mapping[tuple[str, ...], float]]] = {}
+        """What reads each family whose series are not made one by one."""
 
     def counter(self, metric: Metric, *values: str) -> Series:
         assert len(values) == len(metric.labels), f"{metric.name} has the labels {metric.labels}, not {values}"
         return self.series.setdefault((metric.name, *values), Series())
 
     gauge = histogram = counter
+
+    def gauges(self, metric: Metric, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        self.families[metric] = read
+
+    def remove(self, metric: Metric, *values: str) -> None:
+        del self.series[metric.name, *values]
 
     def __getitem__(self, metric: Metric | str) -> Series:
         """The one series of a family, which must have been made."""

@@ -31,7 +31,7 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS
-from tfjob_operator.controller.jobs.reporting import JobMetrics
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.conflicts import Delays
 from tfjob_operator.controller.tfjob.caches import Caches

@@ -25,8 +25,9 @@ from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, Window
 from tfjob_operator.controller.jobs.expectations import Feed
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.problems import JobEvent
-from tfjob_operator.controller.jobs.reporting import JobEvents, JobMetrics, observe
+from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.view import UnkeptStatus, View
 from tfjob_operator.workqueue import Clock
@@ -120,7 +121,7 @@ class StatusWriter:
         except NotFoundError:
             return None
         self._unkept.compare(job, status, response.status)
-        observe(self._metrics, meta.namespace, job.status.conditions, status.conditions)
+        self._metrics.observe(meta, job.status.conditions, status.conditions)
         for event in events:
             self._events.post(meta, event)
         # The version in the patch proves that nothing but the status has changed since `job` was read.

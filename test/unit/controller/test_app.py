@@ -24,9 +24,10 @@ from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectError
 from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
+from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.app import Transports, build
-from tfjob_operator.controller.jobs.reporting import BY_NAMESPACE, FRAMEWORK
+from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK, JOBS, START
 from tfjob_operator.controller.leaderelection import Fence, LeadershipLostError
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import RECONCILES
@@ -437,6 +438,31 @@ async def test_a_job_is_counted_once_among_all_replicas_and_lives() -> None:
         await cluster.client.delete(TFJOBS, HOME, "second")
         await asyncio.sleep(1.0)
         assert b.counted() == {"deleted": 1}
+
+
+async def test_the_leader_alone_exports_jobs_by_state_and_observes_starts() -> None:
+    """The next leader exports the same at once, and observes a start from the creation of the job, before its own term."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        await asyncio.sleep(1.0)
+        b = cluster.start("b")
+        await cluster.create("mnist")
+        await cluster.create("later", {"suspend": True})
+        await asyncio.sleep(10.0)
+        expected = {(HOME, "Created"): 1, (HOME, "Suspended"): 1}
+        assert (a.metrics.families[JOBS](), b.metrics.families[JOBS]()) == (expected, {})
+        await a.end()
+        await asyncio.sleep(10.0)
+        assert b.metrics.families[JOBS]() == expected
+        running = {"phase": "Running", "containerStatuses": [{"name": "tensorflow", "state": {"running": {}}}]}
+        await cluster.client.patch(PODS, HOME, "mnist-worker-0", {"status": running}, subresource="status")
+        await asyncio.sleep(10.0)
+        assert b.metrics.families[JOBS]() == {(HOME, "Running"): 1, (HOME, "Suspended"): 1}
+        assert (a.metrics[START].observed, b.metrics[START].observed) == ([], [20.0])
+        for name in ("mnist", "later"):
+            await cluster.client.delete(TFJOBS, HOME, name)
+        await asyncio.sleep(1.0)
+        assert b.metrics.families[JOBS]() == {}
 
 
 async def test_a_job_that_another_controller_manages_is_not_counted() -> None:

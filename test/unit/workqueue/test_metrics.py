@@ -9,9 +9,9 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.metrics import FakeMetrics
+from tfjob_operator.controller.observability.metrics import PrometheusMetrics
 from tfjob_operator.workqueue import DelayingQueue, Queue
 from tfjob_operator.workqueue import metrics as wq_metrics
-from tfjob_operator.workqueue.metrics import Metric
 
 
 async def test_a_life_of_an_item_is_measured_from_add_to_done() -> None:
@@ -154,36 +154,11 @@ def test_names_and_buckets_are_those_of_client_go() -> None:
         assert metric.buckets == pytest.approx([1e-8 * 10.0**power for power in range(10)])
 
 
-class PrometheusProvider:
-    """What controller/observability does, in its shortest form."""
-
-    def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
-        self._counters = {
-            m: prometheus_client.Counter(m.name, m.help, m.labels, registry=registry) for m in wq_metrics.COUNTERS
-        }
-        self._gauges = {
-            m: prometheus_client.Gauge(m.name, m.help, m.labels, registry=registry) for m in wq_metrics.GAUGES
-        }
-        self._histograms = {
-            m: prometheus_client.Histogram(m.name, m.help, m.labels, registry=registry, buckets=m.buckets)
-            for m in wq_metrics.HISTOGRAMS
-        }
-
-    def counter(self, metric: Metric, *values: str) -> prometheus_client.Counter:
-        return self._counters[metric].labels(*values)
-
-    def gauge(self, metric: Metric, *values: str) -> prometheus_client.Gauge:
-        return self._gauges[metric].labels(*values)
-
-    def histogram(self, metric: Metric, *values: str) -> prometheus_client.Histogram:
-        return self._histograms[metric].labels(*values)
-
-
 async def test_the_metrics_of_prometheus_client_fit_the_ports() -> None:
     """A7: every series is there, at zero, before anything happened, and the gauges are read at the scrape."""
     registry = prometheus_client.CollectorRegistry()
     clock = FakeClock()
-    queue: DelayingQueue[str] = DelayingQueue(name="jobs", metrics=PrometheusProvider(registry), clock=clock)
+    queue: DelayingQueue[str] = DelayingQueue(name="jobs", metrics=PrometheusMetrics(registry), clock=clock)
     names = {metric.name for metric in wq_metrics.COUNTERS + wq_metrics.GAUGES}
     names |= {f"{metric.name}_count" for metric in wq_metrics.HISTOGRAMS}
     assert {name: registry.get_sample_value(name, {"name": "jobs"}) for name in names} == dict.fromkeys(names, 0.0)

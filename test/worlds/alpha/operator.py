@@ -12,7 +12,7 @@ from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.controller.alpha.children import INDEXERS, JOBS
 from tfjob_operator.controller.alpha.controller import AlphaCaches, new_alpha_controller
-from tfjob_operator.controller.jobs.reporting import JobMetrics
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Indexer
 from worlds.alpha.values import batch_struct, config_map_struct, job_struct, meta_of, pod_struct, service_struct

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from tfjob_operator.controller.observability.http_server import (
     MAX_REQUEST_BYTES,
     METRICS_RATE,
+    Connections,
     Conversation,
     Pages,
     Turns,
@@ -52,7 +53,8 @@ class Line(asyncio.Transport):
 
 def talk(*pieces: bytes, **checks: Callable[[], str | None]) -> Line:
     """Send these pieces to a process with these checks for both its health and its readiness."""
-    conversation, line = Conversation(Pages(new_registry(), healthz=checks, readyz=checks)), Line()
+    pages = Pages(new_registry(), healthz=checks, readyz=checks)
+    conversation, line = Conversation(pages, Connections()), Line()
     conversation.connection_made(line)
     for piece in pieces:
         conversation.data_received(piece)
@@ -226,7 +228,7 @@ async def test_a_connection_that_is_lost_gives_up_its_turn() -> None:
     pages, served = Pages(new_registry(), healthz={}, readyz={}), Counter[str]()
     for _ in range(METRICS_RATE):
         pages.turns.take("10.0.0.1", lambda: None)
-    lost = Conversation(pages)
+    lost = Conversation(pages, Connections())
     lost.connection_made(asyncio.Transport({"peername": ("10.0.0.2", 1)}))
     lost.data_received(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
     lost.connection_lost(None)

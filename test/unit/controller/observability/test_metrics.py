@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.clock import FakeClock
+from fakes.virtual_loop import EPOCH
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
+from support.cases import for_each
 from tfjob_operator.api.client import metrics as request_names
 from tfjob_operator.api.client.metrics import METHODS, Attempt, RequestMetrics
 from tfjob_operator.api.core import ObjectReference
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.v1.conditions import Conditions
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
+from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
-from tfjob_operator.controller.jobs.reporting import JobMetrics
+from tfjob_operator.controller.jobs.metrics import KEPT_S, STATE_INDEX, JobMetrics, index_by_state
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import STUCK_S, Outcome, ReconcileMetrics
 from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, exposition, new_registry
 from tfjob_operator.controller.options import ElectionOptions, Options
+from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue import NO_METRICS, Queue
 from tfjob_operator.workqueue import metrics as queue_names
 
@@ -135,10 +144,13 @@ def test_jobs_are_counted_in_both_families() -> None:
     for name in ("created", "deleted", "successful", "failed", "restarted"):
         assert page[f"tf_operator_jobs_{name}_total"] == 0.0
         assert page.value(f"training_operator_jobs_{name}_total", job_namespace="quiet") == 0.0
-    jobs.job_created("team")
-    assert Page(registry).value("training_operator_jobs_failed_total", job_namespace="team") == 0.0
-    for count in (jobs.job_succeeded, jobs.job_failed, jobs.job_restarted, jobs.job_deleted, jobs.job_deleted):
-        count("team")
+    jobs.count("created", "team")
+    page = Page(registry)
+    assert page.value("training_operator_jobs_failed_total", job_namespace="team") == 0.0
+    assert page.value("tf_operator_job_failures_total", job_namespace="team", reason="JobFailed") == 0.0
+    assert page.value("tf_operator_job_start_seconds_count", job_namespace="team") == 0.0
+    for transition in ("successful", "failed", "restarted", "deleted", "deleted"):
+        jobs.count(transition, "team")
     page = Page(registry)
     expected = {"created": 1.0, "deleted": 2.0, "successful": 1.0, "failed": 1.0, "restarted": 1.0}
     for name, value in expected.items():
@@ -146,6 +158,76 @@ def test_jobs_are_counted_in_both_families() -> None:
         assert page[f"tf_operator_jobs_{name}_total"] == value
         assert page.value(f"training_operator_jobs_{name}_total", **labels) == value
         assert page.value(f"training_operator_jobs_{name}_total", job_namespace="quiet") == 0.0
+
+
+def condition(kind: ConditionType, after_s: float, *, reason: str = "", status: str = "True") -> JobCondition:
+    """A condition that got its status so many seconds after the job was created."""
+    changed = EPOCH + timedelta(seconds=after_s)
+    return JobCondition(kind, status, reason, last_update_time=changed, last_transition_time=changed)
+
+
+CREATED = condition(ConditionType.CREATED, 1)
+RUNNING = condition(ConditionType.RUNNING, 40)
+RESUMED = condition(ConditionType.SUSPENDED, 600, status="False")
+STOPPED = condition(ConditionType.RUNNING, 50, status="False")
+AGAIN = condition(ConditionType.RUNNING, 607)
+
+
+class Start(NamedTuple):
+    """A status that replaces another one, and the seconds that are observed, None for no observation."""
+
+    before: Conditions
+    after: Conditions
+    seconds: float | None
+
+
+@for_each(
+    "start",
+    [
+        Start((), (CREATED, RUNNING), 40),
+        Start((CREATED,), (CREATED, RUNNING), 40),
+        Start((CREATED, RUNNING), (CREATED, RUNNING), None),
+        Start((CREATED, condition(ConditionType.RESTARTING, 45)), (CREATED, AGAIN), None),
+        Start((RESUMED, CREATED), (RESUMED, CREATED, AGAIN), 7),
+        Start((STOPPED, RESUMED, CREATED), (RESUMED, CREATED, AGAIN), 7),
+        Start((), (CREATED, condition(ConditionType.RUNNING, -2)), 0),
+    ],
+)
+def test_a_start_is_observed_once_from_creation_or_resumption_to_running(start: Start) -> None:
+    """It is computed from what is on the API server, so a new leader observes the same. A clock may be behind."""
+    registry = new_registry()
+    jobs = JobMetrics(PrometheusMetrics(registry))
+    jobs.expect(["team"])
+    jobs.observe(ObjectMeta(name="mnist", namespace="team", creation_timestamp=EPOCH), start.before, start.after)
+    page = Page(registry)
+    assert page["tf_operator_job_start_seconds_count"] == (start.seconds is not None)
+    assert page["tf_operator_job_start_seconds_sum"] == (start.seconds or 0)
+
+
+def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() -> None:
+    """The state is the last condition that is True, other than Held. After two idle days the counters vanish, too."""
+    registry = new_registry()
+    jobs = JobMetrics(PrometheusMetrics(registry))
+    indexer: Indexer[TFJob] = Indexer({STATE_INDEX: index_by_state})
+    jobs.follow(indexer)
+    failed = condition(ConditionType.FAILED, 70, reason=ConditionReason.LIMIT)
+    held = condition(ConditionType.HELD, 60)
+    statuses = [(), (CREATED,), (CREATED, held, RUNNING), (CREATED, STOPPED, failed), (RESUMED, CREATED)]
+    for number, found in enumerate(statuses):
+        indexer.put(f"{number}", TFJob(ObjectMeta(namespace="team"), status=JobStatus(conditions=found)))
+    assert jobs.by_state(0.0) == {("team", "Created"): 3, ("team", "Running"): 1, ("team", "Failed"): 1}
+    indexer.put("2", TFJob(ObjectMeta(namespace="team"), status=JobStatus(conditions=(CREATED, failed))))
+    assert jobs.by_state(0.0) == {("team", "Created"): 3, ("team", "Failed"): 2}
+    jobs.observe(ObjectMeta(namespace="team"), (), (failed,))
+    for key in [*indexer.index_keys(STATE_INDEX, "team/Created"), *indexer.index_keys(STATE_INDEX, "team/Failed")]:
+        indexer.remove(key)
+    assert jobs.by_state(10.0) == {}
+    jobs.by_state(10.0 + KEPT_S)
+    assert Page(registry).value("tf_operator_job_failures_total", reason="JobFailed") == 1.0
+    jobs.by_state(11.0 + KEPT_S)
+    assert not [sample for sample in Page(registry).samples if "job_namespace" in sample.labels]
+    jobs.count("created", "team")
+    assert Page(registry).value("training_operator_jobs_created_total", job_namespace="team") == 1.0
 
 
 def test_reconciles_are_counted_by_how_they_ended() -> None:

@@ -12,7 +12,7 @@ from fakes.jobs import pod as a_pod
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
-from tfjob_operator.controller.jobs.reporting import JobMetrics
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.tfjob.plan.plan import plan
 
 PATCH = ("patch status", "tfjobs", "mnist")
@@ -25,11 +25,8 @@ class CountingMetrics(JobMetrics):
         super().__init__()
         self.counted: list[tuple[str, str]] = []
 
-    def job_created(self, namespace: str) -> None:
-        self.counted.append(("created", namespace))
-
-    def job_succeeded(self, namespace: str) -> None:
-        self.counted.append(("succeeded", namespace))
+    def count(self, transition: str, namespace: str) -> None:
+        self.counted.append((transition, namespace))
 
 
 class StatusWriterHarness:
@@ -63,7 +60,7 @@ async def test_each_new_condition_is_counted_and_told_once() -> None:
     """Counted once per transition, and not again for a condition that was there before."""
     world = StatusWriterHarness()
     written = await world.writer.write(world.job, world.status, world.events)
-    assert world.metrics.counted == [("created", "ns"), ("succeeded", "ns")]
+    assert world.metrics.counted == [("created", "ns"), ("successful", "ns")]
     assert world.recorder.reasons == ["TFJobSucceeded"]
     assert written is not None
     await world.writer.write(written, world.status, ())

@@ -1,0 +1,145 @@
+"""The metrics of jobs, in both dialects. Transitions of conditions are counted and logged once they are on the API server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import structlog
+
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import ConditionReason as Reason
+from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.types import JobCondition, TFJob
+from tfjob_operator.api.v1alpha1.types import AlphaJob
+from tfjob_operator.informers import Indexer
+from tfjob_operator.workqueue.metrics import NO_METRICS, Metric, MetricsProvider
+
+FRAMEWORK: Final = "tensorflow"
+"""The label that separates TFJobs from other kinds of jobs in the family `training_operator_jobs_*`."""
+TRANSITIONS: Final = {
+    "created": "Number of jobs created",
+    "deleted": "Number of jobs deleted",
+    "successful": "Number of jobs succeeded",
+    "failed": "Number of jobs failed",
+    "restarted": "Number of times a job restarted replicas",
+}
+TOTALS: Final = {name: Metric(f"tf_operator_jobs_{name}_total", text, labels=()) for name, text in TRANSITIONS.items()}
+BY_NAMESPACE: Final = {
+    name: Metric(f"training_operator_jobs_{name}_total", f"{text}, by namespace", labels=("job_namespace", "framework"))
+    for name, text in TRANSITIONS.items()
+}
+FAILURES: Final = Metric(
+    "tf_operator_job_failures_total", "Number of jobs failed, by reason", labels=("job_namespace", "reason")
+)
+REASONS: Final = (Reason.FAILED, Reason.LIMIT, Reason.INVALID, Reason.REFUSED, Reason.TOO_LARGE)
+START: Final = Metric(
+    "tf_operator_job_start_seconds",
+    "Seconds from the creation or resumption of a job until it was first Running",
+    buckets=(1, 5, 15, 30, 60, 120, 300, 900, 3600, 14_400, 86_400),
+    labels=("job_namespace",),
+)
+JOBS: Final = Metric("tf_operator_jobs", "Number of jobs by state", labels=("job_namespace", "state"))
+STATE_INDEX: Final = "state"
+KEPT_S: Final = 2 * 86_400.0
+"""How long the series of a namespace without jobs are exported: a nightly job must not lose its counters."""
+_COUNTED: Final = {
+    ConditionType.CREATED: "created",
+    ConditionType.SUCCEEDED: "successful",
+    ConditionType.FAILED: "failed",
+    ConditionType.RESTARTING: "restarted",
+}
+log = structlog.get_logger(__name__)
+
+
+def index_by_state(job: TFJob | AlphaJob) -> Sequence[str]:
+    """Return the value of `STATE_INDEX` for a job."""
+    return (f"{job.metadata.namespace}/{conditions.state_of(job.status.conditions or ())}",)
+
+
+class JobMetrics:
+    """Counts transitions of jobs in total and by namespace, and reads the number of jobs in each state from the caches."""
+
+    def __init__(self, metrics: MetricsProvider = NO_METRICS) -> None:
+        """Create the series without labels."""
+        self._metrics = metrics
+        self._totals = {name: metrics.counter(metric) for name, metric in TOTALS.items()}
+        self._indexers: list[Indexer[Any]] = []
+        self._idle_since: dict[str, float | None] = {}
+        """The namespaces that have series; None while they have jobs."""
+
+    def follow(self, indexer: Indexer[Any]) -> None:
+        """Count the jobs of this cache, which has a `STATE_INDEX`."""
+        self._indexers.append(indexer)
+
+    def expect(self, namespaces: Iterable[str]) -> None:
+        """Create the series of these namespaces, at zero, before anything happens in them."""
+        for namespace in namespaces:
+            if namespace not in self._idle_since:
+                self._idle_since[namespace] = None
+                for metric, values in _series_of(namespace):
+                    (self._metrics.histogram if metric.buckets else self._metrics.counter)(metric, *values)
+
+    def expect_found(self) -> None:
+        """Create the series of all namespaces whose jobs are in the caches."""
+        self.expect({namespace for namespace, _ in self._count()})
+
+    def by_state(self, now: float) -> Counter[tuple[str, ...]]:
+        """Return the number of jobs by namespace and state. Drop the series of namespaces that had none for KEPT_S."""
+        found = self._count()
+        busy = {namespace for namespace, _ in found}
+        for namespace, since in [*self._idle_since.items()]:
+            if namespace in busy or since is None:
+                self._idle_since[namespace] = None if namespace in busy else now
+            elif now - since > KEPT_S:
+                del self._idle_since[namespace]
+                for metric, values in _series_of(namespace):
+                    self._metrics.remove(metric, *values)
+        return found
+
+    def count(self, transition: str, namespace: str) -> None:
+        """Count one of TRANSITIONS."""
+        self.expect([namespace])
+        self._totals[transition].inc()
+        self._metrics.counter(BY_NAMESPACE[transition], namespace, FRAMEWORK).inc()
+
+    def observe(self, job: ObjectMeta, before: Sequence[JobCondition], after: Sequence[JobCondition]) -> None:
+        """Count and log each condition that has become True. `before` are the conditions that `after` replaced."""
+        were_true = {each.type for each in before if each.status == conditions.TRUE}
+        for each in after:
+            if each.status != conditions.TRUE or each.type in were_true:
+                continue
+            if each.type in _COUNTED:
+                self.count(_COUNTED[ConditionType(each.type)], job.namespace)
+            if each.type == ConditionType.FAILED and each.reason in REASONS:
+                self._metrics.counter(FAILURES, job.namespace, each.reason).inc()
+            if each.type == ConditionType.RUNNING and ConditionType.RESTARTING not in were_true:
+                self._started(job, each, after)
+            tell = log.warning if each.type in {ConditionType.FAILED, ConditionType.RESTARTING} else log.info
+            tell("tfjob_condition", condition=each.type, reason=each.reason, message=each.message)
+
+    def _started(self, job: ObjectMeta, running: JobCondition, found: Sequence[JobCondition]) -> None:
+        """Observe how long a start took. A resumed job has a condition Suspended, which became False when it was resumed."""
+        suspended = conditions.find(tuple(found), ConditionType.SUSPENDED)
+        since = suspended.last_transition_time if suspended is not None else job.creation_timestamp
+        if since is not None and running.last_transition_time is not None:
+            self.expect([job.namespace])
+            seconds = (running.last_transition_time - since).total_seconds()
+            self._metrics.histogram(START, job.namespace).observe(max(0.0, seconds))
+
+    def _count(self) -> Counter[tuple[str, ...]]:
+        found: Counter[tuple[str, ...]] = Counter()
+        for indexer in self._indexers:
+            for value in indexer.index_values(STATE_INDEX):
+                found[tuple(value.split("/"))] += len(indexer.index_keys(STATE_INDEX, value))
+        return found
+
+
+def _series_of(namespace: str) -> Iterator[tuple[Metric, tuple[str, ...]]]:
+    for metric in BY_NAMESPACE.values():
+        yield metric, (namespace, FRAMEWORK)
+    for reason in REASONS:
+        yield FAILURES, (namespace, reason)
+    yield START, (namespace,)
