@@ -15,8 +15,7 @@ SOURCES := api cli controller informers workqueue tfjob_operator hack test noxfi
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## Show the operator at work on a real API server: the example jobs from creation to deletion
-	@hack/bootstrap.sh --and-control-plane
+demo: venv ## Show the operator at work on a real API server: the example jobs from creation to deletion
 	@$(PYTHON) -m hack.demo
 
 .PHONY: picture

@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hack import packages
-from hack.control_plane.build.commands import LoggedRunner
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.progress import Progress
+from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress
 from hack.image.build import BUILD_REQUIREMENTS, REQUIREMENTS
 
 PIP_AUDIT: Final = "2.10.1"

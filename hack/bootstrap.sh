@@ -4,9 +4,6 @@
 # The project is installed editable. .venv/links has the same packages as a tree of links, for tools that do not run import hooks.
 # In: setup.cfg, pyproject.toml, hack/constraints.txt, a Python >= 3.11 (PYTHON names another one). Out: .venv, stamped
 # with a hash of those. A second run compares the hash and ends in milliseconds, without the network.
-# With --and-control-plane the programs of the control plane are built at the same time: that needs nothing of .venv, and pip
-# leaves the processor idle for most of its minute. A failure of this build is ignored here: whoever needs the programs builds
-# them again, and reports the failure.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -85,11 +82,6 @@ if [ ! -x $venv/bin/python ] || ! is_new_enough $venv/bin/python || ! $venv/bin/
 fi
 rm -f $stamp
 say "installing the packages of setup.cfg into $venv (a minute or so)"
-if [ "${1:-}" = --and-control-plane ]; then
-    "$python" -m hack.control_plane build >/dev/null &
-    build=$!
-    trap 'kill $build 2>/dev/null' EXIT
-fi
 log=$venv/bootstrap.log
 if ! $venv/bin/python -m pip install --disable-pip-version-check --no-input -e '.[test,dev]' -c hack/constraints.txt >$log 2>&1; then
     tail -n 15 $log >&2
@@ -99,7 +91,3 @@ rm -rf $venv/links
 $venv/bin/python -m hack.package_links $venv/links
 fingerprint $venv/bin/python >$stamp
 say "done: $venv/bin/python"
-if [ -n "${build:-}" ]; then
-    wait "$build" || true
-    trap - EXIT
-fi

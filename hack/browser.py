@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from hack import packages
-from hack.control_plane.build.commands import LoggedRunner
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.progress import Progress
+from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress
 
 PLAYWRIGHT: Final = "1.65.2"
 AXE: Final = "4.14.1"

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from hack.control_plane.build.apt import PrivateApt, is_installed
 from hack.control_plane.build.binaries import cache_folder
-from hack.control_plane.build.commands import LoggedRunner, output_of
-from hack.control_plane.progress import Progress
+from hack.control_plane.build.commands import LoggedRunner, Progress, output_of
 
 
 def root() -> Path:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hack import packages
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.run.ports import choose
-from hack.control_plane.run.processes import Part
+from hack.control_plane.build.commands import ControlPlaneError
+from hack.control_plane.run.parts import choose_ports
+from hack.control_plane.run.stack import Part
 from hack.stoppable import Stoppable
 
 READY_LIMIT_S: Final = 60.0  # a second on a quiet machine
@@ -50,7 +50,7 @@ class Prometheus(Stoppable):
     @classmethod
     def start(cls, folder: Path, targets: Mapping[str, str], rules: Path) -> Self:
         """Start one that scrapes `targets` (job: host and port) and evaluates the rules of a file; return when it responds."""
-        port = choose().etcd
+        port = choose_ports().etcd
         settings = {
             "global": {"scrape_interval": PERIOD, "scrape_timeout": PERIOD, "evaluation_interval": PERIOD},
             "rule_files": [str(rules)],

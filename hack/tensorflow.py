@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from hack import packages
-from hack.control_plane.build.commands import LoggedRunner
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.progress import Progress
+from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress
 
 VERSION: Final = "2.21.0"
 TENSORBOARD_VERSION: Final = "2.21.0"  # since 2.21 TensorFlow does not depend on it any more

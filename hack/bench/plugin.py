@@ -22,7 +22,7 @@ from hack.bench.bench import Bench
 from hack.bench.child import MeasureError
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result, at_most
-from hack.plugin.wheel import build_wheel, run
+from hack.plugin.archive import build_wheel, run
 
 ROUNDS: Final = 15
 JOBS: Final = 10

@@ -22,7 +22,7 @@ from hack.bench.raw_load import RawLoad, Target
 from hack.bench_operator import deployed
 from hack.bench_operator.jobs import clear_requests
 from hack.control_plane import ControlPlane
-from hack.control_plane.run.ports import any_free
+from hack.control_plane.run.parts import any_free
 from hack.image.build import SETTINGS
 from tfjob_operator.api.v1 import constants as c
 

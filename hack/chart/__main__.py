@@ -13,9 +13,8 @@ from typing import Final
 
 from hack.chart.documents import values_yaml, with_table
 from hack.chart.helm import Helm
-from hack.control_plane.errors import ControlPlaneError
-from hack.matrix.errors import FetchError
-from hack.matrix.releases import HELMS, helm_of
+from hack.control_plane.build.commands import ControlPlaneError
+from hack.matrix.releases import HELMS, FetchError, helm_of
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "manifests" / "chart"

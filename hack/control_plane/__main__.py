@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from hack.control_plane.build.binaries import Binaries, find_or_build
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.progress import Progress
+from hack.control_plane.build.commands import ControlPlaneError, Progress
 from hack.control_plane.run import folders
+from hack.control_plane.run.folders import State
 from hack.control_plane.run.keeper import Order
-from hack.control_plane.run.launch import KeeperHandle
-from hack.control_plane.run.state import State
+from hack.control_plane.run.plane import KeeperHandle
 
 FAILED, NOT_UP, INTERRUPTED = 1, 3, 130
 DOWN_LIMIT_S = 20.0

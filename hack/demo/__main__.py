@@ -22,11 +22,9 @@ import structlog
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.demo.alpha import FILES as ALPHA_FILES
 from hack.demo.alpha import Alpha
-from hack.demo.errors import DemoError
 from hack.demo.page import keep_up
 from hack.demo.policies import FILES, Policies
-from hack.demo.stage import Stage
-from hack.demo.teller import Teller
+from hack.demo.stage import DemoError, Stage, Teller
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PodPhase

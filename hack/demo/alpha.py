@@ -6,8 +6,7 @@ import asyncio
 import re
 from typing import Final
 
-from hack.demo.errors import DemoError
-from hack.demo.stage import EXAMPLES, Stage
+from hack.demo.stage import EXAMPLES, DemoError, Stage
 
 FILES: Final = ("parameter-servers.yaml", "gpu.yaml", "tensorflow-org.yaml", "tensorboard.yaml")
 _CREATED: Final = re.compile(r"(tfjob)\.((?:kubeflow|tensorflow)\.org)/(\S+) created")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from hack.demo.errors import DemoError
+from hack.demo.stage import DemoError
 from hack.hollow_node.script import LOG, RUN
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
-    from hack.demo.teller import Teller
+    from hack.demo.stage import Teller
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS_ON: Final = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hack.demo.errors import DemoError
-from hack.demo.stage import Stage
+from hack.demo.stage import DemoError, Stage
 from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c

@@ -22,6 +22,6 @@ or `python -m hack.hollow_node --kubeconfig FILE`. It behaves as the kubelet of 
 from __future__ import annotations
 
 from hack.hollow_node.node import HollowNode
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.script import Timing
 
 __all__ = ["HollowNode", "Timing"]

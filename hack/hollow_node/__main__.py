@@ -16,9 +16,8 @@ from pathlib import Path
 import structlog
 
 from hack.hollow_node import HollowNode, Timing
-from hack.hollow_node.registration import NodeSpec, parse_nodes
-from hack.hollow_node.script import ImageScript, parse_images
-from hack.hollow_node.timing import DEFAULT_SCALE
+from hack.hollow_node.node import NodeSpec, parse_nodes
+from hack.hollow_node.script import DEFAULT_SCALE, ImageScript, parse_images
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import ApiError

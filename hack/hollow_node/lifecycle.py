@@ -9,18 +9,351 @@ What differs between the versions of Kubernetes is listed in `hack.kubernetes_ve
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
-from hack.hollow_node.conditions import SANDBOX, condition_of
-from hack.hollow_node.containers import CREATING, INITIALIZING, call_unknown, last_end, waits_for
-from hack.hollow_node.deletion import delete
-from hack.hollow_node.disruptions import due_fate, exceed_deadline, expiry, meet, reject, rejection
-from hack.hollow_node.moment import Moment, Place, Removal, Step
-from hack.hollow_node.objects import TERMINAL, HollowPod, HollowStatus
-from hack.hollow_node.script import WAITS, Behaviour, Outcome, Run
-from hack.hollow_node.stopping import stop
-from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE, SANDBOX_CONDITION
+from msgspec.structs import replace
+
+from hack.hollow_node.containers import (
+    CREATING,
+    INITIALIZING,
+    PodContainers,
+    call_unknown,
+    current_run,
+    end_of,
+    ended_phase,
+    is_done,
+    last_end,
+    lose,
+    terminate,
+    wait,
+    waits_for,
+)
+from hack.hollow_node.moment import DISRUPTED, SANDBOX, Moment, Place, Removal, Step, condition_of, holds, set_condition
+from hack.hollow_node.objects import (
+    FAILED,
+    SUCCEEDED,
+    TERMINAL,
+    ContainerState,
+    ContainerStatus,
+    HollowPod,
+    HollowStatus,
+)
+from hack.hollow_node.script import SIGKILL_EXIT, STATUS_UNKNOWN, WAITS, Behaviour, Outcome, Run
+from hack.kubernetes_versions import (
+    CONTAINERS_END_BEFORE_PHASE,
+    DEADLINE_WAITS_FOR_CONTAINERS,
+    DELETION_ENDS_IN_TERMINAL_PHASE,
+    DISRUPTION_TARGET,
+    EVICTED_MAY_SUCCEED,
+    REJECTIONS_SAY_SO,
+    SANDBOX_CONDITION,
+    SHUTDOWN_TELLS_THE_TRUTH,
+    UNSTARTED_ARE_CALLED_UNKNOWN,
+)
+
+# When and how the containers end when a pod is stopped. Pure.
+#
+# SIGTERM goes to all ordinary containers at once, and to native sidecars when those have ended; SIGKILL to whatever is left at
+# the deadline. A container that ends by itself before that keeps its own exit code. A kubelet reports nothing of it until the
+# last one has ended.
+
+
+class _End(NamedTuple):
+    """How one container may end; the earliest of its possible ends happens."""
+
+    at: datetime
+    exit_code: int
+    reason: str
+    by_itself: bool
+
+
+def stop(containers: PodContainers, asked: datetime, deadline: datetime, now: datetime) -> datetime | None:
+    """End all running containers. If the last one ends later than now, change nothing and return when to call this again."""
+    ends = _ends(containers, asked, deadline)
+    if not ends:
+        return None
+    over = max(end.at for end in ends.values())
+    if now < over:
+        return over
+    for group in (containers.inits, containers.mains):
+        for index, status in enumerate(group):
+            if status.name in ends:
+                group[index] = _terminate_all(containers, status, ends[status.name], over, now)
+    return None
+
+
+def _ends(containers: PodContainers, asked: datetime, deadline: datetime) -> dict[str, _End]:
+    """Return the ends of all running containers."""
+    ends: dict[str, _End] = {}
+    for status in containers.all():
+        if status.name not in containers.sidecars:
+            _add(ends, containers, status, asked, deadline)
+    last = max((end.at for end in ends.values()), default=asked)
+    for status in containers.inits:
+        if status.name in containers.sidecars:
+            _add(ends, containers, status, last, deadline)
+    return ends
+
+
+def _add(
+    ends: dict[str, _End], containers: PodContainers, status: ContainerStatus, asked: datetime, deadline: datetime
+) -> None:
+    running = status.state.running
+    if running is None:
+        return
+    run, on_stop = current_run(containers.rules.script, status), containers.rules.script.stop(status.name)
+    possible = [_End(deadline, SIGKILL_EXIT, "", by_itself=False)]
+    if not math.isinf(on_stop.lasts):
+        stopped = asked + timedelta(seconds=on_stop.lasts)
+        possible.append(_End(stopped, on_stop.exit_code, on_stop.reason, by_itself=False))
+    natural = end_of(running, run)
+    if natural is not None and run.outcome is Outcome.EXIT:
+        possible.append(_End(natural, run.exit_code, run.reason, by_itself=True))
+    ends[status.name] = min(possible)
+
+
+def _terminate_all(
+    containers: PodContainers, status: ContainerStatus, end: _End, over: datetime, now: datetime
+) -> ContainerStatus:
+    """End one container. The last one ends now: the deletion has a time in whole seconds, so the computed end is too early."""
+    if end.reason == STATUS_UNKNOWN:
+        return lose(status, containers.rules.kubernetes)
+    started = status.state.running.started_at if status.state.running is not None else now
+    finished = end.at if end.by_itself else now if end.at == over else max(end.at, started)
+    return terminate(status, end.exit_code, finished, end.reason)
+
+
+# What a kubelet does with a pod that is to be deleted. Pure.
+#
+# No container starts any more; once none runs, the kubelet confirms the deletion.
+
+
+def delete(moment: Moment) -> Step:
+    """Make the next step of a deletion."""
+    asked, deadline = moment.asked, moment.deadline
+    if moment.kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
+        return _delete_to_the_end(moment, asked, deadline)
+    return _delete_by_policy(moment, asked, deadline)
+
+
+def deleted_phase(containers: PodContainers, before: str) -> str:
+    """Return the last phase of a deleted pod whose containers were stopped: terminal since 1.27, before that by its policy."""
+    if containers.rules.kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
+        return ended_phase(containers.mains)
+    return containers.outcome() or containers.phase(before)
+
+
+def _delete_by_policy(moment: Moment, asked: datetime, deadline: datetime) -> Step:
+    """Delete as kubelets before 1.27 did: the last phase follows from the restart policy and from what has ended."""
+    if not moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) and _lose_inits(moment):
+        return Step(moment.report(moment.status.phase), moment.now)
+    ran = any(c.state.running is not None for c in moment.containers.all())
+    if ran and _is_news(moment):
+        moment.containers.end_by_themselves(moment.now)
+        if any(c.state.running is not None for c in moment.containers.all()):
+            return Step(moment.report(moment.status.phase), moment.now)
+    due = stop(moment.containers, asked, deadline, moment.now)
+    if due is not None:
+        return Step(moment.status, due)
+    lags = moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) and moment.containers.is_over()
+    mains = _with_the_unstarted(moment)
+    if not ran and not lags and mains == moment.containers.mains:
+        return Step(moment.status, removal=Removal.FINAL)
+    told = moment.report(
+        deleted_phase(moment.containers, moment.status.phase), ended=moment.containers.outcome(), sandbox=False
+    )
+    return Step(replace(told, container_statuses=mains), removal=Removal.FINAL)
+
+
+def _with_the_unstarted(moment: Moment) -> list[ContainerStatus]:
+    """Return the ordinary containers as kubelets since 1.25 leave them: what never ran has ended; the phase ignores that."""
+    mains = moment.containers.mains
+    if not moment.kubernetes.has(UNSTARTED_ARE_CALLED_UNKNOWN) or moment.containers.incomplete_inits():
+        return mains
+    return [call_unknown(c) if c.state.running is None and last_end(c) is None else c for c in mains]
+
+
+def _lose_inits(moment: Moment) -> bool:
+    """Lose sight of running init containers, as kubelets before 1.22 did at once; return whether there was one."""
+    lost = False
+    for index, init in enumerate(moment.containers.inits):
+        if init.state.running is not None:
+            end = lose(init, moment.kubernetes).last_state
+            moment.containers.inits[index] = replace(init, ready=False, state=end)
+            lost = True
+    return lost
+
+
+def _delete_to_the_end(moment: Moment, asked: datetime, deadline: datetime) -> Step:
+    """Delete as kubelets since 1.27 do: the last phase is terminal, whatever the restart policy."""
+    _give_up_waiting(moment)
+    if _is_news(moment):
+        moment.containers.end_by_themselves(moment.now)
+        sandbox = holds(moment.status.conditions, SANDBOX)
+        return Step(moment.report(moment.status.phase, ended=moment.containers.outcome(), sandbox=sandbox), moment.now)
+    due = stop(moment.containers, asked, deadline, moment.now)
+    if due is not None:
+        return Step(moment.status, due)
+    mains = moment.containers.mains
+    if all(c.state.terminated is not None for c in mains):
+        outcome = deleted_phase(moment.containers, moment.status.phase)
+        return Step(moment.report(outcome, ended=outcome, sandbox=False), removal=Removal.FINAL)
+    ended = moment.containers.outcome()
+    told = moment.report(moment.status.phase, ended=ended, sandbox=False)
+    if told != moment.status:
+        return Step(told, moment.now)
+    if not moment.containers.incomplete_inits():
+        lost = [c if c.state.terminated is not None else call_unknown(c) for c in mains]
+        moment.containers.mains = lost
+    return Step(moment.report(FAILED, ended=ended, sandbox=False), removal=Removal.FINAL)
+
+
+def _is_news(moment: Moment) -> bool:
+    """Whether something changed before the pod was stopped that its status does not show yet."""
+    ended, sandbox = moment.containers.outcome(), holds(moment.status.conditions, SANDBOX)
+    return moment.report(moment.status.phase, ended=ended, sandbox=sandbox) != moment.status
+
+
+def _give_up_waiting(moment: Moment) -> None:
+    """End containers that wait for a restart; those that never ran are from now on about to be created."""
+    for group in (moment.containers.inits, moment.containers.mains):
+        for index, container in enumerate(group):
+            if not waits_for(container):
+                continue
+            end = last_end(container)
+            if end is not None:
+                group[index] = replace(container, state=ContainerState(terminated=end))
+            elif waits_for(container) != INITIALIZING:
+                group[index] = wait(container, CREATING, "", None)
+
+
+# What happens to a whole pod without its doing: eviction, shutdown or loss of its node, rejection, its deadline. Pure.
+
+
+HARD_EVICTION_GRACE_S: Final = 1  # the grace of pods that a hard eviction threshold takes
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What happens to the whole pod because its node shuts down or a running container's script says so, and since when."""
+
+    outcome: Outcome
+    since: datetime
+    reason: str = ""
+
+
+def due_fate(moment: Moment) -> Fate | None:
+    """Return what has happened to the whole pod by now. A shutdown ends only pods that have begun and are not over."""
+    shutdown = moment.place.shutdown
+    if (
+        shutdown is not None
+        and moment.now >= shutdown.since
+        and not moment.containers.nothing_began()
+        and not moment.containers.is_over()
+    ):
+        return Fate(Outcome.NODE_SHUTDOWN, shutdown.since)
+    for status in moment.containers.all():
+        if status.state.running is not None:
+            run = current_run(moment.script, status)
+            end = end_of(status.state.running, run)
+            if run.outcome is not Outcome.EXIT and end is not None and moment.now >= end:
+                return Fate(run.outcome, end, run.reason)
+    return None
+
+
+def meet(moment: Moment, fate: Fate) -> Step:
+    """Let the fate or the deletion decide, whichever came first; but a lost node never confirms a deletion."""
+    if fate.outcome is Outcome.NODE_LOST:
+        return _stay_lost(moment, fate)
+    if moment.deleting and moment.asked < fate.since.replace(microsecond=0):
+        return delete(moment)
+    return moment.onward(_disrupt(moment, fate))
+
+
+def _stay_lost(moment: Moment, fate: Fate) -> Step:
+    """Do what node controller and taint manager do while the kubelet is silent; no deletion is ever confirmed."""
+    lost = replace(
+        moment.status, conditions=set_condition(moment.status.conditions, "Ready", holds=False, now=moment.now)
+    )
+    due = fate.since + timedelta(seconds=moment.place.timing.unreachable)
+    if moment.deleting:
+        return Step(lost)
+    if moment.now < due:
+        return Step(lost, due)
+    message = "Taint manager: deleting due to NoExecute taint"
+    return Step(_disrupted(moment, lost, "DeletionByTaintManager", message), removal=Removal.GRACEFUL)
+
+
+def _disrupt(moment: Moment, fate: Fate) -> Step:
+    """Evict for lack of memory, or shut the node down. Since 1.22 a pod whose containers then exit with 0 has Succeeded."""
+    if fate.outcome is Outcome.EVICTED:
+        change, reason, grace = EVICTED_MAY_SUCCEED, fate.reason or "Evicted", HARD_EVICTION_GRACE_S
+        message = "The node was low on resource: memory. "
+    else:
+        change, grace = SHUTDOWN_TELLS_THE_TRUTH, moment.pod.spec.termination_grace_period_seconds
+        if moment.place.shutdown is not None:
+            grace = min(grace, moment.place.shutdown.grace_s)
+        reason, message = "Terminated", "Pod was terminated in response to imminent node shutdown."
+        if not moment.kubernetes.has(change):
+            reason, message = "Shutdown", "Node is shutting, evicting pods"
+    if not moment.kubernetes.has(change):
+        return Step(moment.cut_off(reason, message))
+    due = stop(moment.containers, fate.since, fate.since + timedelta(seconds=grace), moment.now)
+    if due is not None:
+        return Step(moment.status, due)
+    if all(is_done(c) for c in moment.containers.mains):
+        reason = message = ""
+    phase = FAILED if reason else SUCCEEDED
+    ended = replace(moment.report(phase, ended=phase, sandbox=False), reason=reason, message=message)
+    return Step(_disrupted(moment, ended, "TerminationByKubelet", message or "Pod was stopped by the kubelet"))
+
+
+def _disrupted(moment: Moment, status: HollowStatus, reason: str, message: str) -> HollowStatus:
+    """Set the condition DisruptionTarget where kubelets have it: the pod's end is not its own doing."""
+    if not moment.kubernetes.has(DISRUPTION_TARGET):
+        return status
+    conditions = set_condition(status.conditions, DISRUPTED, holds=True, now=moment.now, reason=reason, message=message)
+    return replace(status, conditions=conditions)
+
+
+def rejection(moment: Moment) -> str | None:
+    """Return the reason for which the kubelet rejects the pod, None if it does not."""
+    if moment.status.start_time is not None:
+        return None
+    runs = (moment.script.run(container.name, 0) for container in moment.containers.all())
+    return next((run.reason for run in runs if run.outcome is Outcome.REJECTED), None)
+
+
+def reject(moment: Moment, reason: str) -> HollowStatus:
+    """Return a status with nothing but a phase and a reason: the pod is not admitted."""
+    intro = "Pod was rejected:" if moment.kubernetes.has(REJECTIONS_SAY_SO) else "Pod"
+    message = f"{intro} the script of the hollow node says {reason}"
+    return HollowStatus(observed_generation=moment.generation, phase=FAILED, reason=reason, message=message)
+
+
+def expiry(moment: Moment) -> datetime | None:
+    """Return when the pod will have lived for its activeDeadlineSeconds, None if it has none or has not started."""
+    seconds, since = moment.pod.spec.active_deadline_seconds, moment.status.start_time
+    return None if seconds is None or since is None else since + timedelta(seconds=seconds)
+
+
+def exceed_deadline(moment: Moment, expired: datetime) -> Step:
+    """End a pod that has lived longer than its activeDeadlineSeconds."""
+    reason, message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+    if not moment.kubernetes.has(DEADLINE_WAITS_FOR_CONTAINERS):
+        statuses = [replace(c, ready=False) for c in moment.containers.mains]
+        cut = moment.cut_off(reason, message)
+        inits = moment.status.init_container_statuses
+        return Step(replace(cut, container_statuses=statuses, init_container_statuses=inits))
+    due = stop(moment.containers, expired, expired + moment.grace, moment.now)
+    if due is not None:
+        return Step(moment.report(moment.status.phase, ended=FAILED), due)
+    failed = moment.report(FAILED, ended=FAILED, sandbox=False)
+    return Step(replace(failed, reason=reason, message=message))
+
 
 _NEVER_RUN: Final = frozenset({Outcome.NEVER_START, Outcome.REJECTED, *WAITS})
 """With these outcomes the first container never runs. A pod that is already being deleted is not rejected any more."""

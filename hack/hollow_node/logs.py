@@ -22,8 +22,7 @@ import msgspec
 
 from hack.control_plane.run.pki import self_signed
 from hack.hollow_node.containers import waits_for
-from hack.hollow_node.objects import HollowPod, HollowStatus
-from hack.hollow_node.registration import HOST_IP
+from hack.hollow_node.objects import HOST_IP, HollowPod, HollowStatus
 from hack.hollow_node.script import START_ERROR, Output, parse_script
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import NotFoundError

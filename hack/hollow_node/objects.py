@@ -14,6 +14,7 @@ from msgspec import field
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import ObjectMeta, Struct
 
+HOST_IP = "127.0.0.1"  # of every node, where the API server asks for logs
 ALWAYS = "Always"
 ON_FAILURE = "OnFailure"
 NEVER = "Never"

@@ -13,15 +13,11 @@ from typing import Final
 import msgspec
 
 from hack.hollow_node.addresses import AddressPool
-from hack.hollow_node.conditions import condition_of
-from hack.hollow_node.history import History
 from hack.hollow_node.lifecycle import advance
-from hack.hollow_node.moment import Place, Removal
-from hack.hollow_node.objects import Condition, HollowPod, HollowStatus
-from hack.hollow_node.registration import HOST_IP
-from hack.hollow_node.scheduling import Scheduler, Unschedulable
-from hack.hollow_node.script import RUNS_BEFORE, parse_script
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.moment import Place, Removal, condition_of
+from hack.hollow_node.objects import HOST_IP, Condition, HollowPod, HollowStatus
+from hack.hollow_node.scheduling import History, Scheduler, Unschedulable
+from hack.hollow_node.script import RUNS_BEFORE, Timing, parse_script
 from hack.kubernetes_versions import NEWEST, Kubernetes
 from tfjob_operator.api.client import STRATEGIC_MERGE_PATCH, RestClient
 from tfjob_operator.api.client.errors import NotFoundError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.build.commands import ControlPlaneError
 from hack.image.build import build
 
 

@@ -12,23 +12,239 @@ from __future__ import annotations
 
 import configparser
 import hashlib
+import io
 import json
 import os
+import re
 import shutil
 import sys
+import tarfile
 import tempfile
 import time
+import uuid
 import venv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import HeaderParser
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
+
+from packaging.utils import canonicalize_name
 
 from hack import packages
 from hack.control_plane.build.apt import debian_sources
-from hack.control_plane.build.commands import LoggedRunner, output_of
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.progress import Progress
-from hack.image import archive, layers, sbom
-from hack.image.layers import Layer
+from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress, output_of
+
+# What is in the image: its software bill of materials, a CycloneDX 1.5 document beside the archive.
+#
+# In: the image's layers, which know what they hold (dpkg's list of packages, the metadata of Python's packages), and the lock,
+# which has the digests of the wheels. Out: one JSON document, the same for the same image: it has no time and no random number.
+
+
+DPKG: Final = "var/lib/dpkg/status"
+METADATA: Final = "*.dist-info/METADATA"
+_LOCKED: Final = re.compile(r"^(\S+)==(\S+)((?: \\\n +--hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
+_NAMESPACE: Final = uuid.UUID("6f0b1c0a-9a3e-5f57-9a55-8d1f6c1b7f55")
+"""Of the serial numbers, which are made of the image's digest. Any UUID would do."""
+
+Digests = dict[tuple[str, str], list[str]]
+"""SHA-256 of the files of a package, by its name and version: one for each kind of machine that it has a file for."""
+
+
+def digests_of(lock: str) -> Digests:
+    """Return the digests in a requirements file."""
+    found = _LOCKED.findall(lock)
+    return {(canonicalize_name(name), version): re.findall("[0-9a-f]{64}", digests) for name, version, digests in found}
+
+
+def document(name: str, digest: str, layers: Sequence[Layer], *, release: str, locked: Digests) -> dict[str, Any]:
+    """Return the document of an image.
+
+    name: as a container runtime calls it, with its tag. digest: that of its manifest. release: the Debian release in it.
+    locked: of the wheels in it. Raises KeyError for a Python package that is neither locked nor of this project.
+    """
+    repository, _, version = name.rpartition(":")
+    own = repository.rpartition("/")[2]
+    components = [
+        component for layer in layers for component in _components(layer, own=own, release=release, locked=locked)
+    ]
+    image = {
+        "type": "container",
+        "bom-ref": f"pkg:oci/{own}@{quote(digest)}?tag={version}",
+        "name": own,
+        "version": version,
+        "purl": f"pkg:oci/{own}@{quote(digest)}?tag={version}",
+        "hashes": [_hash(digest.removeprefix("sha256:"))],
+    }
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "serialNumber": uuid.uuid5(_NAMESPACE, digest).urn,
+        "version": 1,
+        "metadata": {"component": image},
+        "components": sorted(components, key=lambda each: each["bom-ref"]),
+    }
+
+
+def _components(layer: Layer, *, own: str, release: str, locked: Digests) -> Iterator[dict[str, Any]]:
+    with tarfile.open(layer.path) as archive:
+        for entry in archive:
+            file = archive.extractfile(entry) if entry.isfile() else None
+            if file is None:
+                continue
+            if entry.name == DPKG:
+                for text in file.read().decode().split("\n\n"):
+                    if text.strip():
+                        yield _of_debian(HeaderParser().parsestr(text), release)
+            elif fnmatchcase(entry.name, METADATA):
+                yield _of_python(HeaderParser().parsestr(file.read().decode()), own, locked)
+
+
+def _of_debian(package: Message, release: str) -> dict[str, Any]:
+    name, version, architecture = (str(package[key]) for key in ("Package", "Version", "Architecture"))
+    purl = f"pkg:deb/debian/{quote(name)}@{quote(version)}?arch={architecture}&distro={release}"
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+
+
+def _of_python(package: Message, own: str, locked: Digests) -> dict[str, Any]:
+    name, version = canonicalize_name(str(package["Name"])), str(package["Version"])
+    purl = f"pkg:pypi/{name}@{quote(version)}"
+    found: dict[str, Any] = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+    if name == own:
+        found["type"] = "application"
+        del found["purl"]  # it is in no index
+    else:
+        found["hashes"] = [_hash(each) for each in locked[name, version]]
+    if licence := _licence(package):
+        found["licenses"] = [licence]
+    return found
+
+
+def _licence(package: Message) -> Mapping[str, Any] | None:
+    """Return the licence as the package tells it: an SPDX expression since metadata 2.4, before that any words."""
+    if expression := package["License-Expression"]:
+        return {"expression": str(expression)}
+    words = str(package["License"] or "").strip().partition("\n")[0]
+    return {"license": {"name": words}} if words else None
+
+
+def _hash(digest: str) -> dict[str, str]:
+    return {"alg": "SHA-256", "content": digest}
+
+
+# Folders to image layers: uncompressed tar files with the same bytes for the same content.
+#
+# In: a folder of this machine. Out: a tar file, owned by root, its entries sorted and without the times of this run.
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer on disk. `digest` is the hex SHA-256 of the tar file, `size` its bytes."""
+
+    path: Path
+    digest: str
+    size: int
+
+
+def pack(folder: Path, target: Path, prefix: str = "") -> Layer:
+    """Pack the content of `folder` into the tar file `target`, below `prefix` in the image; devices are left out."""
+
+    def normal(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        if entry.isdev():
+            return None
+        entry.uid = entry.gid = entry.mtime = 0
+        entry.uname = entry.gname = "root"
+        return entry
+
+    draft = target.with_name(f"{target.name}.draft")
+    with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, arcname=f"{prefix}{path.name}", filter=normal)
+    draft.rename(target)
+    return read(target)
+
+
+def read(path: Path) -> Layer:
+    """Return the layer in a tar file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Layer(path, digest, path.stat().st_size)
+
+
+# Layers to one OCI archive, which `ctr images import`, `docker load`, `podman load` and `skopeo` read.
+#
+# In: layers in their order, the image's name and configuration. Out: one tar file in the layout of the OCI image
+# specification 1.0: `oci-layout`, `index.json`, and blobs named by their SHA-256. As in an archive of `docker save` (since
+# Docker 25) there is a `manifest.json` too, which is all that `docker load` and minikube's Docker look for.
+
+
+MEDIA = "application/vnd.oci.image"
+
+
+def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str, Any]) -> str:
+    """Write the archive of an image for this machine's architecture; return the digest of its manifest, by which it is pulled.
+
+    `config` is the part of that name in OCI's configuration: User, Entrypoint, Env, Labels. Raises ControlPlaneError.
+    """
+    draft = target.with_name(f"{target.name}.draft")
+    with tarfile.open(draft, "w") as archive:
+        _add(archive, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
+        for layer in layers:
+            archive.add(layer.path, arcname=f"blobs/sha256/{layer.digest}", filter=_bare)
+        image = {
+            "architecture": output_of("dpkg", "--print-architecture").strip(),  # Debian's names are OCI's
+            "os": "linux",
+            "config": dict(config),
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.digest}" for layer in layers]},
+        }
+        settings = _blob(archive, f"{MEDIA}.config.v1+json", image)
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": f"{MEDIA}.manifest.v1+json",
+            "config": settings,
+            "layers": [
+                {"mediaType": f"{MEDIA}.layer.v1.tar", "digest": f"sha256:{layer.digest}", "size": layer.size}
+                for layer in layers
+            ],
+        }
+        described = _blob(archive, f"{MEDIA}.manifest.v1+json", manifest)
+        described["annotations"] = {
+            "io.containerd.image.name": name,
+            "org.opencontainers.image.ref.name": name.rpartition(":")[2],
+        }
+        _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [described]}).encode())
+        docker = {
+            "Config": f"blobs/{settings['digest'].replace(':', '/')}",
+            "RepoTags": [name],
+            "Layers": [f"blobs/sha256/{layer.digest}" for layer in layers],
+        }
+        _add(archive, "manifest.json", json.dumps([docker]).encode())
+    draft.rename(target)
+    return str(described["digest"])
+
+
+def _blob(archive: tarfile.TarFile, media_type: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    data = json.dumps(content, sort_keys=True).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    _add(archive, f"blobs/sha256/{digest}", data)
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)}
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(data)
+    archive.addfile(entry, io.BytesIO(data))
+
+
+def _bare(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
+
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 IMAGE: Final = "docker.io/library/tfjob-operator:0.1.0"
@@ -94,9 +310,9 @@ def build(target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="image-", dir=packages.root()) as name:
         work = Path(name)
         made = [_debian(work, runner, progress), _dependencies(work, runner, progress), _operator(work, runner)]
-        digest = archive.write(target, IMAGE, made, CONFIG)
-        locked = sbom.digests_of(REQUIREMENTS.read_text())
-        parts = sbom.document(IMAGE, digest, made, release=RELEASE, locked=locked)
+        digest = write(target, IMAGE, made, CONFIG)
+        locked = digests_of(REQUIREMENTS.read_text())
+        parts = document(IMAGE, digest, made, release=RELEASE, locked=locked)
     parts_list(target).write_text(json.dumps(parts, indent=1) + "\n")
     progress.say(f"{target}: {target.stat().st_size / 1e6:.0f} MB, {digest}, with {len(parts['components'])} packages")
 
@@ -109,7 +325,7 @@ def parts_list(image: Path) -> Path:
 def _debian(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
     kept = packages.root() / f"image-{RELEASE}-{_digest()}.tar"
     if kept.exists() and time.time() - kept.stat().st_mtime < RENEWED_AFTER_S:
-        return layers.read(kept)
+        return read(kept)
     packages.install(["debootstrap"])
     progress.say(f"debootstrap: Debian {RELEASE} with Python, about a minute")
     mirror = next((source.uri for source in debian_sources() if source.release == RELEASE), None)
@@ -127,18 +343,18 @@ def _debian(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
         shutil.rmtree(compiled)
     skip = ("-x", "/(lib2to3|test)/")  # some files in there are not Python 3
     runner.run("chroot", str(tree), "/usr/bin/python3", *COMPILE, *skip, f"/{library}", limit_s=600.0)
-    return layers.pack(tree, kept)
+    return pack(tree, kept)
 
 
 def _dependencies(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
     kept = packages.root() / f"image-dependencies-{_digest(REQUIREMENTS.read_bytes())}.tar"
     if kept.exists():
-        return layers.read(kept)
+        return read(kept)
     progress.say("installing the operator's dependencies into a layer of their own")
     site = work / "dependencies" / SITE
     _pip(runner, "install", f"--target={site}", "--require-hashes", f"--requirement={REQUIREMENTS}")
     _finish(site)
-    return layers.pack(work / "dependencies", kept)
+    return pack(work / "dependencies", kept)
 
 
 def _operator(work: Path, runner: LoggedRunner) -> Layer:
@@ -161,7 +377,7 @@ def _operator(work: Path, runner: LoggedRunner) -> Layer:
     site = work / "operator" / SITE
     _pip(runner, "install", f"--target={site}", "--no-deps", *map(str, wheels.glob("*.whl")))
     _finish(site)
-    return layers.pack(work / "operator", work / "operator.tar")
+    return pack(work / "operator", work / "operator.tar")
 
 
 def _pip(runner: LoggedRunner, *arguments: str) -> None:

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from hack.control_plane import ControlPlaneError
-from hack.matrix import differences, kubectl_matrix, sdk_matrix
-from hack.matrix.errors import FetchError
-from hack.matrix.releases import RELEASES
-from hack.matrix.report import Report
+from hack.matrix import jobs, sdks
+from hack.matrix.releases import RELEASES, FetchError
+from hack.matrix.report import KNOWN_OF_KUBECTL, KNOWN_OF_SDKS, Report
 from hack.matrix.sdks import SDKS
 
 
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     is_kubectl = options.matrix == "kubectl"
-    report = Report(differences.KUBECTL if is_kubectl else differences.SDK)
+    report = Report(KNOWN_OF_KUBECTL if is_kubectl else KNOWN_OF_SDKS)
 
     def is_chosen(client: str) -> bool:
         return not options.only or client in options.only
@@ -50,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"none of {', '.join(options.only)} belongs to the matrix {options.matrix}")
     try:
         if is_kubectl:
-            kubectl_matrix.run(kubectls, report)
+            jobs.run(kubectls, report)
         else:
-            sdk_matrix.run(chosen_sdks, report)
+            sdks.run(chosen_sdks, report)
     except FetchError as error:
         print(f"error: {error}\nNothing is known about the project by that: no check has run.", file=sys.stderr)
         return 2

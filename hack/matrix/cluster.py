@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from hack.control_plane import ControlPlane, ControlPlaneError
-from hack.control_plane.errors import log_tail
+from hack.control_plane.build.commands import log_tail
 from hack.kubernetes_versions import Kubernetes
 
 ROOT: Final = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from hack.matrix.errors import CheckError
+from hack.matrix.releases import CheckError
 
 COMMAND_LIMIT_S: Final = 90.0  # the longest waits for a namespace to go, which takes some ten seconds
 UNTIL_LIMIT_S: Final = 60.0  # what takes a second or two may take ten times as long on a busy machine

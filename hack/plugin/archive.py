@@ -8,17 +8,87 @@ from __future__ import annotations
 import configparser
 import gzip
 import io
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
 
-from hack.plugin.platforms import PYTHONS, Platform
-from hack.plugin.wheel import ROOT
+from hack.image.build import SOURCES
+
+# The wheel of this checkout, built in a copy: setuptools leaves folders beside the sources.
+
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+def build_wheel(scratch: Path) -> Path:
+    """Build the wheel in a folder for temporary files, and return it. Raises CalledProcessError."""
+    sources, wheels = scratch / "sources", scratch / "wheels"
+    wheels.mkdir()
+    for name in SOURCES:
+        path, copy = ROOT / name, sources / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            shutil.copytree(path, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, copy)
+    run([sys.executable, "-c", f"import setuptools.build_meta as b; b.build_wheel({str(wheels)!r})"], sources)
+    (wheel,) = wheels.glob("*.whl")
+    return wheel
+
+
+def run(command: Sequence[str], folder: Path) -> None:
+    """Run a program without this environment's PYTHON variables, so that the modules that it installs are compiled."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+# The systems for which the plugin is packed.
+
+
+PYTHONS: Final = ("3.11", "3.12", "3.13")
+"""Those of setup.cfg. Compiled modules of all of them lie beside each other in one archive: their names tell them apart."""
+
+
+class Platform(NamedTuple):
+    """A system as krew names it, and the tags of the wheels that run there, as pip's --platform wants them."""
+
+    os: str
+    arch: str
+    tags: tuple[str, ...]
+
+    @property
+    def archive(self) -> str:
+        """Return the name of its archive."""
+        return f"kubectl-tfjob-{self.os}-{self.arch}.tar.gz"
+
+    @property
+    def zipapp(self) -> str:
+        """Return the name of the plugin as a single file."""
+        return f"kubectl-tfjob-{self.os}-{self.arch}.pyz"
+
+
+def _linux(arch: str, machine: str) -> Platform:
+    # For glibc of CentOS 7 and newer. Debian, Ubuntu, Fedora and RHEL have it, Alpine has not.
+    return Platform(
+        "linux", arch, tuple(f"{libc}_{machine}" for libc in ("manylinux2014", "manylinux_2_17", "manylinux_2_28"))
+    )
+
+
+PLATFORMS: Final = (
+    _linux("amd64", "x86_64"),
+    _linux("arm64", "aarch64"),
+    Platform("darwin", "amd64", ("macosx_11_0_x86_64",)),
+    Platform("darwin", "arm64", ("macosx_11_0_arm64",)),
+)
+
 
 CHECK: Final = """import sys
 
@@ -92,3 +162,69 @@ def pack(files: Mapping[str, tuple[bytes, int]]) -> bytes:
             member.size, member.mode = len(data), mode
             archive.addfile(member, io.BytesIO(data))
     return packed.getvalue()
+
+
+# The manifest by which krew finds and installs the plugin. Pure.
+
+
+PLUGIN: Final = "tfjob"
+SHORT: Final = "Run and watch TFJobs"
+DESCRIPTION: Final = """\
+Verbs for TFJobs of kubeflow.org: why a job does not run, the logs of all its
+replicas over restarts, its TensorBoard, what it uses; suspend, resume, restart
+and scale; manifests checked without a cluster.
+"""
+CAVEATS: Final = """\
+It needs Python 3.11, 3.12 or 3.13 as python3.
+For completion by Tab (kubectl 1.26 and newer): kubectl tfjob completion --install
+"""
+
+
+def manifest(version: str, url: str, homepage: str, digests: Iterable[tuple[Platform, str]]) -> dict[str, Any]:
+    """Return the manifest of a release whose archives lie at `url`; `digests` are the SHA-256 of the archives."""
+    platforms = [
+        {
+            "selector": {"matchLabels": {"os": platform.os, "arch": platform.arch}},
+            "uri": f"{url.rstrip('/')}/{platform.archive}",
+            "sha256": digest,
+            "bin": "kubectl-tfjob",
+        }
+        for platform, digest in digests
+    ]
+    return {
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": {"name": PLUGIN},
+        "spec": {
+            "version": f"v{version}",
+            "homepage": homepage,
+            "shortDescription": SHORT,
+            "description": DESCRIPTION,
+            "caveats": CAVEATS,
+            "platforms": platforms,
+        },
+    }
+
+
+# The plugin as one file that Python runs, for those who want to copy it into their PATH; shiv makes it.
+#
+# Compiled modules cannot be imported from a zip, so it unpacks itself at its first start: into ~/.shiv or SHIV_ROOT.
+
+
+ENTRY: Final = f"tfjob_operator.cli.{PROGRAMS['kubectl-tfjob']}:main"
+
+
+def pack_file(files: Mapping[str, tuple[bytes, int]], target: Path) -> None:
+    """Write the contents of an archive as one program. The same files make the same bytes. Raises CalledProcessError."""
+    with TemporaryDirectory(prefix="tfjob-plugin-") as folder:
+        modules, preamble = Path(folder, LIB), Path(folder, "preamble.py")
+        for name, (data, _) in files.items():
+            if name.startswith(f"{LIB}/"):
+                file = Path(folder, name)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(data)
+        preamble.write_text(CHECK)
+        shiv = [sys.executable, "-m", "shiv", f"--site-packages={modules}", f"--preamble={preamble}"]
+        shiv += [f"--entry-point={ENTRY}", "--python=/usr/bin/env python3", "--compressed", "--reproducible"]
+        environ = os.environ | {"SOURCE_DATE_EPOCH": "315532800"}  # the first time that a zip can have
+        subprocess.run([*shiv, f"--output-file={target}"], check=True, env=environ, stdout=subprocess.DEVNULL)

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from hack.plugin.wheel import ROOT
+from hack.plugin.archive import ROOT
 from tfjob_operator.cli.app import COMMANDS, NAME, app
 from tfjob_operator.cli.options import GLOBAL_KEYS
 

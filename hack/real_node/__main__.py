@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 
-from hack.control_plane.errors import ControlPlaneError
-from hack.real_node import machine, sandbox, tools
+from hack.control_plane.build.commands import ControlPlaneError
+from hack.real_node import machine, sandbox
 from hack.real_node.inside import FOLDER_VARIABLE
 from hack.real_node.node import RealNode
 
@@ -39,7 +39,7 @@ def main() -> int:
         command = given.command[1:] if given.command[:1] == ["--"] else given.command
         if not command:
             parser.error("run needs a command")
-        return sandbox.run(command, tools.prepare())
+        return sandbox.run(command, machine.prepare())
     except ControlPlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -51,7 +51,7 @@ def _try() -> int:
     if FOLDER_VARIABLE in os.environ:  # we are in the sandbox, where this command runs itself
         with RealNode.start():
             return 0
-    return sandbox.run([sys.executable, "-m", "hack.real_node", "try"], tools.prepare())
+    return sandbox.run([sys.executable, "-m", "hack.real_node", "try"], machine.prepare())
 
 
 def _check() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from hack.real_node.parts import CLUSTER_DOMAIN
+from hack.real_node.node import CLUSTER_DOMAIN
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory

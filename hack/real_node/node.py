@@ -13,21 +13,275 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from hack.control_plane import ControlPlane
 from hack.control_plane.build.binaries import find_or_build, version_of
-from hack.control_plane.errors import ControlPlaneError, log_tail
-from hack.control_plane.run.processes import Part
-from hack.real_node import parts
-from hack.real_node.containers import Containers, pause_image
+from hack.control_plane.build.commands import ControlPlaneError, log_tail, output_of
+from hack.control_plane.run.stack import Part
+from hack.image import build
+from hack.kubernetes_versions import (
+    CGROUP_V1_REFUSED,
+    CONTAINER_RUNTIME_INTERFACE_ONLY,
+    INSECURE_PORTS_GONE,
+    TAINT_EVICTION_CONTROLLER,
+    Kubernetes,
+)
 from hack.real_node.inside import FOLDER_VARIABLE, NODE_ADDRESS, TOOLS_FILE
-from hack.real_node.tools import Tools
+from hack.real_node.machine import Tools
 from hack.stoppable import Stoppable
+
+# The command lines and settings of a node's parts (pure).
+#
+# In: where things are, and the version of a part. Out: argument lists, and the content of configuration files. Everything else
+# has Kubernetes' defaults; what is set lets a node live with what one machine has to spare, or lets it report sooner.
+
+
+NODE: Final = "real-node"
+POD_RANGE: Final = "10.244.0.0/24"
+CLUSTER_DOMAIN: Final = "cluster.local"
+PAUSE_IMAGE: Final = "localhost/pause:1"
+TOLERATION_S: Final = 5
+"""How long pods stay on a node that is not ready; Kubernetes' default is five minutes, too long for a test."""
+
+APISERVER_ARGUMENTS: Final = (
+    # Open to pods; nothing outside of the sandbox can reach this address.
+    "--bind-address=0.0.0.0",
+    f"--advertise-address={NODE_ADDRESS}",
+    "--endpoint-reconciler-type=lease",
+    f"--default-not-ready-toleration-seconds={TOLERATION_S}",
+    f"--default-unreachable-toleration-seconds={TOLERATION_S}",
+)
+CONTROLLERS: Final = (
+    "deployment",
+    "replicaset",
+    "endpoint",
+    "endpointslice",
+    "nodelifecycle",
+    "podgc",
+    "persistentvolume-binder",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The files of a node."""
+
+    folder: Path
+
+    @property
+    def socket(self) -> Path:
+        """Where containerd listens."""
+        return self.folder / "containerd.sock"
+
+    @property
+    def containerd_settings(self) -> Path:
+        """The configuration of containerd."""
+        return self.folder / "containerd.toml"
+
+    @property
+    def networks(self) -> Path:
+        """The folder of the network plug-ins' configuration."""
+        return self.folder / "cni"
+
+    @property
+    def kubelet_settings(self) -> Path:
+        """The kubelet's configuration."""
+        return self.folder / "kubelet.json"
+
+    @property
+    def hosts(self) -> Path:
+        """The names that DNS resolves."""
+        return self.folder / "hosts"
+
+
+def controllers(version: Kubernetes) -> tuple[str, ...]:
+    """Return the controllers that a node needs beside a control plane's own, in a kube-controller-manager of this version."""
+    return (*CONTROLLERS, "taint-eviction-controller") if version.has(TAINT_EVICTION_CONTROLLER) else CONTROLLERS
+
+
+def containerd_settings(places: Places) -> str:
+    """Return containerd's configuration."""
+    return f"""
+version = 2
+root = "{places.folder / "containerd"}"
+state = "{places.folder / "containerd-state"}"
+[grpc]
+  address = "{places.socket}"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  # In a container that runs tests nobody may have the right to lower a process's score.
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{places.networks}"
+"""
+
+
+def network(places: Places) -> dict[str, Any]:
+    """Return the configuration of the pods' network: one bridge, addresses from one range."""
+    bridge = {
+        "type": "bridge",
+        "bridge": "cni0",
+        "isGateway": True,
+        "ipMasq": True,
+        "hairpinMode": True,
+        "ipam": {
+            "type": "host-local",
+            "ranges": [[{"subnet": POD_RANGE}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+            "dataDir": str(places.folder / "addresses"),
+        },
+    }
+    return {
+        "cniVersion": "0.4.0",
+        "name": "pods",
+        "plugins": [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}],
+    }
+
+
+def kubelet_settings(authority: Path, version: Kubernetes) -> dict[str, Any]:
+    """Return the configuration of a kubelet of this version; `authority` signs the certificates of its clients."""
+    # The machine decides which control groups there are.
+    by_version = {"failCgroupV1": False} if version.has(CGROUP_V1_REFUSED) else {}
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": NODE_ADDRESS,
+        "authentication": {"anonymous": {"enabled": False}, "x509": {"clientCAFile": str(authority)}},
+        "authorization": {"mode": "Webhook"},
+        # The machine's tree of control groups is not ours to arrange; containers get their limits all the same.
+        "cgroupDriver": "cgroupfs",
+        "cgroupsPerQOS": False,
+        "enforceNodeAllocatable": [],
+        "failSwapOn": False,
+        "clusterDomain": CLUSTER_DOMAIN,
+        "clusterDNS": [NODE_ADDRESS],
+        "resolvConf": "",
+        # A developer's disk is often nearly full, and an eviction for that would say nothing about the operator.
+        "evictionHard": {"nodefs.available": "0%", "imagefs.available": "0%", "memory.available": "50Mi"},
+        "imageGCHighThresholdPercent": 100,
+        "maxPods": 240,
+        "nodeStatusUpdateFrequency": "2s",
+        "syncFrequency": "5s",
+        # The default of 5 and 10 a second would make fifty jobs at once wait for the kubelet's reports.
+        "kubeAPIQPS": 100,
+        "kubeAPIBurst": 200,
+        "eventRecordQPS": 0,
+        **by_version,
+    }
+
+
+def kubelet_command(program: Path, places: Places, kubeconfig: Path, version: Kubernetes) -> list[str]:
+    """Return the command of a kubelet of this version."""
+    return [
+        str(program),
+        f"--config={places.kubelet_settings}",
+        f"--kubeconfig={kubeconfig}",
+        f"--root-dir={places.folder / 'kubelet'}",
+        f"--cert-dir={places.folder / 'kubelet-pki'}",
+        f"--volume-plugin-dir={places.folder / 'volume-plugins'}",
+        *([] if version.has(CONTAINER_RUNTIME_INTERFACE_ONLY) else ["--container-runtime=remote"]),
+        f"--container-runtime-endpoint=unix://{places.socket}",
+        f"--hostname-override={NODE}",
+        f"--node-ip={NODE_ADDRESS}",
+    ]
+
+
+def kube_proxy_command(program: Path, kubeconfig: Path) -> list[str]:
+    """Return the command of kube-proxy."""
+    return [
+        str(program),
+        f"--kubeconfig={kubeconfig}",
+        f"--hostname-override={NODE}",
+        f"--bind-address={NODE_ADDRESS}",
+        f"--cluster-cidr={POD_RANGE}",
+        "--proxy-mode=iptables",
+        # These settings belong to the whole machine.
+        "--conntrack-max-per-core=0",
+        "--conntrack-tcp-timeout-established=0",
+        "--conntrack-tcp-timeout-close-wait=0",
+    ]
+
+
+def kube_scheduler_command(program: Path, kubeconfig: Path, version: Kubernetes) -> list[str]:
+    """Return the command of a kube-scheduler of this version."""
+    return [
+        str(program),
+        f"--kubeconfig={kubeconfig}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        *([] if version.has(INSECURE_PORTS_GONE) else ["--port=0"]),
+        "--kube-api-qps=200",
+        "--kube-api-burst=400",
+    ]
+
+
+# containerd's command line, as far as a node needs it: images in, and the processes of containers.
+#
+# In: containerd's programs and its socket. Out: what `ctr` prints. Kubernetes' containers are in the namespace `k8s.io`.
+
+
+class Containers:
+    """containerd as an administrator sees it."""
+
+    def __init__(self, programs: Path, socket: Path) -> None:
+        self.address = str(socket)
+        self._ctr = (str(programs / "ctr"), f"--address={socket}", "--namespace=k8s.io")
+
+    def answers(self) -> bool:
+        """Tell whether containerd takes requests."""
+        try:
+            output_of(*self._ctr, "version", limit_s=5.0)
+        except ControlPlaneError:
+            return False
+        return True
+
+    def import_image(self, file: Path) -> None:
+        """Import an OCI archive under the name that stands in it. Raises ControlPlaneError."""
+        output_of(*self._ctr, "images", "import", "--no-unpack", str(file), limit_s=300.0)
+
+    def tag(self, name: str, other: str) -> None:
+        """Give an image a second name. Raises ControlPlaneError."""
+        output_of(*self._ctr, "images", "tag", name, other, limit_s=30.0)
+
+    def remove_image(self, name: str) -> None:
+        """Remove an image, which need not be there; containers that use it run on. Raises ControlPlaneError."""
+        output_of(*self._ctr, "images", "remove", name, limit_s=60.0)
+
+    def kill(self, container: str) -> None:
+        """Kill all processes of a container by its ID. Raises ControlPlaneError."""
+        output_of(*self._ctr, "tasks", "kill", "--signal=SIGKILL", "--all", container, limit_s=30.0)
+
+    def memory(self, container: str) -> int:
+        """Return the bytes of memory that a container's processes hold. Raises ControlPlaneError."""
+        listed = output_of(*self._ctr, "tasks", "ps", container, limit_s=30.0).splitlines()[1:]
+        return sum(_resident(int(line.split()[0])) for line in listed)
+
+
+def _resident(process: int) -> int:
+    """Return the bytes of a process's own and shared memory (VmRSS)."""
+    status = Path(f"/proc/{process}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
+
+
+def pause_image(tools: Tools, name: str, work: Path) -> Path:
+    """Make the image of the process that holds a pod's namespaces: Debian's catatonit has a mode for that."""
+    tree = work / "pause"
+    tree.mkdir()
+    shutil.copy(tools.catatonit, tree / "catatonit")
+    made = build.pack(tree, work / "pause-layer.tar")
+    target = work / "pause.tar"
+    build.write(target, name, [made], {"Entrypoint": ["/catatonit", "-P"]})
+    return target
+
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 READY_LIMIT_S: Final = 120.0  # ten seconds on a quiet machine
@@ -42,7 +296,7 @@ class RealNode(Stoppable):
         self.plane = plane
         self.logs = folder / "logs"
         self.logs.mkdir(parents=True)
-        self._places = parts.Places(folder)
+        self._places = Places(folder)
         self._tools = tools
         self._kubelet_version = version_of(tools.kubelet)
         self.containers = Containers(tools.containerd, self._places.socket)
@@ -61,8 +315,8 @@ class RealNode(Stoppable):
         programs = find_or_build()
         plane = ControlPlane.start(
             "real-node",
-            extra_apiserver_args=parts.APISERVER_ARGUMENTS,
-            extra_controllers=parts.controllers(version_of(programs.kube_controller_manager)),
+            extra_apiserver_args=APISERVER_ARGUMENTS,
+            extra_controllers=controllers(version_of(programs.kube_controller_manager)),
             binaries=programs,
         )
         node = cls(plane, Path(sandbox) / "node", tools)
@@ -85,32 +339,30 @@ class RealNode(Stoppable):
 
     def start_kubelet(self) -> None:
         """Start the kubelet, again or for the first time; does not wait."""
-        kubeconfig = self.plane.kubeconfig_for(f"system:node:{parts.NODE}", ["system:masters", "system:nodes"])
-        self._launch(
-            "kubelet", parts.kubelet_command(self._tools.kubelet, self._places, kubeconfig, self._kubelet_version)
-        )
+        kubeconfig = self.plane.kubeconfig_for(f"system:node:{NODE}", ["system:masters", "system:nodes"])
+        self._launch("kubelet", kubelet_command(self._tools.kubelet, self._places, kubeconfig, self._kubelet_version))
 
     def is_ready(self) -> bool:
         """Return whether the node's Ready condition is True at the API server."""
         path = 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'
-        return self.plane.run_kubectl("get", "node", parts.NODE, "-o", path, check=False).stdout == "True"
+        return self.plane.run_kubectl("get", "node", NODE, "-o", path, check=False).stdout == "True"
 
     def _start(self) -> None:
         places, tools = self._places, self._tools
         places.networks.mkdir()
-        places.containerd_settings.write_text(parts.containerd_settings(places))
-        (places.networks / "10-pods.conflist").write_text(json.dumps(parts.network(places)))
+        places.containerd_settings.write_text(containerd_settings(places))
+        (places.networks / "10-pods.conflist").write_text(json.dumps(network(places)))
         authority = self.plane.directory / "pki" / "ca.crt"
-        places.kubelet_settings.write_text(json.dumps(parts.kubelet_settings(authority, self._kubelet_version)))
+        places.kubelet_settings.write_text(json.dumps(kubelet_settings(authority, self._kubelet_version)))
         self._launch("containerd", [str(tools.containerd / "containerd"), f"--config={places.containerd_settings}"])
         self._until(self.containers.answers, "containerd answers")
-        self.containers.import_image(pause_image(tools, parts.PAUSE_IMAGE, places.folder))
+        self.containers.import_image(pause_image(tools, PAUSE_IMAGE, places.folder))
         scheduler = self.plane.kubeconfig_for("system:kube-scheduler")
         version = version_of(tools.kube_scheduler)
-        self._launch("kube-scheduler", parts.kube_scheduler_command(tools.kube_scheduler, scheduler, version))
+        self._launch("kube-scheduler", kube_scheduler_command(tools.kube_scheduler, scheduler, version))
         self.start_kubelet()
         proxy = self.plane.kubeconfig_for("system:kube-proxy")
-        self._launch("kube-proxy", parts.kube_proxy_command(tools.kube_proxy, proxy))
+        self._launch("kube-proxy", kube_proxy_command(tools.kube_proxy, proxy))
         names = [
             sys.executable,
             "-m",

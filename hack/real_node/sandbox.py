@@ -21,7 +21,7 @@ from typing import Final
 from hack.control_plane.run import folders
 from hack.real_node import machine
 from hack.real_node.inside import TOOLS_FILE
-from hack.real_node.tools import Tools
+from hack.real_node.machine import Tools
 
 UNSHARE: Final = ("--fork", "--mount-proc", "--kill-child", "--propagation=private")
 CGROUPS: Final = Path("/sys/fs/cgroup")

@@ -19,8 +19,7 @@ from fakes.manifests import read_document
 from hack.chart.__main__ import CHART, ROOT
 from hack.chart.documents import leaves
 from hack.chart.helm import Helm
-from hack.control_plane.build.commands import output_of
-from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.build.commands import ControlPlaneError, output_of
 from hack.matrix.releases import HELMS, Release, cached
 from hack.yaml_text import documents as documents_of
 from tfjob_operator.controller.config.file import parse

@@ -12,9 +12,9 @@ import tarfile
 from pathlib import Path
 from typing import Final
 
-from hack.image import archive, layers
-from hack.image.layers import Layer
-from hack.real_node.containers import Containers
+from hack.image import build
+from hack.image.build import Layer
+from hack.real_node.node import Containers
 
 PROGRAMS: Final = Path(__file__).with_name("image")
 FOLDER: Final = "opt/programs"
@@ -36,8 +36,8 @@ CONFIG: Final = {
 
 def import_stand_in(containers: Containers, operator_image: Path, work: Path) -> None:
     """Import the image into a node under all names; `work` is an empty folder. Raises ControlPlaneError."""
-    made = [_first_layer(operator_image, work), layers.pack(_tree(work / "tree"), work / "programs.tar")]
-    archive.write(work / "stand-in.tar", NAMES[0], made, CONFIG)
+    made = [_first_layer(operator_image, work), build.pack(_tree(work / "tree"), work / "programs.tar")]
+    build.write(work / "stand-in.tar", NAMES[0], made, CONFIG)
     containers.import_image(work / "stand-in.tar")
     for name in NAMES[1:]:
         containers.tag(NAMES[0], name)
@@ -59,7 +59,7 @@ def _first_layer(image: Path, work: Path) -> Layer:
         manifest = read(blob(read("index.json")["manifests"][0]["digest"]))
         name = blob(manifest["layers"][0]["digest"])
         found.extract(name, work, filter="data")
-    return layers.read(work / name)
+    return build.read(work / name)
 
 
 def _tree(tree: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from e2e.cluster import RUNS, NodeCluster, job, replica, runs, script
 from hack.kubernetes_versions import CONTAINER_RESTART_RULES, ORDINARY_POLICIES_REFUSED
-from hack.real_node.parts import NODE
+from hack.real_node.node import NODE
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 

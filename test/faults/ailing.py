@@ -23,8 +23,7 @@ from aiohttp import web
 from faults.operator_process import OperatorProcess
 from faults.scheme import IMPATIENT_S, Case, Play, Scheme
 from faults.writes import Nth
-from hack.fault_proxy.actions import answer_html, answer_status, error_event, slow_down
-from hack.fault_proxy.proxy import Action, Exchange, Proxy, Seen
+from hack.fault_proxy.proxy import Action, Exchange, Proxy, Seen, answer_html, answer_status, error_event, slow_down
 
 LANES: Final = 10
 FROZEN_S: Final = 2.0

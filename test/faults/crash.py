@@ -18,8 +18,7 @@ from faults.scheme import Case, Play, Scheme
 from faults.user import User, WaitedInVainError
 from faults.workloads import WORKLOADS
 from faults.writes import Nth, Write, writes
-from hack.fault_proxy.actions import kill_after, kill_before, lose_reply
-from hack.fault_proxy.proxy import Action, Proxy
+from hack.fault_proxy.proxy import Action, Proxy, kill_after, kill_before, lose_reply
 
 BEFORE, AFTER, LOST = "before", "after", "lost"
 FAULTS: Final = (AFTER, BEFORE, LOST)

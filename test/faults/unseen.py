@@ -29,8 +29,7 @@ from faults.record import Record
 from faults.scheme import IMPATIENT_S, Case, Play, Scheme
 from faults.user import NAME
 from faults.writes import Nth
-from hack.fault_proxy.actions import error_event
-from hack.fault_proxy.proxy import Exchange, Seen
+from hack.fault_proxy.proxy import Exchange, Seen, error_event
 from hack.hollow_node.script import RUN
 from integration.cluster import replica, specs
 from support.waiting import until

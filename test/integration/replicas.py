@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from hack.control_plane.run.ports import any_free
+from hack.control_plane.run.parts import any_free
 from support.waiting import LIMIT_S, eventually
 
 ROOT = Path(__file__).parents[2]

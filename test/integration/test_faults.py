@@ -18,7 +18,11 @@ import pytest
 from aiohttp import web
 
 from hack.control_plane import ControlPlane, ControlPlaneError
-from hack.fault_proxy.actions import (
+from hack.fault_proxy.proxy import (
+    Action,
+    Exchange,
+    Proxy,
+    Seen,
     answer_html,
     answer_status,
     black_hole,
@@ -28,7 +32,6 @@ from hack.fault_proxy.actions import (
     lose_request,
     rewrite,
 )
-from hack.fault_proxy.proxy import Action, Exchange, Proxy, Seen
 from integration.faults.config_maps import CONFIG_MAPS, OURS, ConfigMap, ConfigMaps, config_maps, load
 from integration.faults.follower import Follower, Replay, follower
 from support.waiting import until

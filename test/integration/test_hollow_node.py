@@ -16,7 +16,7 @@ import pytest
 
 from hack.control_plane import ControlPlane
 from hack.hollow_node import HollowNode, Timing
-from hack.hollow_node.registration import NODES
+from hack.hollow_node.node import NODES
 from hack.kubernetes_versions import (
     DISRUPTION_TARGET,
     NEWEST,

@@ -14,8 +14,7 @@ from typing import Any, Final
 import pytest
 
 from hack import advisories, packages
-from hack.image.build import PROJECT, REQUIREMENTS, parts_list
-from hack.image.sbom import digests_of
+from hack.image.build import PROJECT, REQUIREMENTS, digests_of, parts_list
 
 BUILD_LIMIT_S: Final = 900.0
 VALIDATE: Final = """

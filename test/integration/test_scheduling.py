@@ -18,11 +18,11 @@ import pytest
 from fakes.unschedulable import CASES, Case, file_of
 from hack.control_plane import ControlPlane
 from hack.control_plane.build.binaries import find_or_build_programs, version_of
-from hack.control_plane.run.processes import Part
-from hack.hollow_node.registration import NODES, parse_nodes, registered
+from hack.control_plane.run.stack import Part
+from hack.hollow_node.node import NODES, parse_nodes, registered
 from hack.hollow_node.script import LOG, RUN
 from hack.kubernetes_versions import NEWEST
-from hack.real_node.parts import kube_scheduler_command
+from hack.real_node.node import kube_scheduler_command
 from integration.cluster import ROOT, Cluster, replica, specs
 from support.waiting import eventually
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings

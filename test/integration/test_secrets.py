@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hack.control_plane.run.ports import any_free
+from hack.control_plane.run.parts import any_free
 from integration.replicas import ROOT, Replica
 from support.waiting import LIMIT_S, eventually
 

@@ -1,6 +1,6 @@
 """Whether a container will be restarted, by what Kubernetes documents about restart policies: for oracles.
 
-The kubelet's model has this in `hack.hollow_node.restarts`. An oracle that used the model would accept the results of a wrong
+The kubelet's model has this in `hack.hollow_node.containers`. An oracle that used the model would accept the results of a wrong
 model, so this is a second, independent implementation. The table of versions is common to both.
 """
 

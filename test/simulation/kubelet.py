@@ -22,7 +22,7 @@ import msgspec
 from hack.hollow_node.lifecycle import advance
 from hack.hollow_node.moment import Place, Removal, Shutdown
 from hack.hollow_node.objects import HollowMeta, HollowPod
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.script import Timing
 from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE
 from simulation.feed import Feed
 from simulation.lives import Fate, Life

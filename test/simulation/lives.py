@@ -6,11 +6,9 @@ import asyncio
 import enum
 from dataclasses import dataclass, field
 
-from hack.hollow_node.conditions import DISRUPTED, holds
-from hack.hollow_node.containers import Rules, last_end
-from hack.hollow_node.moment import Place
+from hack.hollow_node.containers import PodContainers, Rules, last_end
+from hack.hollow_node.moment import DISRUPTED, Place, holds
 from hack.hollow_node.objects import NEVER, RUNNING, TERMINAL, ContainerStatus, HollowPod, HollowStatus, Terminated
-from hack.hollow_node.pod_containers import PodContainers
 from simulation.ends import is_last
 from simulation.model.storage import Key
 from simulation.scripts import DrawnScript

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from hack.hollow_node.conditions import DISRUPTED, set_condition
+from hack.hollow_node.moment import DISRUPTED, set_condition
 from hack.hollow_node.objects import FAILED
 from hack.kubernetes_versions import DISRUPTION_TARGET
 from simulation.model.network import NETWORK

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from hack.hollow_node.conditions import DISRUPTED
+from hack.hollow_node.moment import DISRUPTED
 from hack.hollow_node.runner import status_changes
 from hack.kubernetes_versions import DISRUPTION_TARGET
 from simulation.lives import Life

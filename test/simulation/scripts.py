@@ -11,9 +11,8 @@ from datetime import datetime
 from random import Random
 from typing import Final
 
-from hack.hollow_node.containers import end_of
+from hack.hollow_node.containers import After, after, end_of
 from hack.hollow_node.objects import ContainerStatus, HollowPod, HollowStatus, Running, Terminated
-from hack.hollow_node.restarts import After, after
 from hack.hollow_node.script import SIGKILL_EXIT, STATUS_UNKNOWN, Outcome, Run
 from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION, NEWEST, Kubernetes
 

@@ -19,8 +19,7 @@ import pytest
 
 from fakes.recordings import History, Life, histories
 from hack.hollow_node.objects import HollowPod
-from hack.hollow_node.script import Outcome, Run
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.script import Outcome, Run, Timing
 from hack.kubernetes_versions import Kubernetes
 from simulation.feed import Feed
 from simulation.kubelet import Kubelet

@@ -8,7 +8,7 @@ from random import Random
 
 from hack.control_plane import ControlPlane
 from hack.fault_proxy import Action, Matcher, Proxy, Seen
-from hack.fault_proxy.actions import answer_html, answer_status, black_hole, delay, lose_reply, lose_request
+from hack.fault_proxy.proxy import answer_html, answer_status, black_hole, delay, lose_reply, lose_request
 
 EACH_S = 5.0
 """How long a trouble lasts, and how long it is quiet after it."""

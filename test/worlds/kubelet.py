@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from hack.hollow_node.containers import Rules
-from hack.hollow_node.deletion import deleted_phase
+from hack.hollow_node.containers import PodContainers, Rules, ended_phase
+from hack.hollow_node.lifecycle import deleted_phase
 from hack.hollow_node.objects import (
     ContainerState,
     ContainerStatus,
@@ -25,9 +25,7 @@ from hack.hollow_node.objects import (
     HollowStatus,
     Terminated,
 )
-from hack.hollow_node.pod_containers import PodContainers, ended_phase
-from hack.hollow_node.script import Script
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.script import Script, Timing
 from hack.kubernetes_versions import (
     CONTAINER_RESTART_RULES,
     CONTAINERS_END_BEFORE_PHASE,

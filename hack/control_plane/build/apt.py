@@ -15,9 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hack.control_plane.build.commands import LoggedRunner, output_of
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.progress import Progress
+from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress, output_of
 
 TARGET_FORMAT = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)|$(CREATED_BY)|$(SOURCESENTRY)"
 DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")

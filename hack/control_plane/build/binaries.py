@@ -1,7 +1,7 @@
 """Find the programs of a control plane, or build them once.
 
 In: KUBEBUILDER_ASSETS, as users of envtest know it, then the cache of this machine's user. Out: paths. Programs that are
-in neither are built from Debian's packages into the cache (`debian_build`). Of two builds at once, one waits for the other;
+in neither are built from Debian's packages into the cache (`build`). Of two builds at once, one waits for the other;
 a program in the cache is always complete, since it gets there by a rename.
 """
 
@@ -10,17 +10,257 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from hack.control_plane.build import debian_build
-from hack.control_plane.build.commands import output_of
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.progress import Progress
+from hack.control_plane.build.apt import PrivateApt
+from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress, output_of
 from hack.kubernetes_versions import Kubernetes
+
+# Compile commands of Kubernetes from an unpacked source tree, without the tree's own Makefile.
+#
+# In: the tree below a GOPATH of its own, the names of commands (`kube-apiserver`). Out: programs in a folder. The Makefile
+# first builds six code generators and runs them over the whole tree, which takes longer than the programs. Debian's source
+# package already holds all that they make but one file: the OpenAPI definitions that kube-apiserver serves. So one generator
+# is enough, and the whole build takes about 260 seconds of processor time.
+
+
+GO: Final = "/usr/lib/go/bin"
+PACKAGE: Final = "k8s.io/kubernetes"
+BUILD_LIMIT_S: Final = 3600.0  # two to three minutes on two cores; a slow single core must still get there
+SERVES_OPENAPI: Final = "kube-apiserver"
+GENERATOR: Final = "openapi-gen"
+OPENAPI_PACKAGE: Final = f"{PACKAGE}/pkg/generated/openapi"
+OPENAPI_TAG: Final = re.compile(r"\+k8s:openapi-gen=")
+NOT_SERVED: Final = frozenset({"code-generator", "sample-apiserver"})  # as in the Makefile
+VERSION_PACKAGES: Final = ("client-go/pkg/version", "component-base/version")
+
+
+class GoTree:
+    """The source of Kubernetes, unpacked where Go looks for it; invariant: everything that Go writes is below `work`."""
+
+    def __init__(self, source: Path, work: Path, runner: LoggedRunner, version: str) -> None:
+        """Move the unpacked `source` into a new GOPATH below `work`. `version` is what the programs will report."""
+        self._runner = runner
+        self._work = work
+        self._version = version
+        self.root = work / "gopath" / "src" / PACKAGE
+        self.root.parent.mkdir(parents=True)
+        source.rename(self.root)
+        (work / "home").mkdir()
+
+    def compile(self, commands: Sequence[str], out: Path) -> None:
+        """Compile the commands into the folder `out`."""
+        programs = [f"./cmd/{command}" for command in commands]
+        if SERVES_OPENAPI in commands:
+            # The generator keeps little more than one core busy. Meanwhile we compile what does not need its file.
+            others = [each for each in programs if each != f"./cmd/{SERVES_OPENAPI}"]
+            with self._building(others, out) if others else contextlib.nullcontext():
+                self._generate_openapi()
+        self._build(programs, out)
+
+    def _generate_openapi(self) -> None:
+        """Make the one generated file that the tree lacks, as the Makefile does, and check the API violations it reports."""
+        tools = self._work / "tools"
+        tools.mkdir()
+        self._build([f"./vendor/k8s.io/kube-openapi/cmd/{GENERATOR}"], tools)
+        report = self._work / "violations"
+        self._runner.run(
+            str(tools / GENERATOR),
+            "--logtostderr",
+            f"--input-dirs={','.join(sorted(set(self._packages_with_openapi())))}",
+            f"--output-package={OPENAPI_PACKAGE}",
+            "--output-file-base=zz_generated.openapi",
+            "--go-header-file=vendor/k8s.io/code-generator/hack/boilerplate.go.txt",
+            f"--report-filename={report}",
+            limit_s=BUILD_LIMIT_S,
+            cwd=self.root,
+            env=self._environment(),
+        )
+        known = self.root / "api" / "api-rules" / "violation_exceptions.list"
+        if report.read_text() != known.read_text():
+            raise ControlPlaneError(
+                f"{GENERATOR} reports other violations of API rules than the tree's own {known.name}"
+            )
+
+    def _packages_with_openapi(self) -> Iterator[str]:
+        """Yield the packages whose types are tagged for OpenAPI. Packages in `staging` are imported by their vendored path."""
+        staging = self.root / "staging" / "src" / "k8s.io"
+        repositories = [folder for folder in staging.iterdir() if folder.is_dir() and folder.name not in NOT_SERVED]
+        for folder in (self.root / "cmd", self.root / "pkg", *repositories):
+            for file in folder.rglob("*.go"):
+                if OPENAPI_TAG.search(file.read_text()):
+                    path = str(file.parent.relative_to(self.root))
+                    yield f"{PACKAGE}/{path.replace('staging/src/', 'vendor/', 1)}"
+
+    def _build(self, packages: Sequence[str], out: Path) -> None:
+        with self._building(packages, out):
+            pass
+
+    def _building(self, packages: Sequence[str], out: Path) -> AbstractContextManager[None]:
+        """Compile while a block runs, and wait for it at its end."""
+        # Without debug information the same code is compiled in two thirds of the time; the packages of Go itself keep
+        # theirs, since Debian ships those compiled. The code of cloud providers is not needed; upstream's tag leaves it out.
+        return self._runner.beside(
+            f"{GO}/go",
+            "build",
+            "-tags=providerless",
+            f"-gcflags={PACKAGE}/...=-dwarf=false",
+            f"-gcflags={PACKAGE}/vendor/...=-dwarf=false",
+            f"-ldflags=-s -w {self._version_flags()}",
+            "-o",
+            f"{out}/",
+            *packages,
+            limit_s=BUILD_LIMIT_S,
+            cwd=self.root,
+            env=self._environment(),
+        )
+
+    def _version_flags(self) -> str:
+        """Return the linker's flags without which the programs would call themselves v0.0.0."""
+        major, minor, _ = self._version.split(".")
+        said = {"gitVersion": f"v{self._version}", "gitMajor": major, "gitMinor": minor, "gitCommit": "debian"}
+        said["gitTreeState"] = "clean"
+        return " ".join(
+            f"-X {PACKAGE}/vendor/k8s.io/{package}.{name}={value}"
+            for package in VERSION_PACKAGES
+            for name, value in said.items()
+        )
+
+    def _environment(self) -> dict[str, str]:
+        home = self._work / "home"
+        return {
+            "PATH": f"{GO}:{os.defpath}",
+            "HOME": str(home),
+            "GOCACHE": str(home / "go-build"),
+            "GOPATH": str(self._work / "gopath"),
+            "GO111MODULE": "off",
+            "GOFLAGS": "",
+            "CGO_ENABLED": "0",
+            "GOGC": "off",  # a compiler lives for seconds and stays below 1 GB without it, and a quarter of the time is saved
+            "TMPDIR": str(home),
+            "LC_ALL": "C",
+        }
+
+
+# Build Kubernetes from Debian's source package, and take etcd and kubectl from its binary ones.
+#
+# In: the names of the programs that are wanted, a folder to work in. Out: those programs in `<folder>/out`. The source is
+# Debian's with its patches applied, compiled without cgo (`GoTree`) and with its vendored modules, except two that newer
+# versions of Go break:
+#
+# - reflect2 1.0.1 reads the runtime's maps in a way that no longer works since Go 1.18, so that kube-apiserver dies at the
+#   first custom resource. It is replaced by Debian's package of reflect2 1.0.2.
+# - kube-openapi compares values by `reflect.DeepEqual`, which since Go 1.16 takes "", 0 and false for null, so that custom
+#   resources with an empty string are rejected (kubernetes#99804). It is patched as upstream patched it (kube-openapi#230).
+
+
+KUBERNETES_VERSION = "1.20.2"
+ETCD_VERSION = "3.4"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program that Debian has compiled: its package, the arguments that ask for its version, and the expected answer."""
+
+    package: str
+    question: tuple[str, ...]
+    answer: str
+
+
+COMPILED: Final = {
+    "etcd": Compiled("etcd-server", ("--version",), f"etcd Version: {ETCD_VERSION}."),
+    "kubectl": Compiled("kubernetes-client", ("version", "--client", "--short"), f"Version: v{KUBERNETES_VERSION}"),
+}
+BUILD_PACKAGES = ("golang-go", "dpkg-dev", "patch", "golang-github-modern-go-reflect2-dev")
+REFLECT2 = Path("/usr/share/gocode/src/github.com/modern-go/reflect2")
+NULL_CHECK = "data == nil || reflect.DeepEqual(reflect.Zero(reflect.TypeOf(data)), reflect.ValueOf(data))"
+
+
+def build(names: Sequence[str], work: Path, log: Path, progress: Progress) -> Path:
+    """Make the named programs (`etcd` or any command of Kubernetes); return the folder that holds them."""
+    runner = LoggedRunner(log, progress)
+    (work / "apt").mkdir()
+    out = work / "out"
+    out.mkdir()
+    apt = PrivateApt(work / "apt", runner, progress)
+    apt.prepare()
+    for name in names:
+        if name in COMPILED:
+            _take(name, apt, runner, work, progress)
+    commands = [name for name in names if name not in COMPILED]
+    if commands:
+        tree = GoTree(_prepare_source(apt, work, progress), work, runner, KUBERNETES_VERSION)
+        progress.say(f"compiling {', '.join(commands)}: two to three minutes on two cores")
+        tree.compile(commands, out)
+    return out
+
+
+def upstream_version(version: str) -> str:
+    """Return the upstream part of a Debian version: `1.20.5+really1.20.2-1.1+deb12u1` is upstream's 1.20.2."""
+    upstream = version.rpartition("-")[0] or version
+    upstream = upstream.rpartition(":")[2]
+    return re.split(r"[+~]", upstream.rpartition("+really")[2])[0]
+
+
+def _take(name: str, apt: PrivateApt, runner: LoggedRunner, work: Path, progress: Progress) -> None:
+    # The package is not installed: etcd's would start a system service that nobody asked for.
+    recipe = COMPILED[name]
+    progress.say(f"taking {name} out of Debian's {recipe.package} (downloaded, not installed)")
+    folder = work / name
+    folder.mkdir()
+    package = apt.download(recipe.package, folder)
+    runner.run("dpkg-deb", "-x", str(package), str(folder / "files"), limit_s=60.0)
+    program = work / "out" / name
+    shutil.move(folder / "files" / "usr" / "bin" / name, program)
+    answer = output_of(str(program), *recipe.question)
+    if recipe.answer not in answer:
+        raise ControlPlaneError(
+            f"this recipe is for `{recipe.answer}` of {name}, Debian 12's, but the mirror has: {answer}"
+        )
+
+
+def _prepare_source(apt: PrivateApt, work: Path, progress: Progress) -> Path:
+    version = apt.source_version("kubernetes")
+    if upstream_version(version) != KUBERNETES_VERSION:
+        raise ControlPlaneError(
+            f"this recipe is for Kubernetes {KUBERNETES_VERSION}, Debian 12's, but the mirror has {version}; "
+            "set KUBEBUILDER_ASSETS to a folder with other binaries"
+        )
+    apt.install(BUILD_PACKAGES)
+    progress.say(f"fetching and patching the source of Kubernetes {version}")
+    source = apt.unpack_source("kubernetes", version, work / "source")
+    _replace_reflect2(source / "vendor" / "github.com" / "modern-go" / "reflect2")
+    accept_zero_values(source / "vendor" / "k8s.io" / "kube-openapi" / "pkg" / "validation" / "validate" / "type.go")
+    return source
+
+
+def accept_zero_values(validator: Path) -> None:
+    """Patch the validator of custom resources: only null is null. Raises ControlPlaneError if it has another form."""
+    text = validator.read_text()
+    if text.count(NULL_CHECK) != 1:
+        raise ControlPlaneError(f"{validator} does not have the check that this recipe patches")
+    validator.write_text(text.replace(NULL_CHECK, "data == nil"))
+
+
+def _replace_reflect2(vendored: Path) -> None:
+    if not REFLECT2.is_dir():
+        raise ControlPlaneError(
+            f"Debian's reflect2 is not at {REFLECT2}: its package has another layout than Debian 12's"
+        )
+    for pattern in ("*.go", "*.s"):  # the old files are removed first: 1.0.2 has fewer, and a mixture does not compile
+        for old in vendored.glob(pattern):
+            old.unlink()
+        for new in REFLECT2.glob(pattern):
+            if not new.name.endswith("_test.go"):
+                shutil.copy(new, vendored / new.name)
+
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 ENVTEST = ("etcd", "kube-apiserver", "kubectl")  # what envtest itself expects in a folder of assets
@@ -41,7 +281,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder that keeps what was built, named by the versions in it."""
     base = environment.get("XDG_CACHE_HOME") or ""
     root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"  # XDG: a relative path must be ignored
-    versions = f"k8s{debian_build.KUBERNETES_VERSION}-etcd{debian_build.ETCD_VERSION}-r{RECIPE}"
+    versions = f"k8s{KUBERNETES_VERSION}-etcd{ETCD_VERSION}-r{RECIPE}"
     return root / "tfjob-operator" / f"control-plane-{versions}"
 
 
@@ -116,7 +356,7 @@ def _build(names: Sequence[str]) -> None:
         log.write_text("")
         progress.say(f"{', '.join(names)}: not in KUBEBUILDER_ASSETS nor in {cache}; building once, log in {log}")
         with _workshop(cache.parent) as work:
-            out = debian_build.build(names, work, log, progress)
+            out = build(names, work, log, progress)
             cache.mkdir(exist_ok=True)
             for name in names:
                 (out / name).chmod(0o755)

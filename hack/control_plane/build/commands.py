@@ -1,8 +1,4 @@
-"""Run the commands of a build: with output into a log, regular signs of life for a waiting person, no child left behind.
-
-A command runs in a session of its own, so that everything that it started can be ended by one signal to its group
-when the build is interrupted.
-"""
+"""Running programs: their log, their progress for people, and what a failure says."""
 
 from __future__ import annotations
 
@@ -10,11 +6,51 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hack.control_plane.errors import ControlPlaneError, log_tail
-from hack.control_plane.progress import Progress
+# The error that the local control plane raises. Its message says how to go on, in one line or with the tail of a log.
+
+
+TAIL_LINES = 15  # enough for the cause of a crash of a Go program, short enough for one screen
+
+
+class ControlPlaneError(Exception):
+    """Something that a person has to see: the message says what failed and what to do, without a traceback."""
+
+
+def log_tail(log: Path, lines: int = TAIL_LINES) -> str:
+    """Return the last lines of a log, headed by its path, or say that there is none."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError:
+        return f"(no log at {log})"
+    tail = [f"    {line[:400]}" for line in text.splitlines()[-lines:]]
+    return "\n".join([f"end of {log}:", *(tail or ["    (empty)"])])
+
+
+# Lines for a person who waits: each names the step and the time since the work began.
+#
+# Output goes to stderr, so that stdout stays free for what a command returns (`env` is evaluated by a shell).
+
+
+class Progress:
+    """Prints steps with the time since the object was made; not shared between threads."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._start = time.monotonic()
+
+    def elapsed(self) -> float:
+        """Return the seconds since the work began."""
+        return time.monotonic() - self._start
+
+    def say(self, line: str) -> None:
+        """Print one line for a person."""
+        print(f"[{self._what} {self.elapsed():4.0f}s] {line}", file=sys.stderr, flush=True)
+
 
 HEARTBEAT_S = 20.0  # a person who sees nothing for half a minute believes that it hangs
 KILL_WAIT_S = 10.0

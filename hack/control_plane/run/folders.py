@@ -7,18 +7,21 @@ as long as it lives, so that anyone can tell a folder in use from a left-over on
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.build.commands import ControlPlaneError, log_tail
+from hack.control_plane.run.pki import Credential
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - our folder in it is made with mode 0700 and must not exist before
 MEMORY_ROOM = 1 << 30  # etcd alone allocates 64 MB at its start; containers often have just that much shared memory
@@ -145,3 +148,101 @@ def _hold(path: Path) -> HeldFolder:
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     draft.rename(path / LOCK_FILE)
     return HeldFolder(path, descriptor)
+
+
+# What a keeper reports about its instance: a small JSON file in the instance's folder.
+#
+# The keeper writes it by a rename whenever something changed; owners, `status` and `env` read it. Whether the keeper still
+# lives is not in it, since a killed keeper cannot say so: that is what the lock in the folder is for.
+
+
+STATE_FILE = "state.json"
+
+
+def died_message(name: str, code: int, log: Path) -> str:
+    """Return a message about a part that ended, with the end of its log."""
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    return f"{name} {how}; {log_tail(log)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """One part as its keeper saw it last; `exit_code` is None while it runs."""
+
+    name: str
+    pid: int
+    log: str
+    exit_code: int | None = None
+
+    def complaint(self) -> str | None:
+        """Return a message about a part that ended, None while it runs."""
+        return None if self.exit_code is None else died_message(self.name, self.exit_code, Path(self.log))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An instance that is ready, or was."""
+
+    name: str
+    keeper: int
+    server: str
+    etcd_endpoint: str
+    kubectl: str
+    parts: tuple[PartState, ...] = ()
+    ports: dict[str, int] = field(default_factory=dict)
+    """Where the members of etcd and the API servers listen, by their names."""
+
+    def write(self, folder: Path) -> None:
+        """Put the state into the folder; a reader sees the old one or the new one."""
+        draft = folder / f"{STATE_FILE}.draft"
+        draft.write_text(json.dumps(asdict(self), indent=2))
+        draft.rename(folder / STATE_FILE)
+
+    @classmethod
+    def read(cls, folder: Path) -> State:
+        """Return the state of the instance in a folder. Raises ControlPlaneError if it is not ready yet, or gone."""
+        try:
+            content = json.loads((folder / STATE_FILE).read_text())
+        except (OSError, ValueError) as error:
+            raise ControlPlaneError(f"the control plane in {folder} is not ready, or gone") from error
+        parts = tuple(PartState(**part) for part in content.pop("parts"))
+        return cls(**content, parts=parts)
+
+    def complaints(self) -> list[str]:
+        """Return a message about every part that ended."""
+        return [complaint for part in self.parts if (complaint := part.complaint()) is not None]
+
+
+# Kubeconfig files for one control plane.
+#
+# In: the server's address, the authority and a client's credential. Out: a file with all of these embedded, so that it can
+# be handed to any client and does not depend on the files that it was made from. The file is JSON, which is YAML too.
+
+
+def write_kubeconfig(path: Path, *, server: str, authority: Path, user: str, credential: Credential) -> Path:
+    """Write the kubeconfig of one user, readable by its owner alone; return its path."""
+    context = "tfjob-control-plane"
+    cluster = {"server": server, "certificate-authority-data": _embedded(authority)}
+    identity = {
+        "client-certificate-data": _embedded(credential.certificate),
+        "client-key-data": _embedded(credential.key),
+    }
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": context, "cluster": cluster}],
+        "users": [{"name": user, "user": identity}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": user}}],
+        "current-context": context,
+    }
+    # Written under another name and renamed: a reader never sees half of it, and two writers do each other no harm.
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(document, file, indent=2)
+    draft.rename(path)
+    return path
+
+
+def _embedded(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode("ascii")

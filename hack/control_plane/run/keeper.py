@@ -21,11 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hack.control_plane.build.binaries import Binaries
-from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.run import folders, parts, ports
-from hack.control_plane.run.processes import PortTakenError
-from hack.control_plane.run.stack import Stack
-from hack.control_plane.run.state import State
+from hack.control_plane.build.commands import ControlPlaneError
+from hack.control_plane.run import folders, parts
+from hack.control_plane.run.folders import State
+from hack.control_plane.run.stack import PortTakenError, Stack
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 WATCH_S = 0.25  # how late at most the state file shows a part's end
@@ -132,7 +131,7 @@ class Keeper:
             lifeline.pause,
             shape=order.shape,
         )
-        self._ports = ports.choose(order.ports, shape=order.shape)
+        self._ports = parts.choose_ports(order.ports, shape=order.shape)
 
     def run(self) -> None:
         """Start the parts, tell the owner, and watch them until the owner is gone."""
@@ -161,7 +160,7 @@ class Keeper:
                 self._stack.kill()
                 if attempt == PORT_TRIES:
                     raise
-                self._ports = ports.choose(shape=self._order.shape)
+                self._ports = parts.choose_ports(shape=self._order.shape)
             else:
                 return
 
@@ -186,7 +185,7 @@ class Keeper:
         if verb in verbs:
             verbs[verb](about)
             return {}
-        port = ports.choose().kube_apiserver
+        port = parts.choose_ports().kube_apiserver
         self._stack.start_another_apiserver(port, about)
         return {"server": f"https://{parts.LOOPBACK}:{port}"}
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.build.commands import ControlPlaneError
 
 VALIDITY = dt.timedelta(days=365)
 BACKDATING = dt.timedelta(hours=1)  # a clock that is set back a little must not make the certificates invalid

@@ -7,20 +7,151 @@ keeper alone, in its one thread; `pause` is the keeper's, which raises when its 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import http.client
 import json
+import os
+import signal
+import ssl
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hack.control_plane.build.binaries import Binaries, version_of
-from hack.control_plane.errors import ControlPlaneError, log_tail
+from hack.control_plane.build.commands import ControlPlaneError, log_tail
 from hack.control_plane.run import parts
-from hack.control_plane.run.kubeconfig import write_kubeconfig
-from hack.control_plane.run.pki import Authority
-from hack.control_plane.run.probes import Requester
-from hack.control_plane.run.processes import Part
-from hack.control_plane.run.state import PartState
+from hack.control_plane.run.folders import PartState, died_message, write_kubeconfig
+from hack.control_plane.run.pki import Authority, Credential
 from hack.kubernetes_versions import TOKENS_BY_REQUEST
+
+# One started part of a control plane: a process that dies with the process that started it.
+#
+# The kernel kills a part when its parent thread ends (PR_SET_PDEATHSIG), however that ends. So parts must be started by the
+# main thread of a process that lives as long as they are needed; the keeper is that process and has no other thread.
+
+
+PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
+GARBAGE_PERCENT = "300"
+"""Go's GOGC for the parts, unless the caller's environment says otherwise. There is enough memory, but tests and measurements
+are limited by the cores; at the default of 100, kube-apiserver spends a tenth of its CPU time on garbage collection."""
+KILL_WAIT_S = 10.0  # the kernel ends a killed process at once, unless the disk hangs
+
+_libc = ctypes.CDLL(None, use_errno=True)  # looked up before any fork, where loading a library is not safe
+
+
+class PartDiedError(ControlPlaneError):
+    """A part ended that should still run; the message contains the end of its log."""
+
+
+class PortTakenError(PartDiedError):
+    """A part ended because somebody else took its port between our choice and its start."""
+
+
+class Part:
+    """A program of the control plane with its log; invariant: at most one process of it runs at a time."""
+
+    def __init__(self, name: str, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of the last start, 0 if there was none."""
+        return self._process.pid if self._process else 0
+
+    def start(self, command: Sequence[str], cwd: Path) -> None:
+        """Start the program; its output is added to the log."""
+        parent = os.getpid()
+
+        def die_with_parent() -> None:
+            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it died between the fork and the line above
+                os._exit(1)
+
+        with self.log.open("ab") as log:
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    cwd=cwd,
+                    env={"GOGC": GARBAGE_PERCENT, **os.environ},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    preexec_fn=die_with_parent,  # noqa: PLW1509 - safe here: the keeper has one thread
+                )
+            except OSError as error:
+                raise ControlPlaneError(f"cannot start {command[0]}: {error}") from error
+
+    def exit_code(self) -> int | None:
+        """Return how the process ended, None while it runs."""
+        return self._process.poll() if self._process else None
+
+    def check(self) -> None:
+        """Raise PartDiedError, or PortTakenError, if the process has ended."""
+        code = self.exit_code()
+        if code is None:
+            return
+        tail = log_tail(self.log)
+        kind = PortTakenError if "address already in use" in tail else PartDiedError
+        raise kind(died_message(self.name, code, self.log))
+
+    def end(self) -> None:
+        """Ask the process to end (SIGTERM)."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End the process at once: nothing here is worth saving, and a graceful end waits for every open watch."""
+        if self._process is None:
+            return
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=KILL_WAIT_S)
+
+
+# Small HTTPS requests to the parts of a control plane, for readiness and for tests that need etcd itself.
+#
+# In: a port on loopback, the authority and a client's credential. Out: the status and the body. The status is 0 if the server
+# does not respond: while a control plane starts, that is no error.
+
+
+NO_RESPONSE = 0
+
+
+class Requester:
+    """Sends requests to the servers of one control plane with one client certificate, each on a new connection by default."""
+
+    def __init__(self, authority: Path, credential: Credential, timeout_s: float = 5.0) -> None:
+        self._context = ssl.create_default_context(cafile=str(authority))
+        self._context.load_cert_chain(credential.certificate, credential.key)
+        self._timeout = timeout_s
+
+    def get(self, port: int, path: str) -> tuple[int, bytes]:
+        """Return the status and the body of a GET."""
+        return self._ask("GET", port, path, None)
+
+    def post(self, port: int, path: str, body: bytes) -> tuple[int, bytes]:
+        """Return the status and the body of a POST of JSON."""
+        return self._ask("POST", port, path, body)
+
+    def connect(self, port: int) -> http.client.HTTPSConnection:
+        """Return a connection for many requests. It opens with the first one; the caller closes it."""
+        return http.client.HTTPSConnection("127.0.0.1", port, timeout=self._timeout, context=self._context)
+
+    def _ask(self, method: str, port: int, path: str, body: bytes | None) -> tuple[int, bytes]:
+        connection = self.connect(port)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException):
+            return NO_RESPONSE, b""
+        finally:
+            connection.close()
+
 
 START_LIMIT_S = 90.0  # five to seven seconds on a quiet machine with two cores; a busy one must not fail for that
 POLL_S = 0.05

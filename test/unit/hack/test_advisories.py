@@ -9,7 +9,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from hack import advisories
-from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.build.commands import ControlPlaneError
 
 BAD = {"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["1.1"], "description": "bad"}
 WORSE = {"id": "GHSA-2", "aliases": [], "fix_versions": [], "description": "worse"}

@@ -10,7 +10,7 @@ from pytest_mock import MockerFixture
 from hack.control_plane import ControlPlaneError
 from hack.control_plane.build import apt
 from hack.control_plane.build.apt import AptSource, as_root, keyring_of_line, keyring_of_stanza, parse_index_targets
-from hack.control_plane.build.debian_build import NULL_CHECK, accept_zero_values, upstream_version
+from hack.control_plane.build.binaries import NULL_CHECK, accept_zero_values, upstream_version
 
 DEB822 = """\
 # the archive

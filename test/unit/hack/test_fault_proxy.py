@@ -14,9 +14,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from hack.control_plane.run.kubeconfig import write_kubeconfig
+from hack.control_plane.run.folders import write_kubeconfig
 from hack.control_plane.run.pki import Authority
-from hack.fault_proxy.actions import (
+from hack.fault_proxy.proxy import (
+    LOOPBACK,
+    Place,
+    Proxy,
+    Seen,
     answer_html,
     answer_status,
     delay_events,
@@ -25,7 +29,6 @@ from hack.fault_proxy.actions import (
     lose_reply,
     slow_down,
 )
-from hack.fault_proxy.proxy import LOOPBACK, Place, Proxy, Seen
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError

@@ -20,8 +20,7 @@ from fakes.virtual_loop import EPOCH
 from hack.hollow_node.lifecycle import advance
 from hack.hollow_node.moment import Place, Removal
 from hack.hollow_node.objects import TERMINAL, HollowPod
-from hack.hollow_node.script import PREFIX, parse_script
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.script import PREFIX, Timing, parse_script
 from hack.kubernetes_versions import DELETION_TIMESTAMP_MOVES, NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType

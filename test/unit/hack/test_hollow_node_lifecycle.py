@@ -10,9 +10,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hack.hollow_node.conditions import condition_of
 from hack.hollow_node.lifecycle import advance
-from hack.hollow_node.moment import Place, Removal
+from hack.hollow_node.moment import Place, Removal, condition_of
 from hack.hollow_node.objects import (
     Condition,
     ContainerSpec,
@@ -23,8 +22,7 @@ from hack.hollow_node.objects import (
     HollowStatus,
     Terminated,
 )
-from hack.hollow_node.script import parse_script
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.script import Timing, parse_script
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 
 PREFIX = "hollow.tfjob.kubeflow.org/"

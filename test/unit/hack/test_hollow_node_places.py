@@ -9,12 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from hack.hollow_node.conditions import DISRUPTED, holds
 from hack.hollow_node.lifecycle import advance
-from hack.hollow_node.moment import Place, Removal, Shutdown
+from hack.hollow_node.moment import DISRUPTED, Place, Removal, Shutdown, holds
 from hack.hollow_node.objects import ContainerSpec, HollowMeta, HollowPod, HollowSpec, HollowStatus
-from hack.hollow_node.script import Behaviour, Outcome, Run, Script
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.script import Behaviour, Outcome, Run, Script, Timing
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -23,8 +23,7 @@ from hack.hollow_node.objects import (
     HollowStatus,
     RestartRule,
 )
-from hack.hollow_node.script import parse_script
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.script import Timing, parse_script
 from hack.kubernetes_versions import DELETION_ENDS_IN_TERMINAL_PHASE, NEWEST, Kubernetes
 
 PREFIX = "hollow.tfjob.kubeflow.org/"

@@ -18,12 +18,10 @@ import msgspec
 from msgspec.structs import replace
 
 from fakes.recordings import History, histories
-from hack.hollow_node.conditions import condition_of, set_condition
 from hack.hollow_node.lifecycle import advance
-from hack.hollow_node.moment import Place, Removal
+from hack.hollow_node.moment import Place, Removal, condition_of, set_condition
 from hack.hollow_node.objects import TERMINAL, ContainerStatus, HollowMeta, HollowPod, HollowSpec, HollowStatus
-from hack.hollow_node.script import PREFIX, parse_script
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.script import PREFIX, Timing, parse_script
 from hack.kubernetes_versions import DISRUPTION_TARGET, POD_GENERATION, Kubernetes
 from support.cases import for_each
 from tfjob_operator.api.meta import Struct

@@ -26,7 +26,7 @@ from hack.hollow_node.objects import (
 )
 from hack.hollow_node.runner import PodRunner, status_changes
 from hack.hollow_node.scheduling import Scheduler
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.script import Timing
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import NotFoundError, ServerError, Status, StatusError

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fakes.unschedulable import ALL, ANYWHERE, CASES, Case, affinity, asks, recorded
+from hack.hollow_node.node import ROOM, NodeSpec, parse_nodes
 from hack.hollow_node.objects import HollowNodeObject, HollowPod
-from hack.hollow_node.registration import ROOM, NodeSpec, parse_nodes
 from hack.hollow_node.scheduling import Scheduler, Unschedulable
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 

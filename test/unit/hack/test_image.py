@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_mock import MockerFixture
 
-from hack.image import archive, layers
+from hack.image import build
 
 
 def a_tree(folder: Path, *, modified: float) -> Path:
@@ -26,8 +26,8 @@ def a_tree(folder: Path, *, modified: float) -> Path:
 
 def test_the_same_content_is_the_same_layer(tmp_path: Path) -> None:
     """Whenever and by whomever it was packed: a layer's name is its digest, so nodes can reuse layers that they have."""
-    first = layers.pack(a_tree(tmp_path / "a", modified=1.0), tmp_path / "a.tar")
-    second = layers.pack(a_tree(tmp_path / "b", modified=2e9), tmp_path / "b.tar")
+    first = build.pack(a_tree(tmp_path / "a", modified=1.0), tmp_path / "a.tar")
+    second = build.pack(a_tree(tmp_path / "b", modified=2e9), tmp_path / "b.tar")
     assert (first.digest, first.size) == (second.digest, second.size)
     with tarfile.open(first.path) as packed:
         tool = packed.getmember("bin/tool")
@@ -37,10 +37,10 @@ def test_the_same_content_is_the_same_layer(tmp_path: Path) -> None:
 
 def test_every_blob_of_an_archive_is_named_by_its_digest(tmp_path: Path, mocker: MockerFixture) -> None:
     """OCI image specification 1.0: from the index to the manifest, from there to the configuration and the layers."""
-    mocker.patch.object(archive, "output_of", return_value="amd64\n")
-    layer = layers.pack(a_tree(tmp_path / "a", modified=1.0), tmp_path / "a.tar")
+    mocker.patch.object(build, "output_of", return_value="amd64\n")
+    layer = build.pack(a_tree(tmp_path / "a", modified=1.0), tmp_path / "a.tar")
     target = tmp_path / "image.tar"
-    archive.write(target, "example/tool:7", [layer], {"User": "65532:65532"})
+    build.write(target, "example/tool:7", [layer], {"User": "65532:65532"})
     with tarfile.open(target) as packed:
 
         def read(name: str) -> bytes:

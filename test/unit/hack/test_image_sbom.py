@@ -8,10 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from hack.image import layers
-from hack.image.build import IMAGE, REQUIREMENTS, parts_list
-from hack.image.layers import Layer
-from hack.image.sbom import DPKG, digests_of, document
+from hack.image import build
+from hack.image.build import DPKG, IMAGE, REQUIREMENTS, Layer, digests_of, document, parts_list
 
 DIGEST: Final = f"sha256:{'a' * 64}"
 OTHER_DIGEST: Final = f"sha256:{'b' * 64}"
@@ -39,7 +37,7 @@ def packed(folder: Path, name: str, **files: str) -> Layer:
         file = folder / name / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    return layers.pack(folder / name, folder / f"{name}.tar")
+    return build.pack(folder / name, folder / f"{name}.tar")
 
 
 @pytest.fixture

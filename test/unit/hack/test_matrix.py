@@ -20,12 +20,11 @@ from hack.control_plane import ControlPlaneError
 from hack.hollow_node import script
 from hack.kubernetes_versions import Kubernetes
 from hack.matrix import __main__ as command
-from hack.matrix import differences, installing, jobs, kubectl_matrix, sdk_matrix, sdks
-from hack.matrix.errors import CheckError, FetchError
+from hack.matrix import installing, jobs, report, sdks
 from hack.matrix.installing import Check, Session
 from hack.matrix.kubectl import Kubectl, columns_of, expect_in
 from hack.matrix.programs import notebook, steps
-from hack.matrix.releases import RELEASES, check_integrity, unpack
+from hack.matrix.releases import RELEASES, CheckError, FetchError, check_integrity, unpack
 from hack.matrix.report import Difference, Kind, Report, Result, judge, line_of, tail_of
 from hack.matrix.sdks import SDKS, Sdk, environment_name, parse_steps
 
@@ -107,9 +106,9 @@ def test_every_known_difference_is_about_checks_and_clients_that_there_are() -> 
     checks = {check.name for check in (*installing.CHECKS, *jobs.CHECKS, *installing.REMOVING)}
     kubectls = {release.client for release in RELEASES}
     sdks = {sdk.client for sdk in SDKS}
-    assert {row.check for row in differences.KUBECTL} <= checks
-    assert all(row.clients is None or row.clients <= kubectls for row in differences.KUBECTL)
-    assert all(row.clients is not None and row.clients <= sdks for row in differences.SDK)
+    assert {row.check for row in report.KNOWN_OF_KUBECTL} <= checks
+    assert all(row.clients is None or row.clients <= kubectls for row in report.KNOWN_OF_KUBECTL)
+    assert all(row.clients is not None and row.clients <= sdks for row in report.KNOWN_OF_SDKS)
 
 
 def test_no_two_checks_of_a_kubectl_have_one_name() -> None:
@@ -244,7 +243,7 @@ def test_whatever_a_check_raises_is_its_own_problem(tmp_path: Path, capsys: pyte
 
     session = Session(kubectl, plane=None, release=RELEASES[0])  # type: ignore[arg-type]
     report, checks = Report([]), [Check("breaks", breaks), Check("goes on", lambda _: None)]
-    kubectl_matrix.run_checks(session, checks, SERVER, report, threading.Event())
+    jobs.run_checks(session, checks, SERVER, report, threading.Event())
     told = capsys.readouterr()
     assert [line.split()[0] for line in told.out.splitlines()] == ["FAILED", "ok"]
     assert "IndexError: list index out of range" in told.out
@@ -261,7 +260,7 @@ def test_a_control_plane_that_breaks_down_ends_the_life_and_not_one_check(tmp_pa
     session = Session(a_kubectl(tmp_path, "true"), plane=None, release=RELEASES[0])  # type: ignore[arg-type]
     report = Report([])
     with pytest.raises(ControlPlaneError):
-        kubectl_matrix.run_checks(session, [Check("breaks", breaks)], SERVER, report, threading.Event())
+        jobs.run_checks(session, [Check("breaks", breaks)], SERVER, report, threading.Event())
     assert not report.bad
 
 
@@ -284,7 +283,7 @@ def test_an_sdk_that_is_too_old_for_this_python_is_left_out(
     """numpy 1.23.5 has no wheel for 3.12. It is said, nothing is fetched or started for it, and it is no failure."""
     mocker.patch.object(sys, "version_info", (3, 12, 1))
     report = Report([])
-    sdk_matrix.run([SDKS[0]], report)
+    sdks.run([SDKS[0]], report)
     assert "kubeflow-tfjob 0.1.3" in (line := capsys.readouterr().out)
     assert line.endswith("left out: needs Python 3.11 or older\n")
     assert not report.bad

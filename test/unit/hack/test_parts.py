@@ -12,11 +12,10 @@ from cryptography import x509
 
 from hack.control_plane import ControlPlaneError
 from hack.control_plane.build.binaries import version_of
-from hack.control_plane.run import parts, ports
+from hack.control_plane.run import parts
+from hack.control_plane.run.folders import PartState, State, write_kubeconfig
 from hack.control_plane.run.keeper import Order
-from hack.control_plane.run.kubeconfig import write_kubeconfig
 from hack.control_plane.run.pki import Authority
-from hack.control_plane.run.state import PartState, State
 from hack.kubernetes_versions import OLDEST, Kubernetes
 
 PORTS = parts.Ports(etcd=1, kube_apiserver=2, kube_controller_manager=3)
@@ -54,7 +53,7 @@ def test_everything_listens_on_loopback(tmp_path: Path, files: parts.Files) -> N
         parts.kube_apiserver_command(tmp_path / "kube-apiserver", files, PORTS.kube_apiserver),
         parts.kube_controller_manager_command(tmp_path / "kube-controller-manager", files, PORTS, OLDEST),
         *(
-            parts.etcd_member_command(tmp_path / "etcd", files, ports.choose(shape=SEVERAL), SEVERAL, n)
+            parts.etcd_member_command(tmp_path / "etcd", files, parts.choose_ports(shape=SEVERAL), SEVERAL, n)
             for n in (0, 1, 2)
         ),
     ]
@@ -102,16 +101,16 @@ def test_ports_are_three_different_free_ones_below_the_range_of_outgoing_connect
         asked.append(port)
         return len(asked) > 5
 
-    chosen = ports.choose(free=free)
+    chosen = parts.choose_ports(free=free)
     numbers = {chosen.etcd, chosen.kube_apiserver, chosen.kube_controller_manager}
     assert len(numbers) == 3
     assert numbers <= set(asked[5:])
-    assert all(port >= ports.LOWEST for port in asked)
+    assert all(port >= parts.LOWEST for port in asked)
 
 
 def test_a_control_plane_of_several_parts_has_a_port_for_each_and_one_for_the_balancer() -> None:
     """Clients are told of the balancer alone."""
-    chosen = ports.choose(free=lambda _: True, shape=SEVERAL)
+    chosen = parts.choose_ports(free=lambda _: True, shape=SEVERAL)
     assert (len(chosen.etcds), len(chosen.etcd_peers), len(chosen.apiservers)) == (3, 3, 2)
     all_of_them = (
         *chosen.etcds,
@@ -122,11 +121,11 @@ def test_a_control_plane_of_several_parts_has_a_port_for_each_and_one_for_the_ba
     )
     assert len(set(all_of_them)) == 10
     assert chosen.server == chosen.balancer
-    assert ports.choose(free=lambda _: True).server != 0
+    assert parts.choose_ports(free=lambda _: True).server != 0
 
 
 def test_members_of_etcd_and_api_servers_know_all_members(tmp_path: Path, files: parts.Files) -> None:
-    chosen = ports.choose(free=lambda _: True, shape=SEVERAL)
+    chosen = parts.choose_ports(free=lambda _: True, shape=SEVERAL)
     for number, name in enumerate(SEVERAL.etcds):
         command = parts.etcd_member_command(tmp_path / "etcd", files, chosen, SEVERAL, number)
         assert f"--name={name}" in command
@@ -138,9 +137,9 @@ def test_members_of_etcd_and_api_servers_know_all_members(tmp_path: Path, files:
 
 def test_ports_that_are_asked_for_are_taken_unseen_and_none_free_is_an_error() -> None:
     """They are not checked here: the keeper must detect collisions at the start anyway."""
-    assert ports.choose((1, 2, 3), free=lambda _: False) == PORTS
+    assert parts.choose_ports((1, 2, 3), free=lambda _: False) == PORTS
     with pytest.raises(ControlPlaneError, match="no 3 free ports"):
-        ports.choose(free=lambda _: False)
+        parts.choose_ports(free=lambda _: False)
 
 
 def test_an_order_survives_the_command_line() -> None:

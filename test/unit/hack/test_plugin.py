@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.plugin import archive, krew, zipapp
-from hack.plugin.platforms import PLATFORMS, PYTHONS
-from hack.plugin.wheel import ROOT
+from hack.plugin import archive
+from hack.plugin.archive import PLATFORMS, PYTHONS, ROOT
 from tfjob_operator.cli.yaml_text import yaml_text
 
 SEMVER = re.compile(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?")
@@ -85,7 +84,7 @@ def test_a_single_file_is_the_same_program_and_is_packed_alike_each_time(wheels:
     """It unpacks itself where it is told to, and does not start on a Python that it has no modules for."""
     files = archive.contents(wheels)
     for name in ("kubectl-tfjob", "again"):
-        zipapp.pack_file(files, tmp_path / name)
+        archive.pack_file(files, tmp_path / name)
     program = tmp_path / "kubectl-tfjob"
     assert program.read_bytes() == (tmp_path / "again").read_bytes()
     environ = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "SHIV_ROOT": str(tmp_path)}
@@ -105,13 +104,13 @@ def test_an_archive_needs_what_setup_cfg_says_but_for_what_only_the_operator_nee
     config = (ROOT / "setup.cfg").read_text()
     assert re.findall(r"Python :: (3\.\d+)", config) == list(PYTHONS)
     assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in archive.CHECK
-    assert f"{PYTHONS[0]}, {PYTHONS[1]} or {PYTHONS[2]}" in krew.CAVEATS
+    assert f"{PYTHONS[0]}, {PYTHONS[1]} or {PYTHONS[2]}" in archive.CAVEATS
 
 
 def test_the_manifest_is_as_krew_wants_it() -> None:
     """Name, semantic version, archives with digests, each system once; at most fifty characters in the list of plugins."""
     digests = [(platform, hashlib.sha256(platform.archive.encode()).hexdigest()) for platform in PLATFORMS]
-    written = krew.manifest("0.1.0", "https://example.com/v0.1.0/", "https://example.com", digests)
+    written = archive.manifest("0.1.0", "https://example.com/v0.1.0/", "https://example.com", digests)
     read = yaml.safe_load(yaml_text(written, sort_keys=False))
     assert read == written
     assert (read["apiVersion"], read["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")

@@ -13,14 +13,14 @@ from pytest_mock import MockerFixture
 
 from hack.control_plane import ControlPlaneError
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
-from hack.real_node import machine, parts, sandbox
+from hack.real_node import machine, node, sandbox
 from hack.real_node.dns import Address, Endpoints, NamedService, NamedServiceSpec, Subset, hosts
 from hack.real_node.inside import FOLDER_VARIABLE
+from hack.real_node.machine import Tools
 from hack.real_node.node import RealNode
-from hack.real_node.tools import Tools
 from tfjob_operator.api.meta import ObjectMeta
 
-PLACES = parts.Places(Path("/node"))
+PLACES = node.Places(Path("/node"))
 
 
 def service(name: str, cluster_ip: str) -> NamedService:
@@ -51,16 +51,16 @@ def test_a_pod_whose_subdomain_is_a_headless_service_has_a_name_below_it() -> No
 
 def test_containerd_gets_settings_that_it_can_read() -> None:
     """It ignores a wrong file, and would start with its defaults."""
-    settings = tomllib.loads(parts.containerd_settings(PLACES))
+    settings = tomllib.loads(node.containerd_settings(PLACES))
     plugin = settings["plugins"]["io.containerd.grpc.v1.cri"]
     assert settings["grpc"]["address"] == "/node/containerd.sock"
-    assert plugin["sandbox_image"] == parts.PAUSE_IMAGE
+    assert plugin["sandbox_image"] == node.PAUSE_IMAGE
     assert plugin["cni"]["conf_dir"] == "/node/cni"
 
 
 def test_the_kubelet_lets_nobody_in_without_a_certificate() -> None:
     """Pods can reach its address."""
-    settings = parts.kubelet_settings(Path("/ca.crt"), OLDEST)
+    settings = node.kubelet_settings(Path("/ca.crt"), OLDEST)
     assert settings["authentication"]["anonymous"] == {"enabled": False}
     assert settings["authorization"] == {"mode": "Webhook"}
 
@@ -70,8 +70,8 @@ def test_the_kubelet_lets_nobody_in_without_a_certificate() -> None:
 )
 def test_flags_that_went_are_given_where_they_are_needed_alone(version: Kubernetes, needed: bool) -> None:
     """A program exits on an unknown flag; without them an old kubelet would use Docker, and an old scheduler a taken port."""
-    kubelet = parts.kubelet_command(Path("/kubelet"), PLACES, Path("/node/kubeconfig"), version)
-    scheduler = parts.kube_scheduler_command(Path("/scheduler"), Path("/node/kubeconfig"), version)
+    kubelet = node.kubelet_command(Path("/kubelet"), PLACES, Path("/node/kubeconfig"), version)
+    scheduler = node.kube_scheduler_command(Path("/scheduler"), Path("/node/kubeconfig"), version)
     assert ("--container-runtime=remote" in kubelet) is needed
     assert ("--port=0" in scheduler) is needed
 
@@ -79,13 +79,13 @@ def test_flags_that_went_are_given_where_they_are_needed_alone(version: Kubernet
 @pytest.mark.parametrize(("version", "asked"), [(Kubernetes(34), None), (Kubernetes(35), False), (NEWEST, False)])
 def test_a_kubelet_takes_the_control_groups_that_there_are(version: Kubernetes, asked: bool | None) -> None:
     """A new kubelet refuses cgroup v1 unless it is allowed; an old one refuses a setting that it does not know."""
-    assert parts.kubelet_settings(Path("/ca.crt"), version).get("failCgroupV1") is asked
+    assert node.kubelet_settings(Path("/ca.crt"), version).get("failCgroupV1") is asked
 
 
 @pytest.mark.parametrize(("version", "own"), [(Kubernetes(28), False), (Kubernetes(29), True)])
 def test_pods_leave_a_lost_node_in_every_version(version: Kubernetes, own: bool) -> None:
     """Since 1.29 their eviction is done by a controller of its own."""
-    controllers = parts.controllers(version)
+    controllers = node.controllers(version)
     assert "nodelifecycle" in controllers
     assert ("taint-eviction-controller" in controllers) is own
 
@@ -111,7 +111,7 @@ def test_control_groups_of_another_process_may_go_while_we_look(tmp_path: Path, 
 
 def test_every_file_of_a_node_is_below_its_folder() -> None:
     """So removing that folder removes everything."""
-    command = parts.kubelet_command(Path("/kubelet"), PLACES, Path("/node/kubeconfig"), OLDEST)
+    command = node.kubelet_command(Path("/kubelet"), PLACES, Path("/node/kubeconfig"), OLDEST)
     paths = [word.partition("=")[2] for word in command if "=/" in word]
     assert paths
     assert all(path.startswith("/node/") for path in paths)
