@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import http.client
 import signal
 import subprocess
 import sys
@@ -21,39 +21,72 @@ from support.waiting import eventually
 ROOT = Path(__file__).parents[2]
 BOTH_KUBELETS = pytest.mark.parametrize("kubelet", [OLDEST, NEWEST], ids=str)
 """For tests of how pods end: on a hollow node that behaves as the oldest kubelet, and on one as the newest."""
+GROUPS = {
+    "tfjobs": "apis/kubeflow.org/v1",
+    "jobs": "apis/batch/v1",
+    "deployments": "apis/apps/v1",
+    "leases": "apis/coordination.k8s.io/v1",
+    "podgroups.scheduling.volcano.sh": "apis/scheduling.volcano.sh/v1beta1",
+    "podgroups.scheduling.x-k8s.io": "apis/scheduling.x-k8s.io/v1alpha1",
+}
+"""Where resources are served that are not in the core API; those of two groups have the group in their name."""
 
 
-class Cluster:
-    """One namespace of the API server, with the processes that serve it."""
+class Namespace:
+    """One namespace of the API server, with the rights of the administrator."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, folder: Path, kubelet: Kubernetes = NEWEST) -> None:
-        self._plane = plane
-        self._kubelet = kubelet
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self.plane = plane
         self.namespace = namespace
-        self._folder = folder
-        self._started = 0
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl in the namespace."""
-        return self._plane.run_kubectl(*arguments, f"--namespace={self.namespace}", input=stdin).stdout
+        return self.plane.run_kubectl(*arguments, f"--namespace={self.namespace}", input=stdin).stdout
 
-    def create(self, name: str, spec: dict[str, Any]) -> None:
-        """Create a TFJob, as a user would."""
-        job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
-        self.kubectl("create", "-f", "-", stdin=json.dumps(job))
+    def api(self, method: str, resource: str, name: str = "", body: object = None, query: str = "") -> Any:
+        """Send a request about objects of the namespace, which must succeed. What is asked again and again is read by it."""
+        code, found = self._ask(method, resource, name, body, query)
+        assert code < 300, found
+        return found
+
+    def find(self, resource: str, name: str) -> Any:
+        """One object; None when it is not there."""
+        code, found = self._ask("GET", resource, name)
+        return None if code == http.client.NOT_FOUND else found
+
+    def _ask(self, method: str, resource: str, name: str, body: object = None, query: str = "") -> tuple[int, Any]:
+        group = GROUPS.get(resource, "api/v1")
+        plural = resource.partition(".")[0]
+        path = f"/{group}/namespaces/{self.namespace}/{plural}{name and '/'}{name}{query and '?'}{query}"
+        return self.plane.request(method, path, body)
 
     def items(self, resource: str) -> list[dict[str, Any]]:
         """All objects of a resource."""
-        found: list[dict[str, Any]] = json.loads(self.kubectl("get", resource, "--output=json"))["items"]
+        found: list[dict[str, Any]] = self.api("GET", resource)["items"]
         return found
 
     def names(self, resource: str) -> list[str]:
         """The names of all objects of a resource, sorted."""
         return sorted(item["metadata"]["name"] for item in self.items(resource))
 
+
+class Cluster(Namespace):
+    """A namespace with the processes that serve it."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path, kubelet: Kubernetes = NEWEST) -> None:
+        super().__init__(plane, namespace)
+        self._kubelet = kubelet
+        self._folder = folder
+        self._started = 0
+
+    def create(self, name: str, spec: dict[str, Any]) -> None:
+        """Create a TFJob."""
+        job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
+        self.api("POST", "tfjobs", body=job)
+
     def job(self, name: str) -> dict[str, Any]:
         """One TFJob."""
-        found: dict[str, Any] = json.loads(self.kubectl("get", "tfjob", name, "--output=json"))
+        found: dict[str, Any] = self.api("GET", "tfjobs", name)
         return found
 
     def state(self, name: str) -> str:
@@ -69,8 +102,8 @@ class Cluster:
 
     def events(self, name: str) -> list[tuple[str, str, str]]:
         """The events on a job as (type, reason, message); one with a count of n is listed n times."""
-        selected = f"--field-selector=involvedObject.name={name},involvedObject.kind=TFJob"
-        found = json.loads(self.kubectl("get", "events", selected, "--output=json"))["items"]
+        selected = f"fieldSelector=involvedObject.name={name},involvedObject.kind=TFJob"
+        found = self.api("GET", "events", query=selected)["items"]
         return [(event["type"], event["reason"], event["message"]) for event in found for _ in range(event["count"])]
 
     @contextlib.contextmanager
@@ -109,7 +142,7 @@ class Cluster:
         command = (
             sys.executable,
             *program,
-            f"--kubeconfig={self._plane.kubeconfig}",
+            f"--kubeconfig={self.plane.kubeconfig}",
             f"--namespace={self.namespace}",
         )
         with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:

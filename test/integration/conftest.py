@@ -36,7 +36,7 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     name = f"test-{secrets.token_hex(4)}"
     control_plane.create_namespace(name)
     yield name
-    control_plane.run_kubectl("delete", "namespace", name, "--wait=false", check=False)
+    control_plane.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def pod(job: str, name: str, owners: list[dict[str, Any]], run: str = "0.5s:0") 
 def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(cluster: Cluster) -> None:
     """RM-01, B13: the orphan becomes the job's only worker; a pod with the same labels and another owner is not touched."""
     cluster.kubectl("create", "configmap", "somebody")
-    owner = json.loads(cluster.kubectl("get", "configmap", "somebody", "--output=json"))["metadata"]["uid"]
+    owner = cluster.api("GET", "configmaps", "somebody")["metadata"]["uid"]
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": owner, "controller": True}
     with cluster.operator(), cluster.node():
         cluster.kubectl("create", "-f", "-", stdin=pod("finds", "foreign", [foreign]))

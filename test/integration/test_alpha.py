@@ -117,7 +117,7 @@ def test_the_example_of_the_time_runs_as_its_document_shows(world: AlphaCluster,
     assert config["cluster"]["ps"] == ["ps-76no-0:2222", "ps-76no-1:2222"]
     assert config["task"] == {"type": "worker", "index": 0}
     assert pods["ps-76no-1"]["command"][-1] == "1"
-    program = json.loads(world.kubectl("get", "configmap", "cm-ps-76no", "--output=json"))
+    program = world.api("GET", "configmaps", "cm-ps-76no")
     assert program["metadata"]["ownerReferences"][0]["kind"] == dialect.resource.kind
     assert "grpc_tensorflow_server.py" in program["data"]
     master = next(item for item in world.items("pods") if item["metadata"]["labels"]["job-name"] == "master-76no-0")

@@ -56,7 +56,7 @@ def evidence_of(cluster: Cluster, *, later_s: float = 0.0) -> Evidence:
         items = json.loads(cluster.kubectl("get", *arguments, "--output=json"))["items"]
         return tuple(msgspec.convert(each, kind, strict=False) for each in items)
 
-    job = json.loads(cluster.kubectl("get", "tfjob", JOB, "--output=json"))
+    job = cluster.api("GET", "tfjobs", JOB)
     leases = read(Lease, "leases")
     return Evidence(
         job=msgspec.json.decode(json.dumps(job), type=TFJob),

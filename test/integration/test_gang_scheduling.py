@@ -109,7 +109,7 @@ def test_a_job_waits_until_volcano_lets_it_in_and_leaves_nothing_at_its_end(clus
         enter(cluster, "gang", "Inqueue")
         place(cluster, 3)
         cluster.wait_for("gang", ConditionType.RUNNING)
-        pod = json.loads(cluster.kubectl("get", "pod", "gang-worker-1", "--output=json"))
+        pod = cluster.api("GET", "pods", "gang-worker-1")
         assert pod["spec"]["schedulerName"] == "volcano"
         assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "gang"
         assert pod["metadata"]["annotations"]["volcano.sh/task-spec"] == "worker"

@@ -6,7 +6,6 @@ What the processes do is in leader_process.py.
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import re
 import signal
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 
 from hack.control_plane import ControlPlane
+from integration.cluster import Namespace
 
 SCRIPT = Path(__file__).parent / "leader_process.py"
 LEASE_S = 3.0
@@ -74,24 +74,20 @@ class Lines:
         self.process.stdout.close()
 
 
-class Election:
+class Election(Namespace):
     """A ConfigMap, the names that are written into it, and the processes that write them."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
-        self._plane = plane
-        self.namespace = namespace
+        super().__init__(plane, namespace)
         self._readers: list[Lines] = []
         self.kubectl("create", "configmap", "counter", "--from-literal=writer=nobody")
         watch = ("get", "configmap", "counter", "--watch", "--output=jsonpath={.data.writer}{'\\n'}")
         self.writes = self._start(str(plane.kubectl), f"--kubeconfig={plane.kubeconfig}", f"-n{namespace}", *watch)
         self.writes.wait_for("nobody")
 
-    def kubectl(self, *arguments: str) -> str:
-        return self._plane.run_kubectl(*arguments, f"--namespace={self.namespace}").stdout
-
     def start(self, identity: str, times: tuple[float, ...] = QUICK) -> Lines:
         """Start a process that takes part in the election."""
-        target = (str(self._plane.kubeconfig), self.namespace, identity)
+        target = (str(self.plane.kubeconfig), self.namespace, identity)
         return self._start(sys.executable, str(SCRIPT), *target, *map(str, times))
 
     def _start(self, *command: str) -> Lines:
@@ -114,7 +110,7 @@ class Election:
         return [(name, len(list(group))) for name, group in itertools.groupby(names)]
 
     def lease(self) -> dict[str, Any]:
-        spec: dict[str, Any] = json.loads(self.kubectl("get", "lease", "counter", "--output=json"))["spec"]
+        spec: dict[str, Any] = self.api("GET", "leases", "counter")["spec"]
         return spec
 
     def end(self) -> None:

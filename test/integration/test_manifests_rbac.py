@@ -22,6 +22,7 @@ from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2
 from integration.audit import AuditLog, Fact, allowed, lists_to_fall_back_on
+from integration.cluster import Namespace
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
 
@@ -103,15 +104,8 @@ def node(plane: ControlPlane) -> Iterator[None]:
             process.terminate()
 
 
-class JobsNamespace:
+class JobsNamespace(Namespace):
     """The namespace of the operator's jobs: what users and accidents do to them."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self._plane = plane
-
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as the administrator, in the jobs' namespace."""
-        return self._plane.run_kubectl(*arguments, "-n", NAMESPACE, input=stdin).stdout
 
     def create(self, *objects: dict[str, Any]) -> None:
         """Create objects."""
@@ -119,31 +113,29 @@ class JobsNamespace:
             "create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         )
 
-    def exists(self, kind: str, name: str) -> bool:
-        """Tell whether an object is there."""
-        return bool(self.kubectl("get", kind, name, "--ignore-not-found", "-o", "name"))
-
     def config_maps(self) -> list[str]:
         """The ConfigMaps of jobs that read one, as `configmap/name`."""
-        return [name for name in self.kubectl("get", "configmaps", "-o", "name").split() if "-cluster-" in name]
+        return [f"configmap/{name}" for name in self.names("configmaps") if "-cluster-" in name]
 
-    def uid(self, kind: str, name: str) -> str:
+    def uid(self, resource: str, name: str) -> str:
         """The UID of an object, empty when it is not there."""
-        return self.kubectl("get", kind, name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+        found = self.find(resource, name)
+        return str(found["metadata"]["uid"]) if found else ""
 
-    def is_other(self, kind: str, name: str, uids: set[str]) -> bool:
+    def is_other(self, resource: str, name: str, uids: set[str]) -> bool:
         """Tell whether an object has none of those UIDs."""
-        return self.uid(kind, name) not in uids
+        return self.uid(resource, name) not in uids
 
     def log_dir(self, job: str) -> str:
         """The log directory of a job's TensorBoard, empty when there is none."""
-        path = "jsonpath={.spec.template.spec.containers[0].command[1]}"
-        found = self.kubectl("get", "deployment", f"{job}-tensorboard", "--ignore-not-found", "-o", path)
-        return found.removeprefix("--logdir=")
+        found = self.find("deployments", f"{job}-tensorboard")
+        command = found["spec"]["template"]["spec"]["containers"][0]["command"][1] if found else ""
+        return str(command).removeprefix("--logdir=")
 
     def state(self, job: str) -> str:
         """What the STATE column shows."""
-        return self.kubectl("get", "tfjob", job, "-o", "jsonpath={.status.conditions[-1:].type}")
+        conditions = self.api("GET", "tfjobs", job).get("status", {}).get("conditions", [])
+        return str(conditions[-1]["type"]) if conditions else ""
 
 
 def job(name: str, run: str, *, workers: int = 1, **policy: Any) -> dict[str, Any]:
@@ -175,7 +167,7 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
     """All that the operator has to deal with: jobs that end, expire, lose pods, find names taken or children orphaned; large
     jobs that end or lose a ConfigMap; TensorBoards that are added, changed and removed.
     """
-    world = JobsNamespace(plane)
+    world = JobsNamespace(plane, NAMESPACE)
     world.create(stranger("Pod", "blocked-by-a-pod"), stranger("Service", "blocked-by-a-service"))
     world.kubectl("create", "deployment", "blocked-board-tensorboard", "--image=other:1")
     # Two operators run, so that one of them waits for the lease and watches it.
@@ -198,20 +190,20 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
         )
         eventually(lambda: world.state("runs") == ConditionType.RUNNING, "a job runs")
         for _ in range(2):  # the second time, the events are counted rather than written
-            gone = {"", world.uid("pod", "runs-worker-0")}
+            gone = {"", world.uid("pods", "runs-worker-0")}
             world.kubectl("delete", "pod", "runs-worker-0", "--grace-period=0", "--force")
-            eventually(functools.partial(world.is_other, "pod", "runs-worker-0", gone), "the pod is made again")
+            eventually(functools.partial(world.is_other, "pods", "runs-worker-0", gone), "the pod is made again")
         disown = json.dumps([{"op": "remove", "path": "/metadata/ownerReferences"}])
         for child in ("pod/runs-worker-0", "service/runs-worker-0"):
             world.kubectl("patch", child, "--type=json", "-p", disown)
-        eventually(lambda: world.exists("service", "board-tensorboard"), "a TensorBoard is there")
+        eventually(lambda: world.find("services", "board-tensorboard"), "a TensorBoard is there")
         for board in ({"logDir": "/other"}, None):
             world.kubectl("patch", "tfjob", "board", "--type=merge", "-p", json.dumps({"spec": {"tensorBoard": board}}))
             eventually(lambda board=board: world.log_dir("board") == (board or {}).get("logDir", ""), "it follows")  # type: ignore[misc]
         eventually(lambda: len(world.config_maps()) == 1, "the ConfigMap of a finished job is deleted")
         # The job of a ConfigMap without its owner no longer finds it, and finds the name taken.
         world.kubectl("patch", *world.config_maps(), "--type=json", "-p", disown)
-        eventually(lambda: not world.exists("tfjob", "expires"), "a finished job is deleted")
+        eventually(lambda: not world.find("tfjobs", "expires"), "a finished job is deleted")
         roles = [MANIFESTS / "cluster-wide" / "role.yaml", *(MANIFESTS / "base").glob("*-role.yaml")]
         may = allowed(*roles) - {FINALIZERS}
         spare = lists_to_fall_back_on(plane, may)
@@ -235,14 +227,15 @@ def test_every_right_over_pod_groups_is_used_and_none_is_missing(
     plane.wait_for_crd(f"podgroups.{resource}")
     role = allowed(MANIFESTS / "addons" / "gang-scheduling" / "role.yaml")
     may = {fact for fact in role if fact.group == resource}
-    world = JobsNamespace(plane)
+    world = JobsNamespace(plane, NAMESPACE)
     name, blocked = f"gang-{scheduler}", f"blocked-{scheduler}"
     taken = {"apiVersion": group, "kind": "PodGroup", "metadata": {"name": blocked}, "spec": {"minMember": 1}}
     flags = ("--enable-gang-scheduling", f"--gang-scheduler-name={scheduler}")
     asked = functools.partial(_asked_of, audit, resource)
     with operator(kubeconfig, tmp_path / "operator.log", *flags):
         world.create(taken, job(name, "forever"), job(blocked, "forever"))
-        eventually(lambda: world.exists(f"podgroup.{resource}", name), "the group is there")
+        shown = ("get", f"podgroup.{resource}", name, "--ignore-not-found", "-o", "name")
+        eventually(functools.partial(world.kubectl, *shown), "the group is there")
         scale = json.dumps({"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2}}}})
         world.kubectl("patch", "tfjob", name, "--type=merge", "-p", scale)
         eventually(lambda: "patch" in asked(), "the group follows")
@@ -268,7 +261,7 @@ def test_every_right_for_the_alpha_apis_is_used_and_none_is_missing(
     plane.wait_for_crd("tfjobs.tensorflow.org")
     plane.restart_controller_manager()
     may = allowed(MANIFESTS / "addons" / "alpha" / "role.yaml")
-    world = JobsNamespace(plane)
+    world = JobsNamespace(plane, NAMESPACE)
 
     def asked() -> set[Fact]:
         return {fact for fact in audit.asked() if fact.group in {"tensorflow.org", "batch"}}
@@ -281,7 +274,7 @@ def test_every_right_for_the_alpha_apis_is_used_and_none_is_missing(
         spec = {"replicaSpecs": entries, "RuntimeId": runtime_id}
         with operator(kubeconfig, tmp_path / f"{kind}.log", APIS):
             world.create({"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec})
-            eventually(functools.partial(world.exists, "job.batch", f"ps-{runtime_id}-0"), "its Jobs are there")
+            eventually(functools.partial(world.find, "jobs", f"ps-{runtime_id}-0"), "its Jobs are there")
             label = "training.kubeflow.org/operator-name-"
             world.kubectl("label", "job.batch", f"worker-{runtime_id}-0", label)
             world.kubectl("label", "configmap", f"cm-ps-{runtime_id}", label)
@@ -289,7 +282,7 @@ def test_every_right_for_the_alpha_apis_is_used_and_none_is_missing(
             scaled = json.dumps({"spec": {"replicaSpecs": entries[:2]}})
             resource = f"tfjobs.{group.partition('/')[0]}"
             world.kubectl("patch", resource, name, "--type=merge", "-p", scaled)
-            eventually(lambda at=f"ps-{runtime_id}-0": not world.exists("job.batch", at), "it is scaled")  # type: ignore[misc]
+            eventually(lambda at=f"ps-{runtime_id}-0": not world.find("jobs", at), "it is scaled")  # type: ignore[misc]
     assert audit.refused() == []
     assert asked() | lists_to_fall_back_on(plane, may) | {OWNING} == may
 
@@ -334,13 +327,13 @@ def test_a_child_that_blocks_the_deletion_of_its_job_needs_the_right_over_finali
     plane: ControlPlane, kubeconfig: Path
 ) -> None:
     """Where owners' permissions are enforced; without the rule the operator could create no pod there."""
-    world = JobsNamespace(plane)
+    world = JobsNamespace(plane, NAMESPACE)
     world.create(job("owner", "forever"))
     owner = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
         "name": "owner",
-        "uid": world.uid("tfjob", "owner"),
+        "uid": world.uid("tfjobs", "owner"),
         "controller": True,
         "blockOwnerDeletion": True,
     }
@@ -375,7 +368,7 @@ def test_under_the_role_of_an_older_version_jobs_run_and_those_with_a_tensorboar
     plane: ControlPlane, kubeconfig: Path, tmp_path: Path
 ) -> None:
     """TB-13: once this version's role is applied, the TensorBoard comes. The last test here, as requests of it are refused."""
-    world = JobsNamespace(plane)
+    world = JobsNamespace(plane, NAMESPACE)
     rules = json.loads(plane.run_kubectl("get", "clusterrole", "tf-job-operator", "-o", "json").stdout)["rules"]
     place = next(index for index, rule in enumerate(rules) if "deployments" in rule["resources"])
     change = json.dumps([{"op": "remove", "path": f"/rules/{place}"}])
@@ -393,4 +386,4 @@ def test_under_the_role_of_an_older_version_jobs_run_and_those_with_a_tensorboar
         assert "apply the manifests of this version" in warnings()
         assert "tensorboards_unavailable" in log.read_text()
         restore(plane)
-        eventually(lambda: world.exists("deployment", "old-role-tensorboard"), "it comes", limit_s=LIMIT_S * 2)
+        eventually(lambda: world.find("deployments", "old-role-tensorboard"), "it comes", limit_s=LIMIT_S * 2)

@@ -31,7 +31,7 @@ def test_a_job_lives_from_created_to_succeeded(cluster: Cluster) -> None:
         children = ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1"]
         assert cluster.names("pods") == children
         assert cluster.names("services") == children
-        pod = json.loads(cluster.kubectl("get", "pod", "mnist-worker-1", "--output=json"))
+        pod = cluster.api("GET", "pods", "mnist-worker-1")
         env = {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
         suffix = f"{cluster.namespace}.svc:2222"
         assert json.loads(env["TF_CONFIG"]) == {
@@ -277,7 +277,7 @@ def test_a_job_that_ends_while_no_operator_runs_is_ended_and_cleaned_up_later(cl
             cluster.wait_for("missed", ConditionType.RUNNING)
         pod = "missed-worker-0"
         eventually(
-            lambda: json.loads(cluster.kubectl("get", "pod", pod, "--output=json"))["status"]["phase"] == "Succeeded",
+            lambda: cluster.api("GET", "pods", pod)["status"]["phase"] == "Succeeded",
             "the worker has ended",
         )
         assert cluster.state("missed") == ConditionType.RUNNING

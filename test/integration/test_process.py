@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from hack.control_plane import ControlPlane
+from integration.cluster import Namespace
 from integration.forwarder import Forwarder
 from integration.replicas import Replica
 from support.waiting import LIMIT_S, eventually
@@ -46,12 +47,11 @@ SLACK_S = 5.0
 log = logging.getLogger(__name__)
 
 
-class Site:
+class Site(Namespace):
     """A namespace, and the replicas that serve it."""
 
     def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
-        self.plane = plane
-        self.namespace = namespace
+        super().__init__(plane, namespace)
         self._folder = folder
         self._replicas: list[Replica] = []
 
@@ -75,15 +75,12 @@ class Site:
         for replica in self._replicas:
             replica.__exit__()
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        return self.plane.run_kubectl(*arguments, f"--namespace={self.namespace}", input=stdin).stdout
-
     def create(self, name: str, **spec: Any) -> None:
         """Create a job of one worker."""
         template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
         given = {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}} | spec
         job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": given}
-        self.kubectl("create", "-f", "-", stdin=json.dumps(job))
+        self.api("POST", "tfjobs", body=job)
 
     def create_many(self, prefix: str, count: int, replicas: int) -> None:
         """Create `count` jobs of that many workers, with one kubectl."""
@@ -95,24 +92,20 @@ class Site:
         ]
         self.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": jobs}))
 
-    def names(self, resource: str) -> list[str]:
-        return self.kubectl("get", resource, "--output=jsonpath={.items[*].metadata.name}").split()
-
     def wait_for_pod(self, name: str) -> None:
-        found = ("get", "pod", name, "--ignore-not-found", "--output=name")
-        eventually(lambda: self.kubectl(*found), f"pod {name} is there")
+        eventually(lambda: self.find("pods", name), f"pod {name} is there")
 
     def finish(self, name: str) -> None:
         """Write that the worker's pod succeeded, as a kubelet would."""
         state = {"name": "tensorflow", "ready": False, "restartCount": 0, "image": "train:1", "imageID": "i"}
         state["state"] = {"terminated": {"exitCode": 0}}
         status = {"phase": "Succeeded", "containerStatuses": [state]}
-        pod = json.loads(self.kubectl("get", "pod", f"{name}-worker-0", "--output=json"))
+        pod = self.api("GET", "pods", f"{name}-worker-0")
         path = f"/api/v1/namespaces/{self.namespace}/pods/{name}-worker-0/status"
         self.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(pod | {"status": status}))
 
     def lease(self) -> dict[str, Any]:
-        spec: dict[str, Any] = json.loads(self.kubectl("get", "lease", "tf-operator", "--output=json"))["spec"]
+        spec: dict[str, Any] = self.api("GET", "leases", "tf-operator")["spec"]
         return spec
 
 

@@ -22,11 +22,12 @@ def eventually(
 
     After `limit_s` seconds the test fails, with `what` was waited for, and the result of `yet`.
     """
-    deadline = time.monotonic() + limit_s
+    deadline, pause_s = time.monotonic() + limit_s, 0.05
     while not (answer := holds()):
         if time.monotonic() > deadline:
             pytest.fail(f"not within {limit_s:.0f} s: {what} {yet()}")
-        time.sleep(0.05)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, 0.15)
     return answer
 
 
