@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 KINDS: Final = {"tfjobs": "TFJob", "tfjobs.tensorflow.org": "TfJob", "pods": "Pod", "events": "Event", "jobs": "Job"}
 _GROUPS: Final = {"tfjobs": ("kubeflow.org", "v1"), "tfjobs.tensorflow.org": ("tensorflow.org", "v1alpha1")}
+_DOTTED: Final = {"tensorflow.org", "metrics.k8s.io"}
+"""Groups that are named with their resources: others have resources of the same name."""
 _WAIT_S: Final = 0.2
 
 
@@ -48,6 +50,8 @@ class PageCluster:
         """The questions of all reviews: a token, or who, verb, resource, namespace."""
         self.subjects: dict[str, tuple[list[str], dict[str, list[str]]]] = {}
         """Groups and extra of the users that were last asked about."""
+        self.usage: dict[str, dict[str, str]] | None = None
+        """CPU and memory by pod; None where the metrics API is not served."""
         self.reviews_fail = False
         """Whether reviews are answered with 500."""
         self._server: ThreadingHTTPServer | None = None
@@ -156,7 +160,8 @@ class PageCluster:
                 return {"error": "invalid bearer token"}
             return {"authenticated": True, "user": {"username": known[0], "groups": [*known[1]]}}
         asked = spec["resourceAttributes"]
-        plural = "tfjobs.tensorflow.org" if asked.get("group") == "tensorflow.org" else asked["resource"]
+        group = asked.get("group", "")
+        plural = f"{asked['resource']}.{group}" if group in _DOTTED else asked["resource"]
         resource = "/".join(filter(None, (plural, asked.get("subresource"))))
         namespace = asked.get("namespace", "")
         self.reviews.append((spec["user"], asked["verb"], resource, namespace))
@@ -165,12 +170,31 @@ class PageCluster:
         places = {namespace, ""}
         return {"allowed": any((who, asked["verb"], resource, at) in self.rights for who in everybody for at in places)}
 
-    def log_from(self, pod: str, at: int) -> bytes:
-        """Return what a log has from a position on; if that is nothing yet, wait for more for a moment."""
+    def log_from(self, pod: str, at: int, *, stamps: bool = False) -> bytes:
+        """Return what a log has from a position on; if that is nothing yet, wait for more for a moment.
+
+        With `stamps` each line begins with a time: they were written at intervals of a second.
+        """
         with self._changed:
-            if len(self._logs.get(pod, b"")) <= at:
+            found = self._log(pod, stamps=stamps)[at:]
+            if not found:
                 self._changed.wait(_WAIT_S)
-            return self._logs.get(pod, b"")[at:]
+            return found or self._log(pod, stamps=stamps)[at:]
+
+    def log_start(self, pod: str, tail: int, since: str, *, stamps: bool) -> int:
+        """Return where the last lines of a log begin, or those that were written since a time."""
+        with self._changed:
+            lines = self._log(pod, stamps=stamps).splitlines(keepends=True)
+        kept = [line for line in lines if line >= since.encode()] if since else lines[-tail:]
+        return sum(map(len, lines)) - sum(map(len, kept))
+
+    def _log(self, pod: str, *, stamps: bool) -> bytes:
+        text = self._logs.get(pod, b"")
+        if not stamps:
+            return text
+        lines = text.splitlines(keepends=True)
+        times = (f"2026-03-01T10:{number // 60:02}:{number % 60:02}Z ".encode() for number in range(len(lines)))
+        return b"".join(map(bytes.__add__, times, lines))
 
 
 class Chosen:
@@ -215,6 +239,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.served.paths.append(address.path)
         if address.path == "/apis":
             return self._groups()
+        if address.path.startswith("/apis/metrics.k8s.io/"):
+            return self._usage(namespace)
         return self._resource(resource, rest, namespace, query)
 
     def _resource(self, resource: str, rest: list[str], namespace: str, query: dict[str, list[str]]) -> None:
@@ -228,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
             message = f'{resource} is forbidden: User "eve" cannot list resource "{named}" in API group "" {where}'
             return self._status(403, "Forbidden", message)
         if rest[1:] == ["log"]:
-            return self._log(rest[0], follow="true" in query.get("follow", ()))
+            return self._log(rest[0], query)
         if rest:
             found = self.served.one(resource, f"{namespace}/{rest[0]}")
             return self._json(found) if found else self._status(404, "NotFound", f'{resource} "{rest[0]}" not found')
@@ -268,17 +294,34 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(OSError):  # the other side was faster
             self.connection.shutdown(socket.SHUT_RDWR)
 
-    def _log(self, pod: str, *, follow: bool) -> None:
+    def _log(self, pod: str, query: dict[str, list[str]]) -> None:
         self._begin("text/plain")
-        at = 0
+        stamps = "timestamps" in query
+        at = self.served.log_start(
+            pod, int(query.get("tailLines", ["0"])[0]), query.get("sinceTime", [""])[0], stamps=stamps
+        )
         while self.served.is_served_by(self.server):
-            more = self.served.log_from(pod, at)
+            more = self.served.log_from(pod, at, stamps=stamps)
             at += len(more)
             if more:
                 self._chunk(more)
-            elif not follow:
+            elif "follow" not in query:
                 break
         self._chunk(b"")
+
+    def _usage(self, namespace: str) -> None:
+        if self.served.usage is None:
+            return self._status(404, "NotFound", "the server could not find the requested resource")
+        if "pods.metrics.k8s.io" in self.served.forbidden:
+            return self._status(403, "Forbidden", "pods.metrics.k8s.io is forbidden")
+        return self._json(
+            {
+                "items": [
+                    {"metadata": {"name": pod, "namespace": namespace}, "containers": [{"usage": used}]}
+                    for pod, used in self.served.usage.items()
+                ]
+            }
+        )
 
     def _json(self, body: Any, code: int = 200) -> None:
         data = json.dumps(body).encode()

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
@@ -21,8 +22,10 @@ COLUMNS: Final = ("REPLICA", "CPU(CORES)", "%REQUEST", "%LIMIT", "MEMORY(BYTES)"
 _KEYS: Final = ("replica", "cpu", "cpuRequest", "cpuLimit", "memory", "memoryRequest", "memoryLimit")
 """The columns as `-o json` names them."""
 _MEBI: Final = 1024 * 1024
-_ABSENT: Final = (404, 503)
+POD_METRICS: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
+ABSENT: Final = (404, 503)
 """The codes for an API that is not installed, or whose server cannot be reached."""
+NOT_AVAILABLE: Final = "Metrics API not available: install metrics-server"
 
 
 @click.command("top")
@@ -49,13 +52,12 @@ def command(*, target: Target, choice: Choice, name: str, output: str | None) ->
 
 def _usage(session: Session, job: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Return the containers' metrics of the job's pods, by the pod's name. Raises CliError without the metrics API."""
-    path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{session.namespace}/pods"
     try:
-        found = session.get(path, labelSelector=selector_of(job))
+        found = session.get(POD_METRICS.path(session.namespace), labelSelector=selector_of(job))
     except ApiError as error:
-        if error.code not in _ABSENT:
+        if error.code not in ABSENT:
             raise
-        raise CliError("Metrics API not available: install metrics-server") from error
+        raise CliError(NOT_AVAILABLE) from error
     return {each["metadata"]["name"]: each.get("containers") or [] for each in found.get("items") or ()}
 
 
@@ -64,17 +66,18 @@ def _cells(replica: Replica, used: list[dict[str, Any]] | None) -> list[str]:
     cells = [replica.name]
     spec = (replica.pod.get("spec") or {}).get("containers") or ()
     for resource in ("cpu", "memory"):
-        usage = None if used is None else _sum((each.get("usage") or {}).get(resource) for each in used)
+        usage = None if used is None else total((each.get("usage") or {}).get(resource) for each in used)
         cells.append("-" if usage is None else _shown(resource, usage))
         for bound in ("requests", "limits"):
             asked = [((each.get("resources") or {}).get(bound) or {}).get(resource) for each in spec]
             # A container without a limit may use all there is, so the pod has none either.
-            total = None if None in asked and bound == "limits" else _sum(each for each in asked if each is not None)
-            cells.append(f"{100 * usage / total:.0f}%" if usage is not None and total else "-")
+            bounded = None if None in asked and bound == "limits" else total(each for each in asked if each is not None)
+            cells.append(f"{100 * usage / bounded:.0f}%" if usage is not None and bounded else "-")
     return cells
 
 
-def _sum(quantities: Iterable[object]) -> Decimal:
+def total(quantities: Iterable[object]) -> Decimal:
+    """Return the sum of quantities such as `250m`; what is none counts nothing."""
     return sum((number for each in quantities if (number := parse_quantity(each)) is not None), Decimal(0))
 
 

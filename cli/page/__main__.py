@@ -25,7 +25,6 @@ from tfjob_operator.cli.page.entrance import read_files
 from tfjob_operator.cli.page.reviews import Reviews
 from tfjob_operator.cli.page.run import listening, reading
 from tfjob_operator.cli.page.server import Page
-from tfjob_operator.cli.page.streams import Streams
 
 RENEWED_S: Final = 60.0
 """How often the certificate is read again: those of cert-manager live for some weeks, and are replaced in their files."""
@@ -78,16 +77,16 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
     files = read_files()
     async with reading(plan.read, everywhere=not plan.namespace, shared=True) as parts:
         reviews = Reviews(parts.client, plan.audiences)
-        cluster, streams = parts.cluster, Streams(parts.board)
+        cluster = parts.cluster
         entrance = ClusterEntrance(
             reviews,
             lambda: cluster.has_synced,
-            lambda: exposition(reviews.counts, len(streams), len(cluster)),
+            lambda: exposition(reviews.counts, len(page.long_responses), len(cluster)),
             scope=plan.namespace,
             hosts=plan.hosts,
             proxies=plan.proxies,
         )
-        page = Page(entrance, cluster, parts.details, streams, files)
+        page = Page(entrance, parts, files)
         renewing = asyncio.create_task(_renew(tls, plan.certificate), name="certificate")
         try:
             async with listening(page, plan.on, tls):

@@ -127,6 +127,7 @@ class Board:
         self._woken = asyncio.Event()
         self._told_synced = False
         self._wishes: dict[str, tuple[Job, Wish]] = {}
+        self._changes = 0
         self._versions: dict[str, int] = {}
         self._views: dict[tuple[str, bool, bool], tuple[int, bytes]] = {}
 
@@ -150,7 +151,7 @@ class Board:
             await self._tell(cluster)
 
     def version(self, key: str) -> int:
-        """Return a number that grows with each change of a job."""
+        """Return a number that grows with each change of a job, also when it is deleted and created anew."""
         return self._versions.get(key, 0)
 
     def view(self, key: str, *, pods: bool = True, events: bool = True) -> bytes | None:
@@ -174,7 +175,8 @@ class Board:
         dirty, self._dirty = [*self._dirty], {}
         for number, key in enumerate(dirty, 1):
             if key:
-                self._versions[key] = self._versions.get(key, 0) + 1
+                self._changes += 1
+                self._versions[key] = self._changes
                 self.feed.put(key, self._row(cluster, key))
             if number % 200 == 0:
                 await asyncio.sleep(0)

@@ -190,7 +190,7 @@ def exposition(reviews: Mapping[tuple[str, str], int], streams: int, jobs: int) 
             f'tfjob_page_reviews_total{{kind="{kind}",answer="{answer}"}} {count}'
             for (kind, answer), count in sorted(reviews.items())
         ),
-        "# HELP tfjob_page_streams Browsers' tabs that are told of changes.",
+        "# HELP tfjob_page_streams Streams, logs and curves that are open.",
         "# TYPE tfjob_page_streams gauge",
         f"tfjob_page_streams {streams}",
         "# HELP tfjob_page_jobs Jobs in the cache.",

@@ -36,7 +36,9 @@ class Answers(Generic[V]):
     before somebody asked is missed for longer than they allow; a request that fails leaves nothing behind.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
+        """`most` answers are kept."""
+        self._most = most
         self._kept: dict[Hashable, Answer[V]] = {}
         self._asking: dict[Hashable, asyncio.Task[Answer[V]]] = {}
 
@@ -63,7 +65,7 @@ class Answers(Generic[V]):
         answer = Answer(await ask(), at)
         self._kept.pop(question, None)
         self._kept[question] = answer
-        while len(self._kept) > MOST:
+        while len(self._kept) > self._most:
             del self._kept[next(iter(self._kept))]
         return answer
 
@@ -75,11 +77,13 @@ class Answers(Generic[V]):
 
 T = TypeVar("T")
 
-KEPT_S: Final = 60.0
-"""How long a yes is used: so long a right or a token may work on after it was withdrawn."""
+KEPT_S: Final = 20.0
+"""How long a yes is used. With the time until it is asked again, one that was withdrawn works for 30 s at most."""
 REFUSED_S: Final = 5.0
 """How long a no is used: so long somebody waits at most for a right that was granted, and then asks again."""
-REVIEW_S: Final = 10.0
+MISSING_S: Final = 60.0
+"""How long a stream uses a no: of a hundred namespaces most viewers may see one."""
+REVIEW_S: Final = 4.0
 """How long a review may take."""
 AT_A_TIME: Final = 20
 """Reviews that are under way at a time: whoever sends a thousand wrong tokens waits, and not the API server."""
@@ -238,7 +242,7 @@ class Reviews:
     async def _sent(self, resource: Resource, spec: dict[str, Any], into: type[T]) -> T:
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
         try:
-            async with self._some, asyncio.timeout(REVIEW_S):
+            async with asyncio.timeout(REVIEW_S), self._some:
                 return await self._client.create(resource, "", body, into)
         except TimeoutError as error:
             raise UnansweredError(f"the API server has not answered a {resource.kind} in time") from error

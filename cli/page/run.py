@@ -14,7 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 from aiohttp import web
@@ -32,8 +32,8 @@ from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster, readable_scope
 from tfjob_operator.cli.page.details import Details
 from tfjob_operator.cli.page.entrance import Door, TokenEntrance, read_files
-from tfjob_operator.cli.page.server import Page
-from tfjob_operator.cli.page.streams import Streams
+from tfjob_operator.cli.page.logs import Logs
+from tfjob_operator.cli.page.server import Page, Parts
 from tfjob_operator.cli.session import proxy_of_environment
 
 AGENT: Final = "kubectl-tfjob"
@@ -76,19 +76,10 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
     entrance = TokenEntrance(door, files["entered.html"], tell)
     async with (
         reading(plan.read, everywhere=plan.everywhere) as parts,
-        listening(Page(entrance, parts.cluster, parts.details, Streams(parts.board), files), plan.listening),
+        listening(Page(entrance, parts, files), plan.listening),
     ):
         tell()
         yield
-
-
-class Parts(NamedTuple):
-    """What a page is made of: caches and what is shown of them, what is read when it is asked for, and a client."""
-
-    board: Board
-    cluster: Cluster
-    details: Details
-    client: RestClient
 
 
 @asynccontextmanager
@@ -113,7 +104,11 @@ async def reading(
         about = {"server": "" if shared else access.server, "context": "" if shared else access.context}
         board = Board(about, bare=shared)
         async with _caches(streams, scope, board) as cluster:
-            yield Parts(board, cluster, Details(client, streams, read), client)
+            details = Details(client, read)
+            try:
+                yield Parts(board, cluster, details, Logs(streams, cluster), client)
+            finally:
+                await details.close()
 
 
 @asynccontextmanager

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -14,61 +14,80 @@ from aiohttp.typedefs import Handler
 
 from tfjob_operator.api.client.errors import ApiError, StatusError
 from tfjob_operator.api.client.options import LogOptions
+from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import object_key
+from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.cli.commands.top_ import NOT_AVAILABLE, POD_METRICS
 from tfjob_operator.cli.errors import ApiError as Refusal
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster
-from tfjob_operator.cli.page.details import MOST_RUNS, Details, no_curves
+from tfjob_operator.cli.page.details import Details
 from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS, Entrance, File
-from tfjob_operator.cli.page.objects import FIRST, FIRST_NAME, JobKey
+from tfjob_operator.cli.page.logs import MOST_RUNS, Logs, no_curves
+from tfjob_operator.cli.page.long_responses import LongResponses
+from tfjob_operator.cli.page.objects import FIRST, FIRST_NAME, JobKey, read_key
 from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError
-from tfjob_operator.cli.page.streams import EVENT_STREAM, Streams
+from tfjob_operator.cli.page.streams import Streams
 from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError, Viewer
+from tfjob_operator.cli.page.views import MAX_WORDS
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
+EVENT_STREAM: Final = "text/event-stream"
 MOST_LINES: Final = 10_000
 _VIEWER: Final[ContextVar[Viewer]] = ContextVar("viewer")
 """Who sends the request that a handler answers."""
 _JOBS: Final = ("/{namespace}/{name}", f"/{{namespace}}/{{kind:{re.escape(FIRST_NAME)}}}/{{name}}")
 """The paths of jobs, see `JobKey`."""
+_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""A DNS name, as all names of namespaces, jobs, pods and containers are; those of our files, too."""
 _BAD_GATEWAY: Final = 502
-_WITHDRAWN: Final = (DeniedError, NotLetInError, UnansweredError)
-"""What ends a response that has begun: it goes on only as long as its right is confirmed."""
+
+
+class Parts(NamedTuple):
+    """What a page is made of: caches and what is shown of them, what is read when it is asked for, and a client."""
+
+    board: Board
+    cluster: Cluster
+    details: Details
+    logs: Logs
+    client: RestClient
 
 
 class Page:
     """The handlers of one server."""
 
-    def __init__(
-        self, entrance: Entrance, cluster: Cluster, details: Details, streams: Streams, files: Mapping[str, File]
-    ) -> None:
+    def __init__(self, entrance: Entrance, parts: Parts, files: Mapping[str, File]) -> None:
         self._entrance = entrance
-        self._cluster = cluster
-        self._details = details
-        self._streams = streams
+        self._cluster = parts.cluster
+        self._details = parts.details
+        self._logs = parts.logs
+        self._streams = Streams(parts.board)
         self._files = files
+        self.long_responses = LongResponses()
+        """Streams, logs and curves that are open."""
 
     def application(self) -> web.Application:
         """Return what aiohttp runs."""
         app = web.Application(middlewares=[self._guard])
-        app.add_routes(
-            [
-                web.get("/", self._index),
-                web.get(f"{OURS}static/{{file}}", self._static),
-                web.get(f"{OURS}stream", self._stream),
-                web.get(f"{OURS}log/{{namespace}}/{{name}}", self._log),
-                web.get(f"{OURS}curves", self._curves),
-            ]
-        )
+        long = {
+            f"{OURS}stream": self._stream,
+            f"{OURS}curves": self._curves,
+            f"{OURS}log/{{namespace}}/{{name}}": self._log,
+            **{f"{OURS}logs{job}": self._job_logs for job in _JOBS},
+        }
+        app.add_routes([web.get(path, handler, allow_head=False) for path, handler in long.items()])
+        app.add_routes([web.get("/", self._index), web.get(f"{OURS}static/{{file}}", self._static)])
         for job in _JOBS:
             app.add_routes(
                 [
                     web.get(job, self._index),
                     web.get(f"{OURS}manifest{job}", self._manifest),
                     web.get(f"{OURS}explain{job}", self._explain),
+                    web.get(f"{OURS}usage{job}", self._usage),
                 ]
             )
         app.on_shutdown.append(self._shut_down)
@@ -81,6 +100,8 @@ class Page:
             response = await self._response(request, handler)
         except web.HTTPException as error:
             response = _refusal(error.status, error.text or error.reason)
+            if "Retry-After" in error.headers:
+                response.headers["Retry-After"] = error.headers["Retry-After"]
         except NotLetInError:
             response = self._no_entry(request)
         except DeniedError as error:
@@ -110,6 +131,8 @@ class Page:
         if viewer is None:
             return self._no_entry(request)
         _VIEWER.set(viewer)
+        for name in request.match_info.values():
+            require_name(name)
         return await handler(request)
 
     def _no_entry(self, request: web.Request) -> web.Response:
@@ -131,7 +154,15 @@ class Page:
         return web.Response(body=body, status=status, headers={"Content-Type": kind})
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        return await self._streams.serve(request, _VIEWER.get(), HEADERS)
+        job = _keys(request, "job")[:1]
+        seen = request.headers.get("Last-Event-ID") or request.query.get("since", "")
+        messages = self._streams.messages(_VIEWER.get(), seen, *job or [""])
+        return await self._send_long(request, messages, {"Content-Type": EVENT_STREAM})
+
+    async def _send_long(
+        self, request: web.Request, pieces: AsyncGenerator[bytes, None], headers: dict[str, str], *needs: Question
+    ) -> web.StreamResponse:
+        return await self.long_responses.send(request, _VIEWER.get(), pieces, {**HEADERS, **headers}, needs=needs)
 
     async def _manifest(self, request: web.Request) -> web.Response:
         job = _job(request)
@@ -145,59 +176,105 @@ class Page:
         body = await self._details.diagnosis(job, await viewer.readable(job))
         return web.Response(body=body, headers={"Content-Type": JSON})
 
+    async def _usage(self, request: web.Request) -> web.Response:
+        job = _job(request)
+        await _VIEWER.get().require(Question("list", POD_METRICS, job.namespace))
+        used = await self._details.usage(job.namespace)
+        pods = {pod.metadata.name for pod in self._cluster.pods_of(str(job))}
+        shown = {pod: usage for pod, usage in (used or {}).items() if pod in pods}
+        message = NOT_AVAILABLE if used is None else "" if shown else "The usage of these pods was not measured yet"
+        return web.Response(
+            body=msgspec.json.encode({"pods": shown, "message": message}), headers={"Content-Type": JSON}
+        )
+
     async def _log(self, request: web.Request) -> web.StreamResponse:
         """Send a log line by line, as it is written. Only pods of replicas are served: the page does not show other pods."""
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        viewer, question = _VIEWER.get(), Question("get", PODS, namespace, name, "log")
-        await viewer.require(question)
+        namespace, name, options = request.match_info["namespace"], request.match_info["name"], _log_options(request)
+        needs = Question("get", PODS, namespace, name, "log")
+        await _VIEWER.get().require(needs)
         if self._cluster.pod(object_key(namespace, name)) is None:
             raise web.HTTPNotFound(text=f"{PODS.kind} {name} is not there (any more)")
-        query = request.query
-        tail = query.get("tail", "")
-        options = LogOptions(
-            container=query.get("container", ""),
-            follow=query.get("follow") == "true",
-            previous=query.get("previous") == "true",
-            tail_lines=min(int(tail), MOST_LINES) if tail.isdecimal() and len(tail) < 9 else MOST_LINES,
-        )
-        async with self._details.log(namespace, name, options) as lines:
-            response = web.StreamResponse(headers={**HEADERS, "Content-Type": TEXT})
-            await response.prepare(request)
-            try:
-                async with aclosing(lines) as open_lines:
-                    async for some in open_lines:
-                        await viewer.require(question)
-                        await response.write("".join(f"{line}\n" for line in some).encode())
-            except (ConnectionError, ApiError, *_WITHDRAWN):
-                return response  # the browser has gone, or the log, or the right: what was sent is all there is
-        return response
+        lines = self._logs.of_pod(namespace, name, options)
+        return await self._send_long(request, _text(lines), _log_headers(request, name), needs)
+
+    async def _job_logs(self, request: web.Request) -> web.StreamResponse:
+        """Send the logs of all replicas of a job: to those who may list its pods, and read the logs of all of them."""
+        job, viewer, options = _job(request), _VIEWER.get(), _log_options(request)
+        needs = Question("list", PODS, job.namespace), Question("get", PODS, job.namespace, subresource="log")
+        for each in needs:
+            await viewer.require(each)
+        if self._cluster.job(str(job)) is None:
+            raise web.HTTPNotFound(text=f"{job.resource.kind} {job.name} is not there (any more)")
+        lines = self._logs.of_job(str(job), options)
+        return await self._send_long(request, _text(lines), _log_headers(request, job.name), *needs)
 
     async def _curves(self, request: web.Request) -> web.StreamResponse:
         """Send the curves of some jobs, each whenever it changes, and why there are none of others."""
-        viewer, runs = _VIEWER.get(), [*dict.fromkeys(request.query.getall("run", []))][:MOST_RUNS]
+        viewer, runs = _VIEWER.get(), _keys(request, "run")[:MOST_RUNS]
         reads = {run: Question("get", PODS, run.partition("/")[0], subresource="log") for run in runs}
         allowed = [run for run in reads if await viewer.may(reads[run])]
-        response = web.StreamResponse(headers={**HEADERS, "Content-Type": EVENT_STREAM})
-        await response.prepare(request)
-        try:
+
+        async def messages() -> AsyncGenerator[bytes, None]:
+            yield b""
             for run in [each for each in reads if each not in allowed]:
-                await response.write(b"event: curves\ndata: %b\n\n" % no_curves(run, "you may not read logs there"))
-            async with aclosing(self._details.curves(self._cluster, allowed)) as changes:
+                yield b"event: curves\ndata: %b\n\n" % no_curves(run, "you may not read logs there")
+            async with aclosing(self._logs.curves(allowed)) as changes:
                 async for body in changes:
-                    for run in allowed:
-                        await viewer.require(reads[run])
-                    await response.write(b"event: curves\ndata: %b\n\n" % body if body else b": beat\n\n")
-        except (ConnectionError, *_WITHDRAWN):
-            return response  # the browser has gone, or asks again with the rights that are left
-        return response
+                    yield b"event: curves\ndata: %b\n\n" % body if body else b": beat\n\n"
+
+        needs = (reads[run] for run in allowed)
+        return await self._send_long(request, messages(), {"Content-Type": EVENT_STREAM}, *needs)
 
     async def _shut_down(self, _: web.Application) -> None:
-        self._streams.close()
+        self.long_responses.close()
+
+
+def require_name(name: str) -> None:
+    """Raise HTTPBadRequest for what is no DNS name: it would become a part of a path, or of a question about a right."""
+    if not _NAME.fullmatch(name):
+        raise web.HTTPBadRequest(text=f"{clean(name, MAX_WORDS)!r} is not a name of a Kubernetes object")
 
 
 def _job(request: web.Request) -> JobKey:
     found = request.match_info
     return JobKey(FIRST if "kind" in found else TFJOBS, found["namespace"], found["name"])
+
+
+def _keys(request: web.Request, field: str) -> list[str]:
+    """Return the keys of jobs in a query, each once. Raises HTTPBadRequest."""
+    keys = [*dict.fromkeys(each for each in request.query.getall(field, []) if each)]
+    for each in keys:
+        job = read_key(each)
+        require_name(job.namespace)
+        require_name(job.name)
+        if str(job) != each:
+            raise web.HTTPBadRequest(text=f"{clean(each, MAX_WORDS)!r} is not a job")
+    return keys
+
+
+def _log_options(request: web.Request) -> LogOptions:
+    query = request.query
+    container, tail = query.get("container", ""), query.get("tail", "")
+    if container:
+        require_name(container)
+    return LogOptions(
+        container=container,
+        follow=query.get("follow") == "true",
+        previous=query.get("previous") == "true",
+        tail_lines=min(int(tail), MOST_LINES) if tail.isdecimal() and len(tail) < 9 else MOST_LINES,
+    )
+
+
+def _log_headers(request: web.Request, name: str) -> dict[str, str]:
+    """Return the headers of a log; `name` and all others in the path are DNS names."""
+    kept = {"Content-Disposition": f'attachment; filename="{request.match_info["namespace"]}-{name}.log"'}
+    return {"Content-Type": TEXT, **(kept if request.query.get("download") == "true" else {})}
+
+
+async def _text(lines: AsyncGenerator[list[str], None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(lines):
+        async for some in lines:
+            yield "".join(f"{line}\n" for line in some).encode()
 
 
 def _refusal(code: int, message: str) -> web.Response:

@@ -5,66 +5,71 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Final
 
 import msgspec
-from aiohttp import web
 
 from tfjob_operator.api.core import EVENTS
 from tfjob_operator.cli.page.board import STATE, Board, Row, Update
-from tfjob_operator.cli.page.reviews import KEPT_S, Question, UnansweredError
-from tfjob_operator.cli.page.viewers import EVERYTHING, NotLetInError, Sight, Viewer
+from tfjob_operator.cli.page.reviews import MISSING_S, Question
+from tfjob_operator.cli.page.viewers import EVERYTHING, Sight, Viewer
 
 BEAT_S: Final = 10.0
 """After so long without a message a beat is sent; a browser opens a new stream when nothing has come for 25 s."""
-MOST_STREAMS: Final = 500
-"""How many streams may be open. Each may hold one message that its browser has not read yet."""
 MOST_MADE: Final = 8
 """Messages that are kept for other browsers that have seen as much, and may see as much."""
-PART: Final = 32_768
-"""How many bytes are written at once."""
-EVENT_STREAM: Final = "text/event-stream"
 
 
 class Streams:
-    """All open streams. A browser that comes back with `Last-Event-ID` gets what it has missed, or everything anew.
+    """Makes streams. A browser that comes back with `Last-Event-ID` gets what it has missed, or everything anew.
 
     Nothing is sent by a right that was last confirmed more than `KEPT_S` ago. Rights that are missing are asked for once in
-    that time, and at once by a browser that opens its stream anew.
+    `MISSING_S`, and at once by a browser that opens its stream anew.
     """
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._life = secrets.token_hex(4)  # numbers of an earlier process mean nothing here
-        self._open: set[asyncio.Task[None]] = set()
         self._made: dict[tuple[object, ...], bytes] = {}
 
-    async def serve(self, request: web.Request, viewer: Viewer, headers: dict[str, str]) -> web.StreamResponse:
-        """Write until the browser or the viewer is gone. Raises HTTPServiceUnavailable, UnansweredError, NotLetInError."""
-        if len(self._open) >= MOST_STREAMS:
-            raise web.HTTPServiceUnavailable(text="too many browsers look at this page")
-        sight = await viewer.sight(self._board.places)
-        response = web.StreamResponse(headers={**headers, "Content-Type": EVENT_STREAM})
-        await response.prepare(request)
-        begin = self._number(request.headers.get("Last-Event-ID") or request.query.get("since", ""), sight)
-        task = asyncio.create_task(self._write(response, viewer, sight, begin, request.query.get("job", "")))
-        self._open.add(task)
-        try:
-            await asyncio.wait({task})
-        finally:
-            task.cancel()
-            self._open.discard(task)
-        return response
+    async def messages(self, viewer: Viewer, seen: str, job: str) -> AsyncGenerator[bytes, None]:
+        """Yield messages, the first at once. `seen` is the ID of the last one that the browser has; `job` may be "".
 
-    def __len__(self) -> int:
-        """Return how many are open."""
-        return len(self._open)
-
-    def close(self) -> None:
-        """End all streams."""
-        for each in self._open:
-            each.cancel()
+        Raises UnansweredError, and NotLetInError.
+        """
+        board, clock = self._board, asyncio.get_running_loop()
+        sight = await viewer.sight(board.places)
+        number = self._number(seen, sight)
+        shown: tuple[object, ...] = ()
+        silent = True
+        about = viewer.about
+        parts = [b"event: viewer\ndata: %b\n\n" % msgspec.json.encode(about)] if about is not None else []
+        while True:
+            rounds = board.feed.rounds
+            if clock.time() >= sight.until or not sight.covers(board.places):
+                before, sight = sight, await viewer.sight(board.places, refused_s=MISSING_S)
+                number = number if sight.shown == before.shown else 0
+            if board.feed.number > number:
+                parts.append(self._rows(number, sight))
+                number = board.feed.number
+            if job:
+                now = await self._job_now(job, viewer, sight)
+                if now != shown:
+                    shown = now
+                    parts.append(b"event: job\ndata: %b\n\n" % self._view(job, now))
+            parts = [part for part in parts if part]
+            if silent and not parts:  # else others than this viewer were told something
+                parts.append(b"event: beat\ndata:\n\n")
+            for part in parts:  # one by one: joined, each browser's would be a copy of a long list
+                yield part
+            parts = []
+            silent = True
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(BEAT_S, sight.until - clock.time())):
+                    await board.feed.wait(rounds)
+                    silent = False
 
     def _number(self, seen: str, sight: Sight) -> int:
         """Return what a browser has seen of what it may see now; 0 for nothing."""
@@ -72,46 +77,12 @@ class Streams:
         known = life == self._life + mark_of(sight) and number.isdecimal() and len(number) < 16
         return int(number) if known and int(number) <= self._board.feed.number else 0
 
-    async def _write(self, response: web.StreamResponse, viewer: Viewer, sight: Sight, number: int, job: str) -> None:
-        board, clock = self._board, asyncio.get_running_loop()
-        shown: tuple[object, ...] = ()
-        silent = True
-        about = viewer.about
-        parts = [b"event: viewer\ndata: %b\n\n" % msgspec.json.encode(about)] if about is not None else []
-        try:
-            while True:
-                rounds = board.feed.rounds
-                if clock.time() >= sight.until or not sight.covers(board.places):
-                    before, sight = sight, await viewer.sight(board.places, refused_s=KEPT_S)
-                    number = number if sight.shown == before.shown else 0
-                if board.feed.number > number:
-                    parts.append(self._rows(number, sight))
-                    number = board.feed.number
-                if job:
-                    now = await self._job_now(job, viewer, sight)
-                    if now != shown:
-                        shown = now
-                        parts.append(b"event: job\ndata: %b\n\n" % self._view(job, now))
-                parts = [part for part in parts if part]
-                if silent and not parts:  # else others than this viewer were told something
-                    parts.append(b"event: beat\ndata:\n\n")
-                for part in parts:  # one by one: joined, each browser's would be a copy of a long list
-                    await _send(response, part)
-                parts = []
-                silent = True
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(BEAT_S, sight.until - clock.time())):
-                        await board.feed.wait(rounds)
-                        silent = False
-        except (ConnectionError, UnansweredError, NotLetInError):
-            return  # the browser has gone away, or has to ask again who it is
-
     async def _job_now(self, job: str, viewer: Viewer, sight: Sight) -> tuple[object, ...]:
         """Return what the view of a job depends on: its version, and whether its pods and its events may be seen."""
         if not sight.shows_job(job):
             return (None,)
         question = Question("list", EVENTS, job.partition("/")[0])
-        events = await viewer.may(question, refused_s=KEPT_S)
+        events = await viewer.may(question, refused_s=MISSING_S)
         return self._board.version(job), sight.shows_pods(job), events
 
     def _view(self, job: str, now: tuple[object, ...]) -> bytes:
@@ -130,12 +101,6 @@ class Streams:
             while len(self._made) > MOST_MADE:
                 del self._made[next(iter(self._made))]
         return made
-
-
-async def _send(response: web.StreamResponse, body: bytes) -> None:
-    """Write as fast as the browser reads: what it has not read yet is copied, and hundreds may read a long list at once."""
-    for begin in range(0, len(body), PART):
-        await response.write(body[begin : begin + PART])
 
 
 def mark_of(sight: Sight) -> str:

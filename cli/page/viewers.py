@@ -72,6 +72,11 @@ class Viewer(Protocol):
     """Somebody who was let in. All methods raise UnansweredError, and NotLetInError once they are known no more."""
 
     @property
+    def name(self) -> str:
+        """The name of a user of the cluster, "" for the page's owner."""
+        ...
+
+    @property
     def about(self) -> dict[str, object] | None:
         """What the page says of them, None for its owner."""
         ...
@@ -96,6 +101,7 @@ class Viewer(Protocol):
 class Owner:
     """The user who started the page, and with whose rights it reads: the API server itself refuses what they may not see."""
 
+    name = ""
     about = None
 
     async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:
@@ -130,6 +136,7 @@ class Guest:
         self._reviews = reviews
         self._identify = identify
         self._scope = scope
+        self.name = name
         self.about: dict[str, object] = {"name": name, "by": by}
 
     async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:

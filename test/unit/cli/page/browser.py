@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -59,14 +59,15 @@ class Browser:
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str, Any]]:
     fields: dict[str, str] = {}
-    async for line in response.content:
-        name, _, value = line.decode().rstrip("\n").partition(":")
-        if name:
-            fields[name] = value.strip()
-        elif fields:
-            data = fields.get("data")
-            yield fields.get("id", ""), fields["event"], json.loads(data) if data else None
-            fields = {}
+    with suppress(aiohttp.ClientPayloadError):  # the page ends a stream by closing its connection
+        async for line in response.content:
+            name, _, value = line.decode().rstrip("\n").partition(":")
+            if name:
+                fields[name] = value.strip()
+            elif fields:
+                data = fields.get("data")
+                yield fields.get("id", ""), fields["event"], json.loads(data) if data else None
+                fields = {}
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from pytest_mock import MockerFixture
 
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.page import cluster as caches
-from tfjob_operator.cli.page import details
+from tfjob_operator.cli.page import logs
 from tfjob_operator.informers import reflector
 from tfjob_operator.workqueue.rate_limiters import Backoff
 
@@ -27,8 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def page_cluster(mocker: MockerFixture) -> Iterator[PageCluster]:
     """An API server with nothing in it. What the page does at intervals of seconds it does at short ones."""
-    mocker.patch.object(details, "TOGETHER_S", 0.02)
-    mocker.patch.object(details, "AGAIN_S", 0.02)
+    mocker.patch.object(logs, "TOGETHER_S", 0.02)
+    mocker.patch.object(logs, "AGAIN_S", 0.02)
     mocker.patch.object(caches, "LOOK_S", 0.02)
     mocker.patch.object(caches, "LOOK_AGAIN_S", 0.02)
     mocker.patch.object(reflector, "Backoff", partial(Backoff, 0.02, 0.1))

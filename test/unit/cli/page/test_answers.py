@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from tfjob_operator.cli.page import reviews as module
 from tfjob_operator.cli.page.reviews import Answers
 
 
@@ -80,10 +79,9 @@ async def test_somebody_who_goes_away_takes_the_answer_from_nobody() -> None:
         await first
 
 
-async def test_the_oldest_of_many_answers_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_of_many_answers_is_dropped() -> None:
     """However many wrong tokens somebody sends, memory is bounded."""
-    monkeypatch.setattr(module, "MOST", 3)
-    oracle, answers = Oracle(), Answers[str]()
+    oracle, answers = Oracle(), Answers[str](most=3)
     for question in "abcd":
         await answers.get(question, oracle, keep_s)
     await answers.get("d", oracle, keep_s)

@@ -217,3 +217,47 @@ async def test_the_files_of_the_page_come_with_their_types(page_cluster: PageClu
             code, headers, _ = await browser.get(f"/-/static/{name}")
             assert (code, headers["Content-Type"].partition(";")[0]) == (200, kind)
         await until(lambda: len(browser.told) == 2)
+
+
+async def test_the_usage_of_a_jobs_pods_is_read_once_for_all_who_ask(
+    page_cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """In cores and bytes. Without the metrics API the page says so."""
+    page_cluster.put("tfjobs", a_job("mnist", "Running"))
+    page_cluster.put("pods", a_pod("mnist"))
+    async with a_page(page_kubeconfig) as browser:
+        await browser.enter()
+        await rows_of(browser)
+        code, _, body = await browser.get("/-/usage/other/mnist")
+        assert (code, json.loads(body)["message"]) == (200, "Metrics API not available: install metrics-server")
+        page_cluster.usage = {name: {"cpu": "250m", "memory": "2Ki"} for name in ("mnist-worker-0", "other-worker-0")}
+        for _ in range(3):
+            code, _, body = await browser.get("/-/usage/team/mnist")
+            assert (code, json.loads(body)) == (
+                200,
+                {"pods": {"mnist-worker-0": {"cpu": 0.25, "memory": 2048}}, "message": ""},
+            )
+        assert len([path for path in page_cluster.paths if "metrics.k8s.io" in path]) == 2
+        assert "not measured" in json.loads((await browser.get("/-/usage/team/none"))[2])["message"]
+        page_cluster.forbidden.add("pods.metrics.k8s.io")
+        assert (await browser.get("/-/usage/third/mnist"))[0] == 403
+
+
+NO_NAMES = ("%2F", "mnist%2fstatus", "..", "mnist%3F", "Mnist", "a_b", "x" * 254, "-a", "a..b", "%0a")
+
+
+async def test_what_is_no_name_of_an_object_is_refused_wherever_it_stands(
+    page_cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """Else it would become a part of the API server's path, or of a question about another object."""
+    async with a_page(page_kubeconfig) as browser:
+        await browser.enter()
+        await rows_of(browser)
+        asked = len(page_cluster.paths)
+        for name in NO_NAMES:
+            for path in ("manifest/team/{}", "manifest/{}/mnist", "log/team/{}", "logs/team/{}", "usage/team/{}"):
+                code, _, _ = await browser.get(f"/-/{path.format(name)}")
+                assert code in ({400, 404} if name == ".." else {400}), (path, name)
+            for query in ("stream?job=team/{}", "stream?job={}/mnist", "curves?run=team/{}", "log/team/p?container={}"):
+                assert (await browser.get(f"/-/{query.format(name)}"))[0] == 400, (query, name)
+        assert {*page_cluster.paths[asked:]} <= {"/apis"}

@@ -1,0 +1,315 @@
+"""Logs for as long as somebody reads them: of one pod, of all replicas of a job in one, and curves of what a log reports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from tfjob_operator.api.client.errors import ApiError, ForbiddenError, NotFoundError, StatusError
+from tfjob_operator.api.client.options import LogOptions
+from tfjob_operator.api.client.rest import RestClient
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.text import clean
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.logs.lines import Position, Splitter
+from tfjob_operator.cli.page.cluster import Cluster
+from tfjob_operator.cli.page.views import MAX_WORDS, LogLines, place_of, seconds
+from tfjob_operator.cli.timelines.build import training_of
+from tfjob_operator.cli.training import Curves, LogReader
+
+MOST_LOGS: Final = 50
+"""How many logs of one job are followed at a time, as the verb `logs` does by default."""
+MOST_RUNS: Final = 6
+"""How many runs one picture has: more colours could not be told apart."""
+TOGETHER_S: Final = 1.0
+"""The interval of curves: a program may report each step, and a message has whole curves."""
+AGAIN_S: Final = 3.0
+"""The interval at which it is checked whether a log that has ended goes on in another container."""
+BEAT_S: Final = 10.0
+_WAITING: Final = 16
+"""Pieces of logs that wait for a slow reader."""
+_PIECE: Final = 65_536
+"""The most bytes of a line that are held; a longer one is split."""
+_TELLING: Final = (c.CHIEF, c.MASTER, c.WORKER)
+"""The types of replicas whose logs tell how a training goes, the best one first."""
+
+Place = tuple[str, int]
+"""The type and the index of a replica."""
+
+
+class Logs:
+    """Reads logs with a client for long requests. The generators raise ApiError."""
+
+    def __init__(self, client: RestClient, cluster: Cluster) -> None:
+        self._client = client
+        self._cluster = cluster
+
+    async def of_pod(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[list[str], None]:
+        """Yield nothing once the log is open, then its lines as they come, some at a time."""
+        lines = LogLines()
+        async with self._client.logs(PODS, namespace, pod, options) as chunks:
+            yield []
+            async for chunk in chunks:
+                yield [*lines.feed(chunk)]
+        yield [*lines.end()]
+
+    def of_job(self, key: str, options: LogOptions) -> AsyncGenerator[list[str], None]:
+        """Yield the lines of all replicas of a job, each after the name of its replica.
+
+        With `follow` as they come, also those of pods that start later, each line once; else replica by replica.
+        """
+        return _Merged(self._client, self._cluster, key, options).lines()
+
+    async def curves(self, keys: Sequence[str]) -> AsyncGenerator[bytes, None]:
+        """Yield messages, each the whole of one run as JSON, whenever it has changed; b"" after `BEAT_S` of silence."""
+        runs = [_Run(key) for key in keys]
+        silent_s = 0.0
+        async with asyncio.TaskGroup() as tasks:
+            reading = [
+                tasks.create_task(run.read(self._cluster, self._client), name=f"curves {run.key}") for run in runs
+            ]
+            try:
+                while True:
+                    await asyncio.sleep(TOGETHER_S)
+                    changed = [run for run in runs if run.changed]
+                    for run in changed:
+                        run.changed = False
+                        yield run.body()
+                    silent_s = 0.0 if changed else silent_s + TOGETHER_S
+                    if silent_s >= BEAT_S:
+                        silent_s = 0.0
+                        yield b""
+            finally:
+                for task in reading:
+                    task.cancel()
+
+
+class _Merged:
+    """The logs of the replicas of a job. Lines that were read before a stream broke off are known by their times."""
+
+    def __init__(self, client: RestClient, cluster: Cluster, key: str, options: LogOptions) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._key = key
+        self._options = options
+        self._queue = asyncio.Queue[list[str] | ForbiddenError | None](_WAITING)
+        self._reading: dict[Place, asyncio.Task[None]] = {}
+        self._positions: dict[str, Position] = {}
+        self._read: dict[Place, tuple[str, int]] = {}
+        """The container that was read last, or is being read."""
+        self._failed: set[Place] = set()
+
+    async def lines(self) -> AsyncGenerator[list[str], None]:
+        """Yield lines, some at a time."""
+        running = asyncio.create_task(
+            self._follow() if self._options.follow else self._read_all(), name="logs of a job"
+        )
+        try:
+            first = self._cut(len(self._replicas())) if self._options.follow else []
+            while (found := await self._queue.get()) is not None:
+                if isinstance(found, ForbiddenError):
+                    raise found
+                yield [*first, *found]
+                first = []
+        finally:
+            tasks = [running, *self._reading.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _replicas(self) -> dict[Place, Pod]:
+        return replicas_of(self._cluster.pods_of(self._key))
+
+    async def _read_all(self) -> None:
+        await self._queue.put([])
+        for place, pod in self._replicas().items():
+            if has_log(pod):
+                await self._read_pod(place, pod)
+        await self._queue.put(None)
+
+    async def _follow(self) -> None:
+        if not any(map(has_log, self._replicas().values())):
+            await self._queue.put([])
+        while True:
+            for place, pod in self._replicas().items():
+                if not has_log(pod) or (self._read.get(place) == _mark(pod) and not is_running(pod)):
+                    continue
+                running = [each for each in self._reading.values() if not each.done()]
+                if len(running) >= MOST_LOGS:
+                    break
+                if place not in self._reading or self._reading[place].done():
+                    self._read[place] = _mark(pod)
+                    self._reading[place] = asyncio.create_task(
+                        self._read_pod(place, pod), name=f"log of {_name(place)}"
+                    )
+            await asyncio.sleep(AGAIN_S)
+
+    def _cut(self, wanted: int) -> list[str]:
+        name = self._key.rpartition("/")[2]
+        more = f"kubectl tfjob logs -f {name} --max-log-requests={wanted}"
+        return [f"Following {MOST_LOGS} of {wanted} replicas. To follow all: {more}"] if wanted > MOST_LOGS else []
+
+    async def _read_pod(self, place: Place, pod: Pod) -> None:
+        """Read a log to its end; after an error it is read again."""
+        position = self._positions.setdefault(pod.metadata.uid, Position())
+        since = position.since
+        position.resume()
+        options = replace(
+            self._options,
+            container=_container(pod),
+            timestamps=True,
+            since=since or "",
+            tail_lines=self._options.tail_lines if since is None else None,
+        )
+        splitter = Splitter(_PIECE)
+        try:
+            async with self._client.logs(PODS, pod.metadata.namespace, pod.metadata.name, options) as chunks:
+                await self._queue.put([])
+                self._failed.discard(place)
+                async for chunk in chunks:
+                    await self._put(place, position, splitter.feed(chunk))
+            await self._put(place, position, [rest for rest in [splitter.rest()] if rest])
+        except ForbiddenError as error:
+            await self._queue.put(error)
+        except NotFoundError:
+            return  # the pod is gone
+        except ApiError as error:
+            self._read.pop(place, None)
+            if place not in self._failed:
+                self._failed.add(place)
+                await self._queue.put([f"{_name(place)}: cannot read the log: {_words(error)}"])
+
+    async def _put(self, place: Place, position: Position, raw: Iterable[bytes]) -> None:
+        found = [line.text for each in raw if (line := position.unseen(each)) is not None]
+        if found:
+            name = _name(place)
+            await self._queue.put([f"{name} | {shown}" for text in found for shown in LogLines().feed(text + b"\n")])
+
+
+def replicas_of(pods: Iterable[Pod]) -> dict[Place, Pod]:
+    """Return the newest pod of each replica, in the order of types and indices."""
+    types = {kind: number for number, kind in enumerate(c.REPLICA_TYPES)}
+
+    def order(pod: Pod) -> tuple[int, str, int, float]:
+        kind, index = place_of(pod)
+        return types.get(kind, 9), kind, index, seconds(pod.metadata.creation_timestamp) or 0
+
+    return {place_of(pod): pod for pod in sorted(pods, key=order)}
+
+
+def telling_pod(pods: Iterable[Pod]) -> Pod | None:
+    """Return the pod whose log tells how the training goes: of those that have one, else of all."""
+    found = [pod for pod in replicas_of(pods).values() if place_of(pod)[0] in _TELLING]
+    return min(
+        found, key=lambda pod: (not has_log(pod), _TELLING.index(place_of(pod)[0]), place_of(pod)[1]), default=None
+    )
+
+
+def no_curves(run: str, why: str) -> bytes:
+    """Return the message about a run that has no curves."""
+    return msgspec.json.encode({"run": run, "pod": "", "error": why, "curves": {}, "progress": None})
+
+
+class _Run:
+    """One job and its curves, which go on over restarts: steps that are reported again replace earlier points."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.changed = False
+        self._curves = Curves()
+        self._reader = LogReader()
+        self._pod: str | None = None
+        self._error = ""
+
+    async def read(self, cluster: Cluster, client: RestClient) -> None:
+        """Follow the log of the pod that `telling_pod` finds, then of the next container in its place, until cancelled."""
+        seen: tuple[str, int] | None = None
+        while True:
+            pod = telling_pod(cluster.pods_of(self.key))
+            if pod is None:
+                unread = cluster.troubles.get("pods")
+                self._told(self._pod or "", _words(unread) if unread is not None else "no replica has a pod")
+            elif (mark := _mark(pod)) != seen or is_running(pod):
+                seen = mark if await self._follow(client, pod) else None
+            await asyncio.sleep(AGAIN_S)
+
+    async def _follow(self, client: RestClient, pod: Pod) -> bool:
+        """Read a log to its end; return False if it has to be read again."""
+        meta = pod.metadata
+        options = LogOptions(container=_container(pod), follow=True)
+        self._reader = LogReader()
+        try:
+            async with client.logs(PODS, meta.namespace, meta.name, options) as chunks:
+                self._told(meta.name, "" if has_log(pod) else "no replica has written anything yet")
+                async for chunk in chunks:
+                    self._add(chunk)
+        except ApiError as error:
+            self._told(meta.name, _words(error))
+            return False
+        self._curves.add(self._reader.close())
+        self.changed = True
+        return has_log(pod)
+
+    def body(self) -> bytes:
+        """Return all that is known of the run."""
+        progress = self._reader.progress
+        about: dict[str, Any] = {
+            "run": self.key,
+            "pod": self._pod,
+            "error": self._error,
+            "curves": {
+                clean(name, MAX_WORDS): [(point.step, point.value) for point in points]
+                for name, points in self._curves.by_name.items()
+            },
+            "progress": None
+            if progress is None
+            else {"step": progress.step, "total": progress.total, "unit": progress.unit},
+        }
+        return msgspec.json.encode(about)
+
+    def _add(self, chunk: bytes) -> None:
+        points = self._reader.feed(chunk)
+        if points:
+            self._curves.add(points)
+            self.changed = True
+
+    def _told(self, pod: str, error: str) -> None:
+        if (self._pod, self._error) != (pod, error):
+            self._pod, self._error = pod, error
+            self.changed = True
+
+
+def has_log(pod: Pod) -> bool:
+    """Return whether the training of a pod has started, perhaps in an earlier container: then it has a log."""
+    main = training_of(pod)
+    states = (main.state, main.last_state) if main is not None else ()
+    return any(state is not None and (state.running or state.terminated) for state in states)
+
+
+def is_running(pod: Pod) -> bool:
+    """Return whether the training of a pod runs: then its log goes on, though a stream of it may have ended."""
+    main = training_of(pod)
+    return main is not None and main.state is not None and main.state.running is not None
+
+
+def _mark(pod: Pod) -> tuple[str, int]:
+    main = training_of(pod)
+    return pod.metadata.uid, main.restart_count if main is not None else 0
+
+
+def _container(pod: Pod) -> str:
+    names = [each.name for each in pod.spec.containers or ()]
+    return c.CONTAINER_NAME if c.CONTAINER_NAME in names else names[0] if names else ""
+
+
+def _name(place: Place) -> str:
+    return f"{place[0].lower()}-{place[1]}"
+
+
+def _words(error: ApiError) -> str:
+    return error.status_message if isinstance(error, StatusError) else str(error)

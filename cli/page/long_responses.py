@@ -1,0 +1,131 @@
+"""Responses that last: the streams of changes, logs and curves. They are limited in number and in what they hold.
+
+Each holds a connection and what its browser has not read yet. So a viewer may have some of them open and all viewers some more,
+one whose browser reads nothing is closed, and one ends as soon as its viewer may not read what it sends any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable
+from typing import Final
+
+from aiohttp import web
+
+from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.cli.page.reviews import Question, UnansweredError
+from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError, Viewer
+
+MOST: Final = 500
+"""How many may be open."""
+MOST_OF_ONE: Final = 30
+"""How many of one viewer may be open: each tab has one or two."""
+RETRY_S: Final = 10
+"""When a browser may ask again that was refused because of these limits."""
+STALLED_S: Final = 30.0
+"""A browser that reads nothing for so long is disconnected. It opens a stream again when it is awake."""
+CHECK_S: Final = 2.0
+"""How often it is checked whether the viewer still has the right."""
+PART: Final = 32_768
+"""How many bytes are written at once: what a browser has not read yet is copied."""
+_WITHDRAWN: Final = (DeniedError, NotLetInError, UnansweredError)
+_ENDS: Final = (ConnectionError, TimeoutError, ApiError, *_WITHDRAWN)
+"""What ends a response that has begun."""
+
+
+class LongResponses:
+    """All that are open."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Task[None]] = set()
+        self._of: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """Return how many are open."""
+        return self._of.total()
+
+    def close(self) -> None:
+        """End all."""
+        for each in self._open:
+            each.cancel()
+
+    async def send(
+        self,
+        request: web.Request,
+        viewer: Viewer,
+        pieces: AsyncGenerator[bytes, None],
+        headers: dict[str, str],
+        *,
+        needs: Iterable[Question] = (),
+    ) -> web.StreamResponse:
+        """Send pieces until they end, or the viewer loses a right that this `needs`. Raises what the first of them raises."""
+        if self._of[viewer.name] >= MOST_OF_ONE:
+            message = f"You have {MOST_OF_ONE} streams and logs of this page open, the maximum. Close some of its tabs."
+            raise web.HTTPTooManyRequests(text=message, headers={"Retry-After": str(RETRY_S)})
+        if len(self) >= MOST:
+            raise web.HTTPServiceUnavailable(
+                text="Too many streams and logs of this page are open. Try again later.",
+                headers={"Retry-After": str(RETRY_S)},
+            )
+        self._of[viewer.name] += 1
+        try:
+            return await self._send(request, viewer, pieces, headers, [*needs])
+        finally:
+            await pieces.aclose()
+            self._of[viewer.name] -= 1
+            self._of += Counter()  # forgets viewers without any
+
+    async def _send(
+        self,
+        request: web.Request,
+        viewer: Viewer,
+        pieces: AsyncGenerator[bytes, None],
+        headers: dict[str, str],
+        needs: list[Question],
+    ) -> web.StreamResponse:
+        first = await anext(pieces, b"")
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        writing = asyncio.create_task(_write(response, first, pieces), name="long response")
+        checking = asyncio.create_task(_until_withdrawn(viewer, needs), name="right to a long response")
+        self._open.add(writing)
+        try:
+            await asyncio.wait({writing, checking}, return_when=asyncio.FIRST_COMPLETED)
+            if writing.done() and not writing.cancelled():
+                await writing
+                return response
+        except _ENDS:
+            pass
+        finally:
+            self._open.discard(writing)
+            for task in (writing, checking):
+                task.cancel()
+            await asyncio.gather(writing, checking, return_exceptions=True)
+        if request.transport is not None:
+            request.transport.abort()  # an orderly end would wait for the browser, and look like the end of the log
+        return response
+
+
+async def _write(response: web.StreamResponse, first: bytes, pieces: AsyncGenerator[bytes, None]) -> None:
+    await _write_parts(response, first)
+    async for piece in pieces:
+        await _write_parts(response, piece)
+    async with asyncio.timeout(STALLED_S):
+        await response.write_eof()
+
+
+async def _write_parts(response: web.StreamResponse, piece: bytes) -> None:
+    for begin in range(0, len(piece), PART):
+        async with asyncio.timeout(STALLED_S):
+            await response.write(piece[begin : begin + PART])
+
+
+async def _until_withdrawn(viewer: Viewer, needs: list[Question]) -> None:
+    try:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            for each in needs:
+                await viewer.require(each)
+    except _WITHDRAWN:
+        return

@@ -1,0 +1,200 @@
+"""Logs as the page sends them: cut into lines, of one pod, of all replicas of a job, and as curves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hack.page_cluster import PageCluster
+from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.page.logs import MOST_RUNS, telling_pod
+from tfjob_operator.cli.page.views import MAX_LINE, LogLines
+from unit.cli.page.browser import Browser, a_page, rows_of
+from unit.cli.page.things import a_job, a_pod, ended, pod, running, waiting
+
+
+def lines_of(*chunks: bytes) -> list[str]:
+    """All lines of a log that comes in these pieces."""
+    lines = LogLines()
+    return [line for chunk in chunks for line in lines.feed(chunk)] + [*lines.end()]
+
+
+def test_a_log_is_cut_at_its_line_ends_wherever_its_pieces_end() -> None:
+    """The last line may have none."""
+    assert lines_of(b"one\ntw", b"o\n", b"three") == ["one", "two", "three"]
+
+
+def test_codes_of_terminals_are_left_out() -> None:
+    """Colours, cursor movements, titles of windows, links."""
+    said = b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07and \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n"
+    assert lines_of(said) == ["red and link"]
+
+
+def test_a_line_that_is_written_over_is_what_was_written_last() -> None:
+    """Progress bars use carriage returns or backspaces."""
+    assert lines_of(b"1/3\r2/3\r3/3\n", b"a\r", b"b\r\n", b"10%\x08\x08\x0820%\n") == ["3/3", "b", "20%"]
+
+
+def test_a_line_of_ten_megabytes_is_cut_and_says_by_how_much() -> None:
+    """It is never held whole."""
+    lines = LogLines()
+    for _ in range(160):
+        assert [*lines.feed(b"x" * 65_536)] == []
+        assert len(lines._head) <= MAX_LINE
+    [line] = lines.feed(b"\n")
+    assert line == "x" * MAX_LINE + f" ... {160 * 65_536 - MAX_LINE} more bytes"
+
+
+@given(st.lists(st.binary(max_size=40)))
+def test_no_bytes_whatsoever_raise_or_leave_a_control_character(chunks: list[bytes]) -> None:
+    """Whatever a program writes."""
+    for line in lines_of(*chunks):
+        assert not any(ord(each) < 32 or 127 <= ord(each) < 160 for each in line)
+
+
+@given(st.binary(max_size=60), st.integers(0, 60))
+def test_where_a_log_is_cut_into_pieces_changes_nothing(text: bytes, at: int) -> None:
+    """Where it is cut depends on the network."""
+    assert lines_of(text[:at], text[at:]) == lines_of(text)
+
+
+async def test_the_logs_of_a_job_come_as_they_are_written_each_line_once(
+    page_cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """After the name of its replica; also of pods that start later, after restarts, and after a lost connection."""
+    page_cluster.put("tfjobs", a_job("mnist", "Running"))
+    page_cluster.put("pods", a_pod("mnist"))
+    page_cluster.write_log("mnist-worker-0", b"zero\none\ntwo\n")
+    async with a_page(page_kubeconfig) as browser:
+        await browser.enter()
+        await rows_of(browser)
+        async with browser.http.get(f"{browser.home}/-/logs/team/mnist?follow=true&tail=2") as response:
+            line = response.content.readline
+            assert [await line(), await line()] == [b"worker-0 | one\n", b"worker-0 | two\n"]
+            page_cluster.put("pods", a_pod("mnist", index=1))
+            page_cluster.write_log("mnist-worker-1", b"\x1b[31mhello\x1b[0m\n")
+            assert await line() == b"worker-1 | hello\n"
+            page_cluster.stop()
+            said = {await line(), await line()}
+            assert {each.partition(b": cannot read the log: ")[0] for each in said} == {b"worker-0", b"worker-1"}
+            page_cluster.start()
+            page_cluster.write_log("mnist-worker-0", b"three\n")
+            assert await line() == b"worker-0 | three\n"
+            page_cluster.put("pods", a_pod("mnist", status=running(restartCount=1)))
+            page_cluster.write_log("mnist-worker-0", b"four\n")
+            assert await line() == b"worker-0 | four\n"
+
+
+async def test_no_more_logs_are_followed_than_may_be_and_the_first_line_says_so(
+    page_cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that has ended makes room for the next one."""
+    monkeypatch.setattr("tfjob_operator.cli.page.logs.MOST_LOGS", 1)
+    page_cluster.put("tfjobs", a_job("mnist", "Running"))
+    for index in range(3):
+        page_cluster.put("pods", a_pod("mnist", index=index, status=ended(0) if index == 0 else None))
+        page_cluster.write_log(f"mnist-worker-{index}", b"done\n")
+    async with a_page(page_kubeconfig) as browser:
+        await browser.enter()
+        await rows_of(browser)
+        async with browser.http.get(f"{browser.home}/-/logs/team/mnist?follow=true") as response:
+            first = await response.content.readline()
+            assert first.startswith(
+                b"Following 1 of 3 replicas. To follow all: kubectl tfjob logs -f mnist --max-log-req"
+            )
+            assert await response.content.readline() == b"worker-0 | done\n"
+        code, headers, body = await browser.get("/-/logs/team/mnist?download=true")
+        assert (code, body) == (200, b"".join(b"worker-%d | done\n" % index for index in range(3)))
+        assert headers["Content-Disposition"] == 'attachment; filename="team-mnist.log"'
+        code, headers, body = await browser.get("/-/log/team/mnist-worker-1?download=true&tail=1")
+        assert (headers["Content-Disposition"], body) == ('attachment; filename="team-mnist-worker-1.log"', b"done\n")
+        page_cluster.forbidden.add("pods/log")
+        assert (await browser.get("/-/logs/team/mnist?follow=true"))[0] == 403
+        assert (await browser.get("/-/logs/team/none"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("pods", "name"),
+    [
+        ([pod("a", "Worker", 1), pod("a", "Worker", 0), pod("a", "PS")], "a-worker-0"),
+        ([pod("a", "Worker", 0), pod("a", "Chief")], "a-chief-0"),
+        ([pod("a", "Chief", status=waiting("ErrImagePull")), pod("a", "Worker")], "a-worker-0"),
+        ([pod("a", "Worker", status=waiting("CrashLoopBackOff")), pod("a", "Worker", 1)], "a-worker-1"),
+        ([pod("a", "Worker", status=waiting("ErrImagePull"))], "a-worker-0"),
+        ([pod("a", "PS"), pod("a", "Evaluator")], None),
+    ],
+)
+def test_the_chief_tells_how_a_training_goes_or_the_first_worker(pods: list[Pod], name: str | None) -> None:
+    """The first of them that has written anything, else the first, whose log tells why there is none."""
+    found = telling_pod(pods)
+    assert (found.metadata.name if found is not None else None) == name
+
+
+async def messages(browser: Browser, query: str, whole: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The newest message of each run, as soon as they are `whole`."""
+    found: dict[str, Any] = {}
+    async with browser.http.get(f"{browser.home}/-/curves?{query}") as response:
+        async for line in response.content:
+            if line.startswith(b"data: "):
+                run = json.loads(line.removeprefix(b"data: "))
+                found[run["run"]] = run
+                if whole(found):
+                    return found
+    raise AssertionError("the stream has ended")
+
+
+def both_are_read(found: dict[str, Any]) -> bool:
+    """Whether two lines of each log are in the messages."""
+    return [len(found.get(key, {}).get("curves", {}).get("loss", ())) for key in ("team/a", "team/b")] == [2, 2]
+
+
+async def test_several_runs_come_in_one_stream_and_go_on_as_their_logs_do(
+    page_cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """Each message has all of one run; NaN becomes null."""
+    for name in ("a", "b"):
+        page_cluster.put("tfjobs", a_job(name, "Running"))
+        page_cluster.put("pods", a_pod(name, status=running()))
+        page_cluster.write_log(f"{name}-worker-0", b"step 10: loss = 0.5\nstep 20: loss = nan\n")
+    async with a_page(page_kubeconfig) as browser:
+        await browser.enter()
+        await rows_of(browser)
+        found = await messages(browser, "run=team/a&run=team/b&run=team/a", both_are_read)
+        assert found["team/a"]["curves"]["loss"] == [[10, 0.5], [20, None]]
+        assert found["team/b"]["progress"]["step"] == 20
+        async with browser.http.get(f"{browser.home}/-/curves?run=team/a") as response:
+            is_told = False
+            async for line in response.content:
+                if line.startswith(b"data: "):
+                    loss = json.loads(line.removeprefix(b"data: "))["curves"].get("loss", [])
+                    if loss[-1:] == [[30, 0.25]]:
+                        return
+                    if len(loss) == 2 and not is_told:
+                        is_told = True
+                        page_cluster.write_log("a-worker-0", b"step 30: loss = 0.25\n")
+        raise AssertionError("the stream has ended")
+
+
+async def test_what_keeps_a_run_from_being_read_is_said(page_cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """A job without pods, a job that is not there, a right that is missing; more runs than can be drawn are left out."""
+    page_cluster.forbidden.add("pods/log")
+    page_cluster.put("tfjobs", a_job("a", "Running"))
+    page_cluster.put("pods", a_pod("a"))
+    async with a_page(page_kubeconfig) as browser:
+        await browser.enter()
+        await rows_of(browser)
+        runs = "&".join(f"run=team/{name}" for name in "abcdefghijk")
+        found = await messages(browser, runs, lambda found: "pods/log" in found.get("team/a", {}).get("error", ""))
+        found |= await messages(browser, runs, lambda found: len(found) == MOST_RUNS)
+        assert found["team/b"]["error"] == "no replica has a pod"
+        assert {*found} == {f"team/{name}" for name in "abcdef"}
+        page_cluster.forbidden.add("pods")
+        page_cluster.stop()
+        page_cluster.start()
+        await messages(browser, "run=team/b", lambda found: 'resource "pods"' in found["team/b"]["error"])
