@@ -249,8 +249,8 @@ async def test_a_right_that_is_withdrawn_is_withdrawn_on_open_streams_too(
     cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the time for which answers are kept, without any event in the cluster; here that is shorter. So are tokens."""
-    for place in ("reviews", "viewers"):
-        monkeypatch.setattr(f"tfjob_operator.cli.page.{place}.KEPT_S", 0.3)
+    for number in ("reviews.KEPT_S", "viewers.KEPT_S", "streams.MISSING_S"):
+        monkeypatch.setattr(f"tfjob_operator.cli.page.{number}", 0.3)
     async with a_cluster_page(page_kubeconfig) as browser:
         await synced(browser)
         known: dict[str, Any] = {}
