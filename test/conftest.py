@@ -32,6 +32,13 @@ class LeakedTaskError(AssertionError):
     """A test ended while tasks that it started were still alive."""
 
 
+def pytest_configure() -> None:
+    """Print tracebacks plainly: where `rich` is installed, structlog would draw all local variables, for seconds each."""
+    *processors, _ = structlog.get_config()["processors"]
+    plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*processors, plain])
+
+
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
     """The settings of logs belong to the process: those of a program that runs in a test must not silence the next test."""
