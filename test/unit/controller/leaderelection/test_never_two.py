@@ -330,10 +330,10 @@ def test_no_write_takes_effect_under_the_reign_of_another(seed: int, processes: 
 
 def test_the_worlds_are_not_so_bad_that_nothing_happens() -> None:
     """LE-03: over some seeds there are many leaders, many hand-overs and many writes. If not, the test above shows nothing."""
-    worlds = [history_of(seed) for seed in range(20)]
+    worlds = [history_of(seed) for seed in range(8)]
     reigns = [len({holder for _, holder in world.reigns}) for world in worlds]
-    assert sum(reigns) > 60
-    assert sum(len(world.writes) for world in worlds) > 3000
+    assert sum(reigns) > 24
+    assert sum(len(world.writes) for world in worlds) > 1200
 
 
 @pytest.mark.parametrize("seed", range(3))
