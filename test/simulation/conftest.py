@@ -1,6 +1,6 @@
 """How seeds are chosen, played and reported.
 
-    pytest test/simulation                    the default number of seeds, two minutes
+    pytest test/simulation                    the default number of seeds, half a minute
     pytest test/simulation --seeds 20000      more of them
     pytest test/simulation/test_x.py::test_y --seed 1234      one seed: the replay of a failure
     pytest test/simulation --seed 50000 --seeds 1000          a thousand seeds from there on
@@ -21,8 +21,8 @@ import structlog
 from simulation.weather import Weather
 from simulation.world import Scenario, require, run_seed
 
-SEEDS: Final = 1000
-"""How many seeds most scenarios play; others play a share. The folder then takes about two minutes on one core."""
+SEEDS: Final = 250
+"""How many seeds most scenarios play; others play a share. `make nightly` plays eight times as many, others each night."""
 
 COLLECT_EVERY: Final = 25
 """Seeds between two garbage collections, which are off while a seed is played."""
