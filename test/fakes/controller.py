@@ -22,7 +22,7 @@ from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.manager import Controller
-from tfjob_operator.controller.tfjob.apply.status import StatusWriter
+from tfjob_operator.controller.tfjob.apply.executor import StatusWriter
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.caches import Caches, PodGroupCache
 from tfjob_operator.controller.tfjob.controller import new_controller

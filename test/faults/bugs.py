@@ -14,8 +14,7 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import FencedTransport
 from tfjob_operator.controller.tensorboard import plan as tensorboard
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
-from tfjob_operator.controller.tfjob.apply.executor import Executor
-from tfjob_operator.controller.tfjob.apply.status import StatusWriter
+from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan import plan, status
 from tfjob_operator.controller.tfjob.view import Confirmer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus
-from tfjob_operator.controller.tfjob.apply.status import all_active
+from tfjob_operator.controller.tfjob.apply.executor import all_active
 
 
 @pytest.mark.parametrize(
