@@ -2,7 +2,7 @@
 
 All mistakes are reported at once, where users look (the job's condition and events), in words, and without the values,
 which may be secrets. Nothing here raises on user data. `BOUNDS` are the sizes that no cluster could run; what becomes of a
-larger job is decided by the operator (`controller/tfjob/plan/spec.py`).
+larger job is decided by the operator (`controller/tfjob/plan/status.py`).
 """
 
 from __future__ import annotations

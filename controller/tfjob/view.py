@@ -55,8 +55,7 @@ from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
 from tfjob_operator.controller.tfjob.plan.actions import Blocked
 from tfjob_operator.controller.tfjob.plan.gang import Gang
-from tfjob_operator.controller.tfjob.plan.spec import in_force, read, reading_of, refused
-from tfjob_operator.controller.tfjob.plan.status import taken_over, with_memory_of
+from tfjob_operator.controller.tfjob.plan.status import in_force, read, reading_of, refused, taken_over, with_memory_of
 from tfjob_operator.workqueue.parallel import parallelize_until
 
 log = structlog.get_logger(__name__)

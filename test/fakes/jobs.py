@@ -24,7 +24,7 @@ from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey, 
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.ownership import labels_wanted
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, replicas_of
-from tfjob_operator.controller.tfjob.plan.spec import in_force, read
+from tfjob_operator.controller.tfjob.plan.status import in_force, read
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")

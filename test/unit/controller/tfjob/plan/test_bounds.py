@@ -13,7 +13,7 @@ from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJob, TFJobSpec
 from tfjob_operator.controller.tfjob.plan.plan import plan
-from tfjob_operator.controller.tfjob.plan.spec import bounded, read
+from tfjob_operator.controller.tfjob.plan.status import bounded, read
 
 LONG = "a" * (63 - len("-worker-9"))
 """A job of this name may have ten workers."""

@@ -20,7 +20,7 @@ from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.gang import Gang
 from tfjob_operator.controller.tfjob.plan.plan import plan
-from tfjob_operator.controller.tfjob.plan.spec import in_force, read, refused
+from tfjob_operator.controller.tfjob.plan.status import in_force, read, refused
 
 SPEC = {"tfReplicaSpecs": {"Worker": replica(2, "ExitCode")}}
 RENAMED = {"spec": {"containers": [{"name": "main", "image": "i"}]}}

@@ -26,7 +26,7 @@ from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_ser
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.ownership import claims, labels_wanted
 from tfjob_operator.controller.tfjob.plan.plan import plan, without_blocked
-from tfjob_operator.controller.tfjob.plan.spec import in_force, read
+from tfjob_operator.controller.tfjob.plan.status import in_force, read
 
 REPLICAS: dict[str, Any] = {"Worker": replica(2, "ExitCode"), "PS": replica(1)}
 SHARED: dict[str, Any] = {"runPolicy": {"network": "shared"}, "tfReplicaSpecs": REPLICAS}
