@@ -22,8 +22,7 @@ from tfjob_operator.api.meta import ObjectMeta, OwnerKey, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, JobStatus, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.ownership import labels_wanted
-from tfjob_operator.controller.tfjob.plan.replicas import Replica, replicas_of
+from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
 from tfjob_operator.controller.tfjob.plan.status import in_force, read
 
 JOB_UID = "job-uid"

@@ -81,7 +81,7 @@ from tfjob_operator.controller.tfjob.build.children import (
     resize_patch,
 )
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.ownership import is_adoptable
+from tfjob_operator.controller.tfjob.plan.replicas import is_adoptable
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 
 MAX_AT_ONCE: Final = 16

@@ -1,6 +1,6 @@
 """Adopts orphans, takes over the children of other operators, and repairs children that users have edited.
 
-`plan/ownership.py` decides which ones. A child of another operator is looked for by its name and given our labels, by which our
+`plan/replicas.py` decides which ones. A child of another operator is looked for by its name and given our labels, by which our
 watches select: then the caches show it, and from there on it is a child like any other. Nothing is deleted or created again for
 it. A job that this operator began is never looked at for that, and one whose children the caches show costs no call. A repair
 that fails, or is undone by another edit, is repeated after growing delays; nothing waits for it.
@@ -41,8 +41,8 @@ from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.tfjob.apply.children import POD, SERVICE, ChildKind
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, Delays
 from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference, selector_of
-from tfjob_operator.controller.tfjob.plan.actions import Mending, Plan
-from tfjob_operator.controller.tfjob.plan.ownership import claims, labelling, may_have_hidden_children, unseen
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.replicas import Mending, claims, labelling, may_have_hidden_children, unseen
 from tfjob_operator.controller.tfjob.view import View
 from tfjob_operator.workqueue.parallel import parallelize_until
 

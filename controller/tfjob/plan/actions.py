@@ -9,6 +9,7 @@ from tfjob_operator.api.v1.conditions import is_finished
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, PodGroup, ReplicaKey, Service
 from tfjob_operator.controller.jobs.problems import JobEvent, Problem
+from tfjob_operator.controller.tfjob.plan.replicas import Mending
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +19,6 @@ class PodDeletion:
     pod: Pod
     event: JobEvent | None = None
     restarts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Mending:
-    """A child that somebody has edited, and the replica that it belongs to."""
-
-    child: Pod | Service
-    key: ReplicaKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,7 @@ from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.pod_end import DEADLINE_EXCEEDED, DISRUPTION_TARGET
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
-from tfjob_operator.controller.tfjob.plan.ownership import is_of_predecessor
-from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, count
+from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, count, is_of_predecessor
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)

@@ -52,7 +52,6 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     until_deadline,
 )
 from tfjob_operator.controller.tfjob.plan.gang import Gang, holds_pods, with_gang
-from tfjob_operator.controller.tfjob.plan.ownership import relabellings, reselections
 from tfjob_operator.controller.tfjob.plan.replicas import (
     GOING_ON,
     Observed,
@@ -60,6 +59,8 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
     count_unended,
     observe,
     problems_of,
+    relabellings,
+    reselections,
 )
 from tfjob_operator.controller.tfjob.plan.status import (
     Finished,

@@ -20,7 +20,7 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions, RefManager
 from tfjob_operator.controller.tfjob.build.children import labels_of
-from tfjob_operator.controller.tfjob.plan.ownership import claims
+from tfjob_operator.controller.tfjob.plan.replicas import claims
 from tfjob_operator.controller.tfjob.view import StaleViewError
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(4)}})

@@ -16,9 +16,9 @@ from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotF
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service, ServiceSpec
 from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
-from tfjob_operator.controller.tfjob.plan.actions import Mending, Plan
-from tfjob_operator.controller.tfjob.plan.ownership import labels_wanted, relabellings, reselections
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.replicas import Mending, labels_wanted, relabellings, reselections
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 JOB = job(ONE_WORKER)

@@ -20,7 +20,7 @@ from tfjob_operator.controller.jobs.children import ChildMeta, Pod, PodGroup, Po
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
-from tfjob_operator.controller.tfjob.plan.ownership import unseen
+from tfjob_operator.controller.tfjob.plan.replicas import unseen
 
 SPEC = {"tfReplicaSpecs": {"Worker": replica(2), "PS": replica(1)}}
 REPLICAS = (("Worker", 0), ("Worker", 1), ("PS", 0))

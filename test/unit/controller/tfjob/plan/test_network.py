@@ -24,8 +24,8 @@ from tfjob_operator.controller.tfjob.apply.children import Creator
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service, labels_of, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.ownership import claims, labels_wanted
 from tfjob_operator.controller.tfjob.plan.plan import plan, without_blocked
+from tfjob_operator.controller.tfjob.plan.replicas import claims, labels_wanted
 from tfjob_operator.controller.tfjob.plan.status import in_force, read
 
 REPLICAS: dict[str, Any] = {"Worker": replica(2, "ExitCode"), "PS": replica(1)}
