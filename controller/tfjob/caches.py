@@ -30,7 +30,7 @@ from tfjob_operator.controller.jobs.metrics import STATE_INDEX, index_by_state
 from tfjob_operator.controller.tfjob.apply.children import ChildKind, pod_group_kind
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
-from tfjob_operator.controller.tfjob.plan.gang import Gang
+from tfjob_operator.controller.tfjob.plan.actions import Gang
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 
 log = structlog.get_logger(__name__)

@@ -53,8 +53,7 @@ from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
-from tfjob_operator.controller.tfjob.plan.actions import Blocked
-from tfjob_operator.controller.tfjob.plan.gang import Gang
+from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
 from tfjob_operator.controller.tfjob.plan.status import in_force, read, reading_of, refused, taken_over, with_memory_of
 from tfjob_operator.workqueue.parallel import parallelize_until
 

@@ -39,7 +39,16 @@ from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, R
 from tfjob_operator.controller.jobs.pod_end import has_ended
 from tfjob_operator.controller.jobs.problems import JobEvent, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import config_map_name
-from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, NOTHING, Blocked, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.actions import (
+    NONE_BLOCKED,
+    NOTHING,
+    Blocked,
+    Gang,
+    Plan,
+    PodDeletion,
+    holds_pods,
+    with_gang,
+)
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
     Verdict,
@@ -51,7 +60,6 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     should_restart,
     until_deadline,
 )
-from tfjob_operator.controller.tfjob.plan.gang import Gang, holds_pods, with_gang
 from tfjob_operator.controller.tfjob.plan.replicas import (
     GOING_ON,
     Observed,

@@ -18,8 +18,7 @@ from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import ChildMeta, Pod, PodGroup, PodGroupSpec, PodGroupStatus
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
-from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang
+from tfjob_operator.controller.tfjob.plan.actions import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 
 VOLCANO = gang_scheduler("volcano")

@@ -17,8 +17,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.gang import Gang
+from tfjob_operator.controller.tfjob.plan.actions import Gang, Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.status import in_force, read, refused
 
