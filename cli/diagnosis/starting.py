@@ -181,7 +181,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_rejected(pod: Pod) -> bool:
-    """Whether the kubelet did not take the pod (controller/jobs/pod_end.py; kubernetes: pkg/kubelet/lifecycle)."""
+    """Whether the kubelet did not take the pod (controller/jobs/pods.py; kubernetes: pkg/kubelet/lifecycle)."""
     status = pod.status
     ran = any(
         each.state is not None and each.state.terminated and each.state.terminated.reason != "ContainerStatusUnknown"

@@ -20,8 +20,16 @@ from tfjob_operator.api.v1.constants import CONTAINER_NAME, RETRYABLE_EXIT_CODES
 from tfjob_operator.api.v1alpha1.constants import OOM_KILLED, State
 from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.pod_end import DEADLINE_EXCEEDED, has_ended, is_disrupted, is_final, was_stopped
-from tfjob_operator.controller.jobs.problems import Problem, problems_of_pod, queued_separately
+from tfjob_operator.controller.jobs.pods import (
+    DEADLINE_EXCEEDED,
+    Problem,
+    has_ended,
+    is_disrupted,
+    is_final,
+    problems_of_pod,
+    queued_separately,
+    was_stopped,
+)
 
 _OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 

@@ -43,8 +43,8 @@ from tfjob_operator.controller.alpha.observe import (
     replicas_of,
 )
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, ReplicaKey, Service
-from tfjob_operator.controller.jobs.draft import Draft
-from tfjob_operator.controller.jobs.problems import JobEvent, Problem
+from tfjob_operator.controller.jobs.draft import Draft, JobEvent
+from tfjob_operator.controller.jobs.pods import Problem
 
 Child = BatchJob | Pod | Service | ConfigMap
 

@@ -16,7 +16,15 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.conditions import Conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.problems import JobEvent
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """An event on the job. Events of a plan are recorded once its status is written, that of a pod's deletion before it."""
+
+    type: str
+    reason: str
+    message: str
 
 
 class Draft:

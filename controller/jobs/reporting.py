@@ -15,7 +15,8 @@ import structlog
 from tfjob_operator.api.core import EventType, object_reference
 from tfjob_operator.api.meta import Meta, Resource
 from tfjob_operator.controller.events.recorder import EventRecorder
-from tfjob_operator.controller.jobs.problems import JobEvent, Problem, ProblemKey
+from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.pods import Problem, ProblemKey
 from tfjob_operator.workqueue import Clock
 
 K = TypeVar("K", bound=Hashable)

@@ -46,8 +46,8 @@ from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import Bound
 from tfjob_operator.api.v1alpha1.types import is_alpha
 from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, Service
+from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren

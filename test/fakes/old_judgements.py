@@ -8,7 +8,7 @@ from datetime import timedelta
 from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus, PodPhase
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.pod_end import is_disrupted
+from tfjob_operator.controller.jobs.pods import is_disrupted
 from tfjob_operator.controller.tfjob.plan.replicas import Replica
 
 
@@ -21,7 +21,7 @@ def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
 
 
 def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
-    """M2, M10: `deletionTimestamp` is never moved, and Succeeded is a pod's own end. Stands for `pod_end.was_stopped`."""
+    """M2, M10: `deletionTimestamp` is never moved, and Succeeded is a pod's own end. Stands for `pods.was_stopped`."""
     leaves_at = pod.metadata.deletion_timestamp
     if leaves_at is None:
         return pod.status.phase == PodPhase.FAILED and is_disrupted(pod)
@@ -31,7 +31,7 @@ def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
 
 
 def is_final(pod: Pod, status: ContainerStatus) -> bool:
-    """M3: the pod's own policy decides, and no container's. Stands for `pod_end.is_final`."""
+    """M3: the pod's own policy decides, and no container's. Stands for `pods.is_final`."""
     ended, policy = status.state.terminated, pod.spec.restart_policy
     return (
         ended is not None

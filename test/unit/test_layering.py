@@ -110,7 +110,7 @@ MAY_IMPORT |= {
     "controller.config.values": ("api.meta",),
 }
 # What is pure knows values, and no more: nothing that acts, no clock, no log. `plan` asks `build` how long a body would be.
-JOB_VALUES = tuple(f"controller.jobs.{name}" for name in ("children", "draft", "pod_end", "problems"))
+JOB_VALUES = tuple(f"controller.jobs.{name}" for name in ("children", "draft", "pods"))
 API_VALUES = tuple(f"api.{name}" for name in ("core", "decoding", "meta", "resources", "text", "v1"))
 VALUES = (*API_VALUES, *JOB_VALUES)
 MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.v1alpha1", "cli.diagnosis", "cli.durations")

@@ -13,10 +13,10 @@ from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-from tfjob_operator.controller.jobs import pod_end
+from tfjob_operator.controller.jobs import pods
 from tfjob_operator.controller.jobs.draft import Draft
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.pod_end import is_final
+from tfjob_operator.controller.jobs.pods import is_final
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.apply.executor import Executor
@@ -154,7 +154,7 @@ def the_pods_policy_decides(patch: pytest.MonkeyPatch) -> None:
 def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:
     """M4: a pod that a kubelet rejected for a reason that is not in the list counts as failed by itself."""
     known = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "OutOf")
-    patch.setattr(pod_end, "is_rejected", lambda pod: pod.status.reason.startswith(known))
+    patch.setattr(pods, "is_rejected", lambda pod: pod.status.reason.startswith(known))
 
 
 def an_edit_ends_what_has_begun(patch: pytest.MonkeyPatch) -> None:

@@ -53,9 +53,9 @@ from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, ranges_of
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.pod_end import has_ended
-from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.jobs.pods import has_ended
 from tfjob_operator.controller.jobs.refusals import (
     NameTakenError,
     RefusedError,

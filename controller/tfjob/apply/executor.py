@@ -38,11 +38,10 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.conditions import is_finished
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobStatus, TFJob
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, Window
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent, Window
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
-from tfjob_operator.controller.jobs.pod_end import is_rejected
-from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.jobs.pods import is_rejected
 from tfjob_operator.controller.jobs.refusals import RefusedError
 from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter

@@ -18,7 +18,8 @@ from tfjob_operator.api.v1.conditions import is_finished
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, PodGroup, ReplicaKey, Service
-from tfjob_operator.controller.jobs.problems import JobEvent, Problem, problem_of_job
+from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.pods import Problem, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.plan.replicas import Mending, Replica
 

@@ -36,8 +36,8 @@ from tfjob_operator.api.v1.tf_config import ClusterSpec, is_surely_short
 from tfjob_operator.api.v1.types import Begun, InvalidSpec, JobStatus, TFJob, TFJobSpec, ranges_of
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
 from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, ReplicaKey, Service
-from tfjob_operator.controller.jobs.pod_end import has_ended
-from tfjob_operator.controller.jobs.problems import JobEvent, problem_of_job
+from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.pods import has_ended, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import config_map_name
 from tfjob_operator.controller.tfjob.plan.actions import (
     NONE_BLOCKED,

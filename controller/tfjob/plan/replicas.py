@@ -34,14 +34,15 @@ from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, ReplicaStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildLabels, ChildMeta, Pod, ReplicaKey, Service
-from tfjob_operator.controller.jobs.pod_end import (
+from tfjob_operator.controller.jobs.pods import (
+    Problem,
     has_ended,
     is_disrupted,
     is_final,
+    problems_of_pod,
     was_left_by_its_own_policy,
     was_stopped,
 )
-from tfjob_operator.controller.jobs.problems import Problem, problems_of_pod
 from tfjob_operator.controller.tfjob.build.children import labels_of, selector_of
 
 NO_REPLICA: Final = ReplicaKey("", -1, "")

@@ -49,9 +49,8 @@ from tfjob_operator.api.v1.types import (
 )
 from tfjob_operator.api.v1.validation import BOUNDS, MAX_REPLICAS, Bound, read_spec
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.draft import Draft
-from tfjob_operator.controller.jobs.pod_end import goes_with_more_grace, native_sidecars
-from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.jobs.draft import Draft, JobEvent
+from tfjob_operator.controller.jobs.pods import goes_with_more_grace, native_sidecars
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, count
 

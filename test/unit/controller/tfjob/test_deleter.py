@@ -9,8 +9,8 @@ from fakes.clock import FakeClock
 from fakes.jobs import OWNER, job, pod, service
 from fakes.recorder import FakeRecorder, job_events
 from tfjob_operator.api.client.errors import ApiError, ConflictError, NotFoundError, RequestTimeoutError
+from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.tfjob.apply.children import Deleter
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 

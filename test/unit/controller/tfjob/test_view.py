@@ -16,7 +16,7 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.meta import OwnerKey
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ReplicaKey
-from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.view import (

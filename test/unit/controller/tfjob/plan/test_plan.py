@@ -20,7 +20,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionType, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, Mistake, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 

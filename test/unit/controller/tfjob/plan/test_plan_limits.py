@@ -14,7 +14,7 @@ from tfjob_operator.api.core import ContainerState, ContainerStateTerminated
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 

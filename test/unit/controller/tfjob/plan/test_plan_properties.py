@@ -18,7 +18,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.jobs.pod_end import has_ended
+from tfjob_operator.controller.jobs.pods import has_ended
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 
