@@ -19,8 +19,10 @@ from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
-BOTH_KUBELETS = pytest.mark.parametrize("kubelet", [OLDEST, NEWEST], ids=str)
-"""For tests of how pods end: on a hollow node that behaves as the oldest kubelet, and on one as the newest."""
+BOTH_KUBELETS = pytest.mark.parametrize(
+    "kubelet", [pytest.param(OLDEST, marks=pytest.mark.nightly), pytest.param(NEWEST)], ids=str
+)
+"""For tests of how pods end: on a hollow node that behaves as the newest kubelet, and nightly on one as the oldest."""
 GROUPS = {
     "tfjobs": "apis/kubeflow.org/v1",
     "jobs": "apis/batch/v1",

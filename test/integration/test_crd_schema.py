@@ -52,6 +52,7 @@ def with_container(**fields: Any) -> dict[str, Any]:
     return specs(Worker={"template": {"spec": {"containers": [container]}}})
 
 
+@pytest.mark.nightly
 def test_what_the_api_server_lets_through_go_can_decode(
     control_plane: ControlPlane, crd: None, request: pytest.FixtureRequest
 ) -> None:

@@ -41,6 +41,7 @@ from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 
+pytestmark = pytest.mark.nightly
 FIRST_POD_S: Final = 15.0
 """Seconds that the victim's new job may wait for its pod, on two cores that the API server and the attacker share."""
 MEMORY_MB: Final = 256.0

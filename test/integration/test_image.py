@@ -25,7 +25,7 @@ error = JsonStrictValidator(SchemaVersion.V1_5).validate_str(sys.stdin.read())
 sys.exit(None if error is None else str(error))
 """
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can build the image")
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(os.geteuid() != 0, reason="only root can build the image")]
 
 
 def build(target: Path, **environ: str) -> Path:

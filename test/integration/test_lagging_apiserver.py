@@ -13,7 +13,7 @@ from hack.control_plane import ControlPlane
 from hack.fault_proxy.etcd import etcd_proxy
 from support.waiting import eventually
 
-pytestmark = pytest.mark.sockets
+pytestmark = [pytest.mark.nightly, pytest.mark.sockets]
 SOCKET = "localhost:2380"
 
 

@@ -11,6 +11,7 @@ from hack.control_plane import ControlPlane, ControlPlaneError
 from support.pages import ROOT
 from support.waiting import eventually
 
+pytestmark = pytest.mark.nightly
 DEPLOYMENT: Final = ("-n", "kubeflow", "deployment/tf-job-operator")
 IMAGE: Final = "--output=jsonpath={.spec.template.spec.containers[0].image}"
 PATCH: Final = """

@@ -10,6 +10,8 @@ import asyncio
 from random import Random
 from typing import Final
 
+import pytest
+
 from hack.control_plane import ControlPlane
 from hack.examples import mirror
 from hack.fault_proxy.proxy import Proxy
@@ -17,6 +19,8 @@ from integration.faults.config_maps import PATIENCE_S, ConfigMaps, Versions, con
 from integration.faults.follower import Follower, follower
 from support.waiting import until
 from tfjob_operator.api.client import Settings
+
+pytestmark = pytest.mark.nightly
 
 MANY: Final = 30  # writes that there must be before the restart, and again after it
 SOURCES: Final = 15

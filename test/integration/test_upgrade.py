@@ -23,6 +23,7 @@ from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 
+pytestmark = pytest.mark.nightly
 BY_OPERATOR = pytest.mark.parametrize("predecessor", PREDECESSORS, ids=str)
 OLD_VERSIONS: Final = ("v1alpha1", "v1alpha2", "v1beta2", "v1")
 FOREVER: Final = replica(run="forever")

@@ -21,6 +21,7 @@ from hack.image.build import SOURCES
 from support.pages import below
 from support.waiting import eventually
 
+pytestmark = pytest.mark.nightly
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("api", "cli", "controller", "informers", "workqueue")
 NEIGHBOUR: Final = {

@@ -106,6 +106,7 @@ MUTANTS: Final = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 def test_a_bug_is_found(mocker: MockerFixture, mutant: Mutant) -> None:
     """The checker finds each of these bugs in the alpha controller."""

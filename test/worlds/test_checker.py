@@ -180,6 +180,7 @@ def a_deadline_waits_for_the_mending(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plan, "until_deadline", lambda *_: None)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("bug", "setting", "complaint"),
     [
