@@ -40,6 +40,7 @@ from tfjob_operator.controller.alpha.plan import Child, Plan, is_over
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.draft import Window
+from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.refusals import (
@@ -49,7 +50,6 @@ from tfjob_operator.controller.jobs.refusals import (
     resolve_name_conflict,
     restore_operator_label,
 )
-from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.workqueue import Clock
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 

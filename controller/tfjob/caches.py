@@ -1,8 +1,4 @@
-"""The caches that a TFJob controller works on: one informer for each kind of object. That of PodGroups is optional.
-
-Their event handlers queue the keys of jobs and meet expectations. They run on the loop and must not block it: they only record
-what was seen and which job it concerns.
-"""
+"""The caches that a TFJob controller works on: one informer for each kind of object. That of PodGroups is optional."""
 
 from __future__ import annotations
 
@@ -18,17 +14,15 @@ from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
 from tfjob_operator.controller.jobs.children import (
     CHILD_INDEXERS,
-    ChildMeta,
     ConfigMap,
     Pod,
     PodGroup,
     Service,
-    job_of_orphan,
 )
-from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed, OwnedChildHandler
+from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import STATE_INDEX, index_by_state
-from tfjob_operator.controller.tfjob.apply.children import ChildKind, pod_group_kind
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
+from tfjob_operator.controller.tfjob.apply.children import pod_group_kind
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildHandler
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import Gang
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
@@ -54,7 +48,7 @@ class PodGroupCache:
     def add_handler(self, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
         """Queue the job of every PodGroup that changes, and meet its expectations."""
         kind = pod_group_kind(self.scheduler)
-        self._informer.add_event_handler(ChildHandler[PodGroup](kind, feed, expectations, blocked))
+        self._informer.add_event_handler(ChildHandler[PodGroup](kind.name, feed, expectations, blocked))
 
     def gang_of(self, job: ObjectMeta) -> Gang:
         """Return what is known of a job's PodGroup. One of its name that the job does not control does not count (B13)."""
@@ -113,27 +107,3 @@ class Caches:
             if (name := gang_scheduler_name)
             else None,
         )
-
-
-class ChildHandler(OwnedChildHandler[C]):
-    """`OwnedChildHandler` for the children of TFJobs: a name that becomes free is tried again, and orphans may be adopted.
-
-    An orphan meets no expectation, but queues the job that its labels name, which may adopt it (RM-01).
-    """
-
-    def __init__(self, kind: ChildKind, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
-        super().__init__(TFJOBS.kind, kind.name, feed, expectations)
-        self._blocked = blocked
-
-    def _seen(self, meta: ChildMeta) -> None:
-        if controller_of(meta) is not None:
-            super()._seen(meta)
-        elif (key := job_of_orphan(meta)) is not None:
-            self._feed.add(key)
-
-    def _gone(self, meta: ChildMeta) -> None:
-        super()._gone(meta)  # first, since an expectation that is not met delays its job by minutes
-        # Whoever it belonged to, or an orphan, it may have stood in the way of a job (D15).
-        for key in (*self._blocked.freed(meta.namespace, meta.name), job_of_orphan(meta)):
-            if key is not None:
-                self._feed.add(key)

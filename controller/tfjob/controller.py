@@ -23,14 +23,14 @@ from tfjob_operator.api.v1.validation import BOUNDS
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
+from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler
 from tfjob_operator.controller.jobs.metrics import JobMetrics
-from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.tfjob.apply.children import CONFIG_MAP, POD, SERVICE, Creator, Deleter
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildRecords, Delays
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildHandler, ChildRecords, Delays
 from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
-from tfjob_operator.controller.tfjob.caches import Caches, ChildHandler
+from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, UnkeptStatus, View, Views
@@ -73,9 +73,9 @@ class TFJobController:
         self._domain = domain
         expectations, blocked = records.expectations, records.blocked
         caches.jobs.add_event_handler(JobHandler[TFJob](feed, self._forget))
-        caches.pods.add_event_handler(ChildHandler[Pod](POD, feed, expectations, blocked))
-        caches.services.add_event_handler(ChildHandler[Service](SERVICE, feed, expectations, blocked))
-        caches.config_maps.add_event_handler(ChildHandler[ConfigMap](CONFIG_MAP, feed, expectations, blocked))
+        caches.pods.add_event_handler(ChildHandler[Pod](POD.name, feed, expectations, blocked))
+        caches.services.add_event_handler(ChildHandler[Service](SERVICE.name, feed, expectations, blocked))
+        caches.config_maps.add_event_handler(ChildHandler[ConfigMap](CONFIG_MAP.name, feed, expectations, blocked))
         if caches.pod_groups is not None:
             caches.pod_groups.add_handler(feed, expectations, blocked)
 

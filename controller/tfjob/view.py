@@ -47,8 +47,8 @@ from tfjob_operator.api.v1.validation import Bound
 from tfjob_operator.api.v1alpha1.types import is_alpha
 from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import Caches

@@ -74,7 +74,7 @@ MAY_IMPORT = {
     "controller.tensorboard": (
         "controller.tensorboard",
         "controller.jobs.refusals",
-        "controller.jobs.reporting",
+        "controller.jobs.events",
         "controller.events",
         "controller.manager",
         "informers",

@@ -19,8 +19,8 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pods import is_final
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob import view
+from tfjob_operator.controller.tfjob.apply.conflicts import ChildHandler
 from tfjob_operator.controller.tfjob.apply.executor import Executor
-from tfjob_operator.controller.tfjob.caches import ChildHandler
 from tfjob_operator.controller.tfjob.plan import (
     ending,
     plan,

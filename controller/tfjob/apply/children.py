@@ -54,6 +54,7 @@ from tfjob_operator.api.v1.types import TFJob, TFJobSpec, ranges_of
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pods import has_ended
 from tfjob_operator.controller.jobs.refusals import (
@@ -64,7 +65,6 @@ from tfjob_operator.controller.jobs.refusals import (
     resolve_name_conflict,
     restore_operator_label,
 )
-from tfjob_operator.controller.jobs.reporting import JobEvents
 from tfjob_operator.controller.tfjob.apply.conflicts import (
     LINGERS_S,
     LONGEST_DELAY_S,

@@ -5,9 +5,7 @@ whatever wakes its job meanwhile, and the others go on. Besides the work queue, 
 delays; orphans that cannot be adopted and repairs that are undone use the same (`ownership.py`). All of this may be lost with
 the process: then a replica is tried once more, and one Warning is recorded again.
 
-Invariants:
-
-- What another object controls is neither adopted nor deleted (B13).
+The event handlers of children are here too, since they learn that a name is free. They run on the loop and must not block it.
 """
 
 from __future__ import annotations
@@ -15,9 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from tfjob_operator.api.meta import ObjectMeta, OwnerKey, meta_key, object_key, owner_uid_key
-from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.reporting import EventDeduplicator
+from tfjob_operator.api.meta import ObjectMeta, OwnerKey, controller_of, meta_key, object_key, owner_uid_key
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.controller.jobs.children import ChildMeta, job_of_orphan
+from tfjob_operator.controller.jobs.events import EventDeduplicator
+from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed, OwnedChildHandler
 from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, Blocked
 from tfjob_operator.workqueue import Clock
 from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter, RateLimiter
@@ -208,6 +208,30 @@ class BlockedChildren:
 def _rejection(name: str) -> str:
     """Return the key of the delays of a replica's rejected pods."""
     return f"rejected {name}"
+
+
+class ChildHandler(OwnedChildHandler[C]):
+    """`OwnedChildHandler` for the children of TFJobs: a name that becomes free is tried again, and orphans may be adopted.
+
+    An orphan meets no expectation, but queues the job that its labels name, which may adopt it (RM-01).
+    """
+
+    def __init__(self, kind: str, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
+        super().__init__(TFJOBS.kind, kind, feed, expectations)
+        self._blocked = blocked
+
+    def _seen(self, meta: ChildMeta) -> None:
+        if controller_of(meta) is not None:
+            super()._seen(meta)
+        elif (key := job_of_orphan(meta)) is not None:
+            self._feed.add(key)
+
+    def _gone(self, meta: ChildMeta) -> None:
+        super()._gone(meta)  # first, since an expectation that is not met delays its job by minutes
+        # Whoever it belonged to, or an orphan, it may have stood in the way of a job (D15).
+        for key in (*self._blocked.freed(meta.namespace, meta.name), job_of_orphan(meta)):
+            if key is not None:
+                self._feed.add(key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from tfjob_operator.api.core import Condition, ContainerState, ContainerStateWai
 from tfjob_operator.api.meta import Meta
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.reporting import MOST_PER_REASON
+from tfjob_operator.controller.jobs.events import MOST_PER_REASON
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import problems_of
 
