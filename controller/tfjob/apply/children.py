@@ -8,8 +8,8 @@ Invariants:
 - The PodGroup is created before all pods, and a replica's service before its pod (B65, B63). ConfigMaps come in between.
 - An expectation is set before its create is sent. It is lowered if the create fails or is never sent; what is left is met
   by the informers' events (EX-04).
-- A replica whose name is taken waits alone: no other replica waits for it (U2). What another object controls is
-  neither adopted nor deleted (B13).
+- A replica whose name is taken waits alone: no other replica waits for it (U2).
+- What another object controls is neither adopted nor deleted (B13).
 - The last event about a pod is on the API server before the pod is deleted: it is written past the recorder's queue,
   since only the pod proves it (U13). If that write fails for now, the pod is not deleted for now.
 - A delete carries the UID, so another object of the same name is not deleted (WR-08). Deletes of pods and jobs also carry
