@@ -113,10 +113,10 @@ bench: venv ## Measure the hot paths, as ratios within one run; writes build/ben
 	@$(PYTHON) -m hack.bench
 
 bench-operator: venv ## Measure the whole operator on a real API server: hundreds of jobs at once, and a thousand idle ones
-	@$(PYTHON) -m hack.bench_operator
+	@$(PYTHON) -m hack.bench operator
 
 bench-scale: venv ## Measure the operator among 100,000 pods and 11,000 jobs (a quarter of an hour, 20 GB of memory); writes build/bench/scale.json
-	@$(PYTHON) -m hack.bench_scale
+	@$(PYTHON) -m hack.bench scale
 
 bench-page: venv ## Measure the live page: 1,000 jobs, 10,000 pods, 200 browsers; writes build/bench/page.json
 	@$(PYTHON) -m hack.bench_page

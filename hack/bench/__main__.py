@@ -1,6 +1,7 @@
-"""`python -m hack.bench [subject ...]`: measure the hot paths, print a table, write build/bench/machinery.json.
+"""`python -m hack.bench [operator|scale] [subject ...]`: measure, print a table, write build/bench/*.json.
 
-Without arguments everything is measured, in about five minutes. Named subjects replace only their own lines in the file.
+Without a suite it measures the hot paths (machinery.json), in about five minutes. Named subjects replace only their own lines
+in the file.
 """
 
 from __future__ import annotations
@@ -8,24 +9,38 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from hack.bench import client, creates, deciding, decoding, plugin, queues, startup, sync, watching
-from hack.bench.bench import Subject
-from hack.bench.run import main
+from hack.bench import creates, informers, operator, programs, pure, scale
+from hack.bench.run import Subject, main
 
-SUBJECTS: Final[dict[str, Subject]] = {
-    "workqueue": queues.measure,
-    "plan": deciding.measure_planning,
-    "events": deciding.measure_events,
-    "client": client.measure,
-    "creates": creates.measure,
-    "sync": sync.measure,
-    "watch": watching.measure,
-    "decode": decoding.measure_decoding,
-    "store": decoding.measure_store,
-    "startup": startup.measure,
-    "plugin": plugin.measure,
+SUITES: Final[dict[str, tuple[str, dict[str, Subject]]]] = {
+    "machinery": (
+        "Measures the hot paths.",
+        {  # first what needs no server
+            "workqueue": pure.measure_queue,
+            "plan": pure.measure_planning,
+            "events": pure.measure_events,
+            "creates": creates.measure_creates,
+            "sync": informers.measure_sync,
+            "watch": informers.measure_watch,
+            "startup": programs.measure_startup,
+            "plugin": programs.measure_plugin,
+        },
+    ),
+    "operator": (
+        "Measures the whole operator.",
+        {
+            "storm": operator.measure_storm,
+            "life": operator.measure_life,
+            "idle": operator.measure_idle,
+            "workers": operator.measure_workers,
+        },
+    ),
+    "scale": (
+        "Measures the operator in a large cluster.",
+        {"replicas": scale.measure_replicas, "shared": scale.measure_shared},
+    ),
 }
-"""In the order of measuring: first what needs no server."""
 
 if __name__ == "__main__":
-    sys.exit(main("python -m hack.bench", "Measures the hot paths.", "machinery.json", SUBJECTS))
+    suite = sys.argv.pop(1) if set(sys.argv[1:2]) & SUITES.keys() else "machinery"
+    sys.exit(main(f"python -m hack.bench {suite}", SUITES[suite][0], f"{suite}.json", SUITES[suite][1]))

@@ -19,13 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, Self
 
-from hack.bench.bench import Bench
 from hack.bench.child import Arguments, Child, Numbers
-from hack.bench.cluster import CONNECTIONS, NAMESPACE, create_requests
-from hack.bench.measure import interleaved, ratio
-from hack.bench.pods import pod_body
-from hack.bench.raw_load import RawLoad, Target
-from hack.bench.result import Result, at_least
+from hack.bench.cluster import CONNECTIONS, NAMESPACE, RawLoad, Target, create_requests, pod_body
+from hack.bench.result import Result, at_least, interleaved, ratio
+from hack.bench.run import Bench
 
 ROUNDS: Final = 21
 """The server's own speed jumps by up to 1.7x from second to second on a shared machine."""
@@ -33,7 +30,7 @@ SLICE: Final = 300
 """Pods per turn: a few tenths of a second, longer than a garbage collection of the server, shorter than its slow phases."""
 
 
-def measure(bench: Bench) -> list[Result]:
+def measure_creates(bench: Bench) -> list[Result]:
     """Let the three take turns."""
     cluster = bench.cluster
     kubeconfig = str(cluster.kubeconfig)
@@ -95,7 +92,7 @@ async def _create(client: Any, bodies: list[dict[str, Any]]) -> Numbers:
 
 @contextmanager
 def raw(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
-    """`hack.bench.raw_load`, one connection for each request under way."""
+    """`RawLoad`, one connection for each request under way."""
     target = Target.of(Path(arguments["kubeconfig"]))
     with RawLoad(target, CONNECTIONS) as load:
 

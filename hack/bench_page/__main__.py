@@ -9,7 +9,7 @@ from hack.bench.run import main
 from hack.bench_page import viewers
 
 if TYPE_CHECKING:
-    from hack.bench.bench import Subject
+    from hack.bench.run import Subject
 
 SUBJECTS: Final[dict[str, Subject]] = {"viewers": viewers.measure}
 

@@ -30,7 +30,7 @@ from hack.page_cluster import PageCluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hack.bench.bench import Bench
+    from hack.bench.run import Bench
 
 JOBS: Final = 1_000
 PODS: Final = 10

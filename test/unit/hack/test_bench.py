@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.bench.measure import interleaved, percentile, ratio
-from hack.bench.pods import PODS_PER_JOB, pod_body
-from hack.bench.result import Entry, Result, at_least, at_most, merged, table
-from hack.bench.startup import parse, shares
+from hack.bench.cluster import PODS_PER_JOB, pod_body
+from hack.bench.programs import parse, shares
+from hack.bench.result import Entry, Result, at_least, at_most, interleaved, merged, percentile, ratio, table
 
 RESULTS = [
     Result("informer_sync_speedup", 7.984, "x", at_least(6)),

@@ -1,4 +1,4 @@
-"""`python -m hack.bench_operator.deployed FOLDER [flag ...]`: the operator as in its pod, the account's files from a folder.
+"""`python -m hack.bench.deployed FOLDER [flag ...]`: the operator as in its pod, the account's files from a folder.
 
 Only root could put them where a pod finds them. What else makes the process small are the variables of the image
 (`hack.image.build.SETTINGS`); a kubeconfig would add the package that reads it.

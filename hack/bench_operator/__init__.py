@@ -1,1 +1,0 @@
-"""Measures the whole operator on a real API server: `make bench-operator`."""
