@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 import msgspec
 
@@ -36,7 +36,12 @@ from tfjob_operator.api.meta import Resource
 from tfjob_operator.workqueue.clock import Clock
 from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
-T = TypeVar("T")
+if TYPE_CHECKING:  # at run time the default (PEP 696) needs Python 3.13
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=bytes)
+_BYTES: Final[Any] = bytes
+"""The default of `into`. A type checker takes the default of `T` for it."""
 
 REQUEST_S: Final = 40.0
 """The server gives up a write after 34 s (1.20) and says so; with a smaller limit we would never see that response."""
@@ -94,36 +99,20 @@ class RestClient:
         self._list_s = list_s
         self._watch_s = watch_s
 
-    @overload
     async def get(
-        self, resource: Resource, namespace: str, name: str, into: None = None, **options: Unpack[ReadOptions]
-    ) -> bytes: ...
-    @overload
-    async def get(
-        self, resource: Resource, namespace: str, name: str, into: type[T], **options: Unpack[ReadOptions]
-    ) -> T: ...
-    async def get(
-        self, resource: Resource, namespace: str, name: str, into: type[T] | None = None, **options: Unpack[ReadOptions]
-    ) -> bytes | T:
+        self, resource: Resource, namespace: str, name: str, into: type[T] = _BYTES, **options: Unpack[ReadOptions]
+    ) -> T:
         """Read one object from the server, not from a cache."""
         path = resource.path(namespace, name, options.get("subresource"))
         return await self._read(self._request("GET", path, options.get("query"), accept=options.get("accept")), into)
 
     async def get_page(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """Read a path that is no resource, such as `/openapi/v2`."""
-        return await self._read(self._request("GET", path, query), None)
+        return await self._read(self._request("GET", path, query), bytes)
 
-    @overload
     async def list_page(
-        self, resource: Resource, options: ListOptions, into: None = None, **how: Unpack[ListReadOptions]
-    ) -> bytes: ...
-    @overload
-    async def list_page(
-        self, resource: Resource, options: ListOptions, into: type[T], **how: Unpack[ListReadOptions]
-    ) -> T: ...
-    async def list_page(
-        self, resource: Resource, options: ListOptions, into: type[T] | None = None, **how: Unpack[ListReadOptions]
-    ) -> bytes | T:
+        self, resource: Resource, options: ListOptions, into: type[T] = _BYTES, **how: Unpack[ListReadOptions]
+    ) -> T:
         """Read one page of a collection."""
         return await self._read(self._list_request(resource, options, how), into)
 
@@ -180,55 +169,27 @@ class RestClient:
         finally:
             response.close()
 
-    @overload
-    async def create(
-        self, resource: Resource, namespace: str, body: object, into: None = None, **options: Unpack[CreateOptions]
-    ) -> bytes: ...
-    @overload
-    async def create(
-        self, resource: Resource, namespace: str, body: object, into: type[T], **options: Unpack[CreateOptions]
-    ) -> T: ...
     async def create(
         self,
         resource: Resource,
         namespace: str,
         body: object,
-        into: type[T] | None = None,
+        into: type[T] = _BYTES,
         **options: Unpack[CreateOptions],
-    ) -> bytes | T:
+    ) -> T:
         """Create an object. AlreadyExistsError: the name is taken, perhaps by an attempt whose response was lost (WR-07)."""
         path = resource.path(namespace, options.get("name"), options.get("subresource"))
         return await self._read(self._request("POST", path, self._write_query(options), body), into)
 
-    @overload
     async def update(
         self,
         resource: Resource,
         namespace: str,
         name: str,
         body: object,
-        into: None = None,
+        into: type[T] = _BYTES,
         **options: Unpack[WriteOptions],
-    ) -> bytes: ...
-    @overload
-    async def update(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        body: object,
-        into: type[T],
-        **options: Unpack[WriteOptions],
-    ) -> T: ...
-    async def update(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        body: object,
-        into: type[T] | None = None,
-        **options: Unpack[WriteOptions],
-    ) -> bytes | T:
+    ) -> T:
         """Replace an object. ConflictError: it has changed since `body` was read.
 
         The server removes every field that `body` lacks, with 200. So `body` must be the whole object, as a dict or JSON:
@@ -244,69 +205,29 @@ class RestClient:
         path = resource.path(namespace, name, options.get("subresource"))
         return await self._read(self._request("PUT", path, self._write_query(options), body), into)
 
-    @overload
     async def patch(
         self,
         resource: Resource,
         namespace: str,
         name: str,
         body: object,
-        into: None = None,
+        into: type[T] = _BYTES,
         **options: Unpack[PatchOptions],
-    ) -> bytes: ...
-    @overload
-    async def patch(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        body: object,
-        into: type[T],
-        **options: Unpack[PatchOptions],
-    ) -> T: ...
-    async def patch(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        body: object,
-        into: type[T] | None = None,
-        **options: Unpack[PatchOptions],
-    ) -> bytes | T:
+    ) -> T:
         """Change a part of an object. With `metadata.resourceVersion` in the body, a stale patch raises ConflictError."""
         path = resource.path(namespace, name, options.get("subresource"))
         kind = options.get("content_type", MERGE_PATCH)
         return await self._read(self._request("PATCH", path, self._write_query(options), body, kind), into)
 
-    @overload
     async def apply(
         self,
         resource: Resource,
         namespace: str,
         name: str,
         body: object,
-        into: None = None,
+        into: type[T] = _BYTES,
         **options: Unpack[ApplyOptions],
-    ) -> bytes: ...
-    @overload
-    async def apply(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        body: object,
-        into: type[T],
-        **options: Unpack[ApplyOptions],
-    ) -> T: ...
-    async def apply(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        body: object,
-        into: type[T] | None = None,
-        **options: Unpack[ApplyOptions],
-    ) -> bytes | T:
+    ) -> T:
         """Server-side apply (WR-04): the API server gives these fields these values, and records us as their owner.
 
         `body` has apiVersion, kind, metadata.name and the fields that we want, no others: what we applied before and leave
@@ -332,7 +253,7 @@ class RestClient:
     ) -> bytes:
         """Delete an object. ConflictError: its UID or resourceVersion is not the given one (WR-08)."""
         body = delete_body(uid, resource_version, **options)
-        return await self._read(self._request("DELETE", resource.path(namespace, name), None, body), None)
+        return await self._read(self._request("DELETE", resource.path(namespace, name), None, body), bytes)
 
     def _write_query(self, options: WriteOptions) -> dict[str, str]:
         query = {"fieldManager": self._field_manager} if self._field_manager else {}
@@ -370,10 +291,6 @@ class RestClient:
         limit = self._request_s if total_s is None else total_s
         return Request(method, path, query or {}, encoded, content_type, limit, idle_s, accept or JSON, gzip)
 
-    @overload
-    async def _read(self, request: Request, into: None) -> bytes: ...
-    @overload
-    async def _read(self, request: Request, into: type[T] | None) -> bytes | T: ...
-    async def _read(self, request: Request, into: type[T] | None) -> bytes | T:
+    async def _read(self, request: Request, into: type[T]) -> T:
         raw = await self._exchange.read(request)
-        return raw if into is None else decode_response(raw, into, request=str(request))
+        return cast("T", raw) if into is bytes else decode_response(raw, into, request=str(request))
