@@ -117,19 +117,20 @@ def _reason(job: Job, wish: Wish, pods: Sequence[Pod]) -> tuple[str, str]:
     troubles = [(trouble, pod) for pod in _newest(wish, pods) if (trouble := trouble_of(pod))]
     most = Counter(trouble for trouble, _ in troubles).most_common(1)
     note = clean(most[0][0], MAX_WORDS) if most else ""
+    worst = next((pod for trouble, pod in troubles if trouble == most[0][0]), None)
+    words = _state(worst, training_of(worst))[-1] if worst is not None else ""
     if conditions.is_finished(job.status) or job.status.phase in _OVER:
         if conditions.is_true(job.status, c.ConditionType.SUCCEEDED):
             return "", ""
         plain = last is None or last.reason in _PLAIN_ENDS
-        return (note if plain else clean(last.reason, MAX_WORDS)), message
+        return (note, words or message) if plain else (clean(last.reason, MAX_WORDS), message)
     held = conditions.find(job.status.conditions, c.ConditionType.HELD)
     if held is not None and held.status == conditions.TRUE:
         return "on hold: invalid edit", held.message
     if wish.mistakes:
         return "invalid spec", wish.mistakes
     if note:
-        worst = next(pod for trouble, pod in troubles if trouble == most[0][0])
-        return note, _state(worst, training_of(worst))[-1]
+        return note, words
     return "", message if last is not None and last.type == c.ConditionType.RESTARTING else ""
 
 

@@ -88,10 +88,10 @@ def dashboard_of(cluster: PageCluster, folder: Path, *options: str) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    """A page with all jobs of the scene, for the tests of a module; each has to undo its changes."""
+def dashboard(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Dashboard]:
+    """A page with the jobs that the module's FILL puts, by default the scene's; each test has to undo its changes."""
     with PageCluster().running() as cluster:
-        fill(cluster)
+        getattr(request.module, "FILL", fill)(cluster)
         with dashboard_of(cluster, tmp_path_factory.mktemp("page")) as started:
             yield started
 

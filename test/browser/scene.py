@@ -1,4 +1,4 @@
-"""The jobs that the browser shows: at least one in each state, and one whose author is hostile."""
+"""The jobs that the browser shows: at least one in each state, one whose author is hostile, and hundreds for a long list."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hack.page_cluster import PageCluster
+from unit.cli.page.things import a_first_job, a_job, a_pod, an_alpha_pod, an_event, wanting
 
-NAMES = "training.kubeflow.org/"
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 SHORTAGE = (
     "0/12 nodes are available: 8 Insufficient nvidia.com/gpu, 4 node(s) had untolerated taint {dedicated: batch}."
@@ -23,84 +23,41 @@ def job(
     name: str, state: str, age: float, sizes: dict[str, int], *, over: float | None = None, **more: Any
 ) -> dict[str, Any]:
     """A job that was created so long ago, and ended `over` seconds ago."""
-    namespace, message, queue, restarts = (more.get(key, "") for key in ("namespace", "message", "queue", "restarts"))
-    states = ["Created"] if state == "Created" else ["Created", state]
-    replica = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "metadata": {
-            "name": name,
-            "namespace": namespace or "vision",
-            "creationTimestamp": before(age),
-            "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {},
-        },
-        "spec": {
-            "runPolicy": {"suspend": state == "Suspended"},
-            "tfReplicaSpecs": {kind: {"replicas": size, **replica} for kind, size in sizes.items()},
-        },
-        "status": {
-            "conditions": [
-                {
-                    "type": each,
-                    "status": "True",
-                    "reason": f"TFJob{each}",
-                    "message": message or f"TFJob {name} is {each.lower()}.",
-                    "lastTransitionTime": before(age if each == "Created" else over or age - 30),
-                }
-                for each in states
-            ],
-            "startTime": before(age - 3),
-            "restarts": restarts or [],
-            "replicaStatuses": {
-                kind: {
-                    "active": 0,
-                    "succeeded": size if state == "Succeeded" else 0,
-                    "failed": 1 if state == "Failed" and kind == "Worker" else 0,
-                }
-                for kind, size in sizes.items()
-            },
-            **({"completionTime": before(over)} if over is not None else {}),
-        },
-    }
+    made = a_job(
+        name,
+        *dict.fromkeys(["Created", state]),
+        spec={"runPolicy": {"suspend": state == "Suspended"}, **wanting(**sizes)},
+        namespace=more.get("namespace", "vision"),
+        creationTimestamp=before(age),
+        labels={"kueue.x-k8s.io/queue-name": more["queue"]} if "queue" in more else {},
+    )
+    for each in made["status"]["conditions"]:
+        kind = each["type"]
+        each["message"] = more.get("message", f"TFJob {name} is {kind.lower()}.")
+        each["lastTransitionTime"] = before(age if kind == "Created" else over or age - 30)
+    counts = {kind: {"succeeded": size} for kind, size in sizes.items() if state == "Succeeded"}
+    counts |= {"Worker": {"failed": 1}} if state == "Failed" else {}
+    made["status"] |= {"startTime": before(age - 3), "restarts": more.get("restarts", []), "replicaStatuses": counts}
+    made["status"] |= {"completionTime": before(over)} if over is not None else {}
+    return made
 
 
 def pod(of: str, kind: str, index: int, age: float, state: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A pod of a replica, whose container is in this state; with an empty state it waits for a node."""
-    name = f"{of}-{kind.lower()}-{index}"
-    labels = {
-        "operator-name": "tfjob-controller",
-        "job-name": of,
-        "replica-type": kind.lower(),
-        "replica-index": str(index),
-    }
     runs = "running" in state
-    phase = "Running" if runs or more.get("restarts") else "Failed" if "terminated" in state else "Pending"
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": before(age - 1)}
     if not state:
         scheduled |= {"status": "False", "reason": "Unschedulable", "message": SHORTAGE}
-    return {
-        "apiVersion": "v1",
-        "metadata": {
-            "name": name,
-            "namespace": more.get("namespace", "vision"),
-            "creationTimestamp": before(age),
-            "labels": {NAMES + key: value for key, value in labels.items()},
-            "ownerReferences": [{"kind": "TFJob", "name": of, "uid": f"uid-{of}", "controller": True}],
-        },
-        "spec": {
-            "nodeName": f"gpu-node-{index % 3 + 1}" if state else "",
-            "containers": [{"name": "tensorflow", "image": "train:1"}],
-        },
-        "status": {
-            "phase": phase,
-            "conditions": [scheduled, {"type": "Ready", "status": str(runs)}],
-            "containerStatuses": [
-                {"name": "tensorflow", "ready": runs, "state": state, "restartCount": more.get("restarts", 0)}
-            ]
-            if state
-            else [],
-        },
+    container = {"name": "tensorflow", "ready": runs, "state": state, "restartCount": more.get("restarts", 0)}
+    status = {
+        "phase": "Running" if runs or more.get("restarts") else "Failed" if "terminated" in state else "Pending",
+        "conditions": [scheduled, {"type": "Ready", "status": str(runs)}],
+        "containerStatuses": [container] if state else [],
     }
+    placed = {"namespace": more.get("namespace", "vision"), "creationTimestamp": before(age)}
+    made = a_pod(of, kind, index, status=status, **placed)
+    made["spec"]["nodeName"] = f"gpu-node-{index % 3 + 1}" if state else ""
+    return made
 
 
 def runs(age: float) -> dict[str, Any]:
@@ -121,17 +78,12 @@ def ended(code: int, age: float, message: str) -> dict[str, Any]:
 
 def event(about: str, reason: str, message: str, age: float, **more: Any) -> dict[str, Any]:
     """An event about a job, or a pod."""
-    kind = more.get("kind", "TFJob")
-    return {
-        "apiVersion": "v1",
-        "metadata": {"name": f"{about}.{reason}.{int(age)}", "namespace": more.get("namespace", "vision")},
-        "involvedObject": {"kind": kind, "name": about, "uid": f"uid-{about}"},
-        "reason": reason,
-        "message": message,
-        "type": more.get("type", "Normal"),
-        "count": 1,
-        "lastTimestamp": before(age),
-    }
+    made = an_event(
+        about, more.get("kind", "TFJob"), int(age), reason=reason, message=message, lastTimestamp=before(age)
+    )
+    made["type"] = more.get("type", "Normal")
+    made["metadata"]["namespace"] = made["involvedObject"]["namespace"] = more.get("namespace", "vision")
+    return made
 
 
 def training_log(steps: int, speed: float) -> bytes:
@@ -179,40 +131,21 @@ def _running(cluster: PageCluster) -> None:
 
 def _of_2017(cluster: PageCluster) -> None:
     """A TfJob of tensorflow.org: one worker has been created anew, and the pod before it is gone."""
-    name, namespace, served = "mnist-2017", "legacy", "tfjobs.tensorflow.org"
-    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
-    sizes = {"MASTER": 1, "PS": 1, "WORKER": 2}
-    item = job(name, "Running", 5_000, {}, namespace=namespace) | {"apiVersion": "tensorflow.org/v1alpha1"}
-    item["spec"] = {
-        "replicaSpecs": [
-            {"tfReplicaType": kind, "replicas": size, "template": template} for kind, size in sizes.items()
-        ]
-    }
-    item["status"] |= {"phase": "Running", "runtimeId": "x7ab", "replicaStatuses": []}
-    cluster.served.add(served)
-    cluster.put(served, item)
-    for kind, size in sizes.items():
-        for index in range(size):
-            age = 600 if (kind, index) == ("WORKER", 1) else 4_950
-            made = pod(name, kind, index, age, runs(age), namespace=namespace)
-            labels = {
-                "tensorflow.org": "",
-                "tf_job_name": name,
-                "job_type": kind,
-                "task_index": str(index),
-                "runtime_id": "x7ab",
-            }
-            own = f"{kind.lower()}-x7ab-{index}"
-            owner = {"kind": "Job", "name": own, "uid": f"uid-{own}", "controller": True}
-            made["metadata"] |= {"name": f"{own}-abcde", "ownerReferences": [owner]}
-            made["metadata"]["labels"] |= labels
-            cluster.put("pods", made)
+    name, placed = "mnist-2017", {"namespace": "legacy", "creationTimestamp": before(5_000)}
+    cluster.served.add("tfjobs.tensorflow.org")
+    cluster.put("tfjobs.tensorflow.org", a_first_job(name, "Created", "Running", **placed))
+    for kind, index in (("MASTER", 0), ("WORKER", 0), ("WORKER", 1)):
+        age = 600 if index else 4_950
+        status = pod(name, kind, index, age, runs(age))["status"]
+        cluster.put(
+            "pods", an_alpha_pod(name, kind, index, status=status, namespace="legacy", creationTimestamp=before(age))
+        )
     for age, reason, message in (
         (4_960, "SuccessfulCreate", "Created pod: worker-x7ab-1-zyxwv"),
         (700, "SuccessfulDelete", "Deleted pod: worker-x7ab-1-zyxwv"),
         (601, "SuccessfulCreate", "Created pod: worker-x7ab-1-abcde"),
     ):
-        cluster.put("events", event("worker-x7ab-1", reason, message, age, namespace=namespace, kind="Job"))
+        cluster.put("events", event("worker-x7ab-1", reason, message, age, namespace="legacy", kind="Job"))
 
 
 def _in_trouble(cluster: PageCluster) -> None:
@@ -253,3 +186,38 @@ def _hostile(cluster: PageCluster) -> None:
         f"\x1b[1;31m{SCRIPT}\x1b[0m\n".encode() + b"x" * 10_000_000 + b"\nstep 1: loss = 1e400 <b>x</b> = 2\nthe end\n"
     )
     cluster.write_log("hostile-worker-0", log)
+
+
+MANY = 300
+TEAMS = ("vision", "nlp", "ranking")
+WIDE = 1_000
+SICK = {"Created": {0, 100, 200}, "Failed": {41, 241}, "Running": {120}}
+"""The numbers of the jobs of a long list that need somebody, by their state."""
+
+
+def fill_many(cluster: PageCluster) -> None:
+    """Hundreds of jobs, six of them sick, a job of a thousand workers, two of them sick, and one with many restarts."""
+    for number in range(MANY):
+        name, team, age = f"sweep-{number}", TEAMS[number % 3], 4_000.0 + 60 * number
+        state = next(
+            (each for each, numbers in SICK.items() if number in numbers), "Succeeded" if number % 2 else "Running"
+        )
+        over = {"Failed": 60.0, "Succeeded": 900.0}.get(state)
+        cluster.put("tfjobs", job(name, state, age, {"Worker": 1}, namespace=team, over=over))
+        states = {"Created": {}, "Failed": ended(3, age, "ValueError: shapes differ"), "Running": runs(age)}
+        if number == 120:
+            states["Running"] = waits("ImagePullBackOff", "Back-off pulling image train:2")
+        if state in states:
+            cluster.put("pods", pod(name, "Worker", 0, age, states[state], namespace=team))
+    cluster.put("tfjobs", job("wide", "Running", 5_000, {"Worker": WIDE}))
+    for index in range(WIDE):
+        now = {} if index == 512 else waits("CrashLoopBackOff", "back-off 5m0s") if index == 877 else runs(4_900)
+        cluster.put("pods", pod("wide", "Worker", index, 4_990, now, restarts={877: 65, 400: 3}.get(index, 0)))
+    record = [{"type": "Worker", "index": 1, "carried": 7}]
+    cluster.put("tfjobs", job("restarts", "Running", 1_440, {"Worker": 2}, restarts=record))
+    again = pod("restarts", "Worker", 0, 1_438, runs(80), restarts=92)
+    again["status"]["containerStatuses"][0]["lastState"] = {
+        "terminated": {"exitCode": 137, "startedAt": before(130), "finishedAt": before(90)}
+    }
+    cluster.put("pods", again | {"status": {**again["status"], "startTime": before(1_436)}})
+    cluster.put("pods", pod("restarts", "Worker", 1, 100, runs(100)))

@@ -24,6 +24,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         cluster.tokens["good"] = ("ann", ("system:authenticated",))
         cluster.grant("ann", "nlp")
         cluster.grant("ann", "nlp", verbs="get", resources="pods/log")
+        cluster.grant("ann", "nlp", resources="pods.metrics.k8s.io")
         kubeconfig = tmp_path_factory.mktemp("addon") / "kubeconfig"
         context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
         clusters = [{"name": "c", "cluster": {"server": cluster.url}}]

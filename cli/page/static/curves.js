@@ -1,6 +1,7 @@
-// Loss, metrics and step time as the logs tell them: one picture for each, several runs in it.
+// Loss, metrics and step time from the logs: one chart for each, with several runs in it.
 
-import { h, s } from './dom.js';
+import { h, s, show } from './dom.js';
+import { MOST as MOST_CHOICES } from './table.js';
 
 const MOST = 6;
 const NARROWEST = 300;
@@ -57,13 +58,11 @@ export class Curves {
   }
 
   showChoice(keys) {
-    const choice = [...this.app.rows.keys()].filter((key) => !keys.includes(key)).sort();
-    const signature = JSON.stringify([keys, choice]);
-    if (signature === this.chosen) return;
-    this.chosen = signature;
-    this.add.replaceChildren(h('option', { value: '' }, 'Compare with ...'), ...choice.map((key) => h('option', { value: key }, key)));
+    const far = (key) => Number(!key.startsWith(`${this.page.namespace}/`));
+    const choice = [...this.app.rows.keys()].filter((key) => !keys.includes(key)).sort((a, b) => far(a) - far(b) || a.localeCompare(b)).slice(0, MOST_CHOICES - 1);
+    show(this.add, choice, () => [h('option', { value: '' }, 'Compare with ...'), ...choice.map((key) => h('option', { value: key }, key))]);
     this.add.disabled = keys.length >= MOST || !choice.length;
-    this.chips.replaceChildren(...keys.map((key, number) => h(number ? 'button' : 'span', number
+    show(this.chips, keys, () => keys.map((key, number) => h(number ? 'button' : 'span', number
       ? { type: 'button', class: 'chip', title: 'Leave it out', onclick: () => this.app.ask({ with: keys.slice(1).filter((each) => each !== key).join(',') }) }
       : { class: 'chip own' }, swatch(number), number ? `${key} ` : this.page.name, number ? h('span', { 'aria-hidden': 'true' }, '\u00d7') : null, number ? h('span', { class: 'sr' }, 'leave it out') : null)));
   }
@@ -88,9 +87,9 @@ export class Curves {
     }));
     const own = this.runs.get(this.page.key);
     const { progress } = own ?? {};
-    this.status.textContent = progress ? `${progress.unit} ${progress.step}${progress.total ? ` of ${progress.total}` : ''}, by the log of ${own.pod}` : '';
+    this.status.textContent = progress ? `${progress.unit} ${progress.step}${progress.total ? ` of ${progress.total}` : ''}, from the log of ${own.pod}` : '';
     this.blank.hidden = ordered.length > 0;
-    this.blank.textContent = !own ? 'Reading the log ...' : own.error ? `No curves: ${own.error}.` : 'The log tells no numbers yet. Lines such as "step 10: loss = 0.5" are read, and those of Keras and estimators.';
+    this.blank.textContent = !own ? 'Reading the log ...' : own.error ? `No curves: ${own.error}.` : 'No metrics in the log yet. The page reads lines such as "step 10: loss = 0.5", and those of Keras and estimators.';
   }
 }
 
@@ -123,7 +122,7 @@ class Chart {
     this.signature = signature;
     this.curves = drawn;
     if (!drawn.length) {
-      this.frame.replaceChildren(h('p', { class: 'blank' }, 'No finite number was told.'));
+      this.frame.replaceChildren(h('p', { class: 'blank' }, 'No finite values in the log.'));
       return;
     }
     const steps = drawn.flatMap((each) => [each.points[0][0], each.points.at(-1)[0]]);

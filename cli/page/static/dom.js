@@ -1,22 +1,35 @@
-// Makes elements. All text goes in as text nodes: what a cluster says is never read as HTML.
+// Makes elements. All text goes in as text nodes: text of a cluster is never parsed as HTML.
 
 const SVG = 'http://www.w3.org/2000/svg';
+const present = (each) => each !== null && each !== undefined && each !== false && each !== '';
 
-/** Set attributes and add children: strings become text, null and false are left out. */
+/** Set attributes and add children: strings become text; null, false and "" are left out. */
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? '' : String(value));
   }
-  element.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
+  element.append(...children.flat(Infinity).filter(present));
   return element;
 }
 
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** Make the children of `parent` those of `wanted`, in their order; keyed elements that are the same stay, with their focus. */
+const shown = new WeakMap();
+
+/** Replace the children of an element by those that `make` returns, if `data`, which they show, has changed. Keeps the focus by `data-focus`. */
+export function show(element, data, make) {
+  const text = JSON.stringify(data);
+  if (shown.get(element) === text) return;
+  shown.set(element, text);
+  const focus = element.contains(document.activeElement) ? document.activeElement.dataset.focus : '';
+  element.replaceChildren(...[make(data)].flat(Infinity).filter(present));
+  if (focus) element.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
+}
+
+/** Make the children of `parent` those of `wanted`, in their order; elements that are the same stay, with their focus. */
 export function place(parent, wanted) {
   const keep = new Set(wanted);
   for (const each of [...parent.childNodes]) if (!keep.has(each)) each.remove();
@@ -26,20 +39,43 @@ export function place(parent, wanted) {
   });
 }
 
-/** Keep elements by key, and make one anew only when its data have changed. */
+/** Return a function that makes an element of each item, and keeps those whose items have not changed. */
 export function keyed(make) {
   let kept = new Map();
   return (items, keyOf) => {
     const next = new Map();
-    const elements = items.map((item) => {
+    for (const item of items) {
       const key = keyOf(item);
-      const data = JSON.stringify(item);
       const old = kept.get(key);
-      const entry = old && old.data === data ? old : { data, element: make(item) };
-      next.set(key, entry);
-      return entry.element;
-    });
+      const same = old && (old.item === item || JSON.stringify(old.item) === JSON.stringify(item));
+      next.set(key, { item, element: same ? old.element : make(item) });
+    }
     kept = next;
-    return elements;
+    return [...next.values()].map((each) => each.element);
   };
 }
+
+/** A button that copies a text. Where the browser lets no page write to the clipboard (plain HTTP), it selects the text. */
+export function copyButton(source, text = () => source.textContent) {
+  const button = h('button', { type: 'button', class: 'copy', 'aria-label': 'Copy', 'data-focus': `copy ${text()}`, onclick: async () => {
+    const done = await navigator.clipboard?.writeText(text()).then(() => true, () => false);
+    if (!done) getSelection().selectAllChildren(source);
+    button.textContent = done ? 'Copied' : 'Selected';
+    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+  } }, 'Copy');
+  return button;
+}
+
+/** A command with a button that copies it. */
+export function command(text) {
+  const code = h('code', null, text);
+  return h('span', { class: 'command' }, code, copyButton(code));
+}
+
+/** A panel with a table that scrolls by itself where the screen is narrow. */
+export function tablePanel(kind, label, head, body) {
+  return h('div', { class: 'panel' }, h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
+    h('table', { class: kind }, h('thead', null, head), body)));
+}
+
+export const headings = (names) => h('tr', null, names.map((each) => h('th', { scope: 'col' }, h('span', null, each))));

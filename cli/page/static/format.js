@@ -82,4 +82,9 @@ export function meters(replicas, over) {
 }
 
 export const isOver = (row) => row.state === 'Succeeded' || row.state === 'Failed' || row.state === 'Done';
+export const took = (row) => (row.started === null ? null : (row.ended ?? now()) - row.started);
 export const plural = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`;
+
+/** Cores and bytes, as kubectl top prints them. */
+export const cores = (value) => `${Math.round(value * 1000)}m`;
+export const bytes = (value) => (value < 10 * 2 ** 30 ? `${Math.round(value / 2 ** 20)}Mi` : `${(value / 2 ** 30).toFixed(1)}Gi`);

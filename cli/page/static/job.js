@@ -1,14 +1,16 @@
-// The page of one job: how it stands, why not, and tabs for what it does.
+// The page of one job: its state, why it does not run, and tabs for the details.
 
-import { h, keyed, place } from './dom.js';
-import { API, age, clock, isOver, meters, pill, span } from './format.js';
-import { took } from './list.js';
+import { command, copyButton, h, headings, keyed, place, show, tablePanel } from './dom.js';
+import { API, age, isOver, meters, pill, plural, span, took } from './format.js';
 import { Curves } from './curves.js';
 import { LogView } from './log.js';
+import { Replicas } from './replicas.js';
+import { ask } from './stream.js';
 import { Timeline } from './timeline.js';
 
 export const TABS = [['replicas', 'Replicas'], ['timeline', 'Timeline'], ['curves', 'Curves'], ['logs', 'Logs'], ['events', 'Events'], ['manifest', 'Manifest']];
 const RUNS = new Set(['Running', 'Restarting', 'CleanUp']);
+const LATE_S = 20;
 const ASK_AGAIN_MS = 60_000; // it reads ten lists, some of them of the whole cluster
 
 export class JobPage {
@@ -20,13 +22,13 @@ export class JobPage {
     this.key = parts.join('/');
     this.path = parts.map(encodeURIComponent).join('/');
     this.view = undefined; // not heard of yet; null for a job that is not there
-    this.replicaRows = keyed((each) => this.replica(each));
-    this.eventRows = keyed((each) => this.event(each));
-    this.why = h('div', { 'aria-live': 'polite' });
     this.head = h('div');
+    this.menu = h('dl');
+    this.more = h('details', { class: 'commands' }, h('summary', null, 'Commands'), this.menu);
+    this.why = h('div');
     this.tabs = h('nav', { class: 'tabs', 'aria-label': 'Of this job' });
     this.body = h('div');
-    this.element = h('div', null, this.head, this.why, this.tabs, this.body);
+    this.element = h('div', null, this.head, this.more, this.why, this.tabs, this.body);
     this.parts = {};
     this.asked = { state: '', at: 0 };
   }
@@ -37,75 +39,30 @@ export class JobPage {
   }
 
   close() {
-    this.parts.logs?.close();
-    this.parts.curves?.close();
+    for (const each of Object.values(this.parts)) each.close?.();
     this.closed = true;
   }
 
   open(tab) {
-    this.app.ask({ tab: tab === TABS[0][0] ? '' : tab });
+    this.app.go(`/${this.path}${tab === TABS[0][0] ? '' : `?tab=${tab}`}`);
+  }
+
+  /** The table that the keys of the keyboard move in, if one is shown. */
+  get table() {
+    return this.parts[this.tab]?.table;
   }
 
   update() {
     document.title = `${this.name} - TFJobs`;
-    this.tabs.hidden = !this.view;
+    this.tabs.hidden = this.more.hidden = !this.view;
     if (!this.view) {
       this.showMissing();
       return;
     }
     const tab = TABS.some(([id]) => id === this.app.query.get('tab')) ? this.app.query.get('tab') : TABS[0][0];
     this.showHead();
-    this.showTabs(tab);
-    this.showBody(tab);
     this.explain();
-  }
-
-  showMissing() {
-    const forbidden = this.app.state?.troubles.find((each) => each.what === 'TFJobs' && each.forbidden);
-    const outside = this.app.state?.namespace && this.app.state.namespace !== this.namespace;
-    const words = this.view === undefined ? ['Reading the job ...', '']
-      : forbidden ? ['You may not read this job', forbidden.message]
-      : outside ? [`This page shows the namespace ${this.app.state.namespace} alone`, this.app.viewer ? 'Others are not shown by it.' : `Start it with kubectl tfjob dashboard -n ${this.namespace}, if you may read the jobs there.`]
-      : !this.app.state?.synced ? ['Reading the job ...', '']
-      : [`There is no job ${this.name} in ${this.namespace}`, this.app.viewer ? 'It may have been deleted, or you may not list the TFJobs of that namespace.' : 'It may have been deleted.'];
-    const signature = words.join('\n');
-    if (this.head.dataset.missing === signature) return;
-    this.head.dataset.missing = signature;
-    this.head.replaceChildren(h('div', { class: 'blank' }, h('h1', null, words[0]), h('p', null, words[1]), h('p', null, h('a', { href: '/', 'data-link': true }, 'All jobs'))));
-  }
-
-  showHead() {
-    const { row, message, held, mistakes } = this.view;
-    const signature = JSON.stringify([row, message, held, mistakes, this.gone]);
-    if (signature === this.head.dataset.signature) return;
-    this.head.dataset.signature = signature;
-    const over = isOver(row);
-    const fact = (label, value) => h('div', null, h('dt', null, label), h('dd', null, value));
-    const length = took(row);
-    const words = this.gone ? 'This job was deleted. What follows is the last that was seen of it.' : mistakes || held || message;
-    this.head.replaceChildren(
-      h('div', { class: 'crumbs' }, h('a', { href: '/', 'data-link': true }, 'Jobs'), ' / ', h('a', { href: `/?q=${encodeURIComponent(`ns:${row.namespace}`)}`, 'data-link': true }, row.namespace)),
-      h('div', { class: 'title' }, h('h1', null, row.name), pill(this.gone ? 'Deleted' : row.state, { big: true })),
-      h('p', { class: 'lead' }, words),
-      h('dl', { class: 'facts' },
-        row.api !== API && fact('API', row.api), fact('Replicas', meters(row.replicas, over)), fact('Restarts', String(row.restarts)), row.queue && fact('Queue', row.queue),
-        fact('Created', h('span', null, age(row.created, ' ago'))),
-        length !== null && row.state !== 'Suspended' && fact(over ? 'Duration' : RUNS.has(row.state) ? 'Running for' : 'Waiting for', over ? span(length) : age(row.started)),
-        over && row.ended !== null && fact('Ended', age(row.ended, ' ago'))));
-  }
-
-  showTabs(tab) {
-    const warnings = this.view.events.filter((each) => each.type === 'Warning').length;
-    const signature = `${tab} ${warnings} ${this.view.replicas.length}`;
-    if (this.tabs.dataset.signature === signature) return;
-    this.tabs.dataset.signature = signature;
-    const counts = { replicas: this.view.replicas.length, events: warnings ? `${warnings} warning${warnings === 1 ? '' : 's'}` : '' };
-    this.tabs.replaceChildren(...TABS.map(([id, label]) => h('a', {
-      href: `/${this.path}${id === TABS[0][0] ? '' : `?tab=${id}`}`, 'data-link': true, 'aria-current': id === tab ? 'page' : null,
-    }, label, counts[id] ? h('b', null, String(counts[id])) : null)));
-  }
-
-  showBody(tab) {
+    this.showTabs(tab);
     if (this.tab !== tab) {
       this.parts[this.tab]?.close?.();
       this.tab = tab;
@@ -115,143 +72,145 @@ export class JobPage {
     this.parts[tab].update();
   }
 
+  showMissing() {
+    const { state, viewer } = this.app;
+    const forbidden = state?.troubles.find((each) => each.what === 'TFJobs' && each.forbidden);
+    const outside = state?.namespace && state.namespace !== this.namespace;
+    const words = this.view === undefined ? ['Reading the job ...', '']
+      : forbidden ? ['You may not read this job', forbidden.message]
+      : outside ? [`This page shows the namespace ${state.namespace} alone`, viewer ? 'It does not show other namespaces.' : `Start it with kubectl tfjob dashboard -n ${this.namespace}, if you may read the jobs there.`]
+      : !state?.synced ? ['Reading the job ...', '']
+      : [`There is no job ${this.name} in ${this.namespace}`, viewer ? 'It may have been deleted, or you may not list the TFJobs of that namespace.' : 'It may have been deleted.'];
+    show(this.head, words, () => h('div', { class: 'blank' }, h('h1', null, words[0]), h('p', null, words[1]), h('p', null, h('a', { href: '/', 'data-link': true }, 'All jobs'))));
+  }
+
+  showHead() {
+    const { row, message, held, mistakes, tensorboard } = this.view;
+    const over = isOver(row);
+    const watched = this.app.watch.has(this.key);
+    const length = row.state === 'Suspended' ? null : took(row);
+    const words = this.gone ? 'This job was deleted. The page shows its last known state.' : mistakes || held || message;
+    const fact = (label, value) => h('div', null, h('dt', null, label), h('dd', null, value));
+    show(this.head, [row, words, tensorboard, watched, this.gone], () => [
+      h('div', { class: 'crumbs' }, h('a', { href: '/', 'data-link': true }, 'Jobs'), ' / ', h('a', { href: `/?ns=${encodeURIComponent(row.namespace)}`, 'data-link': true }, row.namespace)),
+      h('div', { class: 'title' }, h('h1', null, row.name), pill(this.gone ? 'Deleted' : row.state, { big: true }),
+        !over && !this.gone && this.app.watch.possible && h('button', { type: 'button', class: 'button', 'data-focus': 'watch', 'aria-pressed': String(watched),
+          onclick: () => this.app.watch.toggle(this.key) }, watched ? 'You will be notified' : 'Notify me when it ends')),
+      h('p', { class: 'lead' }, words),
+      h('dl', { class: 'facts' },
+        row.api !== API && fact('API', row.api), fact('Replicas', meters(row.replicas, over)), fact('Restarts of all replicas', String(row.restarts)),
+        row.queue && fact('Queue', row.queue), fact('Created', age(row.created, ' ago')),
+        length !== null && fact(over ? 'Duration' : RUNS.has(row.state) ? 'Running for' : 'Waiting for', over ? span(length) : age(row.started)),
+        over && row.ended !== null && fact('Ended', age(row.ended, ' ago')))]);
+    show(this.menu, this.commands(row, tensorboard), (commands) => commands.map(([label, text]) => [h('dt', null, label), h('dd', null, command(text))]));
+  }
+
+  /** The page changes nothing: these commands do, if their user may. */
+  commands(row, tensorboard) {
+    const name = row.api === API ? row.name : `tfjob.${row.api}/${row.name}`;
+    const tfjob = (verb, more = '') => `kubectl tfjob ${verb} -n ${row.namespace} ${name}${more}`;
+    const over = isOver(row);
+    return [
+      tensorboard && ['TensorBoard', tfjob('tensorboard')],
+      !over && (row.state === 'Suspended' ? ['Resume', tfjob('resume')] : ['Suspend', tfjob('suspend')]),
+      !over && row.state !== 'Suspended' && ['Restart', tfjob('restart')],
+      !over && row.replicas.some((each) => each.type === 'Worker') && ['Scale', tfjob('scale', ' worker=COUNT')],
+      row.api === API && ['Clone', `kubectl -n ${row.namespace} get tfjobs.${row.api} ${row.name} -o yaml | kubectl tfjob submit ${row.name}-copy -n ${row.namespace} -f -`],
+      ['Delete', `kubectl -n ${row.namespace} delete tfjobs.${row.api} ${row.name}`],
+    ].filter(Boolean);
+  }
+
+  showTabs(tab) {
+    const warnings = this.view.events.filter((each) => each.type === 'Warning').length;
+    const counts = { replicas: this.view.replicas.length, events: warnings && plural(warnings, 'warning') };
+    show(this.tabs, [tab, counts], () => TABS.map(([id, label]) => h('a', {
+      href: `/${this.path}${id === TABS[0][0] ? '' : `?tab=${id}`}`, 'data-link': true, 'data-focus': id, 'aria-current': id === tab ? 'page' : null,
+    }, label, counts[id] ? h('b', null, String(counts[id])) : null)));
+  }
+
   make(tab) {
     if (tab === 'timeline') return new Timeline(this);
     if (tab === 'curves') return new Curves(this.app, this);
     if (tab === 'logs') return new LogView(this.app, this);
     if (tab === 'manifest') return this.manifest();
-    return tab === 'events' ? this.events() : this.replicas();
-  }
-
-  replicas() {
-    const body = h('tbody');
-    const headings = ['Replica', 'State', 'Node', 'Restarts', 'Exit', 'Age', 'Last message', 'Log'];
-    const element = table('replicas', 'Replicas', headings, body);
-    const none = h('p', { class: 'blank' }, 'This job has no replicas.');
-    const whole = h('div', null, element, none);
-    return { element: whole, update: () => {
-      const hidden = this.app.forbids('pods'); // then nobody knows whether there is one
-      const shown = this.view.replicas.map((each) => (hidden && each.state === 'No pod' ? { ...each, state: 'Not known' } : each));
-      place(body, this.replicaRows(shown, (each) => each.uid || each.name));
-      element.hidden = !this.view.replicas.length;
-      none.hidden = !element.hidden;
-    } };
-  }
-
-  replica(each) {
-    const log = each.uid ? h('a', { href: `/${this.path}?tab=logs&replica=${encodeURIComponent(each.name)}`, 'data-link': true, 'aria-label': `Log of ${each.name}` }, 'Log') : null;
-    return h('tr', null,
-      h('td', null, h('strong', null, each.type ? `${each.type} ${each.index}` : each.name), h('span', { class: 'sr' }, each.name)),
-      h('td', null, pill(each.state, { bad: Boolean(each.trouble) }), each.state === 'Running' && !each.ready ? h('span', { class: 'note plain' }, 'not ready') : null),
-      h('td', { class: 'mono' }, each.node),
-      h('td', { class: 'num' }, each.restarts ? String(each.restarts) : h('span', { class: 'muted' }, '0')),
-      h('td', { class: `num${each.exit ? ' bad' : ''}` }, each.exit === null ? '' : String(each.exit)),
-      h('td', null, age(each.created)), h('td', { class: 'words' }, each.message), h('td', null, log));
+    return tab === 'events' ? this.events() : new Replicas(this.app, this);
   }
 
   events() {
+    const rows = keyed(eventRow);
     const body = h('tbody');
-    const element = table('events', 'Events', ['Age', 'Type', 'Reason', 'About', 'Message'], body);
-    const none = h('p', { class: 'blank' }, 'No events are known. The API server keeps them for an hour.');
-    return { element: h('div', null, element, none), update: () => {
-      place(body, this.eventRows(this.view.events, (each) => each.id));
-      element.hidden = !this.view.events.length;
-      none.hidden = !element.hidden;
+    const panel = tablePanel('events', 'Events', headings(['Age', 'Type', 'Reason', 'Object', 'Message']), body);
+    const none = h('p', { class: 'blank' }, 'No events. The API server keeps them for an hour.');
+    return { element: h('div', null, panel, none), update: () => {
+      place(body, rows(this.view.events, (each) => each.id));
+      panel.hidden = !this.view.events.length;
+      none.hidden = !panel.hidden;
     } };
-  }
-
-  event(each) {
-    const warning = each.type === 'Warning';
-    return h('tr', null,
-      h('td', null, age(each.at)), h('td', { class: warning ? 'warn' : 'muted' }, each.type), h('td', { class: 'reason' }, each.reason),
-      h('td', { class: 'muted' }, each.object || 'the job'),
-      h('td', { class: 'words' }, each.message, each.count > 1 ? h('span', { class: 'muted' }, ` (${each.count} times)`) : null));
   }
 
   manifest() {
     const text = h('pre', { class: 'manifest', tabindex: '0', role: 'region', 'aria-label': 'Manifest' });
-    const copy = h('button', { type: 'button', class: 'button', onclick: () => navigator.clipboard?.writeText(text.textContent) }, 'Copy');
-    let shown = '';
-    const read = async (uid) => {
+    const read = async () => {
       const answer = await ask(`/-/manifest/${this.path}`);
-      if (answer.error) {
-        text.textContent = answer.error;
-        return;
-      }
-      shown = uid;
-      text.replaceChildren(...(await answer.response.text()).split('\n').flatMap(yamlLine));
+      text.replaceChildren(...(answer.error ? [answer.error] : (await answer.response.text()).split('\n').flatMap(yamlLine)));
     };
-    const element = h('section', { class: 'panel' }, h('h2', null, 'Manifest', h('span', { class: 'muted' }, 'as it is in the cluster'), copy), text);
-    return { element, update: () => {
+    let shown = '';
+    return { element: h('section', { class: 'panel' }, h('h2', null, 'Manifest', copyButton(text)), text), update: () => {
       const version = `${this.view.row.uid} ${this.view.row.state}`;
-      if (shown !== version && !this.gone) {
-        shown = version;
-        read(version);
-      }
+      if (shown === version || this.gone) return;
+      shown = version;
+      read();
     } };
   }
 
-  /** Ask why, where something is wrong: when that begins or changes, and again after a while. */
+  /** Show why something is wrong: at once in the words of the row, then as `explain` does; ask again when it changes, and after a while. */
   async explain() {
     const { row, mistakes } = this.view;
-    const late = !isOver(row) && row.state !== 'Suspended' && row.replicas.some((each) => each.ready + each.succeeded < each.wanted) && Date.now() / 1000 - (row.created ?? 0) > 20;
-    const wrong = !this.gone && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || late);
-    const state = wrong ? JSON.stringify([row.state, row.note, mistakes]) : '';
-    const again = wrong && !document.hidden && Date.now() - this.asked.at > ASK_AGAIN_MS && !isOver(row);
+    const over = isOver(row);
+    const waits = !over && row.state !== 'Suspended' && row.replicas.some((each) => each.ready + each.succeeded < each.wanted)
+      && (row.state !== 'Running' || row.replicas.some((each) => each.ready)); // who may not list pods sees none that is ready
+    const wrong = !this.gone && !row.deleting && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || waits);
+    if (!wrong) this.found = null;
+    show(this.why, wrong ? [row.note, row.why, row.state, this.found] : [], () => wrong && this.box(row));
+    const due = wrong && (row.note || !waits || Date.now() / 1000 - (row.created ?? 0) > LATE_S);
+    const state = due ? JSON.stringify([row.state, row.note, mistakes]) : '';
+    const again = due && !document.hidden && Date.now() - this.asked.at > ASK_AGAIN_MS && !over;
     if (state === this.asked.state && !again) return;
     this.asked = { state, at: Date.now() };
     clearTimeout(this.timer);
-    if (!wrong) {
-      this.why.replaceChildren();
-      return;
-    }
+    if (!due) return;
     const answer = await ask(`/-/explain/${this.path}`);
     if (this.asked.state !== state || this.closed) return;
-    if (!isOver(row)) this.timer = setTimeout(() => !this.closed && this.app.later(), ASK_AGAIN_MS + 100);
-    if (answer.error) return;
-    const told = await answer.response.text();
-    if (told === this.told) return;
-    this.told = told;
-    this.showWhy(JSON.parse(told));
+    if (!over) this.timer = setTimeout(() => !this.closed && this.app.later(), ASK_AGAIN_MS + 100);
+    this.found = answer.error ? { causes: [], unseen: '' } : await answer.response.json();
+    this.app.later();
   }
 
-  showWhy(diagnosis) {
-    const [first, ...others] = diagnosis.causes;
-    if (!first) {
-      this.why.replaceChildren();
-      return;
-    }
-    const level = { error: '', warning: ' warning', info: ' note-level' }[first.severity] ?? '';
-    const advice = (cause) => h('ul', { class: 'advice' }, cause.to_do.map((line) => {
-      const [prose, ...command] = line.split(/(?=kubectl )/);
-      return h('li', null, line.startsWith('kubectl ') ? h('code', null, line) : h('span', null, prose, command.length ? h('code', null, command.join('')) : null));
-    }));
+  /** The box has the same height before and after the diagnosis: what is below it does not move. */
+  box(row) {
+    const [first, ...others] = this.found?.causes ?? [];
     const proofs = (cause) => h('ul', { class: 'proofs' }, cause.evidence.map((line) => h('li', null, line)));
-    const rest = others.length ? h('details', null, h('summary', null, `${others.length} more`), others.map((cause) => [h('h3', null, cause.title), proofs(cause), advice(cause)])) : null;
-    this.why.replaceChildren(h('section', { class: `why${level}`, 'aria-label': 'Why' }, h('h2', null, first.title), proofs(first), advice(first), rest,
-      diagnosis.unseen ? h('details', null, h('summary', null, 'What could not be looked at'), h('p', null, diagnosis.unseen)) : null));
+    const advice = (cause) => h('ul', { class: 'advice' }, cause.to_do.map((line) => {
+      const [, prose, text] = /^(.*?)(kubectl .*)?$/s.exec(line);
+      return h('li', null, prose && h('span', null, prose), text && command(text));
+    }));
+    const level = first ? { error: '', warning: ' warning' }[first.severity] ?? ' note-level' : row.note || row.state === 'Failed' ? '' : ' note-level';
+    return h('section', { class: `why${level}`, 'aria-label': 'Why', 'aria-live': 'polite', tabindex: '0' },
+      first ? [h('h2', null, first.title), proofs(first), advice(first)]
+        : [h('h2', null, row.note || (isOver(row) ? row.state : 'Not all replicas are ready')), h('p', { class: 'muted' }, row.why || this.view.message), !this.found && h('p', { class: 'muted' }, 'Looking for the cause ...')],
+      others.length > 0 && h('details', null, h('summary', null, `${others.length} more`), others.map((cause) => [h('h3', null, cause.title), proofs(cause), advice(cause)])),
+      this.found?.unseen && h('details', null, h('summary', null, 'Not checked'), h('p', null, this.found.unseen)));
   }
 }
 
-/** A table in a frame that scrolls by itself on a narrow screen. */
-function table(kind, label, headings, body) {
-  return h('div', { class: 'panel' }, h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
-    h('table', { class: kind }, h('thead', null, h('tr', null, headings.map((each) => h('th', { scope: 'col' }, h('span', null, each))))), body)));
+function eventRow(each) {
+  return h('tr', null,
+    h('td', null, age(each.at)), h('td', { class: each.type === 'Warning' ? 'warn' : 'muted' }, each.type), h('td', { class: 'reason' }, each.reason),
+    h('td', { class: 'muted' }, each.object || 'TFJob'),
+    h('td', { class: 'words' }, each.message, each.count > 1 && h('span', { class: 'muted' }, ` (${each.count} times)`)));
 }
 
 function yamlLine(line) {
   const [, space, key, rest] = /^(\s*(?:- )?)([\w./-]+:)(.*)$/.exec(line) ?? [];
   return key ? [space, h('span', { class: 'key' }, key), rest, '\n'] : [line, '\n'];
-}
-
-/** Fetch; `error` says in words what went wrong. */
-export async function ask(path, options) {
-  try {
-    const response = await fetch(path, options);
-    if (response.ok) return { response };
-    const body = await response.json().catch(() => ({}));
-    return { error: body.message ?? `the page's server said ${response.status}`, code: response.status };
-  } catch (error) {
-    return { error: error.name === 'AbortError' ? '' : 'the connection was lost', code: 0 };
-  }
 }

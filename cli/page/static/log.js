@@ -1,10 +1,15 @@
-// The log of a replica as it is written. At most so many lines are kept, and they are drawn once a frame.
+// The logs of a job as they are written, of one replica or of all. At most so many lines are kept, and they are drawn once a frame.
 
-import { h } from './dom.js';
-import { ask } from './job.js';
+import { h, show } from './dom.js';
+import { order } from './replicas.js';
+import { ask } from './stream.js';
+import { MOST as MOST_REPLICAS } from './table.js';
 
 const MOST = 5000;
 const NEAR_END = 40;
+const ALL = 'all';
+const TAIL = 2000;
+const TAIL_OF_EACH = 100;
 
 export class LogView {
   constructor(app, page) {
@@ -16,11 +21,12 @@ export class LogView {
     this.previous = h('input', { type: 'checkbox', onchange: () => app.ask({ previous: this.previous.checked ? '1' : '' }) });
     this.filter = h('input', { type: 'search', placeholder: 'Find', 'aria-label': 'Show lines with', oninput: () => this.find() });
     this.status = h('span', { class: 'grow', role: 'status' });
+    this.download = h('button', { type: 'button', class: 'button', onclick: () => this.save() }, 'Download');
     this.lines = h('div', { class: 'log', tabindex: '0', role: 'log', 'aria-label': 'Log', 'aria-live': 'off' });
     this.lines.addEventListener('scroll', () => { this.sticks = this.lines.scrollHeight - this.lines.scrollTop - this.lines.clientHeight < NEAR_END; });
     this.containerLabel = label('Container', this.container);
     this.previousLabel = label(this.previous, 'Previous container');
-    this.element = h('section', { class: 'panel' }, h('div', { class: 'log-bar' }, label('Replica', this.replica), this.containerLabel, this.previousLabel, this.filter, this.status), this.lines);
+    this.element = h('section', { class: 'panel' }, h('div', { class: 'log-bar' }, label('Replica', this.replica), this.containerLabel, this.previousLabel, this.filter, this.status, this.download), this.lines);
     this.sticks = true;
     this.waiting = [];
     this.opened = '';
@@ -29,21 +35,28 @@ export class LogView {
   update() {
     const replicas = this.page.view.replicas.filter((each) => each.uid);
     const wanted = this.app.query.get('replica') ?? '';
-    const best = replicas.find((each) => each.name === wanted) ?? replicas.find((each) => each.trouble && each.started) ?? replicas[0];
-    options(this.replica, replicas.map((each) => [each.name, `${each.type} ${each.index}`.trim() || each.name]), best?.name);
+    const worst = replicas.toSorted(order);
+    const all = wanted === ALL;
+    const best = replicas.find((each) => each.name === wanted) ?? worst.find((each) => each.trouble && each.started) ?? replicas[0];
+    this.download.hidden = !best;
     if (!best) {
       this.close();
       this.status.textContent = 'no replica has a pod';
       return;
     }
-    const containers = best.containers;
-    const container = containers.includes(this.app.query.get('container')) ? this.app.query.get('container') : containers.includes('tensorflow') ? 'tensorflow' : containers[0];
-    options(this.container, containers.map((each) => [each, each]), container);
-    this.containerLabel.hidden = containers.length < 2;
-    this.previousLabel.hidden = !best.inPlace;
+    // More than a menu can hold are found by the filter of the other tab, which has links.
+    const offered = replicas.length > MOST_REPLICAS ? [...new Set([best, ...worst])].slice(0, MOST_REPLICAS - 1) : replicas;
+    const names = [...(replicas.length > 1 ? [[ALL, 'All replicas']] : []), ...offered.map((each) => [each.name, `${each.type} ${each.index}`.trim() || each.name])];
+    options(this.replica, names, all ? ALL : best.name);
+    const asked = this.app.query.get('container');
+    const container = best.containers.includes(asked) ? asked : best.containers.includes('tensorflow') ? 'tensorflow' : best.containers[0];
+    options(this.container, best.containers.map((each) => [each, each]), container);
+    this.containerLabel.hidden = all || best.containers.length < 2;
+    this.previousLabel.hidden = all || !best.inPlace;
     this.previous.checked = Boolean(best.inPlace && this.app.query.get('previous'));
-    const signature = JSON.stringify([best.name, best.uid, container, this.previous.checked, best.inPlace, best.started]);
-    if (signature !== this.opened) this.start(signature, best, container);
+    const what = { replica: best.name, container, previous: this.previous.checked };
+    const [shown, run] = all ? [ALL, ''] : [JSON.stringify(what), `${best.uid} ${best.inPlace} ${best.started}`];
+    if (shown + run !== this.opened) this.start(shown, run, all ? null : what);
   }
 
   close() {
@@ -51,29 +64,28 @@ export class LogView {
     this.opened = '';
   }
 
-  async start(signature, replica, container) {
-    const same = this.shownReplica === `${replica.name} ${container} ${this.previous.checked}`;
+  /** The address of the log: of one replica's container, or of all. */
+  address(what, query) {
+    const path = what ? `log/${encodeURIComponent(this.page.namespace)}/${encodeURIComponent(what.replica)}` : `logs/${this.page.path}`;
+    const own = what ? { container: what.container, ...(what.previous ? { previous: 'true' } : {}) } : {};
+    return `/-/${path}?${new URLSearchParams({ ...own, ...query })}`;
+  }
+
+  async start(shown, run, what) {
+    const same = this.shown === shown && this.lines.childElementCount;
     this.stop?.abort();
     const stop = new AbortController();
-    this.stop = stop;
-    this.opened = signature;
+    Object.assign(this, { stop, shown, what, opened: shown + run, sticks: true, waiting: same ? [['said', 'the container was restarted']] : [] });
     if (!same) this.lines.replaceChildren();
-    this.waiting = same && this.lines.childElementCount ? [['said', 'the container was started again']] : [];
-    this.shownReplica = `${replica.name} ${container} ${this.previous.checked}`;
-    this.sticks = true;
     this.status.textContent = 'opening ...';
-    const query = new URLSearchParams({ container, tail: '2000', follow: this.previous.checked ? 'false' : 'true' });
-    if (this.previous.checked) query.set('previous', 'true');
-    const answer = await ask(`/-/log/${encodeURIComponent(this.page.namespace)}/${encodeURIComponent(replica.name)}?${query}`, { signal: stop.signal });
+    const query = { tail: what ? TAIL : TAIL_OF_EACH, follow: String(!what?.previous) };
+    const answer = await ask(this.address(what, query), { signal: stop.signal });
     if (stop.signal.aborted) return;
-    if (answer.error) {
-      this.status.textContent = answer.error;
-      return;
-    }
-    this.status.textContent = 'follows';
+    this.status.textContent = answer.error ?? 'following';
+    if (answer.error) return;
     try {
       await this.read(answer.response, stop.signal);
-      if (!stop.signal.aborted) this.status.textContent = 'the log has ended';
+      if (!stop.signal.aborted) this.status.textContent = 'end of the log';
     } catch {
       if (!stop.signal.aborted) this.status.textContent = 'the connection was lost';
     }
@@ -89,6 +101,20 @@ export class LogView {
       rest = lines.pop();
       this.add(lines.map((line) => ['', line]));
     }
+  }
+
+  /** Save what the server has of the log, which may be more than is shown. */
+  async save() {
+    this.download.disabled = true;
+    const answer = await ask(this.address(this.what, { download: 'true' }));
+    this.download.disabled = false;
+    if (answer.error) {
+      this.status.textContent = answer.error;
+      return;
+    }
+    const url = URL.createObjectURL(await answer.response.blob());
+    h('a', { href: url, download: `${this.what ? `${this.page.namespace}-${this.what.replica}` : `${this.page.namespace}-${this.page.name}`}.log` }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 60_000);
   }
 
   add(lines) {
@@ -112,12 +138,7 @@ export class LogView {
   }
 }
 
-/** Make the options of a select those of `pairs`, without touching them where they are the same. */
 function options(select, pairs, chosen) {
-  const signature = JSON.stringify(pairs);
-  if (select.dataset.signature !== signature) {
-    select.dataset.signature = signature;
-    select.replaceChildren(...pairs.map(([value, text]) => h('option', { value }, text)));
-  }
-  if (chosen !== undefined && select.value !== chosen) select.value = chosen;
+  show(select, pairs, () => pairs.map(([value, text]) => h('option', { value }, text)));
+  if (select.value !== chosen) select.value = chosen;
 }

@@ -1,10 +1,11 @@
 // Connects the parts: the address says what is shown, the stream brings what has changed.
 
-import { h } from './dom.js';
+import { h, show } from './dom.js';
 import { tick } from './format.js';
 import { JobPage, TABS } from './job.js';
 import { List } from './list.js';
 import { Stream } from './stream.js';
+import { Watch } from './watch.js';
 
 const at = (id) => document.getElementById(id);
 
@@ -16,7 +17,8 @@ class App {
     this.live = 'connecting';
     this.list = new List(this);
     this.page = null;
-    this.stream = new Stream((kind, data) => this.told(kind, data));
+    this.watch = new Watch(() => this.later(), (key) => this.go(`/${key}`));
+    this.stream = new Stream((kind, data) => this.told(kind, data), () => this.watch.size > 0);
     this.due = false;
   }
 
@@ -60,6 +62,7 @@ class App {
       if (data.state) this.state = data.state;
       for (const row of data.rows) this.rows.set(row.key, row);
       for (const key of data.gone) this.rows.delete(key);
+      this.watch.look(data);
     } else if (kind === 'job') {
       this.page?.take(data);
     } else if (kind === 'viewer') {
@@ -85,11 +88,7 @@ class App {
     live.dataset.state = state === 'out' || state === 'stale' ? 'lost' : state;
     if (this.state) at('where').textContent = this.where();
     at('leave').hidden = this.viewer?.by !== 'cookie';
-    if (this.page) this.page.update();
-    else {
-      document.title = 'TFJobs';
-      this.list.update();
-    }
+    (this.page ?? this.list).update();
   }
 
   /** Which cluster and namespaces are shown; in a cluster, to whom. */
@@ -125,11 +124,7 @@ class App {
   }
 
   banners() {
-    const shown = this.troubles();
-    const signature = JSON.stringify(shown);
-    if (signature === this.signature) return;
-    this.signature = signature;
-    at('banners').replaceChildren(...shown.map(([kind, text, detail]) =>
+    show(at('banners'), this.troubles(), (shown) => shown.map(([kind, text, detail]) =>
       h('div', { class: `banner ${kind}` }, h('strong', null, text), detail && h('span', null, detail))));
   }
 }
@@ -146,10 +141,11 @@ document.addEventListener('click', (event) => {
 document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.('input, select, textarea, dialog')) return;
   const tab = TABS[Number(event.key) - 1];
+  const { table } = app.page ?? app.list;
   if (event.key === '?') at('help').showModal();
-  else if (event.key === '/' && !app.page) app.list.input.focus();
-  else if (event.key === 'j' && !app.page) app.list.move(1);
-  else if (event.key === 'k' && !app.page) app.list.move(-1);
+  else if (event.key === '/' && table) table.input.focus();
+  else if (event.key === 'j' && table) table.move(1);
+  else if (event.key === 'k' && table) table.move(-1);
   else if (event.key === 'u' && app.page) app.go('/');
   else if (tab && app.page) app.page.open(tab[0]);
   else return;

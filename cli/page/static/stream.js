@@ -5,9 +5,10 @@ const HIDDEN_MS = 60_000;
 const PAUSES_MS = [300, 600, 1200, 2500, 5000];
 
 export class Stream {
-  /** `told` gets ("rows", data), ("job", data), ("viewer", data) and ("live", "live" | "lost" | "out"). */
-  constructor(told) {
+  /** `told` gets ("rows", data), ("job", data), ("viewer", data) and ("live", "live" | "lost" | "out"); `stays`: also in a hidden tab. */
+  constructor(told, stays) {
     this.told = told;
+    this.stays = stays;
     this.job = '';
     this.seen = '';
     this.failures = 0;
@@ -65,7 +66,7 @@ export class Stream {
 
   looked() {
     clearTimeout(this.hidden);
-    if (document.hidden) this.hidden = setTimeout(() => this.close(), HIDDEN_MS);
+    if (document.hidden) this.hidden = setTimeout(() => this.stays() || this.close(), HIDDEN_MS);
     else if (!this.source) this.open();
   }
 }
@@ -76,5 +77,17 @@ async function refused() {
     return (await fetch('/-/static/main.js', { method: 'HEAD' })).status === 401;
   } catch {
     return false;
+  }
+}
+
+/** Fetch; `error` is what went wrong. */
+export async function ask(path, options) {
+  try {
+    const response = await fetch(path, options);
+    if (response.ok) return { response };
+    const body = await response.json().catch(() => ({}));
+    return { error: body.message ?? `the page's server returned ${response.status}`, code: response.status };
+  } catch (error) {
+    return { error: error.name === 'AbortError' ? '' : 'the connection was lost', code: 0 };
   }
 }

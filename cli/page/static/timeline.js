@@ -1,7 +1,7 @@
 // The lives of a job's pods, from when to when: one lane for each replica.
 
-import { h, s } from './dom.js';
-import { clock, now, span } from './format.js';
+import { h, headings, s, tablePanel } from './dom.js';
+import { clock, now, plural, span } from './format.js';
 
 const STATES = {
   waiting: ['Pending', 'var(--grey-fill)'], starting: ['Starting', 'var(--amber-fill)'], running: ['Running', 'var(--blue-fill)'],
@@ -20,10 +20,9 @@ export class Timeline {
     this.legend = h('div', { class: 'legend' });
     this.table = h('tbody');
     this.more = h('p', { class: 'legend', hidden: true });
-    const headings = ['Replica', 'Pod', 'From', 'To', 'How it ended'].map((each) => h('th', { scope: 'col' }, h('span', null, each)));
-    const table = h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Timeline as a table' }, h('table', null, h('thead', null, h('tr', null, headings)), this.table));
+    const table = tablePanel('', 'Timeline as a table', headings(['Replica', 'Pod', 'From', 'To', 'Restarts', 'Ending']), this.table);
     this.element = h('div', null, h('section', { class: 'panel' }, h('h2', null, 'Timeline', h('span', { class: 'muted' }, 'of each replica and its pods')), this.frame, this.legend, this.more),
-      h('details', { class: 'panel more' }, h('summary', null, 'As a table'), table));
+      h('details', { class: 'more' }, h('summary', null, 'As a table'), table));
     new ResizeObserver(() => this.update(true)).observe(this.frame);
   }
 
@@ -45,7 +44,7 @@ export class Timeline {
     const lives = timeline.lanes.flatMap((lane) => lane.lives);
     const starts = [timeline.start, ...lives.map((life) => life.start)].filter((each) => each !== null);
     if (!starts.length) {
-      this.frame.replaceChildren(h('p', { class: 'blank' }, 'Nothing is known yet.'));
+      this.frame.replaceChildren(h('p', { class: 'blank' }, 'No history yet.'));
       this.legend.replaceChildren();
       return;
     }
@@ -65,7 +64,7 @@ export class Timeline {
     const entry = ([label, fill]) => h('span', null, s('svg', { width: 14, height: 10, 'aria-hidden': 'true' }, s('rect', { width: 14, height: 10, rx: 3, fill })), label);
     this.legend.replaceChildren(...Object.entries({ ...STATES, ...BANDS }).filter(([id]) => used.has(id)).map(([, each]) => entry(each)));
     this.more.hidden = !timeline.more;
-    this.more.textContent = timeline.more ? `${timeline.more} more replicas are not drawn.` : '';
+    this.more.textContent = timeline.more ? `${timeline.more} more replicas, with no more restarts than these, are not drawn.` : '';
   }
 
   axis(begin, last, x, height) {
@@ -89,8 +88,10 @@ export class Timeline {
       for (const each of life.intervals) {
         used.add(each.state);
         const end = each.end ?? life.end ?? last;
-        const words = `${name}: ${STATES[each.state][0]} for ${span(end - each.start)}${each.reason ? ` (${each.reason})` : ''}${each.exit === null ? '' : `, exit code ${each.exit}`}${life.node ? `, on ${life.node}` : ''}`;
+        const again = each.state === 'unstable' ? plural(life.restarts, 'restart') : '';
+        const words = `${name}: ${again || STATES[each.state][0]} for ${span(end - each.start)}${each.reason ? ` (${each.reason})` : ''}${each.exit === null ? '' : `, exit code ${each.exit}`}${life.node ? `, on ${life.node}` : ''}`;
         parts.push(s('rect', { x: x(each.start), y: y + 5, width: Math.max(2, x(end) - x(each.start) - 1), height: LANE - 12, rx: 3, fill: STATES[each.state][1] }, s('title', null, words)));
+        if (again && x(end) - x(each.start) > 8 * again.length) parts.push(s('text', { class: 'count', x: (x(each.start) + x(end)) / 2, y: y + 18, 'text-anchor': 'middle' }, again));
       }
       if (life.end !== null && life.ending && life.ending !== 'succeeded') {
         const at = x(life.end);
@@ -104,8 +105,9 @@ export class Timeline {
 
   list(timeline) {
     this.table.replaceChildren(...timeline.lanes.flatMap((lane) => lane.lives.map((life) => h('tr', null,
-      h('td', null, `${lane.type} ${lane.index}`), h('td', null, life.pod), h('td', null, clock(life.start)), h('td', null, clock(life.end)), h('td', null, ending(life))))));
+      h('td', null, `${lane.type} ${lane.index}`), h('td', null, life.pod || 'deleted pods'), h('td', null, clock(life.start)), h('td', null, clock(life.end)),
+      h('td', null, String(life.restarts || '')), h('td', null, ending(life))))));
   }
 }
 
-const ending = (life) => (life.ending === null ? 'lives' : `${life.ending}${life.exit === null ? '' : `, exit code ${life.exit}`}${life.reason ? ` (${life.reason})` : ''}`);
+const ending = (life) => (life.ending === null ? '' : `${life.ending}${life.exit === null ? '' : `, exit code ${life.exit}`}${life.reason ? ` (${life.reason})` : ''}`);

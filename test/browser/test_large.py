@@ -1,0 +1,116 @@
+"""The page with hundreds of jobs and a thousand replicas, in a real Chromium: what needs somebody is found at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from browser.conftest import Looking
+from browser.scene import MANY, SICK, TEAMS, WIDE, fill_many
+from browser.test_page import reads_well
+from support.waiting import eventually
+
+FILL = fill_many
+MOST = 200
+UNHEALTHY = {f"sweep-{number}" for numbers in SICK.values() for number in numbers} | {"wide"}
+
+
+def names(tab: Looking) -> list[str]:
+    """What the rows on the screen are called."""
+    return [str(each) for each in tab.page.locator("tr[data-key] td.name > :first-child").all_inner_texts()]
+
+
+def test_sick_jobs_stand_first_each_with_its_reason(tab: Looking) -> None:
+    """Also in words of the API server, so that nobody has to open a job to know what is wrong."""
+    tab.open("/")
+    tab.shows("tr[data-key]")
+    assert {*names(tab)[: len(UNHEALTHY)]} == UNHEALTHY
+    tab.page.get_by_role("button", name="Unhealthy").click()
+    tab.gone("tr[data-key$='sweep-2']")
+    rows = dict(zip(names(tab), tab.page.locator("td.reason").all_inner_texts(), strict=True))
+    assert {*rows} == UNHEALTHY
+    assert rows["sweep-0"].startswith("Unschedulable: 0/12 nodes are available")
+    assert rows["sweep-41"] == "exit code 3: ValueError: shapes differ"
+    assert rows["sweep-120"] == "ImagePullBackOff: Back-off pulling image train:2"
+
+
+def test_a_long_list_has_pages_and_filters_that_cover_all_of_it(tab: Looking) -> None:
+    """At most so many rows are in the document."""
+    tab.open("/")
+    tab.shows("tr[data-key]")
+    seen = names(tab)
+    tab.page.get_by_role("button", name="Next").click()
+    tab.gone("tr[data-key$='wide']")
+    assert (len(seen), len({*seen, *names(tab)})) == (MOST, MANY + 2)
+    tab.page.get_by_label("Filter jobs").fill("sweep-299")
+    tab.gone("tr[data-key$='sweep-298']")
+    assert names(tab) == ["sweep-299"]
+    tab.page.get_by_label("Filter jobs").fill("")
+    tab.page.get_by_label("Namespace").select_option(TEAMS[1])
+    tab.gone("tr[data-key^='vision']")
+    assert len(names(tab)) == MANY / 3
+    assert f"ns={TEAMS[1]}" in tab.page.url
+    tab.gone("td.ns")
+    tab.gone("th.queue")  # no job has a queue
+
+
+def test_durations_count_from_the_first_run(tab: Looking) -> None:
+    """A job that never started has none."""
+    tab.open("/?q=sweep-100")
+    assert tab.shows("td.took").inner_text() == ""
+    tab.open("/?q=sweep-41")
+    assert tab.shows("td.took").inner_text() != ""
+
+
+def test_a_thousand_replicas_can_be_searched_and_the_sick_ones_stand_first(tab: Looking) -> None:
+    """Logs and timeline offer so many of them, too, the worst among them."""
+    tab.open("/vision/wide")
+    tab.shows(".replicas td")
+    assert names(tab)[:3] == ["Worker 877", "Worker 512", "Worker 400"]
+    assert len(names(tab)) == MOST
+    tab.page.get_by_role("button", name="Unhealthy").click()
+    eventually(lambda: len(names(tab)) == 2, "only the sick are shown")
+    tab.page.get_by_role("button", name="All").click()
+    tab.page.get_by_label("Filter replicas").fill("worker-999")
+    eventually(lambda: names(tab) == ["Worker 999"], "any replica is found")
+    tab.shows(".facts", "Restarts of all replicas").get_by_text("68").wait_for()
+    tab.open("/vision/wide?tab=timeline")
+    tab.shows(".gantt .name", "Worker 877")
+    tab.shows(".legend", f"{WIDE - MOST} more replicas")
+    assert tab.page.locator(".gantt .name").count() == MOST
+    tab.open("/vision/wide?tab=logs")
+    tab.shows(".log-bar")
+    options = tab.page.locator(".log-bar select").first.locator("option").all_inner_texts()
+    assert (len(options), {"All replicas", "Worker 877"} <= {*options}) == (MOST, True)
+
+
+def test_the_timeline_shows_restarts_up_to_the_last_run(tab: Looking) -> None:
+    """In place, and of pods that were deleted long ago: the replica does not seem to start, or not to have run at all."""
+    tab.open("/vision/restarts?tab=timeline")
+    assert tab.shows(".gantt").locator(".count").all_text_contents() == ["92 restarts", "7 restarts"]
+    widths = tab.page.locator(".gantt rect").evaluate_all(
+        "all => Object.fromEntries(all.map((each) => [each.textContent.split(' for ')[0], each.width.baseVal.value]))"
+    )
+    assert widths["Worker 0: Starting"] * 50 < widths["Worker 0: 92 restarts"]
+
+
+@pytest.mark.parametrize("tab", [{"viewport": {"width": 390, "height": 800}}], indirect=True, ids=["phone"])
+def test_a_phone_shows_restarts_exit_codes_logs_and_every_tab(tab: Looking) -> None:
+    """In cards, without scrolling sideways."""
+    tab.open("/vision/wide?q=worker-877")
+    card = tab.shows(".replicas tr[data-key]")
+    shown = [tab.shows("td.restarts", "65"), card.get_by_role("link", name="Log of")]
+    shown += tab.page.locator(".tabs a").all()
+    tab.open("/nlp/sweep-241")
+    shown = [*shown[2:], tab.shows("td.exit", "3"), tab.shows("td.link a")]
+    assert len(shown) == 8
+    for each in shown:
+        box = each.bounding_box()
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
+
+
+@pytest.mark.parametrize("path", ["/", "/?state=Unhealthy", "/vision/wide", "/vision/restarts?tab=timeline"])
+def test_large_views_read_well(tab: Looking, path: str) -> None:
+    """Light and dark, and on a phone."""
+    tab.open(path)
+    tab.shows("tr[data-key], .gantt")
+    assert reads_well(tab.page)
