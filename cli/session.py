@@ -12,16 +12,15 @@ import socket
 import ssl
 from contextlib import suppress
 from email.message import Message
-from typing import TYPE_CHECKING, Any, Final, Self
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
 
-from tfjob_operator.cli.credentials import Credentials, Shown
+from tfjob_operator.api.access import Access, AccessError, proxy_of_environment
 from tfjob_operator.cli.errors import ApiError, CliError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
-
-    from tfjob_operator.cli.kubeconfig import Access
 
 JSON: Final = "application/json"
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -31,6 +30,45 @@ _PART: Final = 65_536
 """How many bytes of a stream are read at once."""
 _MOST_SHOWN: Final = 300
 """How many characters are shown of a body that is no Status, such as a proxy's page."""
+
+
+class Shown(NamedTuple):
+    """The Authorization header and the TLS context; None where there is none."""
+
+    header: str | None
+    context: ssl.SSLContext | None
+
+
+class Credentials:
+    """A user's credentials, for all connections of a command: made when they are first needed, and a plugin runs once."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._lock = Lock()
+        self._shown: Shown | None = None
+
+    def get(self) -> Shown:
+        """Return the credentials. Raises CliError for certificates that can not be used, and when a credential plugin fails."""
+        with self._lock:
+            if self._shown is None:
+                self._shown = self._make()
+            return self._shown
+
+    def renew(self, refused: Shown) -> bool:
+        """Return whether `get` may now return others than the refused ones: a plugin's tokens expire within minutes."""
+        with self._lock:
+            if self._access.plugin is None:
+                return False
+            if self._shown is refused:
+                self._shown = None  # else another connection has renewed them already
+            return True
+
+    def _make(self) -> Shown:
+        try:
+            access = self._access.log_in()
+            return Shown(access.authorization, access.tls_context())
+        except AccessError as error:
+            raise CliError(error.message) from error
 
 
 class ConnectionLostError(CliError):
@@ -45,7 +83,7 @@ class Session:
         self.namespace = access.namespace
         self._access = access
         self._address = urlsplit(access.server)
-        self._credentials = credentials or Credentials(access, tls=self._address.scheme == "https")
+        self._credentials = credentials or Credentials(access)
         self._headers: dict[str, str] = {"User-Agent": "kubectl-tfjob"}
         self._shown = Shown(None, None)
         self._connection: http.client.HTTPConnection | None = None
@@ -261,21 +299,6 @@ def _wait_for(connection: http.client.HTTPConnection | None, silence_s: float | 
     for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):  # macOS has other names for the first
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def proxy_of_environment(server: str) -> str | None:
-    """Return the proxy that the environment names for a server, None for none and for loopback."""
-    import os
-
-    if not any(name.lower() in {"https_proxy", "http_proxy"} and value for name, value in os.environ.items()):
-        return None
-    from urllib.request import getproxies, proxy_bypass
-
-    address = urlsplit(server)
-    host = address.hostname or ""
-    if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(address.netloc):
-        return None  # Go's clients never use a proxy of the environment for loopback
-    return getproxies().get(address.scheme)
 
 
 def _refusal(response: http.client.HTTPResponse) -> ApiError:

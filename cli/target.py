@@ -2,25 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from tfjob_operator.cli.overrides import Overrides
-
 if TYPE_CHECKING:
-    from tfjob_operator.cli.kubeconfig import Access
+    from tfjob_operator.api.access import Access
     from tfjob_operator.cli.session import Session
 
 
 @dataclass(frozen=True, slots=True)
-class Target(Overrides):
-    """Which cluster, user and namespace."""
+class Target:
+    """What the global options give, None or empty for what they do not: it goes before what stands in the kubeconfig."""
 
-    def access(self) -> Access:
-        """Return how to reach the cluster. Raises CliError."""
-        from tfjob_operator.cli.kubeconfig import read_access
+    namespace: str | None = None
+    context: str | None = None
+    kubeconfig: str | None = None
+    cluster: str | None = None
+    user: str | None = None
+    server: str | None = None
+    token: str | None = None
+    as_: str | None = None
+    as_group: tuple[str, ...] = ()
+    as_uid: str | None = None
+    certificate_authority: str | None = None
+    insecure_skip_tls_verify: bool = False
+    request_timeout: float | None = None
 
-        return read_access(self.kubeconfig, self.context, self.namespace, self)
+    def flags(self) -> list[str]:
+        """Return the options for kubectl."""
+        given = {f"--{each.name.rstrip('_').replace('_', '-')}": getattr(self, each.name) for each in fields(self)}
+        given["--request-timeout"] = None if self.request_timeout is None else f"{self.request_timeout:g}s"
+        return [
+            f"{flag}={str(value).lower() if value is True else value}"
+            for flag, values in given.items()
+            for value in (values if isinstance(values, tuple) else (values,) if values else ())
+        ]
+
+    def access(self, namespace: str | None = None) -> Access:
+        """Return how to reach the cluster, for `namespace` if given. Raises CliError, which says what is missing and where.
+
+        Without a kubeconfig, a pod uses its own token.
+        """
+        from tfjob_operator.api.access import AccessError, access_of_pod, in_pod
+        from tfjob_operator.api.kubeconfig import read_kubeconfig
+        from tfjob_operator.cli.errors import CliError
+
+        cluster = {
+            "server": self.server,
+            "certificate-authority": self.certificate_authority,
+            "insecure-skip-tls-verify": self.insecure_skip_tls_verify,
+        }
+        user = {"token": self.token, "as": self.as_, "as-uid": self.as_uid, "as-groups": self.as_group}
+        try:
+            found = read_kubeconfig(
+                self.kubeconfig,
+                names={"context": self.context, "cluster": self.cluster, "user": self.user},
+                cluster={name: value for name, value in cluster.items() if value},
+                user={name: value for name, value in user.items() if value},
+            )
+            if found is None and not in_pod():
+                raise CliError("no cluster configured: set KUBECONFIG or pass --kubeconfig")
+            access = access_of_pod() if found is None else found.access()
+        except AccessError as error:
+            raise CliError(error.message) from error
+        limit_s = access.timeout_s if self.request_timeout is None else self.request_timeout or None
+        return replace(access, namespace=namespace or self.namespace or access.namespace, timeout_s=limit_s)
 
     def session(self) -> Session:
         """Open a session there. Raises CliError."""

@@ -48,7 +48,7 @@ class ElectionOptions:
 class Options:
     """How the operator runs.
 
-    kubeconfig: file to find the API server by; None means the pod's service account, else the default kubeconfig.
+    kubeconfig: file to find the API server by; None means KUBECONFIG, else the pod's service account, else the default.
     master: URL of the API server, over the one in the kubeconfig.
     namespace: the only namespace to serve; empty means all.
     apis: the APIs whose jobs are run; only what they need is watched, and asked of a role.
@@ -107,7 +107,6 @@ def parse_options(
         names = [text.partition("=")[0] for text in unknown if text.startswith("-")]
         parser.error(f"unrecognized arguments: {' '.join(names) or 'only flags are allowed'}")
     given = vars(known)
-    kubeconfig = given.pop("kubeconfig") or environ.get("KUBECONFIG") or None
     domain, home = environ.get("CUSTOM_CLUSTER_DOMAIN", ""), environ.get("KUBEFLOW_NAMESPACE", "")
     if domain and not _SUBDOMAIN.fullmatch(domain):
         parser.error(
@@ -131,9 +130,7 @@ def parse_options(
         # namespaces from one do not take each other for replicas.
         namespace = lease_namespace or given["namespace"] or home or "default"
         election = ElectionOptions(namespace=namespace, name=lease_name, times=times)
-    return Options(
-        **given, kubeconfig=kubeconfig, cluster_domain=domain, election=election, own_namespace=home, own_deployment=own
-    )
+    return Options(**given, cluster_domain=domain, election=election, own_namespace=home, own_deployment=own)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -156,7 +153,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     # A flag that may stand alone, or have a value as in --flag=false.
     switch: dict[str, Any] = {"type": _boolean, "nargs": "?", "const": True, "metavar": "BOOL"}
-    add("--kubeconfig", metavar="FILE", help="path to a kubeconfig (default: the pod's service account)")
+    add(
+        "--kubeconfig",
+        metavar="FILE",
+        help="path to a kubeconfig (default: $KUBECONFIG, else the pod's service account)",
+    )
     add("--master", metavar="URL", help="URL of the API server; overrides the kubeconfig")
     add("--namespace", type=_namespace, default="", metavar="NAME", help="watch this namespace only (default: all)")
     add("--apis", type=_list_of(V1, *ALPHA_APIS), default=(V1,), metavar="LIST",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfjob_operator.api.client.auth import load_settings
+from tfjob_operator.api.client.auth.settings import load_settings
 from tfjob_operator.api.client.errors import ConfigError
 from tfjob_operator.api.client.http import HttpTransport, Request, Response, Settings, Transport
 from tfjob_operator.api.client.options import (

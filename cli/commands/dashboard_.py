@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -14,9 +13,7 @@ from tfjob_operator.cli.options import target_options
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
-    from tfjob_operator.cli.kubeconfig import Access
     from tfjob_operator.cli.target import Target
 
 LOOPBACK: Final = "127.0.0.1"
@@ -52,7 +49,7 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
     with listen(port) as listening, tempfile.TemporaryDirectory(prefix="kubectl-tfjob-") as private:
         told = _Told(None if no_browser or not _has_display() else private)
         scope = True if everywhere else False if target.namespace else None
-        asyncio.run(run(Plan(_reader(target), scope, listening, told)))
+        asyncio.run(run(Plan(target.access, scope, listening, told)))
 
 
 class _Told:
@@ -104,13 +101,3 @@ def listen(port: int | None) -> socket.socket:
         else:
             return listening
     raise CliError(f"cannot listen on port {port}: {failure.strerror}")
-
-
-def _reader(target: Target) -> Callable[[str | None], Access]:
-    def read(namespace: str | None) -> Access:
-        access = target.access()
-        if access.impersonate:
-            raise CliError("dashboard does not support impersonation")
-        return replace(access, namespace=namespace) if namespace else access
-
-    return read

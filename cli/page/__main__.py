@@ -11,20 +11,21 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import structlog
 
+from tfjob_operator.api.access import Access
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.kubeconfig import Access, read_access
 from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance, RequestHeaders, exposition
 from tfjob_operator.cli.page.entrance import read_files
 from tfjob_operator.cli.page.reviews import Reviews
 from tfjob_operator.cli.page.run import listening, reading
 from tfjob_operator.cli.page.server import Page
+from tfjob_operator.cli.target import Target
 
 RENEWED_S: Final = 60.0
 """How often the certificate is read again: those of cert-manager live for some weeks, and are replaced in their files."""
@@ -166,7 +167,7 @@ def command(**given: Any) -> None:
     certificate, proxies = _certificate(given), _proxies(given)
     with _listen(given["bind_address"], given["port"]) as on:
         plan = Plan(
-            _reader(given["kubeconfig"], given["namespace"]),
+            Target(kubeconfig=given["kubeconfig"], namespace=given["namespace"]).access,
             on,
             namespace=given["namespace"],
             hosts=frozenset(each.lower() for each in given["hosts"]),
@@ -221,14 +222,6 @@ def _proxies(given: dict[str, Any]) -> RequestHeaders | None:
         given["requestheader_group_headers"],
         given["requestheader_extra_headers_prefix"],
     )
-
-
-def _reader(kubeconfig: str | None, own: str) -> Any:
-    def read(namespace: str | None) -> Access:
-        access = read_access(kubeconfig, None, own or None)
-        return replace(access, namespace=namespace) if namespace else access
-
-    return read
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from tfjob_operator.api.access import Access
 from tfjob_operator.api.client.errors import StatusError
 from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
 from tfjob_operator.api.client.options import ListOptions
@@ -21,7 +22,6 @@ from tfjob_operator.cli.collecting import collect
 from tfjob_operator.cli.commands.top_ import ABSENT, POD_METRICS, total
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.errors import ApiError as Refusal
-from tfjob_operator.cli.kubeconfig import Access
 from tfjob_operator.cli.page.objects import POD_SELECTOR, JobKey
 from tfjob_operator.cli.page.reviews import Answers, Question
 from tfjob_operator.cli.session import Session

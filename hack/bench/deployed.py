@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from hack.control_plane import ControlPlane
-from tfjob_operator.api.client.auth import settings
+from tfjob_operator.api import access
 
 ROOT: Final = Path(__file__).parents[2]
 NAMESPACE: Final = "kubeflow"
@@ -35,8 +35,8 @@ def prepare(plane: ControlPlane, folder: Path) -> dict[str, str]:
     (folder / "token").write_text(plane.request_token(NAMESPACE, ACCOUNT))
     address = urlsplit(plane.server)
     return {
-        settings.SERVICE_HOST: address.hostname or "",
-        settings.SERVICE_PORT: str(address.port),
+        access.SERVICE_HOST: address.hostname or "",
+        access.SERVICE_PORT: str(address.port),
         "KUBEFLOW_NAMESPACE": NAMESPACE,
     }
 
@@ -44,5 +44,5 @@ def prepare(plane: ControlPlane, folder: Path) -> dict[str, str]:
 if __name__ == "__main__":
     from tfjob_operator.controller.__main__ import main
 
-    settings.SERVICE_ACCOUNT = Path(sys.argv.pop(1))  # type: ignore[misc]
+    access.SERVICE_ACCOUNT = Path(sys.argv.pop(1))  # type: ignore[misc]
     sys.exit(main())

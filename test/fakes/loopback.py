@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hack.control_plane.run.pki import Authority
+from tfjob_operator.api.access import Access
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
-from tfjob_operator.api.client.auth.credentials import Trust
 from tfjob_operator.api.client.http import Credentials, FixedCredentials, OnLeave, Request, unchanged
 from tfjob_operator.api.meta import Resource
 
@@ -219,7 +219,9 @@ async def forward(peer: Peer, host: str, port: int) -> None:
 
 def trusting(authority: Authority) -> FixedCredentials:
     """Credentials of a client that trusts the servers of this authority."""
-    return FixedCredentials(Credentials(None, Trust(authority.certificate.read_text()).context()))
+    return FixedCredentials(
+        Credentials(None, Access("https://", authority=authority.certificate.read_text()).tls_context())
+    )
 
 
 async def follow(

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from hack.control_plane import ControlPlane
 from hack.control_plane.run.pki import Authority
-from tfjob_operator.cli.kubeconfig import read_access
-from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.target import Target
 
 
 class Serving(NamedTuple):
@@ -48,7 +47,7 @@ def kubelet_is_at(plane: ControlPlane, node: str, port: int) -> None:
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
     }
-    with Session(read_access(str(plane.kubeconfig))) as session:
+    with Target(kubeconfig=str(plane.kubeconfig)).session() as session:
         session.patch(f"/api/v1/nodes/{node}/status", {"status": status})
 
 

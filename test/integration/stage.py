@@ -21,12 +21,13 @@ from msgspec import structs
 from hack.control_plane import ControlPlane
 from integration.cluster import Cluster, replica, specs
 from support.waiting import eventually
+from tfjob_operator.api.access import Access
 from tfjob_operator.cli.collecting import collect
 from tfjob_operator.cli.diagnosis.causes import Diagnosis
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.facts import Evidence
-from tfjob_operator.cli.kubeconfig import Access, read_access
 from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.target import Target
 
 FOREVER: Final = "forever"
 NEVER_STARTS: Final = "never-start"
@@ -101,7 +102,7 @@ class Stage:
         self.cluster = cluster
         self.minor = plane.version.minor
         self._connection = plane.connect()
-        self._session = _Session(read_access(str(plane.kubeconfig), namespace=cluster.namespace))
+        self._session = _Session(Target(kubeconfig=str(plane.kubeconfig), namespace=cluster.namespace).access())
 
     def __enter__(self) -> Self:
         return self

@@ -11,8 +11,7 @@ import yaml
 
 from tfjob_operator.cli.collecting import MOST_LAST_LINES, MOST_LOGS, collect
 from tfjob_operator.cli.diagnosis.facts import Absent, Evidence, LastLine
-from tfjob_operator.cli.kubeconfig import read_access
-from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server, job, run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,7 +39,7 @@ def items(*found: dict[str, Any], following: str = "") -> dict[str, Any]:
 
 def collected(server: Server, kubeconfig: Path) -> Evidence:
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
-    with Session(read_access(str(kubeconfig))) as session:
+    with Target(kubeconfig=str(kubeconfig)).session() as session:
         return collect(session, "mnist", NOW)
 
 
@@ -192,7 +191,7 @@ def test_events_beyond_the_first_pages_are_read_and_those_of_others_dropped(
     for most, cut in ((50_000, False), (3, True)):
         server.answers(f"{CORE}/events", *pages)
         monkeypatch.setattr("tfjob_operator.cli.collecting._MOST_EVENTS", most)
-        with Session(read_access(str(kubeconfig))) as session:
+        with Target(kubeconfig=str(kubeconfig)).session() as session:
             found = collect(session, "mnist", NOW)
         assert (len(found.events), found.events_cut) == (0 if cut else 1, cut)
 
@@ -212,7 +211,7 @@ def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server:
     server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", pods)
     event = {"metadata": {}, "involvedObject": {"kind": "Job", "name": "master-x7ab-0"}}
     server.answers(f"{CORE}/events", items(event, {"metadata": {}, "involvedObject": {"name": "master-y7ab-0"}}))
-    with Session(read_access(str(kubeconfig))) as session:
+    with Target(kubeconfig=str(kubeconfig)).session() as session:
         found = collect(session, "mnist", NOW)
     assert found.alpha is not None
     assert [each.metadata.name for each in found.alpha.batch_jobs or ()] == ["master-x7ab-0"]
@@ -225,7 +224,7 @@ def test_without_the_right_to_jobs_all_pods_with_the_labels_count(server: Server
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", alpha({"template": TEMPLATE}, state="Running"))
     server.answers("/apis/batch/v1/namespaces/team/jobs", FORBIDDEN, code=403)
     server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", owner="b1")))
-    with Session(read_access(str(kubeconfig))) as session:
+    with Target(kubeconfig=str(kubeconfig)).session() as session:
         found = collect(session, "mnist", NOW)
     assert [each.metadata.name for each in found.pods] == ["master-x7ab-0-a"]
     assert "jobs" in found.forbidden

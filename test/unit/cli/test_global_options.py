@@ -9,21 +9,19 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
-from tfjob_operator.cli import kubeconfig as reading
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.kubeconfig import read_access
 from tfjob_operator.cli.options import GLOBAL_OPTIONS
-from tfjob_operator.cli.overrides import Overrides
+from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server, kubeconfig_of, run
 
 EXPECTED: dict[str, tuple[list[str], str, Any]] = {
     "-n": (["other"], "namespace", "other"),
     "--context": (["there"], "namespace", "elsewhere"),
-    "--kubeconfig": (["{folder}/second"], "token", "of the second file"),
+    "--kubeconfig": (["{folder}/second"], "authorization", "Bearer of the second file"),
     "--cluster": (["d"], "server", "https://d.example"),
-    "--user": (["v"], "token", "of v"),
+    "--user": (["v"], "authorization", "Bearer of v"),
     "-s": (["https://e.example"], "server", "https://e.example"),
-    "--token": (["mine"], "token", "mine"),
+    "--token": (["mine"], "authorization", "Bearer mine"),
     "--as": (["bob"], "impersonate", (("Impersonate-User", "bob"),)),
     "--as-group": (["x"], "impersonate", (("Impersonate-User", "amy"), ("Impersonate-Group", "x"))),
     "--as-uid": (["7"], "impersonate", (("Impersonate-User", "amy"), ("Impersonate-Uid", "7"))),
@@ -44,7 +42,7 @@ def test_an_option_changes_how_the_cluster_is_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mocker: MockerFixture, option: str
 ) -> None:
     """In both places; left out, the field is what the kubeconfig says."""
-    config = kubeconfig_of("http://127.0.0.1:1", token="of u")
+    config = kubeconfig_of("https://127.0.0.1:1", token="of u")
     if option in {"--as-group", "--as-uid"}:
         config["users"][0]["user"]["as"] = "amy"
     config["clusters"][0]["cluster"]["certificate-authority-data"] = "YQ=="
@@ -53,7 +51,7 @@ def test_an_option_changes_how_the_cluster_is_reached(
     config["users"].append({"name": "v", "user": {"token": "of v"}})
     for name, text in (
         ("first", json.dumps(config)),
-        ("second", json.dumps(kubeconfig_of("http://127.0.0.1:1", token="of the second file"))),
+        ("second", json.dumps(kubeconfig_of("https://127.0.0.1:1", token="of the second file"))),
         ("ca", "another authority"),
     ):
         (tmp_path / name).write_text(text)
@@ -61,7 +59,7 @@ def test_an_option_changes_how_the_cluster_is_reached(
     mocker.patch("http.client.HTTPConnection.connect", side_effect=OSError)
     values, field, expected = EXPECTED[option]
     given = [option, *(value.format(folder=tmp_path) for value in values)]
-    spy = mocker.spy(reading, "read_access")
+    spy = mocker.spy(Target, "access")
     found = []
     for arguments in (["list"], [*given, "list"], ["list", *given]):
         run(*arguments)
@@ -89,19 +87,23 @@ def test_a_kubeconfig_may_impersonate_too(tmp_path: Path) -> None:
     user = {"as": "amy", "as-groups": ["a"], "as-user-extra": {"Reason": ["why"]}}
     path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1", **user)))
     extra = ("Impersonate-Extra-reason", "why")
-    assert read_access(str(path)).impersonate == (("Impersonate-User", "amy"), ("Impersonate-Group", "a"), extra)
-    assert read_access(str(path), overrides=Overrides(as_="bob")).impersonate == (("Impersonate-User", "bob"),)
+    assert Target(kubeconfig=str(path)).access().impersonate == (
+        ("Impersonate-User", "amy"),
+        ("Impersonate-Group", "a"),
+        extra,
+    )
+    assert Target(kubeconfig=str(path), as_="bob").access().impersonate == (("Impersonate-User", "bob"),)
     path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1")))
     with pytest.raises(CliError, match="requires a user: pass --as"):
-        read_access(str(path), overrides=Overrides(as_group=("a",)))
+        Target(kubeconfig=str(path), as_group=("a",)).access()
 
 
 def test_a_token_goes_before_other_credentials(tmp_path: Path) -> None:
     """A credential plugin is not run then."""
     path = tmp_path / "config"
     path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1", exec={"command": "login"}, username="u")))
-    access = read_access(str(path), overrides=Overrides(token="mine"))
-    assert (access.token, access.command, access.basic) == ("mine", None, None)
+    access = Target(kubeconfig=str(path), token="mine").access()
+    assert (access.authorization, access.plugin) == ("Bearer mine", None)
 
 
 @pytest.mark.parametrize(("section", "override"), [("cluster", {"cluster": "x"}), ("user", {"user": "x"})])
@@ -110,7 +112,7 @@ def test_what_an_option_names_must_be_there(tmp_path: Path, section: str, overri
     path = tmp_path / "config"
     path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1")))
     with pytest.raises(CliError, match=f'{section} "x" does not exist'):
-        read_access(str(path), overrides=Overrides(**override))
+        Target(kubeconfig=str(path), **override).access()
 
 
 def test_a_server_and_a_token_need_no_kubeconfig(

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from hack.control_plane.run.pki import Authority
+from tfjob_operator.api.access import Access
+from tfjob_operator.api.credential_plugin import Plugin
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.kubeconfig import Access, read_access
 from tfjob_operator.cli.session import ConnectionLostError, Session
-from unit.cli.conftest import Server, kubeconfig_of
+from unit.cli.conftest import Server
 
 
 def test_paths_of_jobs_are_those_of_the_operator() -> None:
@@ -32,7 +33,7 @@ def test_paths_of_jobs_are_those_of_the_operator() -> None:
 def test_a_connection_is_kept_for_the_next_request(server: Server) -> None:
     """Empty values of a query are not sent."""
     server.answers("/a", {"x": 1})
-    with Session(Access(server.url, token="t")) as session:
+    with Session(Access(server.url, authorization="Bearer t")) as session:
         assert session.get("/a", limit=5, labelSelector="") == {"x": 1}
         assert session.patch("/a", {"y": 2}) == {"x": 1}
     (_, first, headers, _), (method, _, _, body) = server.asked
@@ -190,43 +191,11 @@ def test_tls_verifies_the_server_by_the_authority_and_the_name(tmp_path: Path) -
         session.get("/")
 
 
-def test_a_credential_plugin_is_run_and_its_token_sent(server: Server, tmp_path: Path) -> None:
-    """`exec` of a kubeconfig: relative to its file, with its environment and arguments."""
-    plugin = tmp_path / "login"
-    plugin.write_text(
-        f"#!{sys.executable}\nimport json, os, sys\n"
-        "asked = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
-        "assert asked['kind'] == 'ExecCredential'\n"
-        "token = sys.argv[1] + os.environ['WHO']\n"
-        "print(json.dumps({'apiVersion': asked['apiVersion'], 'kind': 'ExecCredential', 'status': {'token': token}}))\n"
-    )
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    entry: dict[str, Any] = {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login", "args": ["a"]}
-    entry |= {"env": [{"name": "WHO", "value": "b"}]}
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig_of(server.url, exec=entry)))
-    server.answers("/a", {})
-    with Session(read_access(str(path))) as session:
+def test_a_credential_plugin_that_fails_is_named() -> None:
+    """As an error of the command."""
+    failing = Access("http://127.0.0.1:1", plugin=Plugin(("false",), "client.authentication.k8s.io/v1"))
+    with Session(failing) as session, pytest.raises(CliError, match="credential plugin false failed: exit code 1"):
         session.get("/a")
-    assert server.asked[0][2]["Authorization"] == "Bearer ab"
-
-
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        ("./none", "No such file or directory. Install it"),
-        ("false", "exit code 1"),
-        ("true", "did not print"),
-    ],
-)
-def test_a_credential_plugin_that_fails_is_named(tmp_path: Path, command: str, says: str) -> None:
-    """With the `installHint` of the kubeconfig if the program is missing."""
-    entry = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "installHint": "Install it"}
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1", exec=entry)))
-    with Session(read_access(str(path))) as session, pytest.raises(CliError) as raised:
-        session.get("/a")
-    assert says in raised.value.message
 
 
 def test_a_proxy_is_asked_for_a_tunnel() -> None:
@@ -288,8 +257,8 @@ def test_credentials_that_became_too_old_are_renewed_once_for_all_connections(se
         "print(json.dumps(about | {'status': {'token': runs.read_text()}}))\n"
     )
     plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    entry = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
-    with Session(Access(server.url, command=entry)) as one, one.another() as two:
+    access = Access(server.url, plugin=Plugin((str(plugin),), "client.authentication.k8s.io/v1"))
+    with Session(access) as one, one.another() as two:
         server.responses["/a"] = [(200, b"1"), (401, b"{}"), (200, b"2"), (200, b"3"), (401, b"{}")]
         assert [one.get("/a"), one.get("/a"), two.get("/a")] == [1, 2, 3]
         with pytest.raises(ApiError, match="log in again"):

@@ -15,7 +15,7 @@ from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import durations
 from tfjob_operator.cli.app import COMMANDS
-from unit.cli.conftest import Server, job, kubeconfig_of, run
+from unit.cli.conftest import Server, job, run
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 ALPHA: dict[str, Any] = {"replicaSpecs": []}
@@ -225,20 +225,6 @@ def test_a_name_may_have_its_kind_in_front_as_kubectl_prints_it(server: Server, 
     """And the result has the name once."""
     server.answers(f"{JOBS}/mnist", job())
     assert run("suspend", f"--kubeconfig={kubeconfig}", name).output == "tfjob.kubeflow.org/mnist suspended\n"
-
-
-def test_a_token_that_no_header_can_hold_is_an_error(server: Server, tmp_path: Path) -> None:
-    """A line break at its end is none, one inside is told without the token."""
-    server.answers(f"{JOBS}/mnist", job())
-    path = tmp_path / "config"
-    for token, code in (("secret\n", 0), ("sec\nret", 1)):
-        path.write_text(json.dumps(kubeconfig_of(server.url, token=token)))
-        result = run("suspend", f"--kubeconfig={path}", "mnist")
-        assert (result.exit_code, "sec" in result.stderr) == (code, False)
-    assert (
-        result.stderr == "error: the token contains characters that are not allowed in a header, such as a line break\n"
-    )
-    assert {headers["Authorization"] for _, _, headers, _ in server.asked} == {"Bearer secret"}
 
 
 def test_scale_keeps_the_letter_case_of_the_job(server: Server, kubeconfig: Path) -> None:

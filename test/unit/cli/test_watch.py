@@ -14,10 +14,10 @@ import pytest
 from click.testing import Result
 from pytest_mock import MockerFixture
 
+from tfjob_operator.api.access import Access
 from tfjob_operator.cli import replicas, watches
 from tfjob_operator.cli import watching as watching_
 from tfjob_operator.cli.commands import watch_
-from tfjob_operator.cli.kubeconfig import Access
 from tfjob_operator.cli.replicas import Replica
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.terminal import Terminal

@@ -86,13 +86,6 @@ def test_every_flag_is_read() -> None:
     )
 
 
-def test_a_flag_wins_over_the_environment() -> None:
-    """KUBECONFIG is for kubectl's users."""
-    assert parse("--kubeconfig=f", KUBECONFIG="other").kubeconfig == "f"
-    assert parse(KUBECONFIG="other").kubeconfig == "other"
-    assert parse(KUBECONFIG="").kubeconfig is None
-
-
 def test_the_election_can_be_turned_off() -> None:
     """For an operator with a single replica."""
     assert parse("--leader-elect=false").election is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -13,9 +12,9 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from tfjob_operator.cli.commands.dashboard_ import listen
-from tfjob_operator.cli.kubeconfig import Access, read_access
 from tfjob_operator.cli.page import __main__ as addon
 from tfjob_operator.cli.page.run import Plan, serving
+from tfjob_operator.cli.target import Target
 
 LIMIT_S: Final = 20.0
 
@@ -73,17 +72,12 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, 
 @asynccontextmanager
 async def a_page(kubeconfig: Path, everywhere: bool | None = None) -> AsyncIterator[Browser]:
     """Serve a page on a free port."""
-
-    def read(namespace: str | None) -> Access:
-        access = read_access(str(kubeconfig))
-        return replace(access, namespace=namespace) if namespace else access
-
     told: list[str] = []
     timeout = aiohttp.ClientTimeout(LIMIT_S)
     with listen(0) as listening:
         # aiohttp keeps the cookies of an IP address only on demand.
         async with (
-            serving(Plan(read, everywhere, listening, told.append)),
+            serving(Plan(Target(kubeconfig=str(kubeconfig)).access, everywhere, listening, told.append)),
             aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True), timeout=timeout) as http,
         ):
             yield Browser(http, told)
@@ -116,11 +110,7 @@ def take(known: dict[str, Any], data: Any) -> None:
 @asynccontextmanager
 async def a_cluster_page(kubeconfig: Path, **plan: Any) -> AsyncIterator[Browser]:
     """Serve a page as it runs in a cluster, with the rights of a kubeconfig, on a free port."""
-
-    def read(namespace: str | None) -> Access:
-        access = read_access(str(kubeconfig), None, plan.get("namespace"))
-        return replace(access, namespace=namespace) if namespace else access
-
+    read = Target(kubeconfig=str(kubeconfig), namespace=plan.get("namespace")).access
     with listen(0) as listening:
         home = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         async with (

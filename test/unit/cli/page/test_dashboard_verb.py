@@ -16,10 +16,12 @@ import pytest
 from pytest_mock import MockerFixture
 
 from hack.page_cluster import PageCluster
+from tfjob_operator.api.access import Access
+from tfjob_operator.api.client.auth.settings import settings_of
 from tfjob_operator.api.client.http.errors import CredentialsError
+from tfjob_operator.api.credential_plugin import Plugin
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.kubeconfig import Access
-from tfjob_operator.cli.page.run import settings_of
+from tfjob_operator.cli.page.run import reading
 from unit.cli.conftest import run
 
 HTTP = Access("http://127.0.0.1:1")
@@ -91,8 +93,7 @@ def test_ctrl_c_ends_it_quietly(page_cluster: PageCluster, page_kubeconfig: Path
     ("access", "header"),
     [
         (HTTP, None),
-        (replace(HTTP, token="abc"), "Bearer abc"),
-        (replace(HTTP, token="abc", basic=("me", "secret")), "Basic bWU6c2VjcmV0"),
+        (replace(HTTP, authorization="Bearer abc"), "Bearer abc"),
     ],
 )
 async def test_the_page_asks_as_the_user_of_the_kubeconfig(access: Access, header: str | None) -> None:
@@ -103,9 +104,9 @@ async def test_the_page_asks_as_the_user_of_the_kubeconfig(access: Access, heade
 @pytest.mark.sockets
 async def test_a_token_that_the_server_refuses_is_read_again(mocker: MockerFixture) -> None:
     """A user who logs in again need not start the page again."""
-    tokens = iter(["old", "old", "new"])
+    tokens = iter(["old", "new"])
     mocker.patch("tfjob_operator.api.client.auth.credentials.RETRY_S", 0.0)
-    source = settings_of(lambda: replace(HTTP, token=next(tokens))).credentials
+    source = settings_of(lambda: replace(HTTP, authorization=f"Bearer {next(tokens)}")).credentials
     assert (await source.get()).authorization == "Bearer old"
     source.refused()
     assert (await source.get()).authorization == "Bearer new"
@@ -119,20 +120,37 @@ async def test_a_credential_plugin_is_run_by_the_first_request(tmp_path: Path) -
     credential: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "of-plugin"}}
     program.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
     program.chmod(0o700)
-    entry = {"apiVersion": version, "command": str(program), "interactiveMode": "Never"}
-    settings = settings_of(lambda: replace(HTTP, command=entry))
+    access = replace(HTTP, plugin=Plugin((str(program),), version, mode="Never"))
+    settings = settings_of(lambda: access)
     assert (await settings.credentials.get()).authorization == "Bearer of-plugin"
     program.write_text("#!/bin/sh\necho secret\nexit 3\n")
     with pytest.raises(CredentialsError, match="exit code 3") as caught:
-        await settings_of(lambda: replace(HTTP, command=entry)).credentials.get()
+        await settings_of(lambda: access).credentials.get()
     assert "secret" not in str(caught.value)
 
 
-def test_a_kubeconfig_that_cannot_be_read_is_said() -> None:
-    """Before anything is served."""
+async def test_credentials_of_another_context_are_not_sent_to_the_server_of_the_first(mocker: MockerFixture) -> None:
+    """The kubeconfig is read again each minute, and `kubectl config use-context` changes it."""
+    mocker.patch("tfjob_operator.api.client.auth.credentials.RETRY_S", 0.0)
+    mocker.patch("tfjob_operator.api.client.auth.credentials.call_in_daemon_thread")
+    found = [replace(HTTP, context="a", authorization="Bearer of-a"), replace(HTTP, context="b")]
+    source = settings_of(lambda: found.pop(0) if len(found) > 1 else found[0]).credentials
+    assert (await source.get()).authorization == "Bearer of-a"
+    with pytest.raises(CredentialsError, match="context of the kubeconfig has changed"):
+        source._read()  # type: ignore[attr-defined]
 
-    def read() -> Access:
-        raise CliError("there is no kubeconfig")
 
-    with pytest.raises(CliError, match="there is no kubeconfig"):
-        settings_of(read)
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    "read",
+    [
+        CliError("there is no impersonation"),
+        [HTTP, CliError("there is no impersonation")],
+        [HTTP, replace(HTTP, impersonate=(("Impersonate-User", "amy"),))],
+    ],
+)
+async def test_a_kubeconfig_that_cannot_be_used_is_said(mocker: MockerFixture, read: Any) -> None:
+    """Before anything is served. Nobody may take the rights of who started the page for those of whom they impersonate."""
+    with pytest.raises(CliError, match="impersonation"):
+        async with reading(mocker.Mock(side_effect=read), everywhere=True):
+            pass

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from hack.control_plane.run.pki import Authority
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.commands.dashboard_ import listen
-from tfjob_operator.cli.kubeconfig import read_access
 from tfjob_operator.cli.page import __main__ as addon
 from tfjob_operator.cli.page.__main__ import Certificate, Plan, command
 from tfjob_operator.cli.page.cluster_entrance import RequestHeaders
+from tfjob_operator.cli.target import Target
 
 PROXIES = RequestHeaders(frozenset({"front-proxy"}), username=("X-Remote-User", "X-Other-User"))
 
@@ -38,7 +38,7 @@ async def test_only_a_named_proxy_names_users(
     server = authority.server("page", ["127.0.0.1"])
     files = Certificate(server.certificate, server.key, authority.certificate)
     with listen(0) as on:
-        plan = Plan(lambda _: read_access(str(page_kubeconfig)), on, certificate=files, proxies=PROXIES)
+        plan = Plan(Target(kubeconfig=str(page_kubeconfig)).access, on, certificate=files, proxies=PROXIES)
         home = f"https://127.0.0.1:{on.getsockname()[1]}"
         async with addon.serving(plan), aiohttp.ClientSession() as http:
 

@@ -20,9 +20,9 @@ from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
 from hack.control_plane.run.pki import Authority
-from tfjob_operator.api.client.auth import load_settings
-from tfjob_operator.api.client.auth import settings as auth_settings
-from tfjob_operator.api.client.errors import ConfigError, CredentialsError
+from tfjob_operator.api import access
+from tfjob_operator.api.client.auth.settings import load_settings
+from tfjob_operator.api.client.errors import ConfigError
 from tfjob_operator.api.client.http import Credentials, Settings
 
 SECRET = "s3cret-s3cret-s3cret"
@@ -129,23 +129,6 @@ def presented(settings: Settings, authority: Authority, *, name: str = "127.0.0.
 # Users
 
 
-def test_a_user_without_anything_sends_nothing(tmp_path: Path) -> None:
-    settings = load_settings(write(tmp_path / "config", server="http://127.0.0.1:8080"))
-    assert settings.server == "http://127.0.0.1:8080"
-    credentials = credentials_of(settings)
-    assert (credentials.authorization, credentials.ssl_context) == (None, None)
-
-
-def test_a_token_is_sent_as_a_bearer(tmp_path: Path) -> None:
-    assert header_of(load_settings(write(tmp_path / "config", {"token": f"{SECRET}\n"}))) == f"Bearer {SECRET}"
-
-
-def test_a_name_and_a_password_are_sent_as_basic_auth(tmp_path: Path) -> None:
-    user = {"username": "ada", "password": SECRET}
-    expected = base64.b64encode(f"ada:{SECRET}".encode()).decode()
-    assert header_of(load_settings(write(tmp_path / "config", user))) == f"Basic {expected}"
-
-
 @pytest.mark.parametrize("embedded", [True, False])
 def test_a_client_certificate_is_presented(tmp_path: Path, authority: Authority, *, embedded: bool) -> None:
     client = authority.client("ada", "ada")
@@ -157,17 +140,6 @@ def test_a_client_certificate_is_presented(tmp_path: Path, authority: Authority,
         ca = {"certificate-authority": str(authority.certificate)}
     settings = load_settings(write(tmp_path / "config", user, **ca))
     assert presented(settings, authority) == "ada"
-
-
-def test_files_are_looked_for_beside_the_kubeconfig(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text(SECRET)
-    assert header_of(load_settings(write(tmp_path / "config", {"tokenFile": "token"}))) == f"Bearer {SECRET}"
-
-
-def test_a_token_file_wins_over_a_token_as_in_client_go(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("from-file\n")
-    user = {"tokenFile": "token", "token": "from-kubeconfig"}
-    assert header_of(load_settings(write(tmp_path / "config", user))) == "Bearer from-file"
 
 
 async def get_later(settings: Settings, later_s: float = 61.0) -> Credentials:
@@ -229,46 +201,6 @@ def test_a_plugin_may_return_a_certificate(tmp_path: Path, authority: Authority)
     assert header_of(settings) is None
 
 
-def test_a_plugin_that_asks_for_cluster_information_gets_it(tmp_path: Path) -> None:
-    user = plugin(tmp_path, credential(token=SECRET))
-    user["exec"]["provideClusterInfo"] = True
-    header_of(load_settings(write(tmp_path / "config", user)))
-    info = json.loads((tmp_path / "runs").read_text())
-    assert info["spec"]["cluster"]["server"] == "https://127.0.0.1:6443"
-
-
-@pytest.mark.parametrize(
-    ("answer", "fails", "message"),
-    [
-        ("", 3, "exit code 3"),
-        (SECRET, 0, "did not print a valid ExecCredential"),
-        (f'["{SECRET}"]', 0, "did not print a valid ExecCredential"),
-        (
-            json.dumps({"apiVersion": "v0", "kind": "ExecCredential", "status": {"token": SECRET}}),
-            0,
-            "did not print a valid ExecCredential",
-        ),
-        (json.dumps(credential(token=SECRET, expirationTimestamp="soon")), 0, "did not print a valid ExecCredential"),
-        (json.dumps(credential(clientCertificateData=SECRET)), 0, "neither a token nor a client certificate"),
-        (json.dumps(credential(clientCertificateData=SECRET, clientKeyData=SECRET)), 0, "cannot be started: [SSL]"),
-        (json.dumps(credential(token=f"{SECRET}\n{SECRET}")), 0, "not allowed in a header"),
-    ],
-)
-def test_a_plugin_that_fails_is_named_and_not_quoted(tmp_path: Path, answer: str, fails: int, message: str) -> None:
-    settings = load_settings(write(tmp_path / "config", plugin(tmp_path, answer, fails=fails)))
-    with pytest.raises(CredentialsError) as raised:
-        credentials_of(settings)
-    assert f"credential plugin {sys.executable}" in str(raised.value)
-    assert message in str(raised.value)
-    assert SECRET not in "".join(traceback.format_exception(raised.value))
-
-
-def test_a_plugin_that_is_not_there_is_named(tmp_path: Path) -> None:
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}}
-    with pytest.raises(CredentialsError, match="no-such-plugin"):
-        credentials_of(load_settings(write(tmp_path / "config", user)))
-
-
 # Servers
 
 
@@ -293,20 +225,10 @@ def test_insecure_skip_tls_verify_accepts_any_certificate_and_warns(tmp_path: Pa
     assert [line["event"] for line in lines] == ["server_not_verified"]
 
 
-def test_tls_server_name_is_passed_on(tmp_path: Path) -> None:
-    settings = load_settings(write(tmp_path / "config", {}, **{"tls-server-name": "kubernetes.default"}))
-    assert settings.tls_server_name == "kubernetes.default"
-
-
 def test_master_overrides_the_server(tmp_path: Path) -> None:
     path = write(tmp_path / "config", {"token": "t"})
     assert load_settings(path, master="https://10.0.0.1:443/").server == "https://10.0.0.1:443"
     assert credentials_of(load_settings(path, master="http://127.0.0.1:8001")).ssl_context is None
-
-
-def test_a_base_path_of_the_server_is_kept(tmp_path: Path) -> None:
-    path = write(tmp_path / "config", {}, server="https://rancher.example/k8s/clusters/c-1/")
-    assert load_settings(path).server == "https://rancher.example/k8s/clusters/c-1"
 
 
 # Proxies
@@ -364,7 +286,7 @@ def service_account(
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     (tmp_path / "token").write_text("old\n")
     (tmp_path / "ca.crt").write_bytes(authority.certificate.read_bytes())
-    mocker.patch.object(auth_settings, "SERVICE_ACCOUNT", tmp_path)
+    mocker.patch.object(access, "SERVICE_ACCOUNT", tmp_path)
     return tmp_path
 
 
@@ -393,10 +315,10 @@ def test_in_a_cluster_a_token_that_is_gone_or_empty_leaves_the_last_one(service_
 
 def test_in_a_cluster_without_a_service_account_the_error_says_what_is_missing(service_account: Path) -> None:
     (service_account / "token").unlink()
-    with pytest.raises(ConfigError, match=f"service account of this pod cannot be loaded: .*{service_account}/token"):
+    with pytest.raises(ConfigError, match=f"cannot use the service account of this pod: .*{service_account}/token"):
         load_settings()
     (service_account / "ca.crt").unlink()
-    with pytest.raises(ConfigError, match=f"service account of this pod cannot be loaded: .*{service_account}/ca.crt"):
+    with pytest.raises(ConfigError, match=f"cannot use the service account of this pod: .*{service_account}/ca.crt"):
         load_settings()
 
 
@@ -428,7 +350,9 @@ def test_in_a_cluster_master_overrides_the_server(service_account: Path) -> None
     ("environment", "expected"),
     [
         ({"HTTPS_PROXY": "http://p:3128"}, "http://p:3128"),
-        ({"all_proxy": "http://p:3128"}, "http://p:3128"),
+        ({"HTTPS_PROXY": "p:3128", "NO_PROXY": "[fd00::1]:80,fe80::/10"}, "http://p:3128"),
+        ({"HTTPS_PROXY": "http://p:3128", "NO_PROXY": " [fd00::1]:443"}, None),
+        ({"ALL_PROXY": "http://p:3128"}, None),
         ({"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "fd00::/8"}, None),
         ({"HTTP_PROXY": "http://p:3128"}, None),
         ({"HTTPS_PROXY": ""}, None),
@@ -453,12 +377,9 @@ def test_a_kubeconfig_that_was_named_wins_over_the_cluster(service_account: Path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "no such file"),
-        ("", "file is empty"),
-        ("{", "near line"),
-        (f"[{SECRET}]", "invalid content"),
-        (f"users: [{{name: u, user: {{token: {SECRET}}}}}]", "Expected key"),
-        (json.dumps({"contexts": 5, "current-context": "x", "users": [{"name": "u", "token": SECRET}]}), "kubeconfig"),
+        (None, "config not found"),
+        (f"{{ {SECRET}", "config is not valid YAML, line"),
+        (f"users: [{{name: u, user: {{token: {SECRET}}}}}]", "the kubeconfig: no cluster configured"),
     ],
 )
 def test_a_kubeconfig_that_can_not_be_read_is_one_error_without_secrets(
@@ -469,7 +390,6 @@ def test_a_kubeconfig_that_can_not_be_read_is_one_error_without_secrets(
         path.write_text(text)
     with pytest.raises(ConfigError) as raised:
         load_settings(str(path))
-    assert str(path) in str(raised.value)
     assert message in str(raised.value)
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
@@ -536,17 +456,6 @@ def test_an_encrypted_key_fails_and_does_not_ask_the_terminal(tmp_path: Path, au
         load_settings(write(tmp_path / "config", user))
 
 
-def test_an_embedded_certificate_is_not_looked_for_in_a_file_later(tmp_path: Path, authority: Authority) -> None:
-    client = authority.client("ada", "ada")
-    user = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
-    ca = {"certificate-authority-data": inline(authority.certificate)}
-    settings = load_settings(write(tmp_path / "config", user, **ca))
-    context = credentials_of(settings).ssl_context
-    with capture_logs() as lines:
-        assert asyncio.run(get_later(settings)).ssl_context is context
-    assert lines == []
-
-
 def test_settings_can_be_loaded_beside_a_running_loop(tmp_path: Path, authority: Authority) -> None:
     """Many at once: the `kubernetes` package shares its files among them, and one must not delete another's."""
     client = authority.client("ada", "ada")
@@ -560,7 +469,7 @@ def test_settings_can_be_loaded_beside_a_running_loop(tmp_path: Path, authority:
 
 
 def test_the_kubernetes_package_is_not_imported_before_a_kubeconfig_is_read() -> None:
-    """It costs 19 MB and 0.3 s, which a process that gets its settings elsewhere must not pay."""
+    """It costs 23 MB and 0.15 s, which a process that gets its settings elsewhere must not pay."""
     code = "import sys, tfjob_operator.api.client; sys.exit('kubernetes' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -570,8 +479,9 @@ def test_the_kubernetes_package_is_not_imported_in_a_pod(service_account: Path) 
     code = f"""
 import sys
 from pathlib import Path
-from tfjob_operator.api.client.auth import load_settings, settings
-settings.SERVICE_ACCOUNT = Path({str(service_account)!r})
+from tfjob_operator.api import access
+from tfjob_operator.api.client import load_settings
+access.SERVICE_ACCOUNT = Path({str(service_account)!r})
 assert load_settings().server == "https://[fd00::1]:443"
 sys.exit("kubernetes" in sys.modules)
 """

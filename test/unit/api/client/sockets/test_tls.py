@@ -7,6 +7,7 @@ import json
 import ssl
 from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 from fakes.loopback import Peer, body_of, fine_for_ever, get, serving, trusting
 from hack.control_plane.run.pki import Authority
 from support.waiting import until
+from tfjob_operator.api.access import Access
 from tfjob_operator.api.client import HttpTransport, Settings
-from tfjob_operator.api.client.auth.credentials import Trust
 from tfjob_operator.api.client.errors import ConnectError, TLSError
 from tfjob_operator.api.client.http import Credentials, FixedCredentials
 
@@ -112,9 +113,12 @@ async def test_a_new_client_certificate_is_never_sent_over_an_old_connection(
             await peer.request()
             await peer.answer(json.dumps(name).encode())
 
-    trust = Trust(authority.certificate.read_text())
+    access = Access("https://", authority=authority.certificate.read_text())
     clients = [authority.client(name, name) for name in ("old", "new")]
-    contexts = [trust.context(client.certificate, client.key) for client in clients]
+    contexts = [
+        replace(access, certificate=each.certificate.read_text(), key=each.key.read_text()).tls_context()
+        for each in clients
+    ]
     current = iter([0, 0, 1, 1])
 
     class Rotating:
