@@ -1,4 +1,4 @@
-"""A real Prometheus on loopback for tests: Debian's, unpacked and not installed, since its package starts a service.
+"""A real Prometheus and Alertmanager on loopback for tests: Debian's, unpacked and not installed, since that starts services.
 
 with Prometheus.start(folder, targets={"tf-job-operator": "127.0.0.1:8443"}, rules=file) as prometheus:
     prometheus.query("up")
@@ -12,7 +12,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -27,16 +28,43 @@ PERIOD: Final = "1s"
 """How often targets are scraped and rules evaluated, so that a test does not wait for minutes."""
 
 
-def programs() -> Path:
-    """Return the folder with `prometheus` and `promtool`. Raises ControlPlaneError."""
-    return packages.unpack("prometheus") / "usr" / "bin"
+def program(name: str) -> str:
+    """Return the path of `prometheus`, `promtool`, `prometheus-alertmanager` or `amtool`. Raises ControlPlaneError."""
+    package = "prometheus" if name in {"prometheus", "promtool"} else "prometheus-alertmanager"
+    return str(packages.unpack(package) / "usr" / "bin" / name)
 
 
-def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run promtool."""
-    return subprocess.run(
-        [str(programs() / "promtool"), *arguments], check=False, capture_output=True, text=True, timeout=60.0
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run promtool or amtool."""
+    return subprocess.run([program(name), *arguments], check=False, capture_output=True, text=True, timeout=60.0)
+
+
+@contextmanager
+def alertmanager(folder: Path, settings: Path) -> Iterator[str]:
+    """Run an Alertmanager inside the block; yields its host and port.
+
+    Debian's reads a template in /usr/share, so it runs in a mount namespace where the package's files are there.
+    """
+    share = packages.unpack("prometheus-alertmanager") / "usr" / "share"
+    address = f"127.0.0.1:{choose_ports().etcd}"
+    part = Part("alertmanager", folder / "alertmanager.log")
+    part.start(
+        [
+            *("unshare", "--user", "--map-root-user", "--mount", "sh", "-c"),
+            *('mount --bind "$0" /usr/share && exec "$@"', str(share)),
+            program("prometheus-alertmanager"),
+            f"--config.file={settings}",
+            f"--storage.path={folder / 'alertmanager'}",
+            f"--web.listen-address={address}",
+            "--cluster.listen-address=",
+        ],
+        folder,
     )
+    try:
+        _until_ready(part, f"http://{address}")
+        yield address
+    finally:
+        part.kill()
 
 
 class Prometheus(Stoppable):
@@ -48,12 +76,13 @@ class Prometheus(Stoppable):
         self._url = f"http://127.0.0.1:{port}"
 
     @classmethod
-    def start(cls, folder: Path, targets: Mapping[str, str], rules: Path) -> Self:
+    def start(cls, folder: Path, targets: Mapping[str, str], rules: Path, *, alertmanagers: Sequence[str] = ()) -> Self:
         """Start one that scrapes `targets` (job: host and port) and evaluates the rules of a file; return when it responds."""
         port = choose_ports().etcd
         settings = {
             "global": {"scrape_interval": PERIOD, "scrape_timeout": PERIOD, "evaluation_interval": PERIOD},
             "rule_files": [str(rules)],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [*alertmanagers]}]}]},
             "scrape_configs": [
                 {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
             ],
@@ -62,7 +91,7 @@ class Prometheus(Stoppable):
         part = Part("prometheus", folder / "prometheus.log")
         part.start(
             [
-                str(programs() / "prometheus"),
+                program("prometheus"),
                 f"--config.file={folder / 'prometheus.yaml'}",
                 f"--storage.tsdb.path={folder / 'prometheus'}",
                 f"--web.listen-address=127.0.0.1:{port}",
@@ -71,7 +100,7 @@ class Prometheus(Stoppable):
         )
         prometheus = cls(part, port)
         try:
-            prometheus._until_ready()
+            _until_ready(part, prometheus._url)
         except BaseException:
             prometheus.stop()
             raise
@@ -98,14 +127,15 @@ class Prometheus(Stoppable):
             raise ControlPlaneError(f"Prometheus refused {urllib.parse.unquote(path)}: {error.read()!r}") from error
         return data
 
-    def _until_ready(self) -> None:
-        deadline = time.monotonic() + READY_LIMIT_S
-        while True:
-            self._part.check()
-            try:
-                with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5.0):  # noqa: S310 - our own
-                    return
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    raise ControlPlaneError(f"Prometheus is not ready in {READY_LIMIT_S:.0f} s") from error
-            time.sleep(0.1)
+
+def _until_ready(part: Part, url: str) -> None:
+    deadline = time.monotonic() + READY_LIMIT_S
+    while True:
+        part.check()
+        try:
+            with urllib.request.urlopen(f"{url}/-/ready", timeout=5.0):  # noqa: S310 - our own
+                return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise ControlPlaneError(f"{url} is not ready in {READY_LIMIT_S:.0f} s") from error
+        time.sleep(0.1)

@@ -273,13 +273,28 @@ def test_a_value_becomes_flags_that_the_operator_knows(rendered: Renderer, value
     assert read[0] != read[1]
 
 
+OPENSHIFT: Final = {"runAsNonRoot": True, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+DIGEST: Final = f"@sha256:{64 * 'a'}"
 PODS: Final[dict[str, tuple[str, tuple[str | int, ...], Any]]] = {
     "image.repository": ("image.repository=r.io:5000/a/op", ("containers", 0, "image"), "r.io:5000/a/op:0.1.0"),
-    "image.tag": ("image.tag=1@sha256:0", ("containers", 0, "image"), "tfjob-operator:1@sha256:0"),
+    "image.tag": (f"image.tag=1{DIGEST}", ("containers", 0, "image"), f"tfjob-operator:1{DIGEST}"),
     "image.pullPolicy": ("image.pullPolicy=Always", ("containers", 0, "imagePullPolicy"), "Always"),
     "imagePullSecrets": ("imagePullSecrets[0].name=registry", ("imagePullSecrets",), [{"name": "registry"}]),
     "extraEnv": ("extraEnv[0].name=A,extraEnv[0].value=b", ("containers", 0, "env", -1), {"name": "A", "value": "b"}),
     "resources": ("resources.limits.memory=1Gi", ("containers", 0, "resources", "limits"), {"memory": "1Gi"}),
+    "podSecurityContext": ("podSecurityContext.runAsUser=null", ("securityContext",), OPENSHIFT),
+    "securityContext": (
+        "securityContext.readOnlyRootFilesystem=false",
+        ("containers", 0, "securityContext", "readOnlyRootFilesystem"),
+        False,
+    ),
+    "topologySpreadConstraints": (
+        "topologySpreadConstraints[0].maxSkew=2",
+        ("topologySpreadConstraints",),
+        [{"maxSkew": 2}],
+    ),
+    "extraVolumes": ("extraVolumes[0].name=ca", ("volumes", -1), {"name": "ca"}),
+    "extraVolumeMounts": ("extraVolumeMounts[0].name=ca", ("containers", 0, "volumeMounts", -1), {"name": "ca"}),
     "priorityClassName": ("priorityClassName=high", ("priorityClassName",), "high"),
     "nodeSelector": ("nodeSelector.disk=ssd", ("nodeSelector",), {"disk": "ssd"}),
     "tolerations": ("tolerations[0].operator=Exists", ("tolerations",), [{"operator": "Exists"}]),
@@ -296,6 +311,10 @@ def test_a_value_is_found_in_the_pods(rendered: Renderer, value: str) -> None:
     for step in path:
         found = found[step]
     assert found == expected
+
+
+def test_a_digest_may_stand_in_place_of_a_tag(rendered: Renderer) -> None:
+    assert rendered.pod(f"image.tag={DIGEST}")["containers"][0]["image"] == f"tfjob-operator{DIGEST}"
 
 
 def test_labels_and_annotations_of_pods_are_added_to_those_that_they_have(rendered: Renderer) -> None:
@@ -331,6 +350,47 @@ def test_the_page_runs_where_and_with_what_the_values_say(rendered: Renderer) ->
     assert (spec["replicas"], spec["template"]["spec"]["nodeSelector"]) == (2, {"disk": "ssd"})
     assert (container["image"], container["resources"]["limits"]) == ("r.example.com/op:0.1.0", {"memory": "1Gi"})
     assert container["args"] == ["--port=8080", "--host=a.example.com"]
+
+
+def test_an_ingress_leads_to_the_page(rendered: Renderer) -> None:
+    """With TLS, a class and annotations where they are set."""
+    name = "page.ingress.host=jobs.example.com"
+    before, after = rendered("page.enabled=true"), rendered("page.enabled=true", "page.ingress.enabled=true", name)
+    assert after.keys() - before.keys() == {("Ingress", "kubeflow", "tf-job-page")}
+    spec = after["Ingress", "kubeflow", "tf-job-page"]["spec"]
+    assert spec.keys() == {"rules"}
+    (path,) = spec["rules"][0]["http"]["paths"]
+    service = path["backend"]["service"]
+    ports = {port["name"] for port in after["Service", "kubeflow", service["name"]]["spec"]["ports"]}
+    assert service["port"]["name"] in ports
+    more = ("page.ingress.className=nginx", "page.ingress.tlsSecretName=jobs", "page.ingress.annotations.a=b")
+    ingress = rendered("page.enabled=true", "page.ingress.enabled=true", name, *more)[
+        "Ingress", "kubeflow", "tf-job-page"
+    ]
+    assert ingress["metadata"]["annotations"] == {"a": "b"}
+    assert ingress["spec"]["ingressClassName"] == "nginx"
+    assert ingress["spec"]["tls"] == [{"hosts": ["jobs.example.com"], "secretName": "jobs"}]
+
+
+@pytest.mark.parametrize(("kubernetes", "version"), [("1.20.2", "policy/v1beta1"), ("1.36.0", "policy/v1")])
+def test_a_disruption_budget_is_of_the_version_that_the_cluster_serves(
+    rendered: Renderer, kubernetes: str, version: str
+) -> None:
+    """No version is served by both."""
+    settings = ("podDisruptionBudget.enabled=true", "podDisruptionBudget.maxUnavailable=50%")
+    found = rendered(*settings, flags=(f"--kube-version={kubernetes}",))
+    budget = found["PodDisruptionBudget", "kubeflow", "tf-job-operator"]
+    assert budget["apiVersion"] == version
+    selector = found["Deployment", "kubeflow", "tf-job-operator"]["spec"]["selector"]
+    assert budget["spec"] == {"maxUnavailable": "50%", "selector": selector}
+
+
+def test_the_service_account_has_the_annotations_of_the_values(rendered: Renderer) -> None:
+    """By these a cloud gives it an identity. No other account gets them."""
+    before, after = rendered(), rendered("serviceAccount.annotations.role=a")
+    account = after.pop(("ServiceAccount", "kubeflow", "tf-job-operator"))
+    assert account["metadata"]["annotations"] == {"role": "a"}
+    assert {key: each for key, each in before.items() if key in after} == after
 
 
 def test_without_election_the_old_pod_is_gone_before_the_new_one_works(rendered: Renderer) -> None:
@@ -370,21 +430,76 @@ def test_the_network_policy_names_the_namespace_of_prometheus(rendered: Renderer
     assert selectors == [None, {"matchLabels": {"kubernetes.io/metadata.name": "metrics"}}]
 
 
-def test_no_alert_about_a_lost_replica_where_there_is_one_replica(rendered: Renderer) -> None:
-    """With one replica that alert would never end."""
+def alerts_of(rendered: Renderer, *settings: str, namespace: str = "kubeflow") -> dict[str, dict[str, Any]]:
+    """The alerts with these settings, by name."""
+    found = rendered("prometheusRule.enabled=true", *settings, namespace=namespace)
+    groups = found["PrometheusRule", namespace, "tf-job-operator"]["spec"]["groups"]
+    return {alert["alert"]: alert for group in groups for alert in group["rules"]}
 
-    def alerts(*settings: str) -> list[str]:
-        rule = rendered("prometheusRule.enabled=true", *settings)["PrometheusRule", "kubeflow", "tf-job-operator"]
-        return [alert["alert"] for group in rule["spec"]["groups"] for alert in group["rules"]]
 
-    assert [name for name in alerts() if name not in alerts("replicas=1")] == ["TFJobOperatorAlone"]
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [(("replicas=1",), "TFJobOperatorAlone"), (("resources.limits.memory=null",), "TFJobOperatorMemory")],
+)
+def test_an_alert_that_could_not_be_right_is_left_out(rendered: Renderer, settings: tuple[str, ...], name: str) -> None:
+    """With one replica an alert about a lost one would never end; without a limit there is no share of it."""
+    assert alerts_of(rendered).keys() - alerts_of(rendered, *settings).keys() == {name}
+
+
+ALERTS: Final = SCHEMA["properties"]["prometheusRule"]["properties"]["alerts"]["properties"]
+
+
+def test_each_alert_can_be_switched_off_and_tuned(each_helm: Renderer) -> None:
+    """By values of one shape; also by `--set`, which passes on a fraction as a text."""
+    path = "prometheusRule.alerts"
+    assert alerts_of(each_helm, *(f"{path}.{name}.enabled=false" for name in ALERTS)) == {}
+    settings = [f"{path}.{name}.{field}" for name in ALERTS for field in ("severity=page", "for=7m")]
+    tunable = [name for name, each in ALERTS.items() if each["$ref"].endswith("WithThreshold")]
+    settings += [f"{path}.{name}.threshold=0.25" for name in tunable]
+    before, after = alerts_of(each_helm), alerts_of(each_helm, *settings)
+    assert before.keys() == after.keys() == ALERTS.keys()
+    assert {(each["labels"]["severity"], each["for"]) for each in after.values()} == {("page", "7m")}
+    for name in ALERTS:
+        expected = re.sub(r"([<>]=?) [0-9.]+", r"\1 0.25", before[name]["expr"])
+        assert after[name]["expr"] == (expected if name in tunable else before[name]["expr"])
+        assert (expected != before[name]["expr"]) >= (name in tunable)
+
+
+def test_alerts_follow_the_values_that_they_depend_on(each_helm: Renderer) -> None:
+    """Limits of memory, times of the lease, the interval of scrapes, and where people read the runbooks."""
+    lease = ("leaderElection.leaseDuration=1m30s", "leaderElection.renewDeadline=1m")
+    more = (
+        "resources.limits.memory=1.5Gi",
+        "serviceMonitor.interval=45s",
+        "prometheusRule.runbookUrl=https://a.example.com/b",
+    )
+    found = alerts_of(each_helm, *lease, *more)
+    assert found["TFJobOperatorNoLeader"]["for"] == "720s"
+    assert found["TFJobOperatorSlow"]["expr"].strip().endswith("> 6")
+    assert found["TFJobOperatorSeveralLeaders"]["for"] == "90s"
+    assert found["TFJobOperatorMemory"]["expr"].endswith("/ 1610612736 > 0.9")
+    for name, alert in found.items():
+        assert alert["annotations"]["runbook_url"] == f"https://a.example.com/b#{name.lower()}"
+
+
+def test_dashboards_of_several_releases_differ(rendered: Renderer) -> None:
+    """Grafana loads one dashboard for each uid, its sidecar one file for each name; each shows its own operator."""
+    seen = set()
+    for namespace in ("team-a", "team-b"):
+        found = rendered("namespaced=true", "grafanaDashboard.enabled=true", namespace=namespace)
+        ((file, text),) = found["ConfigMap", namespace, "tf-job-operator-dashboard"]["data"].items()
+        board = json.loads(text)
+        assert len(board["uid"]) <= 40
+        seen |= {file, board["uid"], board["title"]}
+        queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+        queries += [each["query"] for each in board["templating"]["list"] if each["type"] == "query"]
+        assert [each for each in queries if f'{{job="tf-job-operator", namespace="{namespace}"' not in each] == []
+    assert len(seen) == 6
 
 
 def test_alerts_about_an_operator_of_one_namespace_see_no_other_operator(rendered: Renderer) -> None:
     """Each series is selected by the release's namespace, or two such releases would be reported as two leaders."""
-    settings = ("prometheusRule.enabled=true", "namespaced=true")
-    rule = rendered(*settings, namespace="team-a")["PrometheusRule", "team-a", "tf-job-operator"]
-    expressions = [alert["expr"] for group in rule["spec"]["groups"] for alert in group["rules"]]
+    expressions = [each["expr"] for each in alerts_of(rendered, "namespaced=true", namespace="team-a").values()]
     selectors = [selector for text in expressions for selector in re.findall(r"{.*?}", text)]
     assert len(selectors) > len(expressions)
     assert [each for each in selectors if '{job="tf-job-operator", namespace="team-a"' not in each] == []
@@ -396,7 +511,10 @@ def test_every_value_has_a_test_of_its_effect() -> None:
         *("replicas", "crds.install", "userRoles.create", "flowControl.enabled"),
         *("networkPolicy.enabled", "networkPolicy.prometheusNamespace"),
         *("serviceMonitor.enabled", "serviceMonitor.interval", "serviceMonitor.labels"),
-        *("prometheusRule.enabled", "prometheusRule.labels", "grafanaDashboard.enabled"),
+        *("prometheusRule.enabled", "prometheusRule.labels", "prometheusRule.runbookUrl", "grafanaDashboard.enabled"),
+        *(f"prometheusRule.alerts.{name}" for name in ALERTS),
+        *("serviceAccount.annotations", "podDisruptionBudget.enabled", "podDisruptionBudget.maxUnavailable"),
+        *(f"page.ingress.{name}" for name in ("enabled", "className", "host", "tlsSecretName", "annotations")),
         *("cloud", "kubeflowLabels", "podLabels", "podAnnotations"),
         *("page.enabled", "page.replicas", "page.extraArgs", "page.resources"),
     }
@@ -420,6 +538,21 @@ def test_every_value_has_a_test_of_its_effect() -> None:
         ("tensorboardImage=", "tensorboardImage"),
         ("leaderElection.enabled=false", "leaderElection.enabled"),
         ("leaderElection.leaseDuration=soon", "leaseDuration"),
+        (
+            "leaderElection.leaseDuration=10s",
+            "leaseDuration: 10s must be longer than leaderElection.renewDeadline, 10s",
+        ),
+        (
+            "leaderElection.renewDeadline=2400ms",
+            "renewDeadline: 2400ms must be longer than 1.2 times .*retryPeriod, 2s",
+        ),
+        ("leaderElection.leaseDuration=15500ms", "leaseDuration: 15500ms must be a whole number of seconds"),
+        ("image.tag=latest@sha256:0", "image.tag"),
+        ("page.ingress.enabled=true", "page.ingress.enabled: there is no page without page.enabled"),
+        ("page.enabled=true,page.ingress.enabled=true", "page.ingress.host is required"),
+        ("prometheusRule.alerts.TFJobDown.enabled=false", "TFJobDown"),
+        ("prometheusRule.alerts.TFJobOperatorDown.threshold=1", "threshold"),
+        ("prometheusRule.enabled=true,resources.limits.memory=1Pi", "resources.limits.memory: 1Pi"),
         ("logLevel=loud", "logLevel"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("imagePullPolicy=Always", "imagePullPolicy"),

@@ -69,7 +69,7 @@ def test_monitoring_is_applied_where_there_is_a_prometheus_operator(plane: Contr
     selector = "grafana_dashboard=1"
     found = plane.run_kubectl("get", "configmaps", "-n", "kubeflow", "-l", selector, "-o", "json").stdout
     (dashboard,) = json.loads(found)["items"]
-    assert json.loads(dashboard["data"]["dashboard.json"])["title"] == "TFJob operator"
+    assert json.loads(dashboard["data"]["tf-job-operator.json"])["title"] == "TFJob operator"
 
 
 def test_an_installation_for_one_namespace_can_be_put_into_any(plane: ControlPlane, tmp_path: Path) -> None:

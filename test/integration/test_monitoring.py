@@ -6,23 +6,42 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from fakes.manifests import read_document
 from hack.control_plane import ControlPlane
+from hack.control_plane.build.commands import ControlPlaneError
 from hack.control_plane.run.parts import choose_ports
-from hack.prometheus import Prometheus, promtool
+from hack.prometheus import Prometheus, alertmanager, program, run
 from support.waiting import eventually
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.v1.constants import ConditionReason
+from tfjob_operator.api.v1.types import JobCondition
+from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.observability.metrics import PrometheusMetrics, exposition, new_registry
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "manifests" / "overlays" / "monitoring"
 LIMIT_S = 60.0
 VARIABLES = {"$__rate_interval": "30s", "$__range": "1m", "$job_namespace": ".*"}
 """The values that Grafana substitutes for variables in queries."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def programs() -> None:
+    """Fetch the programs from Debian's packages."""
+    try:
+        for name in ("promtool", "amtool"):
+            program(name)
+    except ControlPlaneError as error:
+        pytest.skip(f"Prometheus or Alertmanager cannot be had: {error}")
 
 
 @pytest.fixture
@@ -57,7 +76,7 @@ def test_the_alerts_are_valid_and_fire_when_they_should(rules: Path, tmp_path: P
 
     D6: only a leader's queue can be stuck. D10: what a user's quota refuses is no fault of the operator.
     """
-    checked = promtool("check", "rules", str(rules))
+    checked = run("promtool", "check", "rules", str(rules))
     assert checked.returncode == 0, checked.stderr
     cases = read_document(ROOT / "test" / "integration" / "alerts.yaml")
     names = {rule["alert"] for rule in alerts()}
@@ -70,7 +89,7 @@ def test_the_alerts_are_valid_and_fire_when_they_should(rules: Path, tmp_path: P
         del rule["annotations"]
     (tmp_path / "bare.yaml").write_text(json.dumps(spec))
     (tmp_path / "tests.yaml").write_text(json.dumps({**cases, "rule_files": ["bare.yaml"]}))
-    tested = promtool("test", "rules", str(tmp_path / "tests.yaml"))
+    tested = run("promtool", "test", "rules", str(tmp_path / "tests.yaml"))
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
@@ -113,3 +132,66 @@ def test_a_real_prometheus_scrapes_the_operator_and_has_data_for_every_panel(
                 labels = re.sub(r'(code|name)=~?"[^"]*"', r'\1!=""', matchers)
                 assert prometheus.query(f"{metric}{{{labels}}}"), f"{rule['alert']}: no {metric}{{{labels}}}"
         eventually(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()), "all rules were evaluated")
+
+
+class Loopback(BaseHTTPRequestHandler):
+    """Serves the metrics of a registry, and takes messages of webhooks: the path and the labels of each alert."""
+
+    registry: CollectorRegistry
+    messages: list[tuple[str, dict[str, str]]]
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(exposition(self.registry))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.messages.extend((self.path, alert["labels"]) for alert in body["alerts"])
+        self.send_response(200)
+        self.end_headers()
+
+    def log_request(self, code: object = "-", size: object = "-") -> None:
+        """Be silent."""
+
+
+def test_a_team_is_told_of_its_own_failed_jobs_by_the_recipe_of_the_docs(rules: Path, tmp_path: Path) -> None:
+    """Metrics of the operator, rules, Alertmanager with the settings of docs/operations.md, a webhook for each receiver."""
+    Loopback.registry, Loopback.messages = new_registry(), []
+
+    def told() -> dict[str, set[tuple[str, str]]]:
+        about_jobs = [each for each in Loopback.messages if each[1]["alertname"] == "TFJobFailed"]
+        return {
+            path: {(labels["namespace"], labels["reason"]) for to, labels in about_jobs if to == path}
+            for path, _ in about_jobs
+        }
+
+    jobs = JobMetrics(PrometheusMetrics(Loopback.registry))
+    jobs.expect(["team-a", "team-b"])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Loopback) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        here = f"127.0.0.1:{server.server_port}"
+        (recipe,) = re.findall(
+            r"```yaml\n(# alertmanager.yml\n.*?)```", (ROOT / "docs/operations.md").read_text(), re.DOTALL
+        )
+        settings = tmp_path / "alertmanager.yml"
+        settings.write_text(recipe.replace("https://chat.example.com", f"http://{here}").replace("10s", "1s"))
+        checked = run("amtool", "check-config", str(settings))
+        assert checked.returncode == 0, checked.stderr
+        for namespace, receiver in (("team-a", "team-a"), ("team-b", "team-b"), ("team-c", "nobody")):
+            labels = (f"namespace={namespace}", "alertname=TFJobFailed", "severity=info")
+            routed = run("amtool", "config", "routes", "test", f"--config.file={settings}", *labels)
+            assert routed.stdout.split() == [receiver]
+        with (
+            alertmanager(tmp_path, settings) as manager,
+            Prometheus.start(tmp_path, {"tf-job-operator": here}, rules, alertmanagers=[manager]) as prometheus,
+        ):
+            eventually(
+                lambda: prometheus.query("tf_operator_job_failures_total == 0"), "the counters are scraped at zero"
+            )
+            failed = JobCondition("Failed", "True", ConditionReason.LIMIT)
+            for namespace in ("team-a", "team-b"):
+                jobs.observe(ObjectMeta(name="mnist", namespace=namespace), (), (failed,))
+            eventually(lambda: {"/hooks/team-a", "/hooks/team-b"} <= told().keys(), "both teams are told")
+        server.shutdown()
+    assert told() == {f"/hooks/{team}": {(team, "JobFailed")} for team in ("team-a", "team-b")}

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from fakes.manifests import is_crd, read_document, read_documents
 from support.cases import for_each
+from tfjob_operator.api.client.exchange import LONGEST_SKEW_S
 from tfjob_operator.cli.page.__main__ import command
 from tfjob_operator.cli.training import LogReader, Progress
+from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = ROOT / "manifests"
@@ -120,4 +122,21 @@ def test_every_alert_has_an_entry_among_the_runbooks() -> None:
     headings = set(re.findall(r"^## (TFJob\w+)$", (ROOT / "docs" / "runbooks.md").read_text(), re.MULTILINE))
     assert headings == {rule["alert"] for rule in alerts}
     for rule in alerts:
-        assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == f"docs/runbooks.md#{rule['alert'].lower()}"
+
+
+def test_thresholds_of_alerts_that_follow_from_settings_are_those_of_the_default_settings() -> None:
+    """The chart computes them from its values; here they are constants."""
+    folder = MANIFESTS / "overlays" / "monitoring"
+    (group,) = read_document(folder / "rules.yaml")["spec"]["groups"]
+    alerts = {rule["alert"]: rule for rule in group["rules"]}
+    times = LeaderElectionConfig()
+    assert alerts["TFJobOperatorNoLeader"]["for"] == f"{8 * times.lease_duration_s:.0f}s"
+    assert alerts["TFJobOperatorSlow"]["expr"].strip().endswith(f"> {times.renew_deadline_s / 10:g}")
+    (endpoint,) = read_document(folder / "service-monitor.yaml")["spec"]["endpoints"]
+    assert alerts["TFJobOperatorSeveralLeaders"]["for"] == f"{2 * int(endpoint['interval'].removesuffix('s'))}s"
+    spec = read_document(MANIFESTS / "base" / "deployment.yaml")["spec"]
+    limit = spec["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
+    assert f"/ {int(limit.removesuffix('Mi')) * 2**20} > 0.9" in alerts["TFJobOperatorMemory"]["expr"]
+    assert f"< {spec['replicas']}" in alerts["TFJobOperatorAlone"]["expr"]
+    assert alerts["TFJobOperatorClockSkew"]["expr"].endswith(f"> {LONGEST_SKEW_S:g}")

@@ -15,7 +15,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if regexMatch "[:@]" (base $repository) }}{{/* a colon before the last slash is that of a port */}}
 {{- fail (printf "image.repository: %s has a tag or digest: name the image without it, and set image.tag" $repository) }}
 {{- end }}
-{{- printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) }}
+{{- $tag := .Values.image.tag | default .Chart.AppVersion }}
+{{- printf "%s%s%s" $repository (ternary "" ":" (hasPrefix "@" $tag)) $tag }}
+{{- end }}
+
+{{/* A duration in seconds, such as 90 for 1m30s. */}}
+{{- define "tf-job-operator.seconds" -}}
+{{- $sum := 0.0 }}
+{{- range regexFindAll "[0-9.]+(ms|s|m|h)" . -1 }}
+{{- $unit := regexFind "[a-z]+$" . }}
+{{- $sum = addf $sum (mulf (trimSuffix $unit . | float64) (get (dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0) $unit)) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
+{{/* A quantity of memory in bytes, such as 536870912 for 512Mi. */}}
+{{- define "tf-job-operator.bytes" -}}
+{{- $factors := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
+{{- $text := toString . }}
+{{- $unit := regexFind "[A-Za-z]*$" $text }}
+{{- if not (hasKey $factors $unit) }}{{ fail (printf "resources.limits.memory: %s is no quantity like 512Mi" $text) }}{{ end }}
+{{- mulf (trimSuffix $unit $text | float64) (get $factors $unit) | int64 }}
 {{- end }}
 
 {{/* The text of a file of the kustomizations. Arguments: the root, the path below files/. */}}
@@ -79,6 +99,17 @@ Arguments: the root, the text, and more labels for each of them.
 {{- if not .enabled }}
 - --leader-elect=false
 {{- else }}
+{{- $lease := include "tf-job-operator.seconds" .leaseDuration | float64 }}
+{{- $renew := include "tf-job-operator.seconds" .renewDeadline | float64 }}
+{{- if le $lease $renew }}
+{{- fail (printf "leaderElection.leaseDuration: %s must be longer than leaderElection.renewDeadline, %s, or another replica leads while this one still retries" .leaseDuration .renewDeadline) }}
+{{- end }}
+{{- if le $renew (mulf 1.2 (include "tf-job-operator.seconds" .retryPeriod | float64)) }}
+{{- fail (printf "leaderElection.renewDeadline: %s must be longer than 1.2 times leaderElection.retryPeriod, %s" .renewDeadline .retryPeriod) }}
+{{- end }}
+{{- if ne $lease (floor $lease) }}
+{{- fail (printf "leaderElection.leaseDuration: %s must be a whole number of seconds" .leaseDuration) }}
+{{- end }}
 {{- if ne .leaseDuration "15s" }}
 - --leader-elect-lease-duration={{ .leaseDuration }}
 {{- end }}
