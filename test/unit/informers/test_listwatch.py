@@ -1,22 +1,25 @@
-"""`ListWatch` over a `RestClient` whose transport is scripted: the tests look at its HTTP requests."""
+"""Lists in pages and watches, their selectors, and the options of a reflector."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
 
-from fakes.source import running, settle
-from tfjob_operator.api.client.errors import ConnectionLostError, DecodeError, ExpiredError, ForbiddenError
+from fakes.source import FakeSource, expired, pod, running, settle, status_error
+from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, DecodeError, ExpiredError, ForbiddenError
 from tfjob_operator.api.client.http import OnLeave, Request, unchanged
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS, Pod
-from tfjob_operator.informers.codec import Codec
+from tfjob_operator.informers.codec import Codec, Page, Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted
-from tfjob_operator.informers.listwatch import Batch, ListWatch
+from tfjob_operator.informers.errors import SelectorError
+from tfjob_operator.informers.listers import EVERYTHING, NOTHING, parse_labels
+from tfjob_operator.informers.listwatch import Batch, ListWatch, Pager
+from tfjob_operator.informers.reflector import ReflectorOptions
 
 
 class ScriptedResponse:
@@ -168,3 +171,173 @@ async def test_cancelling_closes_the_stream() -> None:
         await settle()
         assert not response.closed
     assert response.closed
+
+
+class Script(FakeSource[Pod]):
+    """Responds to lists with what it was given, in order."""
+
+    def __init__(self, *answers: Page[Pod] | ApiError) -> None:
+        super().__init__()
+        self.answers = [*answers]
+
+    async def list(self, options: ListOptions) -> Page[Pod]:
+        self.lists.append(options)
+        answer = self.answers.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+
+def asked(script: Script) -> Sequence[tuple[str, str, str, int]]:
+    """What each request asked for: version, match, token, limit."""
+    return [(o.resource_version, o.resource_version_match, o.continue_token, o.limit) for o in script.lists]
+
+
+AT_7 = ListOptions(resource_version="7", resource_version_match="NotOlderThan")
+
+
+async def test_a_list_in_one_page_is_answered_as_it_is() -> None:
+    """RF-08, tools/pager/pager_test.go:TestListPager_List"""
+    script = Script(Page([pod("a")], "9"))
+    page, in_pages = await Pager(script).list(AT_7, 500)
+    assert (page.items, page.resource_version, in_pages) == ([pod("a")], "9", False)
+    assert asked(script) == [("7", "NotOlderThan", "", 500)]
+
+
+async def test_pages_are_followed_without_version_and_match_and_the_list_has_the_version_of_the_first() -> None:
+    """RF-08, tools/pager/pager_test.go:TestListPager_List, TestListPager_EachListItem"""
+    lost = Skipped(TypeError("bad"), "ns/x")
+    script = Script(Page([pod("a")], "9", "t1"), Page([pod("b")], "10", "t2", [lost]), Page([pod("c")], "11"))
+    page, in_pages = await Pager(script).list(AT_7, 1)
+    assert [item.metadata.name for item in page.items] == ["a", "b", "c"]
+    assert (page.resource_version, page.continue_token, page.skipped, in_pages) == ("9", "", [lost], True)
+    assert asked(script) == [("7", "NotOlderThan", "", 1), ("", "", "t1", 1), ("", "", "t2", 1)]
+
+
+async def test_a_token_that_expires_is_answered_by_one_full_list_at_the_version_first_asked_for() -> None:
+    """RF-08, SV-05, tools/pager/pager_test.go:TestListPager_List"""
+    script = Script(Page([pod("a")], "9", "t1"), expired(), Page([pod("a"), pod("b")], "12"))
+    page, in_pages = await Pager(script).list(AT_7, 1)
+    assert [item.metadata.name for item in page.items] == ["a", "b"]
+    assert (page.resource_version, in_pages) == ("12", True)
+    assert asked(script)[-1] == ("7", "NotOlderThan", "", 0)
+
+
+async def test_a_full_list_that_expires_too_is_the_callers_problem() -> None:
+    """RF-08, tools/pager/pager_test.go:TestListPager_List"""
+    script = Script(Page([pod("a")], "9", "t1"), expired(), expired())
+    with pytest.raises(ExpiredError):
+        await Pager(script).list(AT_7, 1)
+
+
+async def test_a_first_page_that_expires_is_the_callers_problem() -> None:
+    """RF-08, tools/pager/pager_test.go:TestListPager_List"""
+    script = Script(expired())
+    with pytest.raises(ExpiredError):
+        await Pager(script).list(AT_7, 1)
+    assert len(script.lists) == 1
+
+
+async def test_any_other_failure_on_any_page_is_raised() -> None:
+    """RF-08, tools/pager/pager_test.go:TestListPager_eachListPageBuffered. No producer runs ahead here"""
+    script = Script(Page([pod("a")], "9", "t1"), status_error(403, "Forbidden"))
+    with pytest.raises(ApiError):
+        await Pager(script).list(AT_7, 1)
+    assert len(script.lists) == 2
+
+
+LABELS = {"app": "web", "tier": "", "example.com/size": "10"}
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("", True),
+        (" ", True),
+        ("app=web", True),
+        ("app==web", True),
+        ("app = web", True),
+        ("app=db", False),
+        ("missing=", False),
+        ("tier=", True),
+        ("app!=web", False),
+        ("app!=db", True),
+        ("missing!=x", True),
+        ("app", True),
+        ("missing", False),
+        ("!app", False),
+        ("!missing", True),
+        ("app in (web, db)", True),
+        ("app in (db)", False),
+        ("missing in (web)", False),
+        ("tier in (,x)", True),
+        ("app notin (db)", True),
+        ("app notin (web,db)", False),
+        ("missing notin (web)", True),
+        ("example.com/size>9", True),
+        ("example.com/size > 10", False),
+        ("example.com/size<11", True),
+        ("app>1", False),
+        ("missing<1", False),
+        ("app=web,!missing,app in (web,db)", True),
+        ("app=web,missing", False),
+        ("app in (web,db),tier=x", False),
+    ],
+)
+def test_a_label_selector_matches_as_the_api_server_does(text: str, matches: bool) -> None:
+    """ST-09, apimachinery labels/selector_test.go:TestSelectorMatches"""
+    assert parse_labels(text).matches(LABELS) is matches
+
+
+@pytest.mark.parametrize(
+    "text", ["a=b=c", "=x", "a in", "a in b", "a in (b", "a,,b", "a>b", "-a", "a=b c", "!", "a in (b c)"]
+)
+def test_what_is_no_label_selector_is_refused(text: str) -> None:
+    """ST-09, apimachinery labels/selector_test.go:TestSelectorParse"""
+    with pytest.raises(SelectorError, match="selector"):
+        parse_labels(text)
+
+
+def test_an_object_without_labels_is_as_one_with_none() -> None:
+    """ST-09"""
+    assert parse_labels("!app").matches(None)
+    assert not parse_labels("app").matches(None)
+
+
+def test_everything_asks_nobody_and_nothing_refuses_all() -> None:
+    """ST-09, listers_test.go:TestListAll"""
+    assert EVERYTHING.is_everything
+    assert parse_labels("").is_everything
+    assert not NOTHING.is_everything
+    assert not NOTHING.matches(LABELS)
+
+
+@pytest.mark.parametrize(
+    ("minimum", "fraction", "seconds"),
+    [
+        pytest.param(300.0, 0.0, 300, id="shortest"),
+        pytest.param(300.0, 0.999999, 599, id="longest"),
+        pytest.param(1000.0, 0.5, 1500, id="a larger minimum doubles too"),
+        pytest.param(10.0, 0.0, 300, id="a smaller one is ignored"),
+    ],
+)
+def test_watch_timeouts_spread_between_the_minimum_and_twice_that(
+    minimum: float, fraction: float, seconds: int
+) -> None:
+    """RF-09, reflector_test.go:TestWatchTimeout"""
+    assert ReflectorOptions(min_watch_timeout_s=minimum).watch_timeout_s(fraction) == seconds
+
+
+@pytest.mark.parametrize(
+    ("explicit", "version", "always_page", "size"),
+    [
+        pytest.param(0, "", False, 500, id="a quorum read comes in pages"),
+        pytest.param(0, "0", False, 500, id="the first list too, if the server can"),
+        pytest.param(0, "7", False, 0, id="at a known version the watch cache answers in one piece"),
+        pytest.param(0, "7", True, 500, id="unless there is no watch cache"),
+        pytest.param(50, "7", False, 50, id="explicit"),
+    ],
+)
+def test_pages_are_asked_for_where_they_make_sense(explicit: int, version: str, always_page: bool, size: int) -> None:
+    """RF-07, reflector_test.go:TestReflectorWatchListPageSize, TestReflectorNotPaginatingNotConsistentReads"""
+    assert ReflectorOptions(page_size=explicit).page_size_at(version, always_page=always_page) == size

@@ -1,7 +1,4 @@
-"""The reflector against a fake source, on virtual time. Its sink records; stores and handlers are other tests' business.
-
-Here it lists and watches; streaming lists are in `test_streaming_lists`.
-"""
+"""The reflector against a fake source, on virtual time. Its sink records; stores and handlers are other tests' business."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.clock import FakeClock
 from fakes.source import FakeSource, RecordingSink, expired, pod, running, settle, status_error
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
@@ -32,7 +30,7 @@ from tfjob_operator.api.client.exchange import LONGEST_RETRY_AFTER_S
 from tfjob_operator.api.core import Pod
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
-from tfjob_operator.informers.reflector import Reflector, ReflectorOptions, State
+from tfjob_operator.informers.reflector import Reflector, ReflectorOptions, RetryWindow, State
 
 FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always returns 0
 
@@ -712,3 +710,32 @@ async def test_a_batch_that_ends_in_an_error_is_taken_up_to_the_error() -> None:
         await asyncio.sleep(FIRST_BACKOFF_S)
         await settle()
     assert rig.listed_versions == ["0", "12"]
+
+
+def test_faults_are_retried_until_the_window_that_the_first_one_opened_is_over() -> None:
+    """RF-19, retry_with_deadline_test.go:TestRetryWithDeadline"""
+    clock = FakeClock()
+    window = RetryWindow(30.0, clock)
+    answers = []
+    for _ in range(5):
+        answers.append(window.allows())
+        clock.step(10.0)
+    assert answers == [True, True, True, False, False]
+
+
+def test_a_minute_without_a_fault_makes_the_next_one_the_first_again() -> None:
+    """RF-19, retry_with_deadline_test.go:TestRetryWithDeadline"""
+    clock = FakeClock()
+    window = RetryWindow(30.0, clock)
+    window.allows()
+    clock.step(40.0)
+    assert not window.allows()
+    clock.step(60.0)
+    assert not window.allows(), "a minute, but not more"
+    clock.step(60.1)
+    assert window.allows()
+
+
+def test_a_window_of_no_length_allows_nothing() -> None:
+    """RF-19: the default"""
+    assert not RetryWindow(0.0, FakeClock()).allows()

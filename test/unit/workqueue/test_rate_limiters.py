@@ -1,20 +1,25 @@
-"""How long each limiter makes an item wait, and the token bucket behind one of them."""
+"""Rate limiters, the queue that obeys them, and back-off."""
 
 from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.clock import FakeClock
+from fakes.virtual_loop import VirtualTimeLoop
 from tfjob_operator.workqueue import (
+    Backoff,
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
     RateLimiter,
+    RateLimitingQueue,
+    ShutDown,
     TokenBucket,
     WithMaxWaitRateLimiter,
     default_controller_rate_limiter,
@@ -204,3 +209,154 @@ async def test_a_wait_queues_behind_what_is_reserved() -> None:
     assert [bucket.reserve(), bucket.reserve()] == pytest.approx([0.0, 1.0])
     await bucket.wait()
     assert asyncio.get_running_loop().time() == pytest.approx(2.0)
+
+
+def exponential_queue() -> RateLimitingQueue[str]:
+    return RateLimitingQueue(ItemExponentialFailureRateLimiter(0.001, 1.0))
+
+
+async def test_a_rate_limited_add_comes_when_the_limiter_says() -> None:
+    """RL-06, rate_limiting_queue_test.go:TestRateLimitingQueue."""
+    queue = exponential_queue()
+    came = []
+    for _ in range(4):
+        begun = asyncio.get_running_loop().time()
+        queue.add_rate_limited("a")
+        assert len(queue) == 0
+        queue.done(await queue.get())
+        came.append(asyncio.get_running_loop().time() - begun)
+    assert came == pytest.approx([0.001, 0.002, 0.004, 0.008])
+    assert queue.num_requeues("a") == 4
+
+
+async def test_forget_clears_the_failures_and_not_the_work() -> None:
+    """RL-06, TestRateLimitingQueue: `done` must still be called."""
+    queue = exponential_queue()
+    queue.add("a")
+    await queue.get()
+    queue.add_rate_limited("a")
+    queue.forget("a")
+    assert queue.num_requeues("a") == 0
+    await asyncio.sleep(1)
+    assert len(queue) == 0, "still in work"
+    queue.done("a")
+    assert len(queue) == 1, "the add that was under way still comes"
+
+
+async def test_done_does_not_clear_the_failures() -> None:
+    """RL-06: a worker that never forgets makes its keys ever slower."""
+    queue = exponential_queue()
+    for _ in range(3):
+        queue.add_rate_limited("a")
+        queue.done(await queue.get())
+    assert queue.num_requeues("a") == 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_key_succeeds_in_the_end_however_often_it_fails(seed: int) -> None:
+    """RL-06, WQ-03: eight workers, syncs that fail as the seed decides, and changes that go on meanwhile."""
+    random = Random(seed)
+    queue: RateLimitingQueue[int] = RateLimitingQueue(ItemExponentialFailureRateLimiter(0.005, 1.0))
+    wanted, seen, in_work = dict.fromkeys(range(20), 0), dict.fromkeys(range(20), 0), set()
+
+    async def worker() -> None:
+        while True:
+            try:
+                key = await queue.get()
+            except ShutDown:
+                return
+            assert key not in in_work, "one key in two hands"
+            in_work.add(key)
+            version = wanted[key]
+            await asyncio.sleep(random.random() * 0.02)
+            if random.random() < 0.6:
+                queue.add_rate_limited(key)
+            else:
+                seen[key] = version
+                queue.forget(key)
+            in_work.remove(key)
+            queue.done(key)
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(worker())
+            for _ in range(300):
+                key = random.randrange(20)
+                wanted[key] += 1
+                queue.add(key)
+                await asyncio.sleep(random.random() * 0.01)
+            await asyncio.sleep(
+                600
+            )  # no run of bad luck in these seeds is longer: at most a second and a bit for each try
+            assert seen == wanted, "a change was lost"
+            await queue.shut_down_with_drain()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(scenario())
+
+
+def steps(backoff: Backoff, count: int) -> list[float]:
+    return [backoff.next() for _ in range(count)]
+
+
+def test_the_steps_double_until_the_base_reaches_its_cap() -> None:
+    """RF-22, wait_test.go:TestBackoff_Step: without jitter the defaults are 0.8 s, x2, 30 s."""
+    backoff = Backoff(clock=FakeClock(), random=lambda: 0.0)
+    assert steps(backoff, 8) == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0])
+
+
+def test_jitter_at_most_doubles_a_step_and_is_added_after_the_cap() -> None:
+    """RF-22: 0.8-1.6 s, ... 25.6-51.2 s, then 30-60 s."""
+    backoff = Backoff(clock=FakeClock(), random=lambda: 1.0)
+    assert steps(backoff, 8) == pytest.approx([1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 60.0, 60.0])
+
+
+def test_its_own_numbers_can_be_given() -> None:
+    """RF-22, TestNewReflectorWithCustomBackoff."""
+    backoff = Backoff(1.0, 50.0, 10.0, 0.1, clock=FakeClock(), random=lambda: 0.5)
+    assert steps(backoff, 3) == pytest.approx([1.05, 10.5, 52.5])
+
+
+def test_an_initial_wait_above_the_cap_is_capped() -> None:
+    """RF-22, wait_test.go:TestBackoff_Step: the cap holds from the first step."""
+    assert Backoff(60.0, 30.0, clock=FakeClock(), random=lambda: 0.0).next() == 30.0
+
+
+@pytest.mark.parametrize(("quiet_s", "expected"), [(120.0, 3.2), (120.1, 0.8)])
+def test_only_more_than_two_quiet_minutes_start_it_over(quiet_s: float, expected: float) -> None:
+    """RF-23, TestExponentialBackoffManagerGetNextBackoff: measured from the latest step."""
+    clock = FakeClock()
+    backoff = Backoff(clock=clock, random=lambda: 0.0)
+    steps(backoff, 2)
+    clock.step(quiet_s)
+    assert backoff.next() == pytest.approx(expected)
+
+
+def test_an_outage_of_hours_stays_at_the_cap() -> None:
+    """RF-23: the 1.20 rule; newer client-go starts over every two minutes (TestBackoffDelayWithResetExponential)."""
+    clock = FakeClock()
+    backoff = Backoff(clock=clock, random=lambda: 0.999)
+    steps(backoff, 6)
+    for _ in range(200):
+        delay = backoff.next()
+        assert delay > 59.0
+        clock.step(delay)
+
+
+def test_reset_starts_over_at_once() -> None:
+    """RF-22: the owner may know better than the clock."""
+    backoff = Backoff(clock=FakeClock(), random=lambda: 0.0)
+    steps(backoff, 5)
+    backoff.reset()
+    assert steps(backoff, 2) == pytest.approx([0.8, 1.6])
+
+
+@given(luck=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=2000))
+def test_no_luck_and_no_number_of_steps_leaves_the_bounds(luck: list[float]) -> None:
+    """RF-22: every step lies in [base, 2 x base], and thousands of them overflow nothing."""
+    drawn = iter(luck)
+    backoff = Backoff(clock=FakeClock(), random=lambda: next(drawn))
+    for step in range(len(luck)):
+        base = min(0.8 * 2.0 ** min(step, 10), 30.0)
+        assert base <= backoff.next() <= 2 * base

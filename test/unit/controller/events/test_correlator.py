@@ -1,8 +1,10 @@
-"""What becomes of an event: it is created, counted or skipped. The tests move the clock."""
+"""What becomes of an event: the buffer and its order; whether it is created, counted or skipped. The tests move the clock."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,7 +14,15 @@ from msgspec.structs import replace
 
 from fakes.clock import FakeClock
 from tfjob_operator.api.core import Event, ObjectReference
-from tfjob_operator.controller.events.recorder import COMBINED, KEPT_S, SPAM_BURST, Action, Correlator
+from tfjob_operator.controller.events.recorder import (
+    COMBINED,
+    KEPT_S,
+    SPAM_BURST,
+    Action,
+    Correlator,
+    EventBuffer,
+    LRUCache,
+)
 from unit.controller.events.making import KETTLE, make_event
 
 
@@ -217,3 +227,137 @@ def test_no_count_is_ever_lost(history: list[tuple[str, str, int, float]]) -> No
         assert action is not Action.UPDATE or event.count > 1
         bench.clock.step(pause)
     assert counts.total() == len(history)
+
+
+def normal(message: str) -> Event:
+    return make_event(message)
+
+
+def warning(message: str) -> Event:
+    return make_event(message, event_type="Warning")
+
+
+def messages(buffer: EventBuffer) -> list[str]:
+    return [event.message for event in buffer.drain()]
+
+
+def test_events_leave_in_the_order_in_which_they_came() -> None:
+    """EV-01: whatever their types."""
+    buffer = EventBuffer(10)
+    for event in (normal("1"), warning("2"), warning("3"), normal("4")):
+        assert buffer.put(event) is None
+    assert messages(buffer) == ["1", "2", "3", "4"]
+
+
+def test_a_full_buffer_turns_a_normal_event_away() -> None:
+    """EV-01: the event is dropped, and `put` returns it."""
+    buffer = EventBuffer(2)
+    buffer.put(normal("1"))
+    buffer.put(warning("2"))
+    assert buffer.put(normal("3")) == normal("3")
+    assert messages(buffer) == ["1", "2"]
+
+
+def test_a_warning_drives_out_the_newest_normal_event() -> None:
+    """EV-01, our own rule: what went wrong is what people look for."""
+    buffer = EventBuffer(3)
+    for event in (normal("1"), normal("2"), warning("3")):
+        buffer.put(event)
+    assert buffer.put(warning("4")) == normal("2")
+    assert buffer.put(warning("5")) == normal("1")
+    assert buffer.put(warning("6")) == warning("6"), "a warning gives way to none"
+    assert messages(buffer) == ["3", "4", "5"]
+
+
+async def test_a_reader_waits_for_an_event_and_for_the_end() -> None:
+    """EV-09: what waits when the buffer is closed is still handed out."""
+    buffer = EventBuffer(3)
+    reader = asyncio.create_task(buffer.get())
+    await asyncio.sleep(1.0)
+    assert not reader.done()
+    buffer.put(normal("1"))
+    assert await reader == normal("1")
+    buffer.put(normal("2"))
+    buffer.close()
+    assert buffer.put(warning("3")) == warning("3")
+    assert await buffer.get() == normal("2")
+    assert await buffer.get() is None
+
+
+async def test_closing_wakes_a_reader_that_waits() -> None:
+    """EV-09: without it, `run` would never end."""
+    buffer = EventBuffer(3)
+    reader = asyncio.create_task(buffer.get())
+    await asyncio.sleep(1.0)
+    buffer.close()
+    assert await reader is None
+
+
+@given(st.integers(1, 4), st.lists(st.sampled_from(["Normal", "Warning", "take"]), max_size=30))
+def test_every_event_is_handed_out_or_turned_away_exactly_once(size: int, script: list[str]) -> None:
+    """EV-01: and no Warning is turned away while a Normal event waits."""
+    buffer = EventBuffer(size)
+    waiting: list[Event] = []
+    for number, step in enumerate(script):
+        if step == "take":
+            if waiting:
+                assert buffer._pop() == waiting.pop(0)
+            continue
+        event = make_event(str(number), event_type=step)
+        waiting.append(event)
+        left_out = buffer.put(event)
+        if left_out is not None:
+            waiting.remove(left_out)
+            assert left_out.type == "Normal" or all(other.type == "Warning" for other in waiting)
+        assert len(buffer) == len(waiting) <= size
+    assert buffer.drain() == waiting
+
+
+def test_the_entry_that_was_not_used_for_longest_goes_first() -> None:
+    """EV-06: groupcache's LRU, where a read is a use too."""
+    cache: LRUCache[str, int] = LRUCache(FakeClock(), 2)
+    cache.put("a", 1)
+    cache.put("b", 2)
+    assert cache.get("a") == 1
+    cache.put("c", 3)
+    assert cache.get("b") is None
+    assert (cache.get("a"), cache.get("c"), len(cache)) == (1, 3, 2)
+
+
+def test_writing_an_entry_again_counts_as_use() -> None:
+    """EV-06: without a read before it."""
+    cache: LRUCache[str, int] = LRUCache(FakeClock(), 2)
+    for key, value in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
+        cache.put(key, value)
+    assert (cache.get("a"), cache.get("b"), cache.get("c")) == (3, None, 4)
+
+
+def test_what_was_not_used_for_long_goes_though_there_is_room() -> None:
+    """EV-06: events of objects that are gone are not remembered for ever."""
+    clock = FakeClock()
+    cache: LRUCache[str, int] = LRUCache(clock, 9)
+    cache.put("a", 1)
+    cache.put("b", 2)
+    clock.step(KEPT_S)
+    assert cache.get("a") == 1
+    clock.step(1.0)
+    cache.drop_old()
+    assert (cache.get("a"), cache.get("b"), len(cache)) == (1, None, 1)
+
+
+@given(size=st.integers(1, 4), uses=st.lists(st.tuples(st.booleans(), st.integers(0, 6)), max_size=40))
+def test_it_behaves_like_a_list_in_the_order_of_use(size: int, uses: Sequence[tuple[bool, int]]) -> None:
+    """EV-06, against a model."""
+    cache: LRUCache[int, int] = LRUCache(FakeClock(), size)
+    model: list[tuple[int, int]] = []
+    for step, (is_put, key) in enumerate(uses):
+        known = dict(model)
+        if is_put:
+            cache.put(key, step)
+            known[key] = step
+        else:
+            assert cache.get(key) == known.get(key)
+        if key in known:
+            model = [entry for entry in model if entry[0] != key] + [(key, known[key])]
+        model = model[-size:]
+        assert len(cache) == len(model)

@@ -1,4 +1,4 @@
-"""Which ends of a pod are final, and which are the pod's own doing."""
+"""How a pod ends, why it does not start, and how long the write of a status waits for further changes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, job, observed, pod, template
 from fakes.virtual_loop import EPOCH
@@ -14,6 +16,7 @@ from tfjob_operator.api import core
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts
 from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S, Window
 from tfjob_operator.controller.jobs.pods import has_ended, is_disrupted, was_stopped
 from tfjob_operator.controller.tfjob.plan.ending import should_restart
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome
@@ -315,3 +318,35 @@ def test_the_moment_of_a_deletion_is_what_its_timestamp_says_less_the_grace() ->
     found = pod("Worker", 0, "Running", 0, terminating=True, ended_s=-1)
     assert found.metadata.deletion_timestamp == EPOCH + timedelta(seconds=30)
     assert outcome(found) is Outcome.SUCCEEDED
+
+
+def test_what_starts_waits_for_five_seconds_while_others_wait_and_for_one_else() -> None:
+    """U12: a burst costs few writes, and a user who looks at one job sees the truth."""
+    window = Window()
+    assert window.left_s(100.0, starts=True, busy=True) == START_WINDOW_S
+    assert window.left_s(100.5, starts=True, busy=False) == pytest.approx(COUNTER_WINDOW_S - 0.5)
+    assert window.left_s(102.0, starts=True, busy=True) == pytest.approx(START_WINDOW_S - 2.0)
+    assert window.left_s(103.0, starts=True, busy=False) <= 0
+
+
+def test_what_was_written_opens_a_new_window() -> None:
+    """Otherwise the next change would be written at once, and each one after it."""
+    window = Window()
+    window.left_s(100.0, starts=False, busy=False)
+    window.close()
+    assert window.left_s(150.0, starts=False, busy=False) == COUNTER_WINDOW_S
+    assert window.left_s(150.5, starts=True, busy=True) == pytest.approx(COUNTER_WINDOW_S - 0.5)
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 3.0), st.booleans(), st.booleans()), min_size=1, max_size=20))
+def test_no_wait_outlasts_its_window(steps: list[tuple[float, bool, bool]]) -> None:
+    """What has ended is said within a second of the first such change, what has started within five."""
+    window, now, opened, ended = Window(), 0.0, None, None
+    for wait, starts, busy in steps:
+        now += wait
+        opened = now if opened is None else opened
+        ended = now if ended is None and not starts else ended
+        due = now + window.left_s(now, starts=starts, busy=busy)
+        assert due <= max(now, opened + START_WINDOW_S) + COUNTER_WINDOW_S
+        if ended is not None:
+            assert due <= ended + COUNTER_WINDOW_S + 1e-6

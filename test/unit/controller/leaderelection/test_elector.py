@@ -1,8 +1,9 @@
-"""An elector from its first try to its last: the work, the callbacks, and every way in which it can end."""
+"""An elector: its settings, from its first try to its last, every way in which it can end, and what its probe reports."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +11,7 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.api import status_error
+from fakes.api import FakeClient, status_error
 from fakes.metrics import FakeMetrics
 from fakes.virtual_loop import EPOCH, VirtualClock, VirtualTimeLoop
 from tfjob_operator.api.client import Request, Response
@@ -22,8 +23,11 @@ from tfjob_operator.controller.leaderelection import (
     LeaderElectionConfig,
     LeaderElectionRecord,
     LeaderElector,
+    LeaderHealth,
     LeadershipLostError,
+    LeaseLock,
     LeaseWatch,
+    hostname_uuid,
 )
 from tfjob_operator.controller.leaderelection.elector import COUNTERS, GAUGES, MASTER_STATUS, SLOWPATH, Outcome
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
@@ -562,3 +566,107 @@ async def test_losing_the_race_for_a_lease_is_no_cause_for_alarm(bench: Bench) -
             assert await bench.elector._attempt() is Outcome.FAILED
         levels += [line["log_level"] for line in lines]
     assert levels == ["debug", "warning"]
+
+
+async def test_before_there_is_an_elector_all_is_well() -> None:
+    """LE-13, healthzadaptor_test.go:TestLeaderElectionHealthChecker."""
+    assert LeaderHealth().check() is None
+
+
+async def test_a_leader_that_renews_and_a_candidate_are_healthy() -> None:
+    """LE-13, healthzadaptor_test.go:TestLeaderElectionHealthChecker: however long they live."""
+    server, health = LockServer(), (LeaderHealth(0.0), LeaderHealth(0.0))
+    electors = [LeaderElector(ModelLock(server, name), clock=VirtualClock()) for name in ("a", "b")]
+    running = []
+    for one, elector in zip(health, electors, strict=True):
+        one.watch(elector)
+        running.append(asyncio.create_task(elector.run(for_ever)))
+        await asyncio.sleep(1.0)
+    for _ in range(100):
+        await asyncio.sleep(7.0)
+        assert [one.check() for one in health] == [None, None]
+    assert [elector.is_leader for elector in electors] == [True, False]
+    for task in reversed(running):
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_work_that_will_not_end_makes_the_process_unhealthy_after_lease_and_tolerance() -> None:
+    """LE-13, healthzadaptor_test.go:TestLeaderElectionHealthChecker: it lost the lease and should have died.
+
+    TestCheckMethodRace has no counterpart here: one loop, no races.
+    """
+    lock, health = ModelLock(LockServer(), "a"), LeaderHealth(20.0)
+    released = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                continue
+
+    elector = LeaderElector(lock, clock=VirtualClock())
+    health.watch(elector)
+    running = asyncio.create_task(elector.run(stubborn))
+    await asyncio.sleep(3.0)  # the last renewal was at 2.0 s
+    lock.before = for_ever
+    await asyncio.sleep(33.9)
+    assert health.check() is None, "2 + 15 + 20 s are not over"
+    await asyncio.sleep(0.2)
+    assert health.check() == "still at work 20 s after the end of its lease"
+    released.set()
+    await asyncio.wait([running])
+    assert health.check() is None
+    assert running.exception() is not None
+
+
+def test_the_defaults_are_those_of_kubernetes() -> None:
+    """LE-02: 15, 10 and 2 seconds; LE-14: a call may take half of the renew deadline."""
+    config = LeaderElectionConfig()
+    assert (config.lease_duration_s, config.renew_deadline_s, config.retry_period_s) == (15.0, 10.0, 2.0)
+    assert config.call_timeout_s == 5.0
+    assert config.fence_margin_s == 2.5
+
+
+@pytest.mark.parametrize(
+    ("lease", "renew", "retry", "complaint"),
+    [
+        (15, 15, 2, "lease duration"),
+        (15, 16, 2, "lease duration"),
+        (15, 10, 10, "renew deadline"),
+        (15, 2.4, 2, "renew deadline"),
+        (15, 10, 0, "retry period"),
+        (15, 10, -1, "retry period"),
+        (0, 0, 0, "retry period"),
+        (15.5, 10, 2, "whole number of seconds"),
+    ],
+)
+def test_numbers_that_do_not_fit_each_other_are_refused(
+    lease: float, renew: float, retry: float, complaint: str
+) -> None:
+    """LE-02, leaderelection_test.go:TestLeaderElectionConfigValidation."""
+    with pytest.raises(ValueError, match=complaint):
+        LeaderElectionConfig(lease_duration_s=lease, renew_deadline_s=renew, retry_period_s=retry)
+
+
+def test_the_tightest_numbers_that_fit_are_accepted() -> None:
+    """LE-02; LE-14: no call has less than a second."""
+    config = LeaderElectionConfig(lease_duration_s=1, renew_deadline_s=0.5, retry_period_s=0.4)
+    assert config.call_timeout_s == 1.0
+
+
+def test_nobody_stands_for_election_without_a_name() -> None:
+    """LE-02, leaderelection_test.go:TestLeaderElectionConfigValidation "invalid": lock identity."""
+    with pytest.raises(ValueError, match="identity"):
+        LeaderElector(ModelLock(LockServer(), ""))
+    with pytest.raises(ValueError, match="identity"):
+        LeaseLock(FakeClient(), "ns", "name", identity="")
+
+
+def test_an_identity_is_of_this_host_and_of_no_other_process() -> None:
+    """LE-14: controller-runtime's hostname_uuid."""
+    first, second = hostname_uuid(), hostname_uuid()
+    assert first != second
+    assert first.startswith(f"{socket.gethostname()}_")
+    assert len(first) == len(socket.gethostname()) + 37

@@ -1,22 +1,31 @@
-"""Views: what may be done on them, and why."""
+"""Views: what may be done on them, and why; what confirms them, and what a leadership term and a pruned status change."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 from pytest_mock import MockerFixture
+from structlog.testing import capture_logs
 
-from fakes.controller import KEY, ControllerHarness
-from fakes.jobs import OWNER, job
-from fakes.recorder import job_events
+from fakes.api import FakeClient, status_error
+from fakes.controller import KEY, STATUS, ControllerHarness
+from fakes.jobs import OWNER, job, pod, replica
+from fakes.recorder import FakeRecorder, job_events
+from fakes.transport import FakeResponse, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client import Request, Response, RestClient
+from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError, NotFoundError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.meta import OwnerKey
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ReplicaKey
-from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.view import (
@@ -221,3 +230,207 @@ async def test_permission_and_status_decide_which_calls_a_plan_makes(
     todo = Plan(status=status, create_pods=(ReplicaKey.of("mnist", "Worker", 0),))
     assert await world.controller._executor.execute(view, todo) is None
     assert [f"{verb} {resource}" for verb, resource, _ in world.taken()] == calls
+
+
+SENT = JobStatus(
+    conditions=(JobCondition("Running", "True"),),
+    finished_indices={"Worker": "0"},
+    worker_selector="a=b",
+    start_time=datetime(2026, 1, 1, tzinfo=UTC),
+    observed_generation=3,
+)
+KEPT = msgspec.structs.replace(SENT, finished_indices={}, worker_selector="", observed_generation=0)
+JOB = job({"tfReplicaSpecs": {"Worker": replica(1)}})
+
+
+UNKNOWN = frozenset({"finishedIndices", "restarts", "workerSelector", "observedGeneration", "begun"})
+"""Fields that the CRD of the Go operators lacks."""
+
+
+class UnkeptHarness:
+    """A memory of dropped fields, with a recorder."""
+
+    def __init__(self) -> None:
+        self.recorder = FakeRecorder()
+        self.unkept = UnkeptStatus(job_events(self.recorder))
+
+
+def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
+    """D3: otherwise the status would seem incomplete at every sync, and be written again once a second."""
+    world = UnkeptHarness()
+    world.unkept.compare(JOB, SENT, KEPT)
+    shown = msgspec.structs.replace(JOB, status=KEPT)
+    assert world.unkept.as_sent(shown).status == SENT
+
+
+def test_what_the_server_keeps_is_taken_from_the_server() -> None:
+    """D3: somebody else may have written since, and what was kept then is newer than what we sent."""
+    world = UnkeptHarness()
+    world.unkept.compare(JOB, SENT, KEPT)
+    newer = msgspec.structs.replace(KEPT, conditions=(JobCondition("Succeeded", "True"),))
+    assert world.unkept.as_sent(msgspec.structs.replace(JOB, status=newer)).status.conditions == newer.conditions
+
+
+def test_a_status_that_is_kept_whole_is_nothing_to_tell_of() -> None:
+    world = UnkeptHarness()
+    with capture_logs() as logs:
+        world.unkept.compare(JOB, SENT, SENT)
+    assert (logs, world.recorder.events) == ([], [])
+    assert world.unkept.as_sent(JOB) is JOB
+
+
+def test_the_log_and_each_job_say_so_once() -> None:
+    """D3: with the names of the fields as they stand in the CRD, and what to do."""
+    world = UnkeptHarness()
+    other = msgspec.structs.replace(JOB, metadata=msgspec.structs.replace(JOB.metadata, uid="other"))
+    with capture_logs() as logs:
+        for each in (JOB, other, JOB, other):
+            world.unkept.compare(each, SENT, KEPT)
+    (line,) = logs
+    assert (line["event"], line["log_level"]) == ("status_fields_pruned", "error")
+    assert line["fields"] == ["finishedIndices", "workerSelector", "observedGeneration"]
+    assert "manifests/base/crd.yaml" in line["to_do"]
+    assert world.recorder.reasons == ["StatusFieldsPruned", "StatusFieldsPruned"]
+
+
+def test_a_crd_that_was_mended_is_noticed_with_the_next_write() -> None:
+    world = UnkeptHarness()
+    world.unkept.compare(JOB, SENT, KEPT)
+    world.unkept.compare(JOB, SENT, SENT)
+    assert world.unkept.as_sent(JOB) is JOB
+
+
+def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
+    world = UnkeptHarness()
+    world.unkept.compare(JOB, SENT, KEPT)
+    world.unkept.forget(JOB.metadata.uid)
+    assert world.unkept.as_sent(JOB) is JOB
+
+
+async def test_a_job_under_a_crd_that_lacks_our_fields_comes_to_rest() -> None:
+    """D3: it used to be rewritten once a second for ever, after its end too."""
+    world = ControllerHarness()
+    world.client.drops = UNKNOWN
+    world.jobs.put(JOB)
+    await world.sync()
+    world.observe_children()
+    for phase in ("Running", "Succeeded"):
+        world.pods.put(pod("Worker", 0, phase, 0 if phase == "Succeeded" else None))
+        written = 0
+        for _ in range(10):
+            world.observe_status()
+            world.client.given_version = str(int(world.client.given_version) + 1)
+            world.taken()
+            await world.sync()
+            if not (writes := world.taken().count(STATUS)):
+                world.client.given_version = str(int(world.client.given_version) - 1)
+            written += writes
+            await asyncio.sleep(COUNTER_WINDOW_S)
+        assert written == 1, phase
+    assert world.recorder.reasons.count("StatusFieldsPruned") == 1
+
+
+LISTED = ("list", "tfjobs", "")
+
+
+async def test_before_it_has_begun_nothing_is_of_our_time() -> None:
+    """Workers may begin before the response has come.
+
+    Invariant: "A resourceVersion from before the lease was ours is never taken for one of our term"
+    """
+    assert not LeadershipTerm(FakeClient(), "").is_untouched(job(resource_version="999999999999"))
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "expected"),
+    [
+        ("41", None, True),
+        ("100", None, True),  # as numbers: as texts it would come before 40
+        ("40", None, False),
+        ("9", None, False),
+        ("", None, False),
+        ("a41", None, False),
+        ("41", CREATED, False),
+    ],
+)
+async def test_a_job_is_untouched_when_its_version_is_newer_than_our_time_and_bears_no_status(
+    version: str, status: JobStatus | None, expected: bool
+) -> None:
+    """Whoever works on a job writes its status first; an older version may have been worked on by another leader since."""
+    client = FakeClient()
+    client.list_version = "40"
+    leadership_term = LeadershipTerm(client, "")
+    await leadership_term.begin()
+    assert leadership_term.is_untouched(job(resource_version=version, status=status)) is expected
+
+
+@pytest.mark.parametrize("error", [ConnectionLostError("reset"), status_error(ForbiddenError, 403)])
+async def test_without_a_response_every_view_is_confirmed(error: Exception) -> None:
+    """The leadership term only saves calls, so its read is worth no retry."""
+    client = FakeClient()
+    client.fail[LISTED] = error
+    leadership_term = LeadershipTerm(client, "")
+    await leadership_term.begin()
+    assert not leadership_term.is_untouched(job(resource_version="41"))
+
+
+async def test_a_server_whose_versions_are_no_numbers_is_no_help() -> None:
+    """KEP-5504 promises numbers; a server without them is treated like one from before it."""
+    client = FakeClient()
+    client.list_version = "v40"
+    leadership_term = LeadershipTerm(client, "")
+    await leadership_term.begin()
+    assert not leadership_term.is_untouched(job(resource_version="41"))
+
+
+@pytest.mark.parametrize(("uid", "there"), [("uid-of-the-pod", True), ("another", False), (None, False)])
+async def test_a_pod_is_confirmed_by_its_uid(uid: str | None, there: bool) -> None:
+    """Names are used again and again, so a pod that is there may be another one than the cache saw."""
+    client = FakeClient()
+    if uid is None:
+        client.fail["get", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
+    client.objects["pods", "mnist-worker-0"] = {"metadata": {"uid": uid}}
+    with nullcontext() if there else pytest.raises(StaleViewError):
+        await Confirmer(client).confirm_pods("ns", [("mnist-worker-0", "uid-of-the-pod")])
+
+
+class SlowServer:
+    """Has every pod except those in `missing`; takes a second for each response."""
+
+    def __init__(self, missing: frozenset[str] = frozenset()) -> None:
+        self.missing = missing
+        self.asked: list[str] = []
+        self.in_work = self.most_in_work = 0
+
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
+        name = request.path.rpartition("/")[2]
+        self.asked.append(name)
+        self.in_work += 1
+        self.most_in_work = max(self.most_in_work, self.in_work)
+        await asyncio.sleep(1.0)
+        self.in_work -= 1
+        found = name not in self.missing
+        answer = (
+            FakeResponse(body=msgspec.json.encode({"metadata": {"uid": name}})) if found else refusal(404, "NotFound")
+        )
+        return await FakeTransport(answer).send(request)
+
+
+async def test_five_hundred_restarts_are_confirmed_in_thirty_round_trips() -> None:
+    """D22: the status of a job whose nodes were restarted used to wait for five hundred. Sixteen at a time flood no server."""
+    server = SlowServer()
+    names = [f"mnist-worker-{index}" for index in range(500)]
+    began = asyncio.get_running_loop().time()
+    await Confirmer(RestClient(server)).confirm_pods("ns", [(n, n) for n in names])
+    assert server.asked == names
+    assert server.most_in_work == 16
+    assert asyncio.get_running_loop().time() - began == 32.0
+
+
+async def test_one_pod_that_is_gone_ends_the_asking() -> None:
+    """D22: the view is old, so the others need not be known; the error is that of the pod, not of a group of tasks."""
+    server = SlowServer(frozenset({"p3"}))
+    with pytest.raises(StaleViewError, match="pod p3 is gone"):
+        await Confirmer(RestClient(server)).confirm_pods("ns", [(f"p{index}", f"p{index}") for index in range(100)])
+    assert len(server.asked) < 32  # two rounds; there would be seven
+    assert server.in_work == 0

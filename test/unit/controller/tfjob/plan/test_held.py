@@ -1,4 +1,4 @@
-"""A job that has begun and was then edited into a wrong one: it is held, and goes on when its specification is mended."""
+"""When a job has begun, and what becomes of one that was then edited into a wrong or too large one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,24 @@ from hypothesis import strategies as st
 from fakes.jobs import good_spec, job, names, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodStatus
+from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus, TFJob
+from tfjob_operator.api.v1.types import (
+    Begun,
+    IndexRestarts,
+    InvalidSpec,
+    JobCondition,
+    JobStatus,
+    Mistake,
+    ReplicaStatus,
+    TFJob,
+    TFJobSpec,
+)
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.tfjob.plan.actions import Gang, Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
-from tfjob_operator.controller.tfjob.plan.status import in_force, read, refused
+from tfjob_operator.controller.tfjob.plan.status import bounded, has_begun, in_force, read, refused, with_memory_of
 
 SPEC = {"tfReplicaSpecs": {"Worker": replica(2, "ExitCode")}}
 RENAMED = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
@@ -300,3 +311,174 @@ def test_whatever_becomes_of_its_pods_a_held_job_touches_nothing_and_forgets_not
         assert tfjob.status.conditions[-1].type == ConditionType.RUNNING
         assert set(before.status.finished_indices) <= set(tfjob.status.finished_indices)
         assert decide(tfjob, *pods).status is None
+
+
+VALID_SPEC = {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(2)}}
+
+
+def status_of(tfjob: TFJob, *pods: object) -> JobStatus:
+    """The status that the next plan writes."""
+    status = plan(tfjob, good_spec(tfjob), pods, [], EPOCH).status  # type: ignore[arg-type]
+    assert status is not None
+    return status
+
+
+def with_condition(kind: ConditionType, status: str = "True") -> JobStatus:
+    """A status as an operator of an older version wrote it."""
+    written = conditions.set_true((), ConditionType.CREATED, "", "", EPOCH)
+    written = conditions.set_true(written, kind, "", "", EPOCH)
+    if status == "False":
+        written = conditions.set_true(written, ConditionType.SUSPENDED, "", "", EPOCH)
+    return JobStatus(conditions=written)
+
+
+def test_a_job_has_begun_with_the_status_that_comes_before_its_first_pod() -> None:
+    """U4: so no pod exists while the status does not say so, and no further write is needed."""
+    begun = status_of(job(VALID_SPEC, generation=3)).begun
+    assert begun is not None
+    assert (begun.generation, begun.replicas) == (3, {"PS": 1, "Worker": 2})
+
+
+def test_a_job_that_makes_no_pods_has_not_begun() -> None:
+    """Suspended from the start, or of no replicas."""
+    assert status_of(job(VALID_SPEC | {"runPolicy": {"suspend": True}})).begun is None
+    assert status_of(job({"tfReplicaSpecs": {"Worker": replica(0)}})).begun is None
+
+
+def test_the_generation_of_the_beginning_stays_and_the_sizes_follow_the_specification() -> None:
+    """What is in force is what the newest good specification asked for."""
+    first = status_of(job(VALID_SPEC))
+    scaled = {"tfReplicaSpecs": {"Worker": replica(4)}}
+    begun = status_of(job(scaled, generation=2, status=first)).begun
+    assert begun is not None
+    assert (begun.generation, begun.replicas) == (1, {"Worker": 4})
+    suspended = VALID_SPEC | {"runPolicy": {"suspend": True}}
+    assert status_of(job(suspended, generation=2, status=first)).begun == first.begun
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        with_condition(ConditionType.RUNNING),
+        with_condition(ConditionType.RUNNING, "False"),
+        with_condition(ConditionType.RESTARTING),
+        JobStatus(finished_indices={"Worker": "0"}),
+        JobStatus(restarts=(IndexRestarts(type="Worker", index=0, pod="p"),)),
+    ],
+)
+def test_a_job_that_an_older_operator_ran_has_begun(status: JobStatus) -> None:
+    """U4: it recorded no `begun`, but what can exist only if there was a pod proves it."""
+    assert has_begun(status, has_pods=False)
+    assert not has_begun(with_condition(ConditionType.SUSPENDED), has_pods=False)
+    assert has_begun(with_condition(ConditionType.SUSPENDED), has_pods=True)
+
+
+def test_what_was_edited_before_this_version_came_nobody_knows() -> None:
+    """Generation 0: any specification of such a job counts as edited, so that no refusal ends it."""
+    begun = status_of(job(VALID_SPEC, generation=7, status=with_condition(ConditionType.RUNNING))).begun
+    assert begun is not None
+    assert (begun.generation, begun.replicas) == (0, {"PS": 1, "Worker": 2})
+
+
+def test_pods_without_any_status_are_our_own_of_a_moment_ago() -> None:
+    """In a burst pods come before the first status, and the operator may have been killed in between."""
+    begun = status_of(job(VALID_SPEC, generation=2), pod("Worker", 0)).begun
+    assert begun is not None
+    assert begun.generation == 2
+
+
+def test_what_is_not_written_yet_of_the_beginning_is_remembered() -> None:
+    """Whichever of the two is the newer: the earlier generation, and the sizes of the later specification."""
+    old = JobStatus(begun=Begun(generation=1, replicas={"Worker": 2}), observed_generation=1)
+    new = JobStatus(begun=Begun(generation=3, replicas={"Worker": 5}), observed_generation=3)
+    both = Begun(generation=1, replicas={"Worker": 5})
+    assert with_memory_of(old, new).begun == with_memory_of(new, old).begun == both
+    assert with_memory_of(JobStatus(), old).begun == with_memory_of(old, JobStatus()).begun == old.begun
+    assert msgspec.json.decode(msgspec.json.encode(new), type=JobStatus) == new
+
+
+LONG = "a" * (63 - len("-worker-9"))
+"""A job of this name may have ten workers."""
+
+
+def workers(count: int, **others: Any) -> dict[str, Any]:
+    """A specification of so many workers."""
+    return {"tfReplicaSpecs": {"Worker": replica(count, "ExitCode")} | others}
+
+
+def begun(spec: dict[str, Any], name: str = LONG) -> TFJob:
+    """A job whose first plan was made."""
+    tfjob = job(spec, name=name)
+    return msgspec.structs.replace(tfjob, status=plan(tfjob, good_spec(tfjob), [], [], EPOCH).status)
+
+
+def in_bounds(tfjob: TFJob) -> TFJobSpec | InvalidSpec:
+    """The specification as far as it is within bounds."""
+    spec = read(tfjob)
+    assert isinstance(spec, TFJobSpec)
+    return bounded(tfjob, spec)
+
+
+@pytest.mark.parametrize(("name", "count"), [(LONG, 11), ("mnist", 10_001), ("mnist", 10**30)])
+def test_a_job_that_asks_for_too_much_from_the_start_is_wrong(name: str, count: int) -> None:
+    """B05, D16: it has never begun, so it fails, and its owner sees at once what to mend."""
+    found = in_bounds(job(workers(count), name=name))
+    assert isinstance(found, InvalidSpec)
+    assert len(found.mistakes) == 1
+
+
+@pytest.mark.parametrize(("name", "count"), [(LONG, 11), ("mnist", 10_001), ("mnist", 10**30)])
+def test_a_scale_up_beyond_a_bound_is_held_and_nothing_else(name: str, count: int) -> None:
+    """D16: the job keeps its size, and is synced as ever; the condition and one Warning name the bound."""
+    tfjob = edited(begun(workers(3), name), workers(count))
+    spec = in_bounds(tfjob)
+    assert isinstance(spec, TFJobSpec)
+    pods = [pod("Worker", 0, job_name=name), pod("Worker", 1, "Failed", 137, job_name=name)]
+    decided = plan(tfjob, spec, pods, [], EPOCH)
+    assert names(decided)["create pods"] == [f"{name}-worker-2"]
+    assert names(decided)["delete pods"] == [f"{name}-worker-1"]
+    assert decided.status is not None
+    held = next(each for each in decided.status.conditions if each.type == ConditionType.HELD)
+    assert (held.status, held.reason, held.message) == ("True", "TFJobTooLarge", str(spec.too_large))
+    assert decided.status.conditions[-1].type == ConditionType.RESTARTING
+    assert decided.status.begun == tfjob.status.begun
+    assert [event.reason for event in decided.events] == ["TFJobTooLarge", "TFJobRestarting"]
+    after = msgspec.structs.replace(tfjob, status=decided.status)
+    assert plan(after, spec, pods, [], EPOCH).events == ()
+
+
+def test_scaled_back_the_job_is_held_no_more() -> None:
+    """D16: to any size within bounds."""
+    tfjob = edited(begun(workers(3)), workers(11))
+    spec = in_bounds(tfjob)
+    assert isinstance(spec, TFJobSpec)
+    held = msgspec.structs.replace(tfjob, status=plan(tfjob, spec, [], [], EPOCH).status)
+    mended = edited(held, workers(10))
+    decided = plan(mended, good_spec(mended), [], [], EPOCH)
+    assert len(decided.create_pods) == 10
+    assert [event.reason for event in decided.events] == ["TFJobSpecMended"]
+
+
+def test_what_shrinks_beside_a_scale_up_that_is_held_shrinks() -> None:
+    """D16: no type gets more than it had, and one that is new gets none."""
+    tfjob = edited(begun(workers(3, PS=replica(2))), workers(11, PS=replica(1), Evaluator=replica(1)))
+    spec = in_bounds(tfjob)
+    assert isinstance(spec, TFJobSpec)
+    assert spec.sizes == {"PS": 1, "Worker": 3, "Evaluator": 0}
+
+
+def test_a_bound_that_is_passed_already_takes_nothing_from_a_job() -> None:
+    """D16: a job of this size has run since before the bound existed; only further growth is refused."""
+
+    def at_most_two(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
+        return Mistake("", "too many") if spec.total_replicas > 2 else None
+
+    tfjob = edited(begun(workers(3)), workers(3) | {"runPolicy": {"backoffLimit": 5}})
+    spec = read(tfjob)
+    assert isinstance(spec, TFJobSpec)
+    assert bounded(tfjob, spec, [at_most_two]) == spec
+    larger = read(edited(tfjob, workers(4)))
+    assert isinstance(larger, TFJobSpec)
+    cut = bounded(tfjob, larger, [at_most_two])
+    assert isinstance(cut, TFJobSpec)
+    assert (cut.sizes, cut.too_large) == ({"Worker": 3}, Mistake("", "too many"))

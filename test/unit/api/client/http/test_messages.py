@@ -1,12 +1,43 @@
-"""RequestWriter and Origin: the bytes on the wire, and requests that are refused."""
+"""Requests and responses as bytes: what is written and shown of an address, and what is unzipped."""
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
-from tfjob_operator.api.client.errors import CredentialsError
+from fakes.transport import FakeResponse, FakeTransport
+from tfjob_operator.api.client import Settings
+from tfjob_operator.api.client.errors import ConnectionLostError, CredentialsError, TransportError
 from tfjob_operator.api.client.http import Credentials, Request
 from tfjob_operator.api.client.http.messages import Origin, RequestWriter, tunnel_request
+from tfjob_operator.api.client.http.responses import PIECE_BYTES, UnzippedResponse
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://ada:s3cret@api.example:6443/k8s/?token=s3cret#s3cret", "https://api.example:6443/k8s"),
+        ("https://s3cret@api.example", "https://api.example"),
+        ("http://ada:s3c@ret@[fd00::1]:8080", "http://[fd00::1]:8080"),
+    ],
+)
+def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) -> None:
+    """D18: neither user nor password, nor query nor fragment; host and port are what people need."""
+    assert str(Origin.of(url)) == shown
+    for text in (repr(Origin.of(url)), repr(Settings(url)), repr(Settings("https://api.example", proxy=url))):
+        assert "s3c" not in text
+
+
+@pytest.mark.parametrize(
+    "url", ["ada:s3cret@api.example", "https://ada:s3cret@", "https://ada:s3cret@api.example:port"]
+)
+def test_what_is_no_address_is_not_quoted(url: str) -> None:
+    """D18: it may be an address with a typing error, and a password in it."""
+    with pytest.raises(ValueError, match="must have the form https://host:port") as raised:
+        Origin.of(url)
+    assert "s3cret" not in str(raised.value)
+
 
 SECRET = "s3cret"
 SERVER = Origin.of("https://api.example:6443/base/")
@@ -145,3 +176,54 @@ def test_a_program_without_a_name_sends_none() -> None:
     proxy = Origin.of("http://proxy.example:3128")
     assert b"User-Agent" not in RequestWriter(SERVER, user_agent="").write(Request("GET", "/x"), ANONYMOUS)
     assert b"User-Agent" not in tunnel_request(SERVER, proxy, "")
+
+
+BODY = b'{"items":[' + b'{"kind":"Pod"},' * 1000 + b"{}]}"
+ZIPPED = gzip.compress(BODY, mtime=0)
+
+
+async def unzipped(*pieces: bytes | Exception) -> UnzippedResponse:
+    """A response whose body arrives in these pieces."""
+    return UnzippedResponse(await FakeTransport(FakeResponse(201, pieces)).send(Request("GET", "/x")))
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+async def test_a_compressed_body_is_what_it_was_however_it_is_cut(size: int) -> None:
+    response = await unzipped(*(ZIPPED[start : start + size] for start in range(0, len(ZIPPED), size)))
+    assert (response.status, response.headers["Content-Type"]) == (201, "application/json")
+    assert await response.body() == BODY
+
+
+async def test_what_is_tiny_and_becomes_huge_is_handed_on_in_pieces() -> None:
+    """A hundred megabytes of zeros are a hundred kilobytes on the wire."""
+    response = await unzipped(gzip.compress(bytes(10 * PIECE_BYTES)))
+    sizes = [len(chunk) async for chunk in response.chunks()]
+    assert (sum(sizes), max(sizes)) == (10 * PIECE_BYTES, PIECE_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ((ZIPPED[:-9],), "is truncated"),
+        ((), "is truncated"),
+        ((b"{}",), "is not gzip"),
+        ((ZIPPED[:-8], b"\0" * 8), "is not gzip"),
+    ],
+)
+async def test_a_body_that_is_cut_or_is_no_gzip_is_an_error(pieces: tuple[bytes, ...], message: str) -> None:
+    """A truncated list must not be taken for a complete one."""
+    with pytest.raises(TransportError, match=message):
+        await (await unzipped(*pieces)).body()
+
+
+async def test_a_stream_that_breaks_gives_first_what_it_had_and_then_its_error() -> None:
+    response = await unzipped(ZIPPED[:200], ConnectionLostError("reset"))
+    assert BODY.startswith(await anext(response.chunks()))
+    with pytest.raises(ConnectionLostError):
+        await response.body()
+
+
+async def test_closing_it_closes_what_it_reads() -> None:
+    transport = FakeTransport(FakeResponse(200, ZIPPED))
+    UnzippedResponse(await transport.send(Request("GET", "/x"))).close()
+    assert transport.unclosed == 0

@@ -1,4 +1,4 @@
-"""JSON that is nested more deeply than Python can recurse."""
+"""JSON that is nested deeply, equal values stored once, and owners and keys of objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfjob_operator.api.decoding import LEVELS, after_first, decode, is_deeper_than, levelled
+from tfjob_operator.api.decoding import LARGEST, LEVELS, SharedValues, after_first, decode, is_deeper_than, levelled
+from tfjob_operator.api.meta import ObjectMeta, OwnerReference, owner_key
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(st.sampled_from('[]{}"\\,:a'), max_size=6),
@@ -81,3 +82,43 @@ def test_the_end_of_a_value_is_found_without_decoding_it(body: bytes, first: byt
     """D9d: as a list arrives, its items are separated, however deeply nested they are."""
     assert after_first(body) == len(first)
     assert after_first(memoryview(body)) == len(first)
+
+
+def test_an_equal_value_is_the_one_that_was_seen_before() -> None:
+    """However often it is made anew."""
+    shared = SharedValues()
+    first, second = (f"mnist-{kind}" for kind in ("worker", "worker"))
+    assert first is not second
+    assert shared[first] is first
+    assert shared[second] is first
+
+
+def test_what_never_comes_again_is_forgotten() -> None:
+    """At most so many are kept: names of jobs come and go for as long as the process lives."""
+    shared = SharedValues(most=10)
+    for number in range(1000):
+        value = f"job-{number}"
+        assert shared[value] is value
+        assert len(shared) <= 10
+
+
+def test_a_large_value_is_not_kept() -> None:
+    """A tenant's pods may say whatever fits into etcd: it must not stay in memory when they are gone."""
+    shared = SharedValues()
+    large = ("x" * LARGEST,)
+    assert shared[large] is large
+    assert not shared
+
+
+THEIRS, OURS = OwnerReference(name="theirs"), OwnerReference(name="ours", controller=True)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "owners", "key"),
+    [("team", (THEIRS, OURS), "team/ours"), ("", (OURS,), "ours"), ("team", (THEIRS,), None), ("team", None, None)],
+)
+def test_the_key_of_an_owner_is_that_of_the_one_that_manages_the_object(
+    namespace: str, owners: tuple[OwnerReference, ...] | None, key: str | None
+) -> None:
+    """In the object's namespace; other owners only keep it from being collected."""
+    assert owner_key(ObjectMeta(name="x", namespace=namespace, owner_references=owners)) == key

@@ -1,14 +1,18 @@
-"""What is remembered of children that could not be created."""
+"""What is remembered of children that could not be created, and growing delays."""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 
 from fakes.clock import FakeClock
+from fakes.jobs import OWNER
 from tfjob_operator.api.meta import ObjectMeta, owner_uid_key
 from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.apply.conflicts import (
     FIRST_DELAY_S,
+    FORGIVEN_S,
     LONGEST_DELAY_S,
     REPEAT_AFTER_S,
     BlockedChildren,
@@ -165,3 +169,35 @@ def test_a_plan_without_a_child_that_waits_is_made_again_when_its_wait_is_over()
     sooner = PLAN.requeued_within(0.25)
     assert without_blocked(sooner, due).requeue_after_s == 0.25
     assert without_blocked(Plan(create_pods=WORKERS[:1]), due).requeue_after_s is None
+
+
+async def test_the_delays_of_what_is_tried_grow_and_are_forgiven() -> None:
+    """U9, D14: whoever edits a label again and again costs one patch in five minutes; one edit a month is mended at once."""
+    clock = FakeClock()
+    delays = Delays(clock)
+    waits = []
+    for _ in range(12):
+        assert delays.wait_s(OWNER, "this") == 0
+        waits.append(delays.tried(OWNER, "this"))
+        assert delays.wait_s(OWNER, "that") == 0
+        assert delays.wait_s(OWNER, "this") == waits[-1]
+        clock.step(waits[-1])
+    assert waits[:3] == [FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S]
+    assert waits[-1] == LONGEST_DELAY_S
+    clock.step(FORGIVEN_S + 1)
+    assert delays.tried(OWNER, "this") == FIRST_DELAY_S
+    delays.forget(OWNER)
+    assert delays.wait_s(OWNER, "this") == 0
+
+
+def test_a_try_costs_the_same_however_much_else_waits() -> None:
+    """D14: ten thousand orphans that are refused took seconds; what is not tried any more is dropped all the same."""
+    clock = FakeClock()
+    delays = Delays(clock)
+    before = time.process_time()
+    for number in range(20_000):
+        delays.tried(OWNER, f"orphan-{number}")
+    assert time.process_time() - before < 1.0
+    clock.step(FIRST_DELAY_S + FORGIVEN_S + 1)
+    delays.tried(OWNER, "the last")
+    assert [*delays._due[OWNER]] == ["the last"]
