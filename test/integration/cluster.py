@@ -125,7 +125,8 @@ class Cluster(Namespace):
 
         `nodes` describes several nodes, as in a file of `--nodes`; they take the pods of this namespace alone.
         """
-        command = ["-m", "hack.hollow_node", f"--name=node-{self.namespace}", f"--kubernetes={self._kubelet}"]
+        name = f"node-{self.namespace or 'of-all'}"
+        command = ["-m", "hack.hollow_node", f"--name={name}", f"--kubernetes={self._kubelet}"]
         if nodes:
             file = self._folder / "nodes.yaml"
             file.write_text(nodes)
@@ -141,12 +142,9 @@ class Cluster(Namespace):
     def _process(self, program: Sequence[str], ready: str) -> Iterator[subprocess.Popen[bytes]]:
         self._started += 1
         log = self._folder / f"process-{self._started}.log"
-        command = (
-            sys.executable,
-            *program,
-            f"--kubeconfig={self.plane.kubeconfig}",
-            f"--namespace={self.namespace}",
-        )
+        command = [sys.executable, *program, f"--kubeconfig={self.plane.kubeconfig}"]
+        if self.namespace:
+            command.append(f"--namespace={self.namespace}")
         with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
             try:
                 eventually(lambda: ready in log.read_text() or process.poll() is not None, f"{program} is ready")
@@ -156,6 +154,31 @@ class Cluster(Namespace):
             finally:
                 if process.poll() is None:
                     process.kill()
+
+
+class Service:
+    """An operator and a hollow node for all namespaces, which run while the tests of a module want them."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self._plane = plane
+        self._folder = folder
+        self._kubelet: Kubernetes | None = None
+        self._running = contextlib.ExitStack()
+
+    def start(self, kubelet: Kubernetes) -> None:
+        """Let both run, the node as a kubelet of that version."""
+        if kubelet == self._kubelet:
+            return
+        self.stop()
+        self._kubelet = kubelet
+        cluster = Cluster(self._plane, "", self._folder, kubelet)
+        self._running.enter_context(cluster.operator())
+        self._running.enter_context(cluster.node())
+
+    def stop(self) -> None:
+        """End both, before a test that has its own. The operator's exit code and log must be those of one that did well."""
+        self._kubelet = None
+        self._running.close()
 
 
 def replica(replicas: int = 1, policy: str = "Never", run: str = "1s:0") -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import NEWEST, Kubernetes
-from integration.cluster import Cluster
+from integration.cluster import Cluster, Service
 from integration.plugin import Plugin
 from integration.stage import Stage
 
@@ -45,16 +45,36 @@ def kubelet() -> Kubernetes:
     return NEWEST
 
 
+@pytest.fixture(scope="module")
+def service(control_plane: ControlPlane, crd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """What `served` starts and `cluster` stops."""
+    service = Service(control_plane, tmp_path_factory.mktemp("service"))
+    yield service
+    service.stop()
+
+
 @pytest.fixture
-def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path, crd: None, kubelet: Kubernetes) -> Cluster:
+def cluster(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, service: Service, kubelet: Kubernetes
+) -> Cluster:
     """The namespace of a test, with nothing running in it."""
+    service.stop()
     return Cluster(control_plane, namespace, tmp_path, kubelet)
 
 
 @pytest.fixture
-def plugin(control_plane: ControlPlane, cluster: Cluster) -> Plugin:
+def served(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, service: Service, kubelet: Kubernetes
+) -> Cluster:
+    """The namespace of a test, with an operator and a node that serve all namespaces, and other tests before and after it."""
+    service.start(kubelet)
+    return Cluster(control_plane, namespace, tmp_path, kubelet)
+
+
+@pytest.fixture
+def plugin(control_plane: ControlPlane, namespace: str, crd: None) -> Plugin:
     """The plugin as a user of the namespace calls it."""
-    return Plugin(str(control_plane.kubeconfig), cluster.namespace)
+    return Plugin(str(control_plane.kubeconfig), namespace)
 
 
 @pytest.fixture

@@ -26,28 +26,25 @@ def controllers(cluster: Cluster, resource: str) -> set[str]:
     }
 
 
-def test_a_job_that_is_made_again_takes_over_what_was_left_behind(cluster: Cluster) -> None:
+def test_a_job_that_is_made_again_takes_over_what_was_left_behind(served: Cluster) -> None:
     """RM-01, RM-02, RM-03, B12, B13: after `kubectl delete --cascade=orphan` the pods run on, owned by the new job."""
-    with cluster.operator(), cluster.node():
-        spec = specs(Worker=replica(3, run="forever"))
-        cluster.create("heir", spec)
-        cluster.wait_for("heir", ConditionType.RUNNING)
-        before = {kind: uids(cluster, kind) for kind in ("pods", "services")}
-        cluster.kubectl("delete", "tfjob", "heir", "--cascade=orphan")
-        eventually(lambda: controllers(cluster, "pods") == controllers(cluster, "services") == {""}, "they are orphans")
-        cluster.create("heir", spec)
-        uid = cluster.job("heir")["metadata"]["uid"]
-        eventually(
-            lambda: controllers(cluster, "pods") == controllers(cluster, "services") == {uid}, "they are adopted"
-        )
-        cluster.wait_for("heir", ConditionType.RUNNING)
-        assert {kind: uids(cluster, kind) for kind in ("pods", "services")} == before
-        eventually(
-            lambda: cluster.job("heir")["status"]["replicaStatuses"]["Worker"]["active"] == 3, "all three are counted"
-        )
-        assert not [event for event in cluster.events("heir") if event[0] == "Warning"]
-        cluster.kubectl("delete", "tfjob", "heir")
-        eventually(lambda: not cluster.names("pods") and not cluster.names("services"), "they go with their new owner")
+    spec = specs(Worker=replica(3, run="forever"))
+    served.create("heir", spec)
+    served.wait_for("heir", ConditionType.RUNNING)
+    before = {kind: uids(served, kind) for kind in ("pods", "services")}
+    served.kubectl("delete", "tfjob", "heir", "--cascade=orphan")
+    eventually(lambda: controllers(served, "pods") == controllers(served, "services") == {""}, "they are orphans")
+    served.create("heir", spec)
+    uid = served.job("heir")["metadata"]["uid"]
+    eventually(lambda: controllers(served, "pods") == controllers(served, "services") == {uid}, "they are adopted")
+    served.wait_for("heir", ConditionType.RUNNING)
+    assert {kind: uids(served, kind) for kind in ("pods", "services")} == before
+    eventually(
+        lambda: served.job("heir")["status"]["replicaStatuses"]["Worker"]["active"] == 3, "all three are counted"
+    )
+    assert not [event for event in served.events("heir") if event[0] == "Warning"]
+    served.kubectl("delete", "tfjob", "heir")
+    eventually(lambda: not served.names("pods") and not served.names("services"), "they go with their new owner")
 
 
 def pod(job: str, name: str, owners: list[dict[str, Any]], run: str = "0.5s:0") -> str:
@@ -68,19 +65,18 @@ def pod(job: str, name: str, owners: list[dict[str, Any]], run: str = "0.5s:0") 
     return json.dumps(body)
 
 
-def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(cluster: Cluster) -> None:
+def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(served: Cluster) -> None:
     """RM-01, B13: the orphan becomes the job's only worker; a pod with the same labels and another owner is not touched."""
-    cluster.kubectl("create", "configmap", "somebody")
-    owner = cluster.api("GET", "configmaps", "somebody")["metadata"]["uid"]
+    served.kubectl("create", "configmap", "somebody")
+    owner = served.api("GET", "configmaps", "somebody")["metadata"]["uid"]
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": owner, "controller": True}
-    with cluster.operator(), cluster.node():
-        cluster.kubectl("create", "-f", "-", stdin=pod("finds", "foreign", [foreign]))
-        cluster.kubectl("create", "-f", "-", stdin=pod("finds", "finds-worker-0", [], run="forever"))
-        cluster.create("finds", specs(Worker=replica(run="forever")))
-        cluster.wait_for("finds", ConditionType.RUNNING)
-        uid = cluster.job("finds")["metadata"]["uid"]
-        assert cluster.names("pods") == ["finds-worker-0", "foreign"]
-        assert controllers(cluster, "pods") == {uid, owner}
+    served.kubectl("create", "-f", "-", stdin=pod("finds", "foreign", [foreign]))
+    served.kubectl("create", "-f", "-", stdin=pod("finds", "finds-worker-0", [], run="forever"))
+    served.create("finds", specs(Worker=replica(run="forever")))
+    served.wait_for("finds", ConditionType.RUNNING)
+    uid = served.job("finds")["metadata"]["uid"]
+    assert served.names("pods") == ["finds-worker-0", "foreign"]
+    assert controllers(served, "pods") == {uid, owner}
 
 
 def is_labelled(cluster: Cluster, job: str, index: int) -> bool:
@@ -101,60 +97,55 @@ def reasons(cluster: Cluster, job: str) -> set[str]:
 EDITS = (f"{c.LABEL_REPLICA_INDEX}=abc", f"{c.LABEL_JOB_NAME}=debug", f"{c.LABEL_OPERATOR_NAME}-")
 
 
-def test_what_is_edited_of_children_is_set_back_and_they_go_with_their_job(cluster: Cluster) -> None:
+def test_what_is_edited_of_children_is_set_back_and_they_go_with_their_job(served: Cluster) -> None:
     """U9, U17, D13: labels, also the one by which the operator watches, and a service's selector; no child is recreated."""
-    with cluster.operator(), cluster.node():
-        cluster.create("keeps", specs(Worker=replica(3, run="forever")))
-        cluster.wait_for("keeps", ConditionType.RUNNING)
-        before = {kind: uids(cluster, kind) for kind in ("pods", "services")}
-        assert is_labelled(cluster, "keeps", 0)
-        selected = cluster.items("services")[0]["spec"]["selector"]
-        for index, edit in enumerate(EDITS):
-            cluster.kubectl("label", "pod", f"keeps-worker-{index}", "--overwrite", edit)
-        cluster.kubectl("label", "service", "keeps-worker-1", "--overwrite", EDITS[0])
-        cluster.kubectl("patch", "service", "keeps-worker-0", "--patch", '{"spec":{"selector":{"version":"2"}}}')
-        eventually(lambda: all(is_labelled(cluster, "keeps", index) for index in range(3)), "the labels are back")
-        eventually(lambda: cluster.items("services")[0]["spec"]["selector"] == selected, "the selector is back")
-        assert {kind: uids(cluster, kind) for kind in ("pods", "services")} == before
-        eventually(
-            lambda: (
-                {"RestoredPodLabels", "RestoredServiceLabels", "RestoredServiceSelector"} <= reasons(cluster, "keeps")
-            ),
-            "it is told",
-        )
-        cluster.kubectl("delete", "tfjob", "keeps")
-        eventually(lambda: not cluster.names("pods") and not cluster.names("services"), "all go with it")
+    served.create("keeps", specs(Worker=replica(3, run="forever")))
+    served.wait_for("keeps", ConditionType.RUNNING)
+    before = {kind: uids(served, kind) for kind in ("pods", "services")}
+    assert is_labelled(served, "keeps", 0)
+    selected = served.items("services")[0]["spec"]["selector"]
+    for index, edit in enumerate(EDITS):
+        served.kubectl("label", "pod", f"keeps-worker-{index}", "--overwrite", edit)
+    served.kubectl("label", "service", "keeps-worker-1", "--overwrite", EDITS[0])
+    served.kubectl("patch", "service", "keeps-worker-0", "--patch", '{"spec":{"selector":{"version":"2"}}}')
+    eventually(lambda: all(is_labelled(served, "keeps", index) for index in range(3)), "the labels are back")
+    eventually(lambda: served.items("services")[0]["spec"]["selector"] == selected, "the selector is back")
+    assert {kind: uids(served, kind) for kind in ("pods", "services")} == before
+    eventually(
+        lambda: {"RestoredPodLabels", "RestoredServiceLabels", "RestoredServiceSelector"} <= reasons(served, "keeps"),
+        "it is told",
+    )
+    served.kubectl("delete", "tfjob", "keeps")
+    eventually(lambda: not served.names("pods") and not served.names("services"), "all go with it")
 
 
-def test_a_second_pod_of_a_replica_goes(cluster: Cluster) -> None:
+def test_a_second_pod_of_a_replica_goes(served: Cluster) -> None:
     """D7, U7: it is owned and labelled like the real one, and fails; the job goes on and does not count the failure."""
-    with cluster.operator(), cluster.node():
-        cluster.create("single", specs(Worker=replica(run="forever")))
-        cluster.wait_for("single", ConditionType.RUNNING)
-        (true,) = cluster.items("pods")
-        copy = json.loads(pod("single", "copy", true["metadata"]["ownerReferences"]))
-        copy["metadata"]["annotations"] = {RUN: "0.1s:1"}
-        cluster.kubectl("create", "-f", "-", stdin=json.dumps(copy))
-        eventually(lambda: cluster.names("pods") == ["single-worker-0"], "the copy is gone")
-        status = cluster.job("single")["status"]
-        assert status["conditions"][-1]["type"] == ConditionType.RUNNING
-        assert not status.get("restarts")
-        assert uids(cluster, "pods")["single-worker-0"] == true["metadata"]["uid"]
+    served.create("single", specs(Worker=replica(run="forever")))
+    served.wait_for("single", ConditionType.RUNNING)
+    (true,) = served.items("pods")
+    copy = json.loads(pod("single", "copy", true["metadata"]["ownerReferences"]))
+    copy["metadata"]["annotations"] = {RUN: "0.1s:1"}
+    served.kubectl("create", "-f", "-", stdin=json.dumps(copy))
+    eventually(lambda: served.names("pods") == ["single-worker-0"], "the copy is gone")
+    status = served.job("single")["status"]
+    assert status["conditions"][-1]["type"] == ConditionType.RUNNING
+    assert not status.get("restarts")
+    assert uids(served, "pods")["single-worker-0"] == true["metadata"]["uid"]
 
 
-def test_pods_that_have_ended_are_not_adopted_by_a_new_job(cluster: Cluster) -> None:
+def test_pods_that_have_ended_are_not_adopted_by_a_new_job(served: Cluster) -> None:
     """D15: the new job says which pod is in its way, and runs when that is deleted."""
-    with cluster.operator(), cluster.node():
-        spec = specs(Worker=replica(run="0.1s:0")) | {"runPolicy": {"cleanPodPolicy": "None"}}
-        cluster.create("again", spec)
-        cluster.wait_for("again", ConditionType.SUCCEEDED)
-        cluster.kubectl("delete", "tfjob", "again", "--cascade=orphan")
-        eventually(lambda: controllers(cluster, "pods") == {""}, "it is an orphan")
-        cluster.create("again", spec)
-        eventually(lambda: "FailedCreatePod" in reasons(cluster, "again"), "it is told")
-        assert cluster.state("again") == ConditionType.CREATED
-        cluster.kubectl("delete", "pod", "again-worker-0")
-        cluster.wait_for("again", ConditionType.SUCCEEDED)
+    spec = specs(Worker=replica(run="0.1s:0")) | {"runPolicy": {"cleanPodPolicy": "None"}}
+    served.create("again", spec)
+    served.wait_for("again", ConditionType.SUCCEEDED)
+    served.kubectl("delete", "tfjob", "again", "--cascade=orphan")
+    eventually(lambda: controllers(served, "pods") == {""}, "it is an orphan")
+    served.create("again", spec)
+    eventually(lambda: "FailedCreatePod" in reasons(served, "again"), "it is told")
+    assert served.state("again") == ConditionType.CREATED
+    served.kubectl("delete", "pod", "again-worker-0")
+    served.wait_for("again", ConditionType.SUCCEEDED)
 
 
 def test_a_pod_of_another_tenant_that_names_a_job_as_its_owner_changes_nothing_for_it(

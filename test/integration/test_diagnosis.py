@@ -169,20 +169,18 @@ ENDS: dict[str, Callable[[Cluster], None]] = {
 
 
 @pytest.mark.parametrize("id_", ENDS)
-def test_why_a_job_failed_is_on_line_one(cluster: Cluster, id_: str) -> None:
+def test_why_a_job_failed_is_on_line_one(served: Cluster, id_: str) -> None:
     """With a hollow node, which ends processes as told."""
-    with cluster.operator(), cluster.node():
-        ENDS[id_](cluster)
-        comes(cluster, id_)
+    ENDS[id_](served)
+    comes(served, id_)
 
 
-def test_a_running_job_is_healthy_until_an_edit_holds_it(cluster: Cluster) -> None:
+def test_a_running_job_is_healthy_until_an_edit_holds_it(served: Cluster) -> None:
     """Nothing is found where nothing is wrong; a wrong edit is."""
-    with cluster.operator(), cluster.node():
-        cluster.create(JOB, template())
-        cluster.wait_for(JOB, "Running")
-        eventually(lambda: diagnosis_of(cluster).standing.endswith("2 of 2 workers running"), "both run")
-        assert diagnosis_of(cluster).causes == ()
-        wrong = {"spec": {"runPolicy": {"backoffLimit": -1}}}
-        cluster.kubectl("patch", "tfjob", JOB, "--type=merge", f"--patch={json.dumps(wrong)}")
-        comes(cluster, "held-invalid")
+    served.create(JOB, template())
+    served.wait_for(JOB, "Running")
+    eventually(lambda: diagnosis_of(served).standing.endswith("2 of 2 workers running"), "both run")
+    assert diagnosis_of(served).causes == ()
+    wrong = {"spec": {"runPolicy": {"backoffLimit": -1}}}
+    served.kubectl("patch", "tfjob", JOB, "--type=merge", f"--patch={json.dumps(wrong)}")
+    comes(served, "held-invalid")

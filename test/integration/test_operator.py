@@ -23,96 +23,91 @@ from tfjob_operator.api.v1.constants import ConditionType
 
 
 @BOTH_KUBELETS
-def test_a_job_lives_from_created_to_succeeded(cluster: Cluster) -> None:
+def test_a_job_lives_from_created_to_succeeded(served: Cluster) -> None:
     """Pods, services, TF_CONFIG, conditions, counters, times and events, as seed documents show them."""
-    with cluster.operator(), cluster.node():
-        cluster.create("mnist", specs(PS=replica(run="forever"), Worker=replica(2, "OnFailure", "2s:0")))
-        cluster.wait_for("mnist", ConditionType.RUNNING)
-        children = ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1"]
-        assert cluster.names("pods") == children
-        assert cluster.names("services") == children
-        pod = cluster.api("GET", "pods", "mnist-worker-1")
-        env = {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
-        suffix = f"{cluster.namespace}.svc:2222"
-        assert json.loads(env["TF_CONFIG"]) == {
-            "cluster": {
-                "ps": [f"mnist-ps-0.{suffix}"],
-                "worker": [f"mnist-worker-0.{suffix}", f"mnist-worker-1.{suffix}"],
-            },
-            "task": {"type": "worker", "index": 1},
-            "environment": "cloud",
-        }
-        status = cluster.wait_for("mnist", ConditionType.SUCCEEDED)
-        assert [(x["type"], x["status"]) for x in status["conditions"]] == [
-            ("Created", "True"),
-            ("Running", "False"),
-            ("Succeeded", "True"),
-        ]
-        assert status["startTime"] <= status["completionTime"]
-        eventually(lambda: "mnist-ps-0" not in cluster.names("pods"), "the parameter server is cleaned up")
-        assert "mnist-worker-0" in cluster.names("pods")
-        assert cluster.job("mnist")["status"]["replicaStatuses"]["PS"] == {"active": 0, "succeeded": 0, "failed": 0}
-        eventually(lambda: len(cluster.events("mnist")) >= 9, "events are written")
-        events = cluster.events("mnist")
-        for name in children:
-            assert ("Normal", "SuccessfulCreatePod", f"Created pod: {name}") in events
-            assert ("Normal", "SuccessfulCreateService", f"Created service: {name}") in events
-        assert ("Normal", "SuccessfulDeletePod", "Deleted pod: mnist-ps-0") in events
-        text = f"TFJob {cluster.namespace}/mnist successfully completed."
-        assert ("Normal", "TFJobSucceeded", text) in events
-        assert not [event for event in events if event[0] == "Warning"]
+    served.create("mnist", specs(PS=replica(run="forever"), Worker=replica(2, "OnFailure", "2s:0")))
+    served.wait_for("mnist", ConditionType.RUNNING)
+    children = ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1"]
+    assert served.names("pods") == children
+    assert served.names("services") == children
+    pod = served.api("GET", "pods", "mnist-worker-1")
+    env = {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
+    suffix = f"{served.namespace}.svc:2222"
+    assert json.loads(env["TF_CONFIG"]) == {
+        "cluster": {
+            "ps": [f"mnist-ps-0.{suffix}"],
+            "worker": [f"mnist-worker-0.{suffix}", f"mnist-worker-1.{suffix}"],
+        },
+        "task": {"type": "worker", "index": 1},
+        "environment": "cloud",
+    }
+    status = served.wait_for("mnist", ConditionType.SUCCEEDED)
+    assert [(x["type"], x["status"]) for x in status["conditions"]] == [
+        ("Created", "True"),
+        ("Running", "False"),
+        ("Succeeded", "True"),
+    ]
+    assert status["startTime"] <= status["completionTime"]
+    eventually(lambda: "mnist-ps-0" not in served.names("pods"), "the parameter server is cleaned up")
+    assert "mnist-worker-0" in served.names("pods")
+    assert served.job("mnist")["status"]["replicaStatuses"]["PS"] == {"active": 0, "succeeded": 0, "failed": 0}
+    eventually(lambda: len(served.events("mnist")) >= 9, "events are written")
+    events = served.events("mnist")
+    for name in children:
+        assert ("Normal", "SuccessfulCreatePod", f"Created pod: {name}") in events
+        assert ("Normal", "SuccessfulCreateService", f"Created service: {name}") in events
+    assert ("Normal", "SuccessfulDeletePod", "Deleted pod: mnist-ps-0") in events
+    text = f"TFJob {served.namespace}/mnist successfully completed."
+    assert ("Normal", "TFJobSucceeded", text) in events
+    assert not [event for event in events if event[0] == "Warning"]
 
 
-def test_a_job_with_a_shared_network_has_one_service_until_its_last_pod_is_gone(cluster: Cluster) -> None:
+def test_a_job_with_a_shared_network_has_one_service_until_its_last_pod_is_gone(served: Cluster) -> None:
     """`kubectl get services` shows one, which every pod has as its subdomain; an edit is answered by a Warning."""
-    with cluster.operator(), cluster.node():
-        spec = specs(PS=replica(run="forever"), Worker=replica(2, "ExitCode", "2s:137, 2s:0"))
-        cluster.create("mnist", with_policy(spec, network="shared", cleanPodPolicy="All"))
-        cluster.wait_for("mnist", ConditionType.RUNNING)
-        assert cluster.names("services") == ["mnist"]
-        assert cluster.names("pods") == ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1"]
-        places = {(pod["spec"]["hostname"], pod["spec"]["subdomain"]) for pod in cluster.items("pods")}
-        assert places == {(name, "mnist") for name in cluster.names("pods")}
-        assert cluster.job("mnist")["status"]["begun"]["network"] == "shared"
-        edit = '{"spec":{"runPolicy":{"network":"perReplica"}}}'
-        cluster.kubectl("patch", "tfjob", "mnist", "--type=merge", f"--patch={edit}")
-        eventually(lambda: "NetworkNotUpdated" in [reason for _, reason, _ in cluster.events("mnist")], "it is told")
-        cluster.kubectl("delete", "service", "mnist")
-        eventually(lambda: cluster.names("services") == ["mnist"], "the service is made again")
-        cluster.wait_for("mnist", ConditionType.SUCCEEDED)
-        eventually(lambda: not cluster.names("services") + cluster.names("pods"), "everything is cleaned up")
+    spec = specs(PS=replica(run="forever"), Worker=replica(2, "ExitCode", "2s:137, 2s:0"))
+    served.create("mnist", with_policy(spec, network="shared", cleanPodPolicy="All"))
+    served.wait_for("mnist", ConditionType.RUNNING)
+    assert served.names("services") == ["mnist"]
+    assert served.names("pods") == ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1"]
+    places = {(pod["spec"]["hostname"], pod["spec"]["subdomain"]) for pod in served.items("pods")}
+    assert places == {(name, "mnist") for name in served.names("pods")}
+    assert served.job("mnist")["status"]["begun"]["network"] == "shared"
+    edit = '{"spec":{"runPolicy":{"network":"perReplica"}}}'
+    served.kubectl("patch", "tfjob", "mnist", "--type=merge", f"--patch={edit}")
+    eventually(lambda: "NetworkNotUpdated" in [reason for _, reason, _ in served.events("mnist")], "it is told")
+    served.kubectl("delete", "service", "mnist")
+    eventually(lambda: served.names("services") == ["mnist"], "the service is made again")
+    served.wait_for("mnist", ConditionType.SUCCEEDED)
+    eventually(lambda: not served.names("services") + served.names("pods"), "everything is cleaned up")
 
 
 @BOTH_KUBELETS
-def test_a_failed_replica_fails_the_job(cluster: Cluster) -> None:
+def test_a_failed_replica_fails_the_job(served: Cluster) -> None:
     """U8: policy Never and exit 1; the condition says which kind failed, which pod, and with what code."""
-    with cluster.operator(), cluster.node():
-        cluster.create("bad", specs(Chief=replica(run="forever"), Worker=replica(run="0.5s:1")))
-        status = cluster.wait_for("bad", ConditionType.FAILED)
-        text = f"TFJob {cluster.namespace}/bad has failed because 1 Worker replica(s) failed. Pod bad-worker-0: "
-        assert status["conditions"][-1]["message"] == f"{text}container tensorflow exited with code 1"
-        eventually(lambda: cluster.names("pods") == ["bad-worker-0"], "the running chief is cleaned up")
+    served.create("bad", specs(Chief=replica(run="forever"), Worker=replica(run="0.5s:1")))
+    status = served.wait_for("bad", ConditionType.FAILED)
+    text = f"TFJob {served.namespace}/bad has failed because 1 Worker replica(s) failed. Pod bad-worker-0: "
+    assert status["conditions"][-1]["message"] == f"{text}container tensorflow exited with code 1"
+    eventually(lambda: served.names("pods") == ["bad-worker-0"], "the running chief is cleaned up")
 
 
 @BOTH_KUBELETS
-def test_a_replica_that_was_killed_is_run_again_under_the_policy_exit_code(cluster: Cluster) -> None:
+def test_a_replica_that_was_killed_is_run_again_under_the_policy_exit_code(served: Cluster) -> None:
     """After exit code 137 a pod of the same name is created; then the job succeeds."""
-    with cluster.operator(), cluster.node():
-        cluster.create("again", specs(Worker=replica(1, "ExitCode", "0.5s:137, 0.5s:0")))
-        cluster.wait_for("again", ConditionType.SUCCEEDED)
-        reasons = [reason for _, reason, _ in cluster.events("again")]
-        assert reasons.count("ExitedWithCode") == 1
-        assert reasons.count("TFJobRestarting") == 1
+    served.create("again", specs(Worker=replica(1, "ExitCode", "0.5s:137, 0.5s:0")))
+    served.wait_for("again", ConditionType.SUCCEEDED)
+    reasons = [reason for _, reason, _ in served.events("again")]
+    assert reasons.count("ExitedWithCode") == 1
+    assert reasons.count("TFJobRestarting") == 1
 
 
 @BOTH_KUBELETS
-def test_the_kubelet_restarts_a_container_in_place_under_the_policy_on_failure(cluster: Cluster) -> None:
+def test_the_kubelet_restarts_a_container_in_place_under_the_policy_on_failure(served: Cluster) -> None:
     """The operator leaves the pod alone."""
-    with cluster.operator(), cluster.node():
-        cluster.create("place", specs(Worker=replica(1, "OnFailure", "0.3s:1, 0.3s:0")))
-        cluster.wait_for("place", ConditionType.SUCCEEDED)
-        (pod,) = cluster.items("pods")
-        assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
+    served.create("place", specs(Worker=replica(1, "OnFailure", "0.3s:1, 0.3s:0")))
+    served.wait_for("place", ConditionType.SUCCEEDED)
+    (pod,) = served.items("pods")
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
 
 
 def test_a_replica_that_keeps_failing_runs_into_the_backoff_limit(cluster: Cluster) -> None:
@@ -136,37 +131,33 @@ def test_a_replica_that_keeps_failing_runs_into_the_backoff_limit(cluster: Clust
             assert [reason for _, reason, _ in cluster.events("thrice")].count("SuccessfulCreatePod") == 3
 
 
-def test_deadline_and_ttl_end_a_job_and_remove_it(cluster: Cluster) -> None:
+def test_deadline_and_ttl_end_a_job_and_remove_it(served: Cluster) -> None:
     """B45, B46, B47: a deadline of 3 s and a TTL of 3 s; the running pod is deleted though cleanPodPolicy is None."""
     policy = {"activeDeadlineSeconds": 3, "ttlSecondsAfterFinished": 3, "cleanPodPolicy": "None"}
-    with cluster.operator(), cluster.node():
-        cluster.create("late", with_policy(specs(Worker=replica(run="forever")), **policy))
-        status = cluster.wait_for("late", ConditionType.FAILED)
-        assert status["conditions"][-1]["message"].endswith("it was active longer than specified deadline")
-        eventually(
-            lambda: ("Warning", "DeadlineExceeded") in [event[:2] for event in cluster.events("late")],
-            "the limit is reported",
-        )
-        eventually(lambda: not cluster.names("pods"), "the running pod is gone")
-        eventually(lambda: not cluster.names("tfjobs"), "the job is gone")
+    served.create("late", with_policy(specs(Worker=replica(run="forever")), **policy))
+    status = served.wait_for("late", ConditionType.FAILED)
+    assert status["conditions"][-1]["message"].endswith("it was active longer than specified deadline")
+    eventually(
+        lambda: ("Warning", "DeadlineExceeded") in [event[:2] for event in served.events("late")],
+        "the limit is reported",
+    )
+    eventually(lambda: not served.names("pods"), "the running pod is gone")
+    eventually(lambda: not served.names("tfjobs"), "the job is gone")
 
 
 @BOTH_KUBELETS
-def test_a_job_can_be_suspended_and_resumed_with_kubectl(cluster: Cluster) -> None:
+def test_a_job_can_be_suspended_and_resumed_with_kubectl(served: Cluster) -> None:
     """B35, B74: suspended, it has no pods and active is 0; resumed, it has pods, a new start time and the right STATE."""
-    with cluster.operator(), cluster.node():
-        cluster.create("pause", specs(Worker=replica(2, run="3s:0")))
-        started = cluster.wait_for("pause", ConditionType.RUNNING)["startTime"]
-        for suspend, state in ((True, "Suspended"), (False, ConditionType.RUNNING)):
-            patch = json.dumps({"spec": {"runPolicy": {"suspend": suspend}}})
-            cluster.kubectl("patch", "tfjob", "pause", "--type=merge", f"--patch={patch}")
-            cluster.wait_for("pause", state)
-            if suspend:
-                eventually(lambda: not cluster.names("pods") and not cluster.names("services"), "nothing is left")
-                eventually(
-                    lambda: cluster.job("pause")["status"]["replicaStatuses"]["Worker"]["active"] == 0, "active is 0"
-                )
-        assert cluster.wait_for("pause", ConditionType.SUCCEEDED)["startTime"] > started
+    served.create("pause", specs(Worker=replica(2, run="3s:0")))
+    started = served.wait_for("pause", ConditionType.RUNNING)["startTime"]
+    for suspend, state in ((True, "Suspended"), (False, ConditionType.RUNNING)):
+        patch = json.dumps({"spec": {"runPolicy": {"suspend": suspend}}})
+        served.kubectl("patch", "tfjob", "pause", "--type=merge", f"--patch={patch}")
+        served.wait_for("pause", state)
+        if suspend:
+            eventually(lambda: not served.names("pods") and not served.names("services"), "nothing is left")
+            eventually(lambda: served.job("pause")["status"]["replicaStatuses"]["Worker"]["active"] == 0, "active is 0")
+    assert served.wait_for("pause", ConditionType.SUCCEEDED)["startTime"] > started
 
 
 def bad_template(container: dict[str, Any]) -> dict[str, Any]:
@@ -227,26 +218,24 @@ def test_a_mistake_that_the_api_server_finds_is_reported_by_kubectl(cluster: Clu
         cluster.create("text", spec)
 
 
-def test_deleting_a_job_takes_all_its_children_and_makes_none(cluster: Cluster) -> None:
+def test_deleting_a_job_takes_all_its_children_and_makes_none(served: Cluster) -> None:
     """B14: the garbage collector deletes them; a job in foreground deletion gets no new pods."""
-    with cluster.operator(), cluster.node():
-        for cascade in ("background", "foreground"):
-            cluster.create("gone", specs(PS=replica(run="forever"), Worker=replica(2, run="forever")))
-            cluster.wait_for("gone", ConditionType.RUNNING)
-            cluster.kubectl("delete", "tfjob", "gone", f"--cascade={cascade}")
-            eventually(lambda: not cluster.names("pods") and not cluster.names("services"), "all children are gone")
+    for cascade in ("background", "foreground"):
+        served.create("gone", specs(PS=replica(run="forever"), Worker=replica(2, run="forever")))
+        served.wait_for("gone", ConditionType.RUNNING)
+        served.kubectl("delete", "tfjob", "gone", f"--cascade={cascade}")
+        eventually(lambda: not served.names("pods") and not served.names("services"), "all children are gone")
 
 
-def test_a_name_can_be_used_again_at_once(cluster: Cluster) -> None:
+def test_a_name_can_be_used_again_at_once(served: Cluster) -> None:
     """B12: the new job waits until the old pods are gone; it does not get stuck, and counts none of the old pods."""
-    with cluster.operator(), cluster.node():
-        for run in ("forever", "0.5s:0"):
-            cluster.create("again", specs(Worker=replica(2, run=run)))
-            if run == "forever":
-                cluster.wait_for("again", ConditionType.RUNNING)
-                cluster.kubectl("delete", "tfjob", "again", "--wait=false")
-                eventually(lambda: "again" not in cluster.names("tfjobs"), "the first job is gone")
-        cluster.wait_for("again", ConditionType.SUCCEEDED)
+    for run in ("forever", "0.5s:0"):
+        served.create("again", specs(Worker=replica(2, run=run)))
+        if run == "forever":
+            served.wait_for("again", ConditionType.RUNNING)
+            served.kubectl("delete", "tfjob", "again", "--wait=false")
+            eventually(lambda: "again" not in served.names("tfjobs"), "the first job is gone")
+    served.wait_for("again", ConditionType.SUCCEEDED)
 
 
 @BOTH_KUBELETS
@@ -299,7 +288,7 @@ def test_a_finished_job_costs_no_further_call(cluster: Cluster) -> None:
         assert cluster.job("idle")["metadata"]["resourceVersion"] == version
 
 
-def test_what_belongs_to_others_is_left_alone(cluster: Cluster) -> None:
+def test_what_belongs_to_others_is_left_alone(served: Cluster) -> None:
     """B13: a stranger's pod with our labels is neither counted nor deleted; a stranger's service keeps its name."""
     labels = {
         c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME,
@@ -319,32 +308,30 @@ def test_what_belongs_to_others_is_left_alone(cluster: Cluster) -> None:
         "metadata": {"name": "theirs-worker-0"},
         "spec": {"ports": [{"port": 80}]},
     }
-    with cluster.operator(), cluster.node():
-        for foreign in (foreign_pod, foreign_service):
-            cluster.kubectl("create", "-f", "-", stdin=json.dumps(foreign))
-        cluster.create("mine", specs(Worker=replica()))
-        cluster.create("theirs", specs(Worker=replica()))
-        cluster.wait_for("mine", ConditionType.SUCCEEDED)
-        assert cluster.names("pods") == ["foreign", "mine-worker-0"]
-        text = (
-            "Error creating: service theirs-worker-0 already exists and is not controlled by this TFJob: it has no "
-            "owner; delete it or recreate the job under another name"
-        )
-        eventually(lambda: ("Warning", "FailedCreateService", text) in cluster.events("theirs"), "a person is told")
-        assert cluster.state("theirs") == ConditionType.CREATED
-        cluster.kubectl("delete", "service", "theirs-worker-0")
-        cluster.wait_for("theirs", ConditionType.SUCCEEDED)
+    for foreign in (foreign_pod, foreign_service):
+        served.kubectl("create", "-f", "-", stdin=json.dumps(foreign))
+    served.create("mine", specs(Worker=replica()))
+    served.create("theirs", specs(Worker=replica()))
+    served.wait_for("mine", ConditionType.SUCCEEDED)
+    assert served.names("pods") == ["foreign", "mine-worker-0"]
+    text = (
+        "Error creating: service theirs-worker-0 already exists and is not controlled by this TFJob: it has no "
+        "owner; delete it or recreate the job under another name"
+    )
+    eventually(lambda: ("Warning", "FailedCreateService", text) in served.events("theirs"), "a person is told")
+    assert served.state("theirs") == ConditionType.CREATED
+    served.kubectl("delete", "service", "theirs-worker-0")
+    served.wait_for("theirs", ConditionType.SUCCEEDED)
 
 
-def test_kubectl_shows_state_and_age(cluster: Cluster) -> None:
+def test_kubectl_shows_state_and_age(served: Cluster) -> None:
     """The columns of the CRD; more with -o wide."""
-    with cluster.operator(), cluster.node():
-        cluster.create("shown", specs(Worker=replica()))
-        cluster.wait_for("shown", ConditionType.SUCCEEDED)
-    header, line = cluster.kubectl("get", "tfjobs").splitlines()
+    served.create("shown", specs(Worker=replica()))
+    served.wait_for("shown", ConditionType.SUCCEEDED)
+    header, line = served.kubectl("get", "tfjobs").splitlines()
     assert header.split() == ["NAME", "STATE", "AGE"]
     assert line.split()[:2] == ["shown", "Succeeded"]
-    assert "successfully completed." in cluster.kubectl("get", "tfjobs", "--output=wide")
+    assert "successfully completed." in served.kubectl("get", "tfjobs", "--output=wide")
 
 
 def test_an_operator_without_settings_says_so_and_ends_with_2(tmp_path: Path) -> None:
@@ -407,7 +394,7 @@ def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
         assert operator.poll() is None
 
 
-def test_the_api_server_takes_the_services_of_ports_with_several_names_and_protocols(cluster: Cluster) -> None:
+def test_the_api_server_takes_the_services_of_ports_with_several_names_and_protocols(served: Cluster) -> None:
     """B61: ports that a pod may have and a service may not are no mistake of the user."""
     spec = specs(Worker=replica(2, run="forever"))
     container = spec["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
@@ -416,12 +403,11 @@ def test_the_api_server_takes_the_services_of_ports_with_several_names_and_proto
         {"name": "dns", "containerPort": 53},
         {"name": "dns-udp", "containerPort": 53, "protocol": "UDP"},
     ]
-    with cluster.operator(), cluster.node():
-        cluster.create("ports", spec)
-        cluster.wait_for("ports", ConditionType.RUNNING)
-        ports = cluster.items("services")[0]["spec"]["ports"]
-        assert [(port["name"], port["protocol"]) for port in ports] == [
-            ("dns", "TCP"),
-            ("dns-udp", "UDP"),
-            ("tfjob-port", "TCP"),
-        ]
+    served.create("ports", spec)
+    served.wait_for("ports", ConditionType.RUNNING)
+    ports = served.items("services")[0]["spec"]["ports"]
+    assert [(port["name"], port["protocol"]) for port in ports] == [
+        ("dns", "TCP"),
+        ("dns-udp", "UDP"),
+        ("tfjob-port", "TCP"),
+    ]

@@ -31,40 +31,39 @@ def test_list_prints_what_kubectl_prints(cluster: Cluster, plugin: Plugin, outpu
     assert ours == theirs
 
 
-def test_list_shows_which_jobs_are_sick_and_why(cluster: Cluster, plugin: Plugin) -> None:
+def test_list_shows_which_jobs_are_sick_and_why(served: Cluster, plugin: Plugin) -> None:
     """A quota that refuses pods is told by an event alone."""
-    cluster.kubectl("create", "quota", "team", "--hard=pods=5")
+    served.kubectl("create", "quota", "team", "--hard=pods=5")
     runs = {"healthy": "600s:0", "crash": "0.1s:1", "memory": "0.1s:oom-killed", "image": "image-pull-back-off"}
-    with cluster.operator(), cluster.node():
-        for name, run in runs.items():
-            cluster.create(name, specs(Worker=replica(run=run, policy="OnFailure")))
-        cluster.create("failed", specs(Worker=replica(run="0.1s:3", policy="Never")))
-        cluster.create("limited", with_policy(specs(Worker=replica(run="0.1s:1", policy="OnFailure")), backoffLimit=0))
-        cluster.create("paused", with_policy(specs(Worker=replica()), suspend=True))
-        eventually(lambda: len(cluster.names("pods")) >= 5, "each has its pod")
-        cluster.create("refused", specs(Worker=replica(8, run="600s:0")))
+    for name, run in runs.items():
+        served.create(name, specs(Worker=replica(run=run, policy="OnFailure")))
+    served.create("failed", specs(Worker=replica(run="0.1s:3", policy="Never")))
+    served.create("limited", with_policy(specs(Worker=replica(run="0.1s:1", policy="OnFailure")), backoffLimit=0))
+    served.create("paused", with_policy(specs(Worker=replica()), suspend=True))
+    eventually(lambda: len(served.names("pods")) >= 5, "each has its pod")
+    served.create("refused", specs(Worker=replica(8, run="600s:0")))
 
-        def reasons() -> dict[str, str]:
-            lines = [line.split() for line in plugin("list").splitlines()[1:]]
-            return {line[0]: f"{line[1]} {line[2]} {line[-1]}" for line in lines}
+    def reasons() -> dict[str, str]:
+        lines = [line.split() for line in plugin("list").splitlines()[1:]]
+        return {line[0]: f"{line[1]} {line[2]} {line[-1]}" for line in lines}
 
-        eventually(
-            lambda: (
-                {
-                    "crash": "Running 0/1 CrashLoopBackOff",
-                    "memory": "Running 0/1 OOMKilled",
-                    "image": "Created 0/1 ImagePullBackOff",
-                    "failed": "Failed 0/1 ExitCode:3",
-                    "limited": "Failed 0/1 BackoffLimitExceeded",
-                    "paused": "Suspended 0/1 Suspended",
-                }.items()
-                <= reasons().items()
-                and reasons()["refused"].endswith("/8 QuotaExceeded")
-                and reasons()["healthy"].startswith("Running 1/1 ")
-            ),
-            "all reasons are shown",
-            yet=reasons,
-        )
+    eventually(
+        lambda: (
+            {
+                "crash": "Running 0/1 CrashLoopBackOff",
+                "memory": "Running 0/1 OOMKilled",
+                "image": "Created 0/1 ImagePullBackOff",
+                "failed": "Failed 0/1 ExitCode:3",
+                "limited": "Failed 0/1 BackoffLimitExceeded",
+                "paused": "Suspended 0/1 Suspended",
+            }.items()
+            <= reasons().items()
+            and reasons()["refused"].endswith("/8 QuotaExceeded")
+            and reasons()["healthy"].startswith("Running 1/1 ")
+        ),
+        "all reasons are shown",
+        yet=reasons,
+    )
 
 
 def test_a_watch_prints_a_job_that_is_created_later(cluster: Cluster, plugin: Plugin) -> None:

@@ -11,30 +11,27 @@ from integration.plugin import Plugin
 from support.waiting import eventually
 
 
-def test_status_and_timeline_show_what_became_of_each_replica(cluster: Cluster, plugin: Plugin) -> None:
+def test_status_and_timeline_show_what_became_of_each_replica(served: Cluster, plugin: Plugin) -> None:
     """They show a restart in place, a new pod after an exit code, and a suspension."""
     spec = specs(
         Worker=replica(2, "ExitCode", run="1s:137,600s:0"), Chief=replica(policy="OnFailure", run="1s:1,600s:0")
     )
-    with cluster.operator(), cluster.node():
-        cluster.create("mnist", with_policy(spec, backoffLimit=10))
+    served.create("mnist", with_policy(spec, backoffLimit=10))
 
-        def again() -> list[int]:
-            told = json.loads(plugin("status", "mnist", "--output=json"))
-            return [
-                each["restarts"] for kind in told["types"] for each in kind["replicas"] if each["state"] == "Running"
-            ]
+    def again() -> list[int]:
+        told = json.loads(plugin("status", "mnist", "--output=json"))
+        return [each["restarts"] for kind in told["types"] for each in kind["replicas"] if each["state"] == "Running"]
 
-        eventually(lambda: len(again()) >= 1 and again()[0] == 1, "the chief runs again")
-        lines = plugin("status", "mnist").splitlines()
-        assert lines[0].startswith("mnist in ")
-        assert any("chief-0" in line and "Running" in line for line in lines)
-        plugin("suspend", "mnist")
-        eventually(lambda: "Worker: 0 of 2 running\n" in plugin("status", "mnist"), "its pods are gone")
-        drawn = plugin("timeline", "mnist", "--utc")
-        assert "\nsuspended " in drawn
-        assert "TFJobSuspended: TFJob mnist is suspended." in drawn
-        assert "ExitedWithCode" in drawn
+    eventually(lambda: len(again()) >= 1 and again()[0] == 1, "the chief runs again")
+    lines = plugin("status", "mnist").splitlines()
+    assert lines[0].startswith("mnist in ")
+    assert any("chief-0" in line and "Running" in line for line in lines)
+    plugin("suspend", "mnist")
+    eventually(lambda: "Worker: 0 of 2 running\n" in plugin("status", "mnist"), "its pods are gone")
+    drawn = plugin("timeline", "mnist", "--utc")
+    assert "\nsuspended " in drawn
+    assert "TFJobSuspended: TFJob mnist is suspended." in drawn
+    assert "ExitedWithCode" in drawn
 
 
 def test_replicas_that_cannot_be_made_are_missing(cluster: Cluster, plugin: Plugin) -> None:
@@ -71,21 +68,20 @@ def test_a_job_of_flags_runs(cluster: Cluster, plugin: Plugin) -> None:
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi", "nvidia.com/gpu": "1"}
 
 
-def test_watch_prints_what_happens_until_the_job_has_ended(cluster: Cluster, plugin: Plugin) -> None:
+def test_watch_prints_what_happens_until_the_job_has_ended(served: Cluster, plugin: Plugin) -> None:
     """The exit code tells how the job ended; it is 3 if the job was deleted."""
-    with cluster.operator(), cluster.node():
-        cluster.create("fails", specs(Worker=replica(2, run="2s:1")))
-        lines = plugin("watch", "fails", code=1).splitlines()
-        assert lines[-1].startswith("tfjob.kubeflow.org/fails Failed: ")
-        # Its pod may be Failed later than the job, which ends with the container.
-        assert any(re.search(r"worker-[01] (Running|Failed).* exit 1", line) for line in lines), lines
-        cluster.create("gone", specs(Worker=replica(run="600s:0")))
-        with plugin.started("watch", "gone") as process:
-            assert process.stdout is not None
-            assert "gone " in process.stdout.readline()
-            cluster.kubectl("delete", "tfjob", "gone")
-            _, errors = process.communicate(timeout=60)
-        assert (process.returncode, errors) == (3, "tfjob.kubeflow.org/gone was deleted\n")
+    served.create("fails", specs(Worker=replica(2, run="2s:1")))
+    lines = plugin("watch", "fails", code=1).splitlines()
+    assert lines[-1].startswith("tfjob.kubeflow.org/fails Failed: ")
+    # Its pod may be Failed later than the job, which ends with the container.
+    assert any(re.search(r"worker-[01] (Running|Failed).* exit 1", line) for line in lines), lines
+    served.create("gone", specs(Worker=replica(run="600s:0")))
+    with plugin.started("watch", "gone") as process:
+        assert process.stdout is not None
+        assert "gone " in process.stdout.readline()
+        served.kubectl("delete", "tfjob", "gone")
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (3, "tfjob.kubeflow.org/gone was deleted\n")
 
 
 def test_ctrl_c_ends_a_watch_without_a_word(cluster: Cluster, plugin: Plugin) -> None:

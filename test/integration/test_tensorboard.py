@@ -53,29 +53,28 @@ def warnings(cluster: Cluster, name: str = "mnist") -> list[tuple[str, str]]:
     return [(reason, message) for kind, reason, message in cluster.events(name) if kind == "Warning"]
 
 
-def test_a_tensorboard_lives_as_long_as_its_job_and_follows_its_field(cluster: Cluster) -> None:
+def test_a_tensorboard_lives_as_long_as_its_job_and_follows_its_field(served: Cluster) -> None:
     """TB-01, TB-06, TB-08: it goes on when the job ends; after that nothing is written until something changes."""
-    with cluster.operator(), cluster.node():
-        cluster.create("mnist", specs(Worker=replica()) | {"tensorBoard": BOARD})
-        cluster.wait_for("mnist", ConditionType.SUCCEEDED)
-        assert is_there(cluster)
-        service = child(cluster, "service")["spec"]
-        assert service["type"] == "ClusterIP"
-        assert [(port["port"], port["targetPort"]) for port in service["ports"]] == [(80, 6006)]
-        at_rest = versions(cluster)
-        time.sleep(QUIET_S)
-        assert versions(cluster) == at_rest
-        edit(cluster, BOARD | {"logDir": "/logs/other"})
-        eventually(lambda: "--logdir=/logs/other" in command(cluster), "the Deployment follows")
-        edit(cluster, None)
-        eventually(lambda: not (child(cluster, "deployment") or child(cluster, "service")), "it goes with the field")
-        edit(cluster, BOARD)
-        eventually(lambda: is_there(cluster), "it comes with the field")
-        uid = child(cluster, "deployment")["metadata"]["uid"]
-        cluster.kubectl("delete", "tfjob", "mnist")
-        eventually(lambda: not (child(cluster, "deployment") or child(cluster, "service")), "it goes with the job")
-        assert uid
-        assert warnings(cluster) == []
+    served.create("mnist", specs(Worker=replica()) | {"tensorBoard": BOARD})
+    served.wait_for("mnist", ConditionType.SUCCEEDED)
+    assert is_there(served)
+    service = child(served, "service")["spec"]
+    assert service["type"] == "ClusterIP"
+    assert [(port["port"], port["targetPort"]) for port in service["ports"]] == [(80, 6006)]
+    at_rest = versions(served)
+    time.sleep(QUIET_S)
+    assert versions(served) == at_rest
+    edit(served, BOARD | {"logDir": "/logs/other"})
+    eventually(lambda: "--logdir=/logs/other" in command(served), "the Deployment follows")
+    edit(served, None)
+    eventually(lambda: not (child(served, "deployment") or child(served, "service")), "it goes with the field")
+    edit(served, BOARD)
+    eventually(lambda: is_there(served), "it comes with the field")
+    uid = child(served, "deployment")["metadata"]["uid"]
+    served.kubectl("delete", "tfjob", "mnist")
+    eventually(lambda: not (child(served, "deployment") or child(served, "service")), "it goes with the job")
+    assert uid
+    assert warnings(served) == []
 
 
 def test_the_service_changes_its_type_and_keeps_what_it_has(cluster: Cluster) -> None:
@@ -130,34 +129,33 @@ def test_a_job_that_does_not_run_has_its_tensorboard_all_the_same(cluster: Clust
             eventually(lambda name=name: is_there(cluster, f"{name}-tensorboard"), f"the TensorBoard of {name}")  # type: ignore[misc]
 
 
-def test_what_is_wrong_with_a_tensorboard_is_reported_and_the_job_runs(cluster: Cluster) -> None:
+def test_what_is_wrong_with_a_tensorboard_is_reported_and_the_job_runs(served: Cluster) -> None:
     """TB-03, TB-14, TB-15: a mistake, one that only the API server finds, a name that is taken."""
-    cluster.kubectl("create", "service", "clusterip", "taken-tensorboard", "--tcp=80")
+    served.kubectl("create", "service", "clusterip", "taken-tensorboard", "--tcp=80")
     mounts = [{"name": "logs"}]  # without a path
     boards = {
         "mistaken": {"serviceType": "ExternalName"},
         "refused": BOARD | {"volumeMounts": mounts},
         "taken": BOARD,
     }
-    with cluster.operator(), cluster.node():
-        for name, board in boards.items():
-            cluster.create(name, specs(Worker=replica()) | {"tensorBoard": board})
-        for name in boards:
-            cluster.wait_for(name, ConditionType.SUCCEEDED)
-        for name in boards:
-            eventually(lambda name=name: warnings(cluster, name), f"{name} is told")  # type: ignore[misc]
-        ((reason, message),) = warnings(cluster, "mistaken")
-        assert reason == "InvalidTensorBoard"
-        assert "logDir: Required value" in message
-        assert "serviceType: Unsupported value" in message
-        ((reason, message),) = warnings(cluster, "refused")
-        assert reason == "FailedTensorBoard"
-        assert "volumeMounts[0].mountPath" in message
-        ((reason, message),) = warnings(cluster, "taken")
-        assert reason == "FailedTensorBoard"
-        assert "service taken-tensorboard: it already exists and has no owner" in message
-        assert child(cluster, "deployment", "taken-tensorboard")
-        assert child(cluster, "service", "taken-tensorboard")["spec"]["ports"][0]["name"] == "80"
+    for name, board in boards.items():
+        served.create(name, specs(Worker=replica()) | {"tensorBoard": board})
+    for name in boards:
+        served.wait_for(name, ConditionType.SUCCEEDED)
+    for name in boards:
+        eventually(lambda name=name: warnings(served, name), f"{name} is told")  # type: ignore[misc]
+    ((reason, message),) = warnings(served, "mistaken")
+    assert reason == "InvalidTensorBoard"
+    assert "logDir: Required value" in message
+    assert "serviceType: Unsupported value" in message
+    ((reason, message),) = warnings(served, "refused")
+    assert reason == "FailedTensorBoard"
+    assert "volumeMounts[0].mountPath" in message
+    ((reason, message),) = warnings(served, "taken")
+    assert reason == "FailedTensorBoard"
+    assert "service taken-tensorboard: it already exists and has no owner" in message
+    assert child(served, "deployment", "taken-tensorboard")
+    assert child(served, "service", "taken-tensorboard")["spec"]["ports"][0]["name"] == "80"
 
 
 @pytest.mark.parametrize("path", ["tensorBoard", "tensorBoard.logDir", "tensorBoard.serviceType"])

@@ -37,29 +37,28 @@ def container(**fields: Any) -> dict[str, Any]:
     return {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "i", **fields}]}}}
 
 
-def test_jobs_of_every_version_run_and_stay_as_they_were_written(cluster: Cluster) -> None:
+def test_jobs_of_every_version_run_and_stay_as_they_were_written(served: Cluster) -> None:
     """Whichever version they are read in, no field of a specification is moved, added or renamed."""
-    with cluster.operator(), cluster.node():
-        written: dict[str, dict[str, Any]] = {}
-        for path in EXAMPLES:
-            given = read_document(path)
-            given["metadata"].pop("namespace", None)
-            made = json.loads(cluster.kubectl("create", "-f", "-", "--output=json", stdin=json.dumps(given)))
-            assert made["apiVersion"] == given["apiVersion"]
-            written[made["metadata"]["name"]] = given["spec"]
-        assert {read_document(path)["apiVersion"] for path in EXAMPLES} == {
-            f"kubeflow.org/{version}"
-            for version in c.OLDER_VERSIONS
-            if version != "v1alpha1"  # in test_alpha
-        }
-        for name, spec in written.items():
-            cluster.wait_for(name, ConditionType.SUCCEEDED)
-            for version in VERSIONS:
-                shown = read(cluster, version, name)
-                assert shown["apiVersion"] == f"kubeflow.org/{version}"
-                assert shown["spec"] == spec
-                assert shown["status"]["conditions"][-1]["type"] == ConditionType.SUCCEEDED
-            assert "Succeeded" in cluster.kubectl("describe", f"tfjobs.{VERSIONS[-1]}.kubeflow.org", name)
+    written: dict[str, dict[str, Any]] = {}
+    for path in EXAMPLES:
+        given = read_document(path)
+        given["metadata"].pop("namespace", None)
+        made = json.loads(served.kubectl("create", "-f", "-", "--output=json", stdin=json.dumps(given)))
+        assert made["apiVersion"] == given["apiVersion"]
+        written[made["metadata"]["name"]] = given["spec"]
+    assert {read_document(path)["apiVersion"] for path in EXAMPLES} == {
+        f"kubeflow.org/{version}"
+        for version in c.OLDER_VERSIONS
+        if version != "v1alpha1"  # in test_alpha
+    }
+    for name, spec in written.items():
+        served.wait_for(name, ConditionType.SUCCEEDED)
+        for version in VERSIONS:
+            shown = read(served, version, name)
+            assert shown["apiVersion"] == f"kubeflow.org/{version}"
+            assert shown["spec"] == spec
+            assert shown["status"]["conditions"][-1]["type"] == ConditionType.SUCCEEDED
+        assert "Succeeded" in served.kubectl("describe", f"tfjobs.{VERSIONS[-1]}.kubeflow.org", name)
 
 
 def test_each_version_has_the_columns_of_its_time(cluster: Cluster) -> None:
@@ -89,7 +88,7 @@ def test_no_version_lets_in_what_readers_of_another_can_not_decode(cluster: Clus
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_mistakes_are_reported_on_the_object_whatever_its_version(cluster: Cluster, version: str) -> None:
+def test_mistakes_are_reported_on_the_object_whatever_its_version(served: Cluster, version: str) -> None:
     """And harm no other job: two spellings of a type, a second master, types that do not exist, the form of v1alpha1."""
     wrong: dict[str, tuple[dict[str, Any], str]] = {
         "twice": (
@@ -103,47 +102,44 @@ def test_mistakes_are_reported_on_the_object_whatever_its_version(cluster: Clust
         ),
         "alpha": ({"replicaSpecs": [container() | {"tfReplicaType": "MASTER"}]}, "the spec has only replicaSpecs"),
     }
-    with cluster.operator(), cluster.node():
-        for name, (spec, _) in wrong.items():
-            cluster.kubectl("create", "-f", "-", stdin=document(version, name, spec))
-        cluster.kubectl("create", "-f", "-", stdin=document(version, "good", specs(Worker=replica())))
-        for name, (_, told) in wrong.items():
-            status = cluster.wait_for(name, ConditionType.FAILED)
-            assert status["conditions"][-1]["reason"] == "InvalidTFJobSpec"
-            assert told in status["conditions"][-1]["message"]
-            eventually(
-                lambda name=name, told=told: any(told in event[2] for event in cluster.events(name)),  # type: ignore[misc]
-                f"an event tells of {name}",
-            )
-        cluster.wait_for("good", ConditionType.SUCCEEDED)
+    for name, (spec, _) in wrong.items():
+        served.kubectl("create", "-f", "-", stdin=document(version, name, spec))
+    served.kubectl("create", "-f", "-", stdin=document(version, "good", specs(Worker=replica())))
+    for name, (_, told) in wrong.items():
+        status = served.wait_for(name, ConditionType.FAILED)
+        assert status["conditions"][-1]["reason"] == "InvalidTFJobSpec"
+        assert told in status["conditions"][-1]["message"]
+        eventually(
+            lambda name=name, told=told: any(told in event[2] for event in served.events(name)),  # type: ignore[misc]
+            f"an event tells of {name}",
+        )
+    served.wait_for("good", ConditionType.SUCCEEDED)
 
 
-def test_an_old_client_that_writes_whole_objects_changes_no_status(cluster: Cluster) -> None:
+def test_an_old_client_that_writes_whole_objects_changes_no_status(served: Cluster) -> None:
     """Clients from before v1beta2 wrote the status with the object. Here only the operator writes it, in every version."""
-    with cluster.operator(), cluster.node():
-        cluster.kubectl("create", "-f", "-", stdin=document("v1beta1", "kept", specs(Worker=replica())))
-        before = cluster.wait_for("kept", ConditionType.SUCCEEDED)
-        whole = read(cluster, "v1beta1", "kept")
-        whole["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
-        whole["metadata"]["labels"] = {"team": "a"}
-        cluster.kubectl("replace", "-f", "-", stdin=json.dumps(whole))
-        after = read(cluster, "v1beta1", "kept")
-        assert after["metadata"]["labels"] == {"team": "a"}
-        assert after["status"] == before
+    served.kubectl("create", "-f", "-", stdin=document("v1beta1", "kept", specs(Worker=replica())))
+    before = served.wait_for("kept", ConditionType.SUCCEEDED)
+    whole = read(served, "v1beta1", "kept")
+    whole["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+    whole["metadata"]["labels"] = {"team": "a"}
+    served.kubectl("replace", "-f", "-", stdin=json.dumps(whole))
+    after = read(served, "v1beta1", "kept")
+    assert after["metadata"]["labels"] == {"team": "a"}
+    assert after["status"] == before
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_kubectl_scales_and_edits_a_job_through_any_version(cluster: Cluster, version: str) -> None:
-    with cluster.operator(), cluster.node():
-        spec = specs(Worker=replica(1, run="forever"))
-        cluster.kubectl("create", "-f", "-", stdin=document("v1beta1", "wide", spec))
-        cluster.wait_for("wide", ConditionType.RUNNING)
-        cluster.kubectl("scale", f"tfjobs.{version}.kubeflow.org", "wide", "--replicas=2")
-        eventually(lambda: len(cluster.names("pods")) == 2, "it has two pods")
-        patch = '{"spec":{"tfReplicaSpecs":{"Worker":{"replicas":1}}}}'
-        cluster.kubectl("patch", f"tfjobs.{version}.kubeflow.org", "wide", "--type=merge", f"--patch={patch}")
-        eventually(lambda: len(cluster.names("pods")) == 1, "it has one pod")
-        cluster.kubectl("delete", f"tfjobs.{version}.kubeflow.org", "wide", "--cascade=foreground")
+def test_kubectl_scales_and_edits_a_job_through_any_version(served: Cluster, version: str) -> None:
+    spec = specs(Worker=replica(1, run="forever"))
+    served.kubectl("create", "-f", "-", stdin=document("v1beta1", "wide", spec))
+    served.wait_for("wide", ConditionType.RUNNING)
+    served.kubectl("scale", f"tfjobs.{version}.kubeflow.org", "wide", "--replicas=2")
+    eventually(lambda: len(served.names("pods")) == 2, "it has two pods")
+    patch = '{"spec":{"tfReplicaSpecs":{"Worker":{"replicas":1}}}}'
+    served.kubectl("patch", f"tfjobs.{version}.kubeflow.org", "wide", "--type=merge", f"--patch={patch}")
+    eventually(lambda: len(served.names("pods")) == 1, "it has one pod")
+    served.kubectl("delete", f"tfjobs.{version}.kubeflow.org", "wide", "--cascade=foreground")
 
 
 @pytest.fixture
