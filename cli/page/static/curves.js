@@ -1,9 +1,11 @@
 // Loss, metrics and step time from the logs: one chart for each, with several runs in it.
 
 import { h, s, show } from './dom.js';
+import { events } from './stream.js';
 import { MOST as MOST_CHOICES } from './table.js';
 
 const MOST = 6;
+const AGAIN_MS = 3000;
 const NARROWEST = 300;
 const HEIGHT = 220;
 const PAD = { left: 56, right: 14, top: 14, bottom: 26 };
@@ -43,17 +45,24 @@ export class Curves {
     for (const key of [...this.runs.keys()]) if (!keys.includes(key)) this.runs.delete(key);
     this.keys = keys;
     const query = new URLSearchParams(keys.map((key) => ['run', key]));
-    this.source = new EventSource(`/-/curves?${query}`);
-    this.source.addEventListener('curves', (event) => {
-      const run = JSON.parse(event.data);
-      this.runs.set(run.run, run);
-      this.draw();
-    });
     this.draw();
+    this.follow(`/-/curves?${query}`, this.stop = new AbortController());
+  }
+
+  async follow(path, stop) {
+    while (!stop.signal.aborted) {
+      const answer = await events(path, stop.signal, ({ data }) => {
+        const run = JSON.parse(data);
+        this.runs.set(run.run, run);
+        this.draw();
+      });
+      if (answer.error) this.status.textContent = answer.error;
+      await new Promise((later) => setTimeout(later, AGAIN_MS));
+    }
   }
 
   close() {
-    this.source?.close();
+    this.stop?.abort();
     this.signature = '';
   }
 

@@ -2,7 +2,7 @@
 
 import { h, show } from './dom.js';
 import { order } from './replicas.js';
-import { ask } from './stream.js';
+import { ask, readLines } from './stream.js';
 import { MOST as MOST_REPLICAS } from './table.js';
 
 const MOST = 5000;
@@ -84,22 +84,10 @@ export class LogView {
     this.status.textContent = answer.error ?? 'following';
     if (answer.error) return;
     try {
-      await this.read(answer.response, stop.signal);
+      await readLines(answer.response, (lines) => !stop.signal.aborted && this.add(lines.map((line) => ['', line])));
       if (!stop.signal.aborted) this.status.textContent = 'end of the log';
     } catch {
       if (!stop.signal.aborted) this.status.textContent = 'the connection was lost';
-    }
-  }
-
-  async read(response, signal) {
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = '';
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done || signal.aborted) return;
-      const lines = (rest + value).split('\n');
-      rest = lines.pop();
-      this.add(lines.map((line) => ['', line]));
     }
   }
 

@@ -1,8 +1,49 @@
-// The stream of changes: one for a page, resumed where it was, and known to be dead when nothing comes.
+// All requests to the server. The stream of changes is one for a page, resumed where it was, and known to be dead when nothing comes.
 
 const SILENCE_MS = 25_000; // the server says something every 10 s
 const HIDDEN_MS = 60_000;
 const PAUSES_MS = [300, 600, 1200, 2500, 5000];
+
+/** Fetch; `error` is what went wrong. */
+export async function ask(path, options) {
+  try {
+    const response = await fetch(path, options);
+    if (response.ok) return { response };
+    const body = await response.json().catch(() => ({}));
+    return { error: body.message ?? `the page's server returned ${response.status}`, code: response.status };
+  } catch (error) {
+    return { error: error.name === 'AbortError' ? '' : 'the connection was lost', code: 0 };
+  }
+}
+
+/** Read a response to its end; `take` gets its lines as they come, some at a time. */
+export async function readLines(response, take) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ''; ;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const lines = value.split('\n');
+    lines[0] = rest + lines[0];
+    rest = lines.pop();
+    take(lines);
+  }
+}
+
+/** Read server-sent events; `take` gets the fields of each. Returns what `ask` does when they have ended. */
+export async function events(path, signal, take) {
+  const answer = await ask(path, { signal });
+  let fields = {};
+  const field = (line) => {
+    const at = line.indexOf(':');
+    if (at > 0) fields[line.slice(0, at)] = line.slice(at + 1).trimStart();
+    else if (!line && fields.event) {
+      take(fields);
+      fields = {};
+    }
+  };
+  if (answer.response) await readLines(answer.response, (lines) => lines.forEach(field)).catch(() => null);
+  return answer;
+}
 
 export class Stream {
   /** `told` gets ("rows", data), ("job", data), ("viewer", data) and ("live", "live" | "lost" | "out"); `stays`: also in a hidden tab. */
@@ -23,44 +64,39 @@ export class Stream {
     this.open();
   }
 
-  open() {
+  async open() {
     this.close();
-    const query = new URLSearchParams();
-    if (this.seen) query.set('since', this.seen);
-    if (this.job) query.set('job', this.job);
-    const source = new EventSource(`/-/stream?${query}`);
+    const source = new AbortController();
     this.source = source;
-    const heard = (kind) => (event) => {
+    this.wait();
+    const query = new URLSearchParams({ ...(this.seen && { since: this.seen }), ...(this.job && { job: this.job }) });
+    const { code } = await events(`/-/stream?${query}`, source.signal, ({ event, data, id }) => {
       if (source !== this.source) return;
       this.failures = 0;
       this.wait();
-      if (event.lastEventId) this.seen = event.lastEventId;
+      if (id) this.seen = id;
       this.told('live', 'live');
-      if (event.data) this.told(kind, JSON.parse(event.data));
-    };
-    for (const kind of ['rows', 'job', 'viewer', 'beat']) source.addEventListener(kind, heard(kind));
-    source.onerror = () => source === this.source && this.lost();
-    this.wait();
+      if (data) this.told(event, JSON.parse(data));
+    });
+    if (source === this.source) this.lost(code === 401 ? 'out' : 'lost');
   }
 
   close() {
     clearTimeout(this.timer);
-    this.source?.close();
+    this.source?.abort();
     this.source = null;
   }
 
   wait() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.lost(), SILENCE_MS);
+    this.timer = setTimeout(() => this.lost('lost'), SILENCE_MS);
   }
 
-  async lost() {
+  lost(how) {
     this.close();
     const pause = PAUSES_MS[Math.min(this.failures, PAUSES_MS.length - 1)];
     this.failures += 1;
-    const out = this.failures > 1 && (await refused());
-    if (this.source) return;
-    this.told('live', out ? 'out' : 'lost');
+    this.told('live', how);
     this.timer = setTimeout(() => this.open(), pause);
   }
 
@@ -68,26 +104,5 @@ export class Stream {
     clearTimeout(this.hidden);
     if (document.hidden) this.hidden = setTimeout(() => this.stays() || this.close(), HIDDEN_MS);
     else if (!this.source) this.open();
-  }
-}
-
-/** Whether the server is there and does not know this browser (any more). */
-async function refused() {
-  try {
-    return (await fetch('/-/static/main.js', { method: 'HEAD' })).status === 401;
-  } catch {
-    return false;
-  }
-}
-
-/** Fetch; `error` is what went wrong. */
-export async function ask(path, options) {
-  try {
-    const response = await fetch(path, options);
-    if (response.ok) return { response };
-    const body = await response.json().catch(() => ({}));
-    return { error: body.message ?? `the page's server returned ${response.status}`, code: response.status };
-  } catch (error) {
-    return { error: error.name === 'AbortError' ? '' : 'the connection was lost', code: 0 };
   }
 }
