@@ -1,15 +1,22 @@
-"""`python -m hack.chart`: check the chart with each helm, and pack it into build/.
+"""`python -m hack.chart [--home URL]`: check the chart with each helm, and pack it into build/.
+
+`--home` is the address of the repository from which it is published, as GitHub and GitLab have it: the chart names it, and its
+alerts lead to the runbooks there.
 
 Exit codes: 0 all is well, 1 something is wrong, 2 a helm cannot be had (no network, a package that is gone).
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
+
+import yaml
 
 from hack.chart.documents import values_yaml, with_table
 from hack.chart.helm import Helm
@@ -30,8 +37,11 @@ def documents() -> dict[Path, str]:
 
 def main() -> int:
     """Check and pack the chart; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m hack.chart", description="Check the Helm chart, and pack it.")
+    parser.add_argument("--home", default="", help="the repository from which it is published")
+    home: str = parser.parse_args().home
     try:
-        _look_over_and_pack()
+        _look_over_and_pack(home)
     except FetchError as error:
         print(f"error: {error}\nNothing is known about the chart by that: no check has run.", file=sys.stderr)
         return 2
@@ -41,7 +51,19 @@ def main() -> int:
     return 0
 
 
-def _look_over_and_pack() -> None:
+def pack(helm: Helm, destination: Path, home: str = "") -> str:
+    """Pack the chart; return what helm printed. `home` is "" where it is not published."""
+    with tempfile.TemporaryDirectory(prefix="chart-") as work:
+        chart = shutil.copytree(CHART, Path(work) / CHART.name)
+        if home:
+            about, values = chart / "Chart.yaml", chart / "values.yaml"
+            about.write_text(f"{about.read_text()}home: {home}\nsources: [{home}]\n")
+            version = yaml.safe_load(about.read_text())["version"]
+            values.write_text(values.read_text().replace('"docs/runb', f'"{home}/blob/v{version}/docs/runb'))
+        return helm("package", str(chart), f"--destination={destination}").strip()
+
+
+def _look_over_and_pack(repository: str) -> None:
     programs = {release.helm: helm_of(release) for release in HELMS}
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="helm-home-") as home:
@@ -49,7 +71,7 @@ def _look_over_and_pack() -> None:
             helm = Helm(program, Path(home))
             helm("lint", "--strict", str(CHART))
             print(f"helm {version} finds nothing wrong")
-        print(helm("package", str(CHART), f"--destination={BUILD}").strip())
+        print(pack(helm, BUILD, repository))
 
 
 if __name__ == "__main__":

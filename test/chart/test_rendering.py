@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from fakes.manifests import read_document
-from hack.chart.__main__ import CHART, ROOT
+from hack.chart.__main__ import CHART, ROOT, pack
 from hack.chart.documents import leaves
 from hack.chart.helm import Helm
 from hack.control_plane.build.commands import ControlPlaneError, output_of
@@ -570,6 +570,18 @@ def test_a_wrong_value_is_refused_by_its_name(rendered: Renderer, setting: str, 
 def test_the_chart_may_be_a_part_of_another_one(rendered: Renderer) -> None:
     """As a subchart it gets the values under `global` as well, and accepts them."""
     assert rendered("global.a=b") == rendered()
+
+
+def test_a_published_chart_names_its_repository_and_its_alerts_lead_there(rendered: Renderer, tmp_path: Path) -> None:
+    """`python -m hack.chart --home`: the repository of a copy is not known before it is published."""
+    pack(rendered.helm, tmp_path, "https://git.example.com/team/operator")
+    (packed,) = tmp_path.glob("*.tgz")
+    about = rendered.helm("show", "chart", str(packed))
+    assert "home: https://git.example.com/team/operator\n" in about
+    assert "sources:\n- https://git.example.com/team/operator\n" in about
+    assert "icon: data:image/svg+xml;base64," in about
+    made = rendered.helm("template", str(packed), f"--set={IMAGE},prometheusRule.enabled=true,crds.install=false")
+    assert "runbook_url: https://git.example.com/team/operator/blob/v0.1.0/docs/runbooks.md#tfjoboperatordown" in made
 
 
 def test_a_packed_chart_has_the_files_themselves_and_not_links(rendered: Renderer, tmp_path: Path) -> None:
