@@ -137,7 +137,7 @@ def build(
         beside=beside,
         on_synced=parts.counted.expect_found,
     )
-    metrics.gauge(IS_LEADER).set_function(lambda: float(manager.is_leading))
+    metrics.gauge(IS_LEADER, read=lambda: float(manager.is_leading))
     metrics.gauges(JOBS, lambda: parts.counted.by_state(clock.monotonic()) if manager.is_leading else {})
     return manager
 

@@ -40,10 +40,6 @@ STORED_OBJECTS = Metric("informer_store_objects", "Objects in the store")
 STORE_VERSION = Metric("informer_store_resource_version", "resourceVersion up to which the store is complete")
 HANDLER_ERRORS = Metric("informer_handler_errors_total", "Notifications whose handler raised")
 
-COUNTERS = (LISTS, WATCHES, SHORT_WATCHES, FAILURES, UNDECODABLE, HANDLER_ERRORS)
-GAUGES = (LAST_VERSION, DISCONNECTED, QUEUED_ITEMS, STORED_OBJECTS, STORE_VERSION)
-HISTOGRAMS = (LIST_DURATION, ITEMS_PER_LIST, WATCH_DURATION, ITEMS_PER_WATCH, PROCESSING_LATENCY)
-
 
 class ReflectorMetrics:
     """The metrics of one reflector."""
@@ -66,8 +62,8 @@ class ReflectorMetrics:
         self._items_per_watch = provider.histogram(ITEMS_PER_WATCH, name)
         self.failures = provider.counter(FAILURES, name)
         self.undecodable = provider.counter(UNDECODABLE, name)
-        provider.gauge(LAST_VERSION, name).set_function(last_version)
-        provider.gauge(DISCONNECTED, name).set_function(disconnected)
+        provider.gauge(LAST_VERSION, name, read=last_version)
+        provider.gauge(DISCONNECTED, name, read=disconnected)
 
     def listed(self, seconds: float, items: int) -> None:
         """Note a complete list."""
@@ -99,9 +95,9 @@ class InformerMetrics:
         """Create the series of the informer `name`; the three functions return the present values of its gauges."""
         self.processing_latency = provider.histogram(PROCESSING_LATENCY, name)
         self.handler_errors = provider.counter(HANDLER_ERRORS, name)
-        provider.gauge(QUEUED_ITEMS, name).set_function(queued)
-        provider.gauge(STORED_OBJECTS, name).set_function(stored)
-        provider.gauge(STORE_VERSION, name).set_function(store_version)
+        provider.gauge(QUEUED_ITEMS, name, read=queued)
+        provider.gauge(STORED_OBJECTS, name, read=stored)
+        provider.gauge(STORE_VERSION, name, read=store_version)
 
 
 def version_as_number(version: str) -> float:

@@ -44,24 +44,12 @@ UNFINISHED_WORK = Metric("workqueue_unfinished_work_seconds", "Sum of the ages o
 LONGEST_RUNNING = Metric("workqueue_longest_running_processor_seconds", "Age of the oldest item in work")
 RETRIES = Metric("workqueue_retries_total", "Adds after a delay")
 
-COUNTERS = (ADDS, RETRIES)
-GAUGES = (DEPTH, UNFINISHED_WORK, LONGEST_RUNNING)
-HISTOGRAMS = (QUEUE_DURATION, WORK_DURATION)
-
 
 class Counter(Protocol):
     """A number that only grows."""
 
     def inc(self) -> None:
         """Add one."""
-        ...
-
-
-class Gauge(Protocol):
-    """A number that is read, at each scrape, from where it is kept."""
-
-    def set_function(self, f: Callable[[], float], /) -> None:
-        """Call `f` at each scrape, on the loop's own thread."""
         ...
 
 
@@ -80,8 +68,8 @@ class MetricsProvider(Protocol):
         """Return the series of `metric` whose labels have these values."""
         ...
 
-    def gauge(self, metric: Metric, *values: str) -> Gauge:
-        """Return the series of `metric` whose labels have these values."""
+    def gauge(self, metric: Metric, *values: str, read: Callable[[], float]) -> None:
+        """Add the series of `metric` whose labels have these values; `read` is called at each scrape, on the loop."""
         ...
 
     def gauges(self, metric: Metric, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
@@ -103,7 +91,10 @@ class _NoMetrics:
     def counter(self, _metric: Metric, *_values: str) -> _NoMetrics:
         return self
 
-    gauge = histogram = counter
+    histogram = counter
+
+    def gauge(self, _metric: Metric, *_values: str, read: object) -> None:
+        """Read nothing."""
 
     def gauges(self, _metric: Metric, _read: object) -> None:
         """Read nothing."""
@@ -116,9 +107,6 @@ class _NoMetrics:
 
     def observe(self, amount: float, /) -> None:
         """Count nothing."""
-
-    def set_function(self, f: Callable[[], float], /) -> None:
-        """Ask nothing."""
 
 
 NO_METRICS: Final[MetricsProvider] = _NoMetrics()
@@ -144,9 +132,9 @@ class QueueMetrics(Generic[T]):
         self._adds = provider.counter(ADDS, name)
         self._queue_duration = provider.histogram(QUEUE_DURATION, name)
         self._work_duration = provider.histogram(WORK_DURATION, name)
-        provider.gauge(DEPTH, name).set_function(depth)
-        provider.gauge(UNFINISHED_WORK, name).set_function(self.unfinished_work)
-        provider.gauge(LONGEST_RUNNING, name).set_function(self.longest_running)
+        provider.gauge(DEPTH, name, read=depth)
+        provider.gauge(UNFINISHED_WORK, name, read=self.unfinished_work)
+        provider.gauge(LONGEST_RUNNING, name, read=self.longest_running)
 
     def add(self, item: T) -> None:
         """Note that `item` became dirty."""

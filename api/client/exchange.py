@@ -126,7 +126,7 @@ class ServerClock:
         self._clock = clock
         self._due = -math.inf
         self._ahead_s = 0.0
-        metrics.gauge(CLOCK_SKEW).set_function(lambda: self._ahead_s)
+        metrics.gauge(CLOCK_SKEW, read=lambda: self._ahead_s)
 
     def compare(self, headers: Mapping[str, str], started: float) -> None:
         """Look at the headers of a response that have just arrived; its request began at `started`, by the monotonic clock."""

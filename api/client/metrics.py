@@ -49,7 +49,6 @@ RETRIES: Final = Metric(
     labels=("code", "verb", "host"),
 )
 
-COUNTERS: Final = (REQUESTS, RETRIES)
 HISTOGRAMS: Final = (REQUEST_DURATION, RATE_LIMITER_DURATION, REQUEST_SIZE, RESPONSE_SIZE)
 
 

@@ -138,7 +138,7 @@ class ConfigFile:
         self._seen: bytes | None = None
         self._wrong = ""
         self.value = self._read_if_changed() or ControllerConfig()
-        metrics.gauge(WRONG).set_function(lambda: float(bool(self._wrong)))
+        metrics.gauge(WRONG, read=lambda: float(bool(self._wrong)))
 
     async def follow(self, tell: Callable[[str], Awaitable[bool]]) -> None:
         """Take up changes, until cancelled. `tell` is called with what is wrong until it returns True."""

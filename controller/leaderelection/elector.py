@@ -31,8 +31,6 @@ MASTER_STATUS: Final = Metric("leader_election_master_status", "Whether this pro
 SLOWPATH: Final = Metric(
     "leader_election_slowpath_total", "Renewals that had to read the lease first, because the optimistic write failed"
 )
-COUNTERS: Final = (SLOWPATH,)
-GAUGES: Final = (MASTER_STATUS,)
 
 
 T = TypeVar("T")
@@ -263,7 +261,7 @@ class LeaderElector:
             slowpath=metrics.counter(SLOWPATH, self._name),
             clock=clock,
         )
-        metrics.gauge(MASTER_STATUS, self._name).set_function(lambda: float(self._leading))
+        metrics.gauge(MASTER_STATUS, self._name, read=lambda: float(self._leading))
 
     @property
     def is_leader(self) -> bool:

@@ -79,8 +79,8 @@ class ReconcileMetrics:
         self._terminal_errors = provider.counter(TERMINAL_ERRORS, controller)
         self._panics = provider.counter(PANICS, controller)
         self._time = provider.histogram(RECONCILE_TIME, controller)
-        provider.gauge(WORKERS, controller).set_function(lambda: workers)
-        provider.gauge(ACTIVE_WORKERS, controller).set_function(lambda: self._active)
+        provider.gauge(WORKERS, controller, read=lambda: workers)
+        provider.gauge(ACTIVE_WORKERS, controller, read=lambda: self._active)
 
     def begun(self) -> None:
         """Note that a worker begins a reconcile."""

@@ -10,7 +10,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any, Final, TextIO, cast
 
 import msgspec
@@ -109,7 +109,9 @@ def configure_logging(
         _clean,
     ]
     if as_json:
-        renderer: Any = structlog.processors.JSONRenderer(serializer=_to_json)
+        renderer: Any = structlog.processors.JSONRenderer(
+            serializer=lambda line, default: msgspec.json.encode(line, enc_hook=default).decode()
+        )
     else:
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
@@ -136,8 +138,3 @@ def _clean(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mut
         text = value if isinstance(value, str) else str(value)
         line[key] = clean_end(text, _TRACEBACK_BYTES) if key == _TRACEBACK else clean(text)
     return line
-
-
-def _to_json(line: dict[str, Any], *, default: Callable[[Any], Any]) -> str:
-    """Encode one line. A burst of work logs thousands in a second, so msgspec encodes it."""
-    return msgspec.json.encode(line, enc_hook=default).decode()

@@ -26,7 +26,8 @@ from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
 F = TypeVar("F", Counter, Gauge, Histogram)
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-"""What `exposition` is written in; every Prometheus since 0.4 reads it."""
+exposition: Final = generate_latest
+"""Returns the page that Prometheus scrapes, in CONTENT_TYPE; every Prometheus since 0.4 reads it."""
 
 
 def new_registry() -> CollectorRegistry:
@@ -40,11 +41,6 @@ def new_registry() -> CollectorRegistry:
     return registry
 
 
-def exposition(registry: CollectorRegistry) -> bytes:
-    """Return the page that Prometheus scrapes."""
-    return generate_latest(registry)
-
-
 class PrometheusMetrics:
     """`workqueue.MetricsProvider` for all packages. A family is created with its first series."""
 
@@ -56,9 +52,9 @@ class PrometheusMetrics:
         """See `MetricsProvider.counter`."""
         return self._series(Counter, metric, values)
 
-    def gauge(self, metric: Metric, *values: str) -> Gauge:
+    def gauge(self, metric: Metric, *values: str, read: Callable[[], float]) -> None:
         """See `MetricsProvider.gauge`."""
-        return self._series(Gauge, metric, values)
+        self._series(Gauge, metric, values).set_function(read)
 
     def gauges(self, metric: Metric, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         """See `MetricsProvider.gauges`."""
@@ -114,7 +110,7 @@ class LoopLag:
     def __init__(self, metrics: MetricsProvider, clock: Clock) -> None:
         self._clock = clock
         self._lag = metrics.histogram(LAG)
-        metrics.gauge(TASKS).set_function(lambda: len(asyncio.all_tasks()))
+        metrics.gauge(TASKS, read=lambda: len(asyncio.all_tasks()))
 
     async def run(self) -> None:
         """Measure until cancelled."""

@@ -14,16 +14,13 @@ class Series:
     def __init__(self) -> None:
         self.count = 0
         self.observed: list[float] = []
-        self.read: Callable[[], float] = lambda: float("nan")
+        self.read: Callable[[], float]
 
     def inc(self) -> None:
         self.count += 1
 
     def observe(self, amount: float, /) -> None:
         self.observed.append(amount)
-
-    def set_function(self, f: Callable[[], float], /) -> None:
-        self.read = f
 
 
 class FakeMetrics:
@@ -38,7 +35,10 @@ class FakeMetrics:
         assert len(values) == len(metric.labels), f"{metric.name} has the labels {metric.labels}, not {values}"
         return self.series.setdefault((metric.name, *values), Series())
 
-    gauge = histogram = counter
+    histogram = counter
+
+    def gauge(self, metric: Metric, *values: str, read: Callable[[], float]) -> None:
+        self.counter(metric, *values).read = read
 
     def gauges(self, metric: Metric, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         self.families[metric] = read

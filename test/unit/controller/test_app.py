@@ -15,7 +15,7 @@ import pytest
 from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
-from fakes.jobs import replica
+from fakes.jobs import replica, template
 from fakes.metrics import FakeMetrics
 from fakes.virtual_loop import VirtualClock
 from simulation.model.kinds import NAMESPACES
@@ -32,7 +32,7 @@ from tfjob_operator.controller.leaderelection import Fence, LeadershipLostError
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import RECONCILES
 from tfjob_operator.controller.manager.manager import DRAIN_S, FLUSH_S, RELEASE_S
-from tfjob_operator.controller.options import ElectionOptions, Options
+from tfjob_operator.controller.options import ALPHA_APIS, V1, ElectionOptions, Options
 from tfjob_operator.workqueue import LeaseClock
 
 HOME = "team"
@@ -463,6 +463,21 @@ async def test_the_leader_alone_exports_jobs_by_state_and_observes_starts() -> N
             await cluster.client.delete(TFJOBS, HOME, name)
         await asyncio.sleep(1.0)
         assert b.metrics.families[JOBS]() == {}
+
+
+@pytest.mark.parametrize(
+    ("apis", "states"), [((V1, ALPHA_APIS[0]), ["Created", "Failed"]), ((ALPHA_APIS[0],), ["Created"])]
+)
+async def test_a_job_that_two_caches_hold_is_counted_once(apis: tuple[str, ...], states: list[str]) -> None:
+    """Both dialects of kubeflow.org have one collection. An operator of the alpha dialect alone counts its jobs alone."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a", apis=apis)
+        body = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": "invalid"}, "spec": {}}
+        await cluster.client.create(TFJOBS, HOME, body)
+        spec = {"replicaSpecs": [{"tfReplicaType": "MASTER", "template": template()}]}
+        await cluster.client.create(TFJOBS, HOME, body | {"metadata": {"name": "old"}, "spec": spec})
+        await asyncio.sleep(5.0)
+        assert a.metrics.families[JOBS]() == {(HOME, state): 1 for state in states}
 
 
 async def test_a_job_that_another_controller_manages_is_not_counted() -> None:

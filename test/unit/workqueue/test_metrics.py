@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import prometheus_client
 import pytest
 
 from fakes.clock import FakeClock
 from fakes.metrics import FakeMetrics
-from tfjob_operator.controller.observability.metrics import PrometheusMetrics
 from tfjob_operator.workqueue import DelayingQueue, Queue
 from tfjob_operator.workqueue import metrics as wq_metrics
 
@@ -136,36 +134,3 @@ def test_a_queue_without_a_name_makes_no_series() -> None:
     queue: DelayingQueue[str] = DelayingQueue(metrics=seen)
     queue.add("foo")
     assert seen.series == {}
-
-
-def test_names_and_buckets_are_those_of_client_go() -> None:
-    """A7: dashboards written for client-go work unchanged."""
-    assert {metric.name for metric in wq_metrics.COUNTERS} == {"workqueue_adds_total", "workqueue_retries_total"}
-    assert {metric.name for metric in wq_metrics.GAUGES} == {
-        "workqueue_depth",
-        "workqueue_unfinished_work_seconds",
-        "workqueue_longest_running_processor_seconds",
-    }
-    assert {metric.name for metric in wq_metrics.HISTOGRAMS} == {
-        "workqueue_queue_duration_seconds",
-        "workqueue_work_duration_seconds",
-    }
-    for metric in wq_metrics.HISTOGRAMS:
-        assert metric.buckets == pytest.approx([1e-8 * 10.0**power for power in range(10)])
-
-
-async def test_the_metrics_of_prometheus_client_fit_the_ports() -> None:
-    """A7: every series is there, at zero, before anything happened, and the gauges are read at the scrape."""
-    registry = prometheus_client.CollectorRegistry()
-    clock = FakeClock()
-    queue: DelayingQueue[str] = DelayingQueue(name="jobs", metrics=PrometheusMetrics(registry), clock=clock)
-    names = {metric.name for metric in wq_metrics.COUNTERS + wq_metrics.GAUGES}
-    names |= {f"{metric.name}_count" for metric in wq_metrics.HISTOGRAMS}
-    assert {name: registry.get_sample_value(name, {"name": "jobs"}) for name in names} == dict.fromkeys(names, 0.0)
-
-    for item in ("foo", "bar"):
-        queue.add(item)
-    await queue.get()
-    clock.step(4.0)
-    assert registry.get_sample_value("workqueue_depth", {"name": "jobs"}) == 1.0
-    assert registry.get_sample_value("workqueue_unfinished_work_seconds", {"name": "jobs"}) == 4.0

@@ -76,10 +76,9 @@ async def test_a_queue_can_be_read_from_its_first_scrape_on() -> None:
     registry = new_registry()
     queue: Queue[str] = Queue(name="tfjob", metrics=PrometheusMetrics(registry))
     page = Page(registry)
-    for metric in (*queue_names.COUNTERS, *queue_names.GAUGES):
-        if metric is not queue_names.RETRIES:  # the delaying queue's
-            assert page.value(metric.name, name="tfjob") == 0.0
-    for metric in queue_names.HISTOGRAMS:
+    for metric in (queue_names.ADDS, queue_names.DEPTH, queue_names.UNFINISHED_WORK, queue_names.LONGEST_RUNNING):
+        assert page.value(metric.name, name="tfjob") == 0.0
+    for metric in (queue_names.QUEUE_DURATION, queue_names.WORK_DURATION):
         assert page.value(f"{metric.name}_count", name="tfjob") == 0.0
         bounds = {sample.labels["le"] for sample in page.samples if sample.name == f"{metric.name}_bucket"}
         assert len(bounds) == len(metric.buckets) + 1
@@ -98,8 +97,8 @@ def test_two_queues_share_their_families() -> None:
     provider = PrometheusMetrics(registry)
     provider.counter(queue_names.ADDS, "a").inc()
     provider.counter(queue_names.ADDS, "b")
-    provider.gauge(queue_names.DEPTH, "a").set_function(lambda: 1.0)
-    provider.gauge(queue_names.DEPTH, "b").set_function(lambda: 2.0)
+    provider.gauge(queue_names.DEPTH, "a", read=lambda: 1.0)
+    provider.gauge(queue_names.DEPTH, "b", read=lambda: 2.0)
     provider.histogram(queue_names.WORK_DURATION, "a")
     provider.histogram(queue_names.WORK_DURATION, "b").observe(0.5)
     page = Page(registry)

@@ -73,7 +73,7 @@ registry = CollectorRegistry()
 metrics = PrometheusMetrics(registry)
 metrics.counter(Metric("a_total", "A"), "x").inc()
 metrics.histogram(QUEUE_DURATION, "tfjob").observe(0.5)
-metrics.gauge(Metric("g", "G"), "x").set_function(lambda: 7.0)
+metrics.gauge(Metric("g", "G"), "x", read=lambda: 7.0)
 print(exposition(registry).decode())
 import http.server, urllib.error, urllib.request, wsgiref.simple_server
 assert issubclass(wsgiref.simple_server.WSGIServer, http.server.HTTPServer)
