@@ -45,7 +45,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, job_with_unre
 from tfjob_operator.api.v1alpha1.validation import read_spec
 from tfjob_operator.controller.alpha.build import is_ours, labels_of_found
 from tfjob_operator.controller.alpha.children import INDEXERS, JOBS, BatchJob, Children, replica_of_bare_pod
-from tfjob_operator.controller.alpha.executor import AlphaExecutor, AlphaStatusWriter
+from tfjob_operator.controller.alpha.executor import CONFIG_MAP, JOB, POD, SERVICE, AlphaExecutor, AlphaStatusWriter
 from tfjob_operator.controller.alpha.plan import (
     Plan,
     in_force,
@@ -61,8 +61,8 @@ from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, S
 from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler, OwnedChildHandler
 from tfjob_operator.controller.jobs.metrics import STATE_INDEX, JobMetrics, index_by_state
-from tfjob_operator.controller.jobs.refusals import RefusedError
-from tfjob_operator.controller.manager import Controller, RequeueError
+from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, RefusedError, StaleViewError, confirm
+from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
 from tfjob_operator.workqueue import (
     NO_METRICS,
@@ -215,12 +215,10 @@ class AlphaController:
         self._memory: dict[str, _Memory] = {}
         caches.jobs.add_event_handler(JobHandler[AlphaJob](feed, self._forget, lambda job: job.is_of(dialect)))
         owner = dialect.resource.kind
-        caches.batch_jobs.add_event_handler(OwnedChildHandler[BatchJob](owner, JOBS.plural, feed, expectations))
-        caches.services.add_event_handler(OwnedChildHandler[Service](owner, SERVICES.plural, feed, expectations))
-        caches.config_maps.add_event_handler(
-            OwnedChildHandler[ConfigMap](owner, CONFIG_MAPS.plural, feed, expectations)
-        )
-        caches.pods.add_event_handler(OwnedChildHandler[Pod](owner, PODS.plural, feed, expectations))
+        caches.batch_jobs.add_event_handler(OwnedChildHandler[BatchJob](owner, JOB.name, feed, expectations))
+        caches.services.add_event_handler(OwnedChildHandler[Service](owner, SERVICE.name, feed, expectations))
+        caches.config_maps.add_event_handler(OwnedChildHandler[ConfigMap](owner, CONFIG_MAP.name, feed, expectations))
+        caches.pods.add_event_handler(OwnedChildHandler[Pod](owner, POD.name, feed, expectations))
         caches.pods.add_event_handler(PodHandler(dialect, feed, caches.batch_jobs))
 
     async def begin(self) -> None:
@@ -267,7 +265,7 @@ class AlphaController:
         self._executor.report(job, decided)
         if acts:
             if not (wrote or is_over(job.status)):
-                await self._confirm(job)
+                await confirm(self._client, self._dialect.resource, job.metadata)
             await self._create_and_delete(memory.written or job, spec, decided)
         self._feed.after(key, self._expectations.expires_in_s(owner))
 
@@ -283,7 +281,7 @@ class AlphaController:
         memory.superseded.add(job.metadata.resource_version)
         memory.written = written
         if written is None:
-            raise StaleJobError("the job is gone")
+            raise StaleViewError("the job is gone")
         return True
 
     async def _create_and_delete(self, job: AlphaJob, spec: AlphaSpec | InvalidSpec, decided: Plan) -> None:
@@ -300,16 +298,6 @@ class AlphaController:
         if failure is not None:
             raise failure
 
-    async def _confirm(self, job: AlphaJob) -> None:
-        """Ask the server whether `job` is its newest version. Raises StaleJobError if it is not, or is gone."""
-        meta = job.metadata
-        try:
-            found = await self._client.get(self._dialect.resource, meta.namespace, meta.name, PartialObjectMetadata)
-        except NotFoundError as error:
-            raise StaleJobError("the job is gone") from error
-        if found.metadata.resource_version != meta.resource_version:
-            raise StaleJobError("the job has changed since the cache saw it")
-
     def _spec_of(self, job: AlphaJob, memory: _Memory) -> AlphaSpec | InvalidSpec:
         """Return the specification. It is read once per generation."""
         if memory.generation != job.metadata.generation:
@@ -324,10 +312,6 @@ class AlphaController:
         self._executor.forget(gone.uid)
         if memory is not None and memory.spec.managed_by in MANAGED_BY_US:
             self._metrics.count("deleted", gone.namespace)
-
-
-class StaleJobError(RequeueError):
-    """The job is no longer what the cache showed. The event of its new version brings another sync."""
 
 
 def _newest(cached: AlphaJob, memory: _Memory) -> AlphaJob:
@@ -404,8 +388,6 @@ def new_alpha_controller(
     )
 
 
-MAX_AT_ONCE: Final = 16
-"""As many patches as creates (`executor.MAX_AT_ONCE`)."""
 LOOK_AGAIN_S: Final = 1.0
 """After how long a job is synced again whose pods are labelled and not in the caches yet, if no event comes before."""
 

@@ -31,7 +31,7 @@ from tfjob_operator.api.meta import (
     owner_uid_key,
 )
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, EventReason
-from tfjob_operator.controller.jobs.refusals import NameTakenError, resolve_name_conflict, restore_operator_label
+from tfjob_operator.controller.jobs.writes import NameTakenError, resolve_name_conflict, restore_operator_label
 from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.controller.tensorboard.children import OPERATOR, SELECTOR, Deployment, Found, Service
 from tfjob_operator.controller.tensorboard.plan import Change, Creation, Deletion, plan

@@ -49,7 +49,7 @@ from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.manager import RequeueError
+from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, StaleViewError, confirm
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
@@ -88,14 +88,6 @@ class LeadershipTerm:
         return not job.status.conditions and (version_number(version) or 0) > self._since
 
 
-MAX_READS_AT_ONCE: Final = 16
-"""As many as a job's creates and deletes: five hundred pods that restart together delay the status by thirty round trips."""
-
-
-class StaleViewError(RequeueError):
-    """The job, or one of its pods, has changed since the cache saw it. The change will arrive, and bring another sync."""
-
-
 class Confirmer:
     """Reads jobs and pods from the server and compares them with what a cache shows. Remembers nothing."""
 
@@ -104,23 +96,17 @@ class Confirmer:
 
     async def confirm(self, job: TFJob) -> None:
         """Ask the server whether `job` is its newest version. Raises StaleViewError if it is not, or is gone."""
-        meta = job.metadata
-        try:
-            found = await self._client.get(TFJOBS, meta.namespace, meta.name, PartialObjectMetadata)
-        except NotFoundError as error:
-            raise StaleViewError("the job is gone") from error
-        if found.metadata.resource_version != meta.resource_version:
-            raise StaleViewError("the job has changed since the cache saw it")
+        await confirm(self._client, TFJOBS, job.metadata)
 
     async def confirm_pods(self, namespace: str, pods: Sequence[tuple[str, str]]) -> None:
-        """Ask the server whether these pods, by name and UID, are there: `MAX_READS_AT_ONCE` at a time.
+        """Ask the server whether these pods, by name and UID, are there: `MAX_AT_ONCE` at a time.
 
         Raises StaleViewError if one is gone, or another one has its name, else any ApiError; after the first one no more are
         asked for.
         """
         failures: list[ApiError] = []
 
-        async def confirm(number: int) -> None:
+        async def confirm_one(number: int) -> None:
             if failures:
                 return
             try:
@@ -128,7 +114,7 @@ class Confirmer:
             except ApiError as error:
                 failures.append(error)
 
-        await parallelize_until(MAX_READS_AT_ONCE, len(pods), confirm)
+        await parallelize_until(MAX_AT_ONCE, len(pods), confirm_one)
         if failures:
             raise failures[0]
 

@@ -62,7 +62,14 @@ MAY_IMPORT = {
         "api.meta",
         "workqueue",
     ),
-    "controller.jobs": ("controller.jobs", "controller.events", "informers", "api", "workqueue"),
+    "controller.jobs": (
+        "controller.jobs",
+        "controller.events",
+        "controller.manager",
+        "informers",
+        "api",
+        "workqueue",
+    ),
     "controller.tfjob": (
         "controller.tfjob",
         "controller.config.values",
@@ -75,7 +82,7 @@ MAY_IMPORT = {
     ),
     "controller.tensorboard": (
         "controller.tensorboard",
-        "controller.jobs.refusals",
+        "controller.jobs.writes",
         "controller.jobs.events",
         "controller.events",
         "controller.manager",

@@ -23,17 +23,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Iterable
+from functools import partial
+from typing import Any, Final
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
 from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.decoding import version_written
 from tfjob_operator.api.client.errors import (
-    AlreadyExistsError,
     ApiError,
     BadRequestError,
     ConflictError,
@@ -41,11 +39,10 @@ from tfjob_operator.api.client.errors import (
     InvalidError,
     NamespaceTerminatingError,
     NotFoundError,
-    StatusError,
 )
 from tfjob_operator.api.client.options import JSON_PATCH
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType
-from tfjob_operator.api.meta import ObjectMeta, Resource, Struct, controller_of, owner_uid_key
+from tfjob_operator.api.meta import Meta, ObjectMeta, Struct, controller_of, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.templates import templates_of
@@ -53,15 +50,16 @@ from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, ranges_of
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
-from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pods import has_ended
-from tfjob_operator.controller.jobs.refusals import (
+from tfjob_operator.controller.jobs.writes import (
+    MAX_AT_ONCE,
+    ChildKind,
+    ChildWriter,
     NameTakenError,
-    RefusedError,
+    Target,
     in_the_way,
-    is_denied,
     resolve_name_conflict,
     restore_operator_label,
 )
@@ -82,32 +80,11 @@ from tfjob_operator.controller.tfjob.build.children import (
 )
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import is_adoptable
-from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
+from tfjob_operator.workqueue.parallel import slow_start_batch
 
-MAX_AT_ONCE: Final = 16
-"""Creates of one job that are under way at the same time. That many keep an API server on two cores busy. More would only
-wait, there and for our connections; half of those stay free for the writes of other jobs."""
 _OF_ALL: Final = re.compile(r"exceeded quota|is forbidden: User ")
 """How quotas and RBAC refuse. That concerns every child of the job."""
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ChildKind:
-    """A kind of child, and the reasons of the events about it.
-
-    `refusals` are the errors of a create that mean: the API server will never accept this body.
-    """
-
-    name: str
-    resource: Resource
-    created: str
-    failed_create: str
-    deleted: str
-    failed_delete: str
-    relabelled: str = ""
-    failed_relabel: str = ""
-    refusals: tuple[type[StatusError], ...] = (InvalidError, BadRequestError)
 
 
 POD: Final = ChildKind(
@@ -119,6 +96,7 @@ POD: Final = ChildKind(
     EventReason.FAILED_DELETE_POD,
     EventReason.RESTORED_POD_LABELS,
     EventReason.FAILED_RESTORE_POD_LABELS,
+    may_prove=True,
 )
 SERVICE: Final = ChildKind(
     "service",
@@ -221,7 +199,7 @@ class CreationEvents:
         self._events.record(self._job.metadata, EventType.NORMAL, self._kind.created, message)
 
 
-class Creator:
+class Creator(ChildWriter):
     """Creates the children of jobs."""
 
     def __init__(
@@ -236,9 +214,7 @@ class Creator:
         config: ConfigSource = NO_CONFIG,
     ) -> None:
         """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one."""
-        self._client = client
-        self._events = events
-        self._expectations = expectations
+        super().__init__(client, events, expectations)
         self._blocked = blocked
         self._domain = domain
         self._gang = gang
@@ -288,7 +264,7 @@ class Creator:
                 return
             body = builder.build(key) if kind is POD else build_service(job.metadata, spec, key)
             try:
-                if await self._create(job, kind, key.name, body):
+                if await self._create(job.metadata, kind, key.name, body, partial(self._resolve, job.metadata)):
                     new.created(key)
             except NamespaceTerminatingError:
                 del missing[key.name]  # its expectation stays
@@ -362,7 +338,7 @@ class Creator:
         owner = owner_uid_key(job.metadata)
         self._expectations.expect_creations(owner, kind.name, [name])
         try:
-            is_new = await self._create(job, kind, name, body)
+            is_new = await self._create(job.metadata, kind, name, body, partial(self._resolve, job.metadata))
         except NamespaceTerminatingError:
             raise
         except BaseException:
@@ -371,26 +347,6 @@ class Creator:
         if is_new:
             self._events.record(job.metadata, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
         self._blocked.created(job.metadata, name)
-
-    async def _create(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> bool:
-        """Create one child. Return True; False if it existed already and is ours. Raises ApiError."""
-        meta = job.metadata
-        try:
-            written = await self._client.create(kind.resource, meta.namespace, body)
-        except NamespaceTerminatingError:
-            raise  # no event (SB-03)
-        except AlreadyExistsError:
-            # The cache may have seen it long ago, so no event need come for it: do not wait for one (B76).
-            self._expectations.creation_observed(owner_uid_key(meta), kind.name, name)
-            await self._resolve(meta, kind, name)
-            return False
-        except ApiError as error:
-            if isinstance(error, kind.refusals) and not is_denied(error):
-                raise RefusedError(f"{kind.name} {name} was rejected: {error.status_message}") from error
-            self._warn(meta, kind, name, str(error))
-            raise
-        self._expectations.creation_answered(meta, kind.name, name, version_written(written))
-        return True
 
     async def _resolve(self, job: ObjectMeta, kind: ChildKind, name: str) -> None:
         """Return when the object of this name is ours. Raises NameTakenError, after a Warning if a person has to act.
@@ -428,7 +384,7 @@ class Creator:
             raise NameTakenError(f"{kind.name} {meta.name} already exists {without}") from error
         self._events.record(job, EventType.WARNING, kind.relabelled, f"Restored {what} after an external edit")
 
-    def _warn(self, job: ObjectMeta, kind: ChildKind, name: str, why: str) -> None:
+    def _warn(self, job: Meta, kind: ChildKind, name: str, why: str) -> None:
         """Record why a child could not be created, unless the same was recorded lately."""
         if self._blocked.should_warn(job, name, f"{kind.name}: {why}"):
             self._events.record(job, EventType.WARNING, kind.failed_create, f"Error creating: {why}")
@@ -463,20 +419,14 @@ def _may_be_its_own(error: ApiError) -> bool:
     return refused and not _OF_ALL.search(error.message)
 
 
-_Target: TypeAlias = "tuple[ChildKind, ChildMeta, JobEvent | None]"
-"""What is deleted, and the event that is told before."""
-
-
-class Deleter:
+class Deleter(ChildWriter):
     """Deletes the children of jobs, and jobs."""
 
     def __init__(
         self, client: RestClient, events: JobEvents, expectations: Expectations, *, gang: GangScheduler | None = None
     ) -> None:
         """`gang` is the gang scheduler in use, if there is one."""
-        self._client = client
-        self._events = events
-        self._expectations = expectations
+        super().__init__(client, events, expectations)
         self._gang = gang
 
     async def delete(self, job: TFJob, plan: Plan) -> None:
@@ -485,50 +435,15 @@ class Deleter:
         Returns after the pods if one of them is not as the plan saw it.
         """
         failures: list[ApiError] = []
-        pods: list[_Target] = [(POD, deletion.pod.metadata, deletion.event) for deletion in plan.delete_pods]
-        if not await self._delete_all(job, pods, failures):
-            rest: list[_Target] = [(SERVICE, service.metadata, None) for service in plan.delete_services]
+        pods: list[Target] = [(POD, deletion.pod.metadata, deletion.event) for deletion in plan.delete_pods]
+        if not await self._delete_all(job.metadata, pods, failures):
+            rest: list[Target] = [(SERVICE, service.metadata, None) for service in plan.delete_services]
             rest += [(CONFIG_MAP, config_map.metadata, None) for config_map in plan.delete_config_maps]
             if self._gang is not None and plan.delete_pod_group is not None:
                 rest.append((pod_group_kind(self._gang), plan.delete_pod_group.metadata, None))
-            await self._delete_all(job, rest, failures)
+            await self._delete_all(job.metadata, rest, failures)
         if failures:
             raise failures[0]
-
-    async def _delete_all(self, job: TFJob, targets: Sequence[_Target], failures: list[ApiError]) -> bool:
-        """Delete all of these, and add what fails to `failures`. Return whether one of them has a newer version."""
-        changed = False
-        owner = owner_uid_key(job.metadata)
-        for kind, meta, _ in targets:
-            self._expectations.expect_deletions(owner, kind.name, [meta.uid])
-
-        async def delete_one(number: int) -> None:
-            nonlocal changed
-            kind, meta, event = targets[number]
-            replica_type = (meta.labels or NO_LABELS).replica_type
-            with bound_contextvars(replica_type=replica_type, pod=meta.name):
-                try:
-                    changed |= not await self._delete(job, kind, meta, event)
-                except ApiError as error:
-                    self._expectations.deletion_observed(owner, kind.name, meta.uid)
-                    self._events.record(job.metadata, EventType.WARNING, kind.failed_delete, f"Error deleting: {error}")
-                    failures.append(error)
-
-        await parallelize_until(MAX_AT_ONCE, len(targets), delete_one)
-        return changed
-
-    async def _delete(self, job: TFJob, kind: ChildKind, meta: ChildMeta, event: JobEvent | None) -> bool:
-        """Delete one child, unless it is gone (B14). Return false if it has changed, or another object has its name."""
-        if event is not None:
-            await self._events.write(job.metadata, event, fact=f"{event.reason} {meta.uid}")
-        seen = meta.resource_version if kind is POD else None
-        try:
-            await self._client.delete(kind.resource, meta.namespace, meta.name, uid=meta.uid, resource_version=seen)
-        except (NotFoundError, ConflictError) as error:
-            self._expectations.deletion_observed(owner_uid_key(job.metadata), kind.name, meta.uid)
-            return isinstance(error, NotFoundError)
-        self._events.record(job.metadata, EventType.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
-        return True
 
     async def delete_job(self, job: TFJob) -> None:
         """Delete the job in the version that we know, and so its children. Raises ConflictError if it has changed."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from tfjob_operator.api.meta import ObjectMeta, OwnerKey, controller_of, meta_key, object_key, owner_uid_key
+from tfjob_operator.api.meta import Meta, ObjectMeta, OwnerKey, controller_of, meta_key, object_key, owner_uid_key
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.jobs.children import ChildMeta, job_of_orphan
 from tfjob_operator.controller.jobs.events import EventDeduplicator
@@ -161,7 +161,7 @@ class BlockedChildren:
                 keys.append(key)
         return keys
 
-    def should_warn(self, job: ObjectMeta, name: str, message: str) -> bool:
+    def should_warn(self, job: Meta, name: str, message: str) -> bool:
         """Return True unless this Warning about a child was recorded lately. It counts as recorded from now on."""
         self._child(job, name)
         return self._warnings.should_emit(owner_uid_key(job), name, message)
@@ -182,10 +182,10 @@ class BlockedChildren:
         found = self._jobs.get(meta_key(job))
         return found if found is not None and found.owner == owner_uid_key(job) else None
 
-    def _child(self, job: ObjectMeta, name: str) -> float:
+    def _child(self, job: Meta, name: str) -> float:
         return self._record(job).children.setdefault(name, self._clock.monotonic())
 
-    def _record(self, job: ObjectMeta) -> _Job:
+    def _record(self, job: Meta) -> _Job:
         key, owner = meta_key(job), owner_uid_key(job)
         found = self._jobs.get(key)
         if found is not None and found.owner != owner:

@@ -31,8 +31,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.errors import ApiError, NotFoundError
-from tfjob_operator.api.client.options import JSON_PATCH
+from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import ObjectMeta, Struct, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.conditions import is_finished
@@ -43,7 +42,7 @@ from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.pods import is_rejected
-from tfjob_operator.controller.jobs.refusals import RefusedError
+from tfjob_operator.controller.jobs.writes import RefusedError, replace_status
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer
@@ -126,29 +125,15 @@ class StatusWriter:
 
         Raises ConflictError when `job` is not the newest version: the status must then be computed anew, not written again.
         """
-        meta = job.metadata
-        # A JSON patch, because it replaces the status whole (a merge would keep counters of types that are gone), and because
-        # the version in it makes the server refuse what was computed from a stale view.
-        body = [
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
-            {"op": "add", "path": "/status", "value": status},
-        ]
-        try:
-            response = await self._client.patch(
-                c.TFJOBS, meta.namespace, meta.name, body, _Written, subresource="status", content_type=JSON_PATCH
-            )
-        except NotFoundError:
+        written = await replace_status(self._client, c.TFJOBS, job, status, _Written)
+        if written is None:
             return None
+        newest, response = written
         self._unkept.compare(job, status, response.status)
-        self._metrics.observe(meta, job.status.conditions, status.conditions)
+        self._metrics.observe(job.metadata, job.status.conditions, status.conditions)
         for event in events:
-            self._events.post(meta, event)
-        # The version in the patch proves that nothing but the status has changed since `job` was read.
-        return msgspec.structs.replace(
-            job,
-            metadata=msgspec.structs.replace(meta, resource_version=response.metadata.resource_version),
-            status=status,
-        )
+            self._events.post(job.metadata, event)
+        return newest
 
     def forget(self, uid: str) -> None:
         """Drop the record of a waiting status: it is written, or the job is gone."""

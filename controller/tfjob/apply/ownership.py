@@ -38,7 +38,8 @@ from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.tfjob.apply.children import POD, SERVICE, ChildKind
+from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, ChildKind
+from tfjob_operator.controller.tfjob.apply.children import POD, SERVICE
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, Delays
 from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
@@ -46,8 +47,6 @@ from tfjob_operator.controller.tfjob.plan.replicas import Mending, claims, label
 from tfjob_operator.controller.tfjob.view import View
 from tfjob_operator.workqueue.parallel import parallelize_until
 
-MAX_AT_ONCE: Final = 16
-"""Patches of one job that are under way at the same time: as many as creates (`children.MAX_AT_ONCE`)."""
 _FAILED: Final = {POD.name: EventReason.FAILED_ADOPT_POD, SERVICE.name: EventReason.FAILED_ADOPT_SERVICE}
 log = structlog.get_logger(__name__)
 

@@ -28,10 +28,9 @@ from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob
-from tfjob_operator.controller.alpha.controller import StaleJobError
 from tfjob_operator.controller.alpha.observe import derived, following
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.refusals import NameTakenError
+from tfjob_operator.controller.jobs.writes import NameTakenError, StaleViewError
 
 SERVED = spec(entry("MASTER"), entry("PS", 1), RuntimeId="76no")
 
@@ -110,11 +109,11 @@ async def test_nothing_is_created_on_a_view_that_the_server_does_not_confirm() -
     again = World()
     again.put(found)
     again.client.objects["tfjobs", "example-job"] = {"metadata": {"resourceVersion": "999"}}
-    with pytest.raises(StaleJobError):
+    with pytest.raises(StaleViewError):
         await again.sync()
     assert again.client.actions == [CONFIRM]
     again.client.fail[CONFIRM] = status_error(NotFoundError, 404)
-    with pytest.raises(StaleJobError):
+    with pytest.raises(StaleViewError):
         await again.sync()
 
 
@@ -254,7 +253,7 @@ async def test_a_job_that_the_server_refuses_fails_with_its_words() -> None:
     world.client.fail["create", "jobs", "master-76no-0"] = status_error(InvalidError, 422, "spec.template: no")
     await world.sync()
     assert (world.status["phase"], world.status["state"]) == ("Failed", "Failed")
-    assert world.status["reason"] == "invalid job spec: Job master-76no-0 was rejected: spec.template: no"
+    assert world.status["reason"] == "invalid job spec: job master-76no-0 was rejected: spec.template: no"
     world.observe_status()
     assert await world.sync() == [("delete", "services", "master-76no-0")]
 

@@ -27,7 +27,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.refusals import RefusedError
+from tfjob_operator.controller.jobs.writes import RefusedError
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import LINGERS_S, REPEAT_AFTER_S, BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.build.children import labels_of
@@ -410,10 +410,12 @@ async def test_deletes_carry_the_uid_and_are_expected() -> None:
     assert world.client.bodies["delete", "pods", "mnist-worker-0"] == {
         "uid": "uid-mnist-worker-0",
         "resource_version": "5",
+        "propagation": None,
     }
     assert world.client.bodies["delete", "services", "mnist-worker-0"] == {
         "uid": "uid-mnist-worker-0",
         "resource_version": None,
+        "propagation": None,
     }
     assert world.recorder.reasons == ["ExitedWithCode", "SuccessfulDeletePod", "SuccessfulDeleteService"]
     for kind in ("pod", "service"):

@@ -27,9 +27,9 @@ from tfjob_operator.api.meta import OWNER_INDEX, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, Service
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S
+from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-from tfjob_operator.controller.tfjob.view import StaleViewError
 from tfjob_operator.informers import Indexer, Tombstone
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}

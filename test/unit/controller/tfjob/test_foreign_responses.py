@@ -20,13 +20,13 @@ from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.refusals import NameTakenError, RefusedError
+from tfjob_operator.controller.jobs.writes import NameTakenError, RefusedError, StaleViewError
 from tfjob_operator.controller.leaderelection import LeaseLock
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.apply.ownership import RefManager
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
-from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, StaleViewError
+from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm
 from tfjob_operator.workqueue import LoopClock
 
 JOB: Final = job({"tfReplicaSpecs": {"Worker": replica(1)}})

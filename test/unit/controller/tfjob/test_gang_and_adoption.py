@@ -30,9 +30,8 @@ from tfjob_operator.controller.jobs.children import (
     PodGroupStatus,
     ReplicaKey,
 )
-from tfjob_operator.controller.jobs.refusals import NameTakenError
+from tfjob_operator.controller.jobs.writes import NameTakenError, StaleViewError
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler, labels_of
-from tfjob_operator.controller.tfjob.view import StaleViewError
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 CREATE_GROUP = ("create", "podgroups", "mnist")

@@ -34,11 +34,11 @@ from tfjob_operator.controller.jobs.children import (
 )
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S, Expectations
+from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions, RefManager
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler, labels_of
 from tfjob_operator.controller.tfjob.plan.replicas import claims, unseen
-from tfjob_operator.controller.tfjob.view import StaleViewError
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(4)}})
 PREFIXED_JOB = c.LABEL_PREFIX + c.LABEL_JOB_NAME

@@ -26,17 +26,10 @@ from tfjob_operator.api.meta import OwnerKey
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ReplicaKey
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
+from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.view import (
-    Confirmer,
-    LeadershipTerm,
-    Permission,
-    StaleViewError,
-    UnkeptStatus,
-    View,
-    Views,
-)
+from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, Permission, UnkeptStatus, View, Views
 from tfjob_operator.informers import Indexer
 
 LOOK = ("get", "tfjobs", "mnist")

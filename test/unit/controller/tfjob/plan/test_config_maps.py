@@ -23,7 +23,7 @@ from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ConfigMap, Pod, ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.refusals import NameTakenError
+from tfjob_operator.controller.jobs.writes import NameTakenError
 from tfjob_operator.controller.tfjob.apply.children import Creator
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, config_map_name

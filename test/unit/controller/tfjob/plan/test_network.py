@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.constants import Network
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service, ServiceSpec
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.refusals import NameTakenError
+from tfjob_operator.controller.jobs.writes import NameTakenError
 from tfjob_operator.controller.tfjob.apply.children import Creator
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service, labels_of, selector_of

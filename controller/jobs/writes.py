@@ -1,0 +1,264 @@
+"""The writes of both dialects: children are created and deleted, a status is replaced. Each API error has an outcome.
+
+The API server may refuse to create a child because it is invalid, or because another object has its name. A view that is not
+known to be new is confirmed by a read before children are created or deleted (`confirm`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+from structlog.contextvars import bound_contextvars
+
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.decoding import version_written
+from tfjob_operator.api.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    InvalidError,
+    NamespaceTerminatingError,
+    NotFoundError,
+    StatusError,
+)
+from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.meta import (
+    Meta,
+    Object,
+    OwnerReference,
+    PartialObjectMetadata,
+    Resource,
+    controller_of,
+    owner_uid_key,
+)
+from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
+from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta
+from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.events import JobEvents
+from tfjob_operator.controller.jobs.expectations import Expectations, J
+from tfjob_operator.controller.manager import RequeueError
+from tfjob_operator.workqueue.parallel import parallelize_until
+
+MAX_AT_ONCE: Final = 16
+"""Requests of one job that are under way at the same time. That many keep an API server on two cores busy. More would only
+wait, there and for our connections; half of those stay free for the writes of other jobs."""
+W = TypeVar("W", bound=Object)
+
+
+_DENIED: Final = re.compile(r"\bdenied (the )?request\b")
+
+
+class RefusedError(ApiError):
+    """The API server calls a child invalid. Only a changed specification can help."""
+
+
+def is_denied(error: StatusError) -> bool:
+    """Whether an admission webhook or policy refuses, whatever the code. They may change, so the specification is not wrong."""
+    return _DENIED.search(error.status_message) is not None
+
+
+def in_the_way(owner: OwnerReference | None) -> str:
+    """Return who controls an object whose name a job needs, and what a person can do about it."""
+    if owner is not None and owner.kind.lower() == "tfjob":
+        return f"belongs to {owner.kind} {owner.name}, which needs it; recreate one of the two jobs under another name"
+    holder = f"belongs to {owner.kind} {owner.name}" if owner is not None else "has no owner"
+    return f"{holder}; delete it or recreate the job under another name"
+
+
+class NameTakenError(ApiError):
+    """A child cannot be created because another object has its name.
+
+    `why` says what a person can do about it, or what is waited for if the object `passes`: it will soon be gone. It is empty
+    where the next try will do.
+    """
+
+    def __init__(self, child: str, why: str = "", *, passes: bool = False) -> None:
+        super().__init__(f"{child} already exists and {why}" if why else child)
+        self.why = why
+        self.passes = passes
+
+
+def _what_to_do(found: Object) -> str:
+    return in_the_way(controller_of(found.metadata))
+
+
+async def resolve_name_conflict(
+    client: RestClient,
+    resource: Resource,
+    name: str,
+    into: type[W],
+    *,
+    job: Meta,
+    jobs: Resource,
+    what_to_do: Callable[[W], str] = _what_to_do,
+) -> W:
+    """Return the object of this name if the job controls it: it comes from a create whose response was lost (WR-07).
+
+    `jobs` is the kind of the job; `what_to_do` says what a person can do about any other object, or "". Raises NameTakenError
+    for an object that the job does not control, or whatever ApiError the read meets.
+    """
+    child = f"{resource.kind} {name}"
+    try:
+        found = await client.get(resource, job.namespace, name, into)
+    except NotFoundError as error:
+        raise NameTakenError(f"{child} was just deleted; it can be created now", passes=True) from error
+    meta, owner = found.metadata, controller_of(found.metadata)
+    if owner is not None and owner.uid == job.uid:
+        return found
+    if meta.deletion_timestamp is not None:
+        raise NameTakenError(child, f"is being deleted (UID {meta.uid})", passes=True)
+    if owner is not None and (owner.kind.lower(), owner.name) == (jobs.kind.lower(), job.name):
+        why = f"belongs to an earlier job of this name (UID {owner.uid}) and is left to the garbage collector"
+        raise NameTakenError(child, why, passes=True)
+    raise NameTakenError(child, what_to_do(found))
+
+
+async def restore_operator_label(client: RestClient, resource: Resource, meta: Meta, value: str) -> None:
+    """Restore the label by which our watches select children, so that the cache shows this one (D13). Raises ApiError."""
+    body = {"metadata": {"uid": meta.uid, "labels": {LABEL_OPERATOR_NAME: value}}}
+    await client.patch(resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildKind:
+    """A kind of child, and the reasons of the events about it.
+
+    `refusals` are the errors of a create that mean: the API server will never accept this body. A child that `may_prove` an
+    end is deleted only in the version that was looked at. `propagation` is that of a delete, None for the kind's default.
+    """
+
+    name: str
+    resource: Resource
+    created: str
+    failed_create: str
+    deleted: str
+    failed_delete: str
+    relabelled: str = ""
+    failed_relabel: str = ""
+    refusals: tuple[type[StatusError], ...] = (InvalidError, BadRequestError)
+    may_prove: bool = False
+    propagation: str | None = None
+
+
+Resolve: TypeAlias = Callable[[ChildKind, str], Awaitable[None]]
+"""Returns if the object of this kind and name is ours, else raises ApiError."""
+Target: TypeAlias = "tuple[ChildKind, ChildMeta, JobEvent | None]"
+"""What is deleted, and the event that is written before."""
+
+
+class ChildWriter:
+    """Creates and deletes children."""
+
+    def __init__(self, client: RestClient, events: JobEvents, expectations: Expectations) -> None:
+        self._client = client
+        self._events = events
+        self._expectations = expectations
+
+    async def _create(self, job: Meta, kind: ChildKind, name: str, body: object, resolve: Resolve) -> bool:
+        """Create one child. Return True; False if it existed already and is ours (then `resolve` returns). Raises ApiError."""
+        try:
+            written = await self._client.create(kind.resource, job.namespace, body)
+        except NamespaceTerminatingError:
+            raise  # no event (SB-03)
+        except AlreadyExistsError:
+            # The cache may have seen it long ago, so no event need come for it: do not wait for one (B76).
+            self._expectations.creation_observed(owner_uid_key(job), kind.name, name)
+            await resolve(kind, name)
+            return False
+        except ApiError as error:
+            if isinstance(error, kind.refusals) and not is_denied(error):
+                raise RefusedError(f"{kind.name} {name} was rejected: {error.status_message}") from error
+            self._warn(job, kind, name, str(error))
+            raise
+        self._expectations.creation_answered(job, kind.name, name, version_written(written))
+        return True
+
+    def _warn(self, job: Meta, kind: ChildKind, name: str, why: str) -> None:
+        """Record why a child could not be created, unless the same was recorded lately: it is tried again and again (U2)."""
+        self._events.warn(job, kind.failed_create, f"Error creating: {why}")
+
+    async def _delete_all(self, job: Meta, targets: Sequence[Target], failures: list[ApiError]) -> bool:
+        """Delete all of these, and add what fails to `failures`. Return whether one of them has a newer version."""
+        changed = False
+        owner = owner_uid_key(job)
+        for kind, meta, _ in targets:
+            self._expectations.expect_deletions(owner, kind.name, [meta.uid])
+
+        async def delete_one(number: int) -> None:
+            nonlocal changed
+            kind, meta, event = targets[number]
+            with bound_contextvars(replica_type=(meta.labels or NO_LABELS).replica_type, pod=meta.name):
+                try:
+                    changed |= not await self._delete(job, kind, meta, event)
+                except ApiError as error:
+                    self._expectations.deletion_observed(owner, kind.name, meta.uid)
+                    self._events.record(job, EventType.WARNING, kind.failed_delete, f"Error deleting: {error}")
+                    failures.append(error)
+
+        await parallelize_until(MAX_AT_ONCE, len(targets), delete_one)
+        return changed
+
+    async def _delete(self, job: Meta, kind: ChildKind, meta: ChildMeta, event: JobEvent | None) -> bool:
+        """Delete one child, unless it is gone (B14). Return false if it has changed, or another object has its name."""
+        if event is not None:
+            await self._events.write(job, event, fact=f"{event.reason} {meta.uid}")
+        version = meta.resource_version if kind.may_prove else None
+        try:
+            await self._client.delete(
+                kind.resource,
+                meta.namespace,
+                meta.name,
+                uid=meta.uid,
+                resource_version=version,
+                propagation=kind.propagation,
+            )
+        except (NotFoundError, ConflictError) as error:
+            self._expectations.deletion_observed(owner_uid_key(job), kind.name, meta.uid)
+            return isinstance(error, NotFoundError)
+        self._events.record(job, EventType.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
+        return True
+
+
+async def replace_status(
+    client: RestClient, jobs: Resource, job: J, status: msgspec.Struct, into: type[W], *, wire: object = None
+) -> tuple[J, W] | None:
+    """Write `status`, as `wire` if that is given. Return the job as it is then, and the response; None when the job is gone.
+
+    Raises ConflictError when `job` is not the newest version: the status must then be computed anew, not written again.
+    """
+    meta = job.metadata
+    # A JSON patch, because it replaces the status whole (a merge would keep counters of types that are gone), and because
+    # the version in it makes the server refuse what was computed from a stale view.
+    body = [
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+        {"op": "add", "path": "/status", "value": status if wire is None else wire},
+    ]
+    try:
+        written = await client.patch(
+            jobs, meta.namespace, meta.name, body, into, subresource="status", content_type=JSON_PATCH
+        )
+    except NotFoundError:
+        return None
+    # The version in the patch proves that nothing but the status has changed since `job` was read.
+    meta = msgspec.structs.replace(meta, resource_version=written.metadata.resource_version)
+    return msgspec.structs.replace(job, metadata=meta, status=status), written
+
+
+class StaleViewError(RequeueError):
+    """The job, or one of its pods, has changed since the cache saw it. The change will arrive, and bring another sync."""
+
+
+async def confirm(client: RestClient, jobs: Resource, job: Meta) -> None:
+    """Ask the server whether this is the newest version of a job. Raises StaleViewError if it is not, or is gone."""
+    try:
+        found = await client.get(jobs, job.namespace, job.name, PartialObjectMetadata)
+    except NotFoundError as error:
+        raise StaleViewError("the job is gone") from error
+    if found.metadata.resource_version != job.resource_version:
+        raise StaleViewError("the job has changed since the cache saw it")
