@@ -58,10 +58,9 @@ from tfjob_operator.controller.alpha.plan import (
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
-from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler, OwnedChildHandler
 from tfjob_operator.controller.jobs.metrics import STATE_INDEX, JobMetrics, index_by_state
-from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, RefusedError, StaleViewError, confirm
+from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, RefusedError, StaleViewError, confirm
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
 from tfjob_operator.workqueue import (

@@ -37,13 +37,13 @@ from tfjob_operator.controller.alpha.plan import Child, Plan, is_over
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.draft import Window
-from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.writes import (
     MAX_AT_ONCE,
     ChildKind,
     ChildWriter,
+    JobEvents,
     NameTakenError,
     replace_status,
     resolve_name_conflict,

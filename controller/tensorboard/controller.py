@@ -252,7 +252,7 @@ class TensorBoardControllers:
         return Caches(self._informers, self._namespace)
 
     def _executor(self, dialect: Dialect[J]) -> Executor:
-        from tfjob_operator.controller.jobs.events import JobEvents
+        from tfjob_operator.controller.jobs.writes import JobEvents
         from tfjob_operator.controller.tensorboard.executor import Executor
 
         return Executor(

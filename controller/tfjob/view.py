@@ -47,9 +47,8 @@ from tfjob_operator.api.v1.validation import Bound
 from tfjob_operator.api.v1alpha1.types import is_alpha
 from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, StaleViewError, confirm
+from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, StaleViewError, confirm
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO

@@ -18,9 +18,9 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
-from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.executor import StatusWriter
 from tfjob_operator.controller.tfjob.build.children import GangScheduler

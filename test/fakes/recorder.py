@@ -7,7 +7,7 @@ from fakes.clock import FakeClock
 from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.events.recorder import EventRecorder
-from tfjob_operator.controller.jobs.events import JobEvents
+from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.workqueue import Clock
 
 

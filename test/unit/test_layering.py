@@ -83,7 +83,7 @@ MAY_IMPORT = {
     "controller.tensorboard": (
         "controller.tensorboard",
         "controller.jobs.writes",
-        "controller.jobs.events",
+        "controller.jobs.writes",
         "controller.events",
         "controller.manager",
         "informers",

@@ -50,13 +50,13 @@ from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, ranges_of
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
-from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pods import has_ended
 from tfjob_operator.controller.jobs.writes import (
     MAX_AT_ONCE,
     ChildKind,
     ChildWriter,
+    JobEvents,
     NameTakenError,
     Target,
     in_the_way,

@@ -16,8 +16,8 @@ from typing import Final
 from tfjob_operator.api.meta import Meta, ObjectMeta, OwnerKey, controller_of, meta_key, object_key, owner_uid_key
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.jobs.children import ChildMeta, job_of_orphan
-from tfjob_operator.controller.jobs.events import EventDeduplicator
 from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed, OwnedChildHandler
+from tfjob_operator.controller.jobs.writes import EventDeduplicator
 from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, Blocked
 from tfjob_operator.workqueue import Clock
 from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter, RateLimiter

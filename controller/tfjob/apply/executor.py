@@ -38,11 +38,10 @@ from tfjob_operator.api.v1.conditions import is_finished
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent, Window
-from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.pods import is_rejected
-from tfjob_operator.controller.jobs.writes import RefusedError, replace_status
+from tfjob_operator.controller.jobs.writes import JobEvents, RefusedError, replace_status
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer

@@ -36,9 +36,8 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
-from tfjob_operator.controller.jobs.events import JobEvents
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, ChildKind
+from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, ChildKind, JobEvents
 from tfjob_operator.controller.tfjob.apply.children import POD, SERVICE
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, Delays
 from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference, selector_of

@@ -26,7 +26,7 @@ from tfjob_operator.api.meta import Meta
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.events import MOST_PER_REASON
+from tfjob_operator.controller.jobs.writes import MOST_PER_REASON
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import problems_of
 
