@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token and the authority that signed the API server's certificate."""
@@ -58,6 +58,12 @@ class Access:
     def log_in(self, *, quiet: bool = False) -> Access:
         """Return the access with credentials, for which a plugin may have to run. Blocks; raises AccessError."""
         return self if self.plugin is None else self.plugin(self, quiet)
+
+    def route(self) -> tuple[SplitResult, SplitResult | None]:
+        """Return the addresses of the server and of its proxy, if any. Raises AccessError."""
+        server = _address("API server", self.server)
+        proxy = self.proxy or proxy_of_environment(self.server)
+        return server, _address("proxy", proxy) if proxy else None
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return a context for this server and certificate, None for http. Raises AccessError."""
@@ -148,6 +154,17 @@ def access_of_pod(server: str | None = None) -> Access:
         authority=read_text(SERVICE_ACCOUNT / "ca.crt") if server.startswith("https:") else None,
         authorization=bearer(read_text(token), str(token)),
     )
+
+
+def _address(what: str, url: str) -> SplitResult:
+    """Parse an address. Raises AccessError, which does not quote it: it may contain a password."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in {"http", "https"} and (parts.hostname or "").encode("idna") and parts.port != 0:
+            return parts
+    except ValueError:
+        pass
+    raise AccessError(f"the address of the {what} must have the form https://host:port")
 
 
 def proxy_of_environment(server: str) -> str | None:

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
 
-from tfjob_operator.api.access import Access, AccessError, proxy_of_environment
+from tfjob_operator.api.access import Access, AccessError
 from tfjob_operator.cli.errors import ApiError, CliError
 
 if TYPE_CHECKING:
@@ -256,23 +256,23 @@ class Session:
 
 
 def _connect(access: Access, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
-    address = urlsplit(access.server)
-    if address.scheme not in {"http", "https"} or not address.hostname:
-        raise CliError("the address of the API server must be of the form https://HOST:PORT")
-    proxy = access.proxy or proxy_of_environment(access.server)
-    hop = urlsplit(proxy) if proxy else address
-    if proxy and (hop.scheme != "http" or not hop.hostname):
-        raise CliError("the proxy must be of the form http://HOST:PORT")
+    try:
+        address, proxy = access.route()
+    except AccessError as error:
+        raise CliError(error.message) from error
+    hop = proxy or address
+    if proxy and proxy.scheme != "http":
+        raise CliError("the address of the proxy must have the form http://host:port")
     host, port = hop.hostname or "", hop.port or (443 if hop.scheme == "https" else 80)
     if context is None:
         plain = http.client.HTTPConnection(host, port, timeout=access.timeout_s)
         if proxy:
-            plain.set_tunnel(address.hostname, address.port or 80)
+            plain.set_tunnel(address.hostname or "", address.port or 80)
         return plain
     secure = _Secure(host, port, timeout=access.timeout_s, context=context)
     secure.verified_as = access.tls_server_name
     if proxy:
-        secure.set_tunnel(address.hostname, address.port or 443)
+        secure.set_tunnel(address.hostname or "", address.port or 443)
     return secure
 
 

@@ -21,7 +21,6 @@ from aiohttp import web
 
 from tfjob_operator.api.access import Access, AccessError
 from tfjob_operator.api.client.auth.settings import settings_of
-from tfjob_operator.api.client.http.errors import ConfigError
 from tfjob_operator.api.client.http.transport import HttpTransport
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.cli.errors import CliError
@@ -86,7 +85,7 @@ async def reading(
     access = read(None)
     try:
         settings = await asyncio.to_thread(settings_of, partial(_again, read))
-    except (AccessError, ConfigError) as error:
+    except AccessError as error:
         raise CliError(error.message) from error
     # Long requests have connections of their own: else a page with many logs would keep its short ones waiting.
     async with (

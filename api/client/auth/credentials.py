@@ -1,4 +1,4 @@
-"""The client's credentials, which are read again before tokens and certificates expire; checked addresses.
+"""The client's credentials, which are read again before tokens and certificates expire.
 
 Credentials that change are files that are replaced or the output of a credential plugin. Each reader is a blocking call, run
 in a thread of its own beside the requests (`RefreshedCredentials`). Requests go on with the last value; they wait only while
@@ -9,41 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from tfjob_operator.api.access import AccessError
 from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
-from tfjob_operator.api.client.http.errors import ConfigError, CredentialsError
-from tfjob_operator.api.client.http.messages import Credentials, Origin
-
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
-
-
-def address_of(server: str) -> Origin:
-    """Parse the URL of an API server. Raises ConfigError, which does not quote the URL: it may contain a password."""
-    try:
-        return Origin.of(server)
-    except ValueError:
-        raise ConfigError("the API server address must have the form https://host:port") from None
-
-
-def usable_proxy(proxy: str | None) -> str | None:
-    """Return the URL of a proxy that we can use, or None for none. Raises ConfigError, which does not quote it."""
-    if not proxy:
-        return None
-    scheme = proxy.partition("://")[0]
-    if scheme not in {"http", "https"}:
-        named = scheme if _SCHEME.fullmatch(scheme) else "(none)"  # what is no URL may begin with a password
-        raise ConfigError(f"unsupported proxy scheme {named}: must be http or https")
-    try:
-        Origin.of(proxy)
-    except ValueError:
-        raise ConfigError("the proxy address must have the form http://host:port") from None
-    return proxy
-
+from tfjob_operator.api.client.http.errors import CredentialsError
+from tfjob_operator.api.client.http.messages import Credentials
 
 READ_LIMIT_S: Final = 60.0
 """How long a request waits for the first credentials: cloud plugins log in over a network, which takes seconds."""
@@ -71,7 +45,7 @@ class RefreshedCredentials:
         first: Credentials | None = None,
         call: Callable[[Callable[[], Credentials], str], asyncio.Future[Credentials]] = call_in_daemon_thread,
     ) -> None:
-        """`read` may block and may raise anything; only a CredentialsError is quoted, since others could contain a secret.
+        """`read` may block and may raise anything; only an AccessError is quoted, since others could contain a secret.
 
         `first` was read just now; without it the first request reads. `call` runs `read` off the loop.
         """
@@ -117,6 +91,6 @@ class RefreshedCredentials:
             self._stale_at = now + max(self._credentials.fresh_s * STALE, RETRY_S)
             return
         self._due = now + RETRY_S
-        self._failure = error.message if isinstance(error, CredentialsError) else f"a {type(error).__name__}"
+        self._failure = error.message if isinstance(error, AccessError) else f"a {type(error).__name__}"
         if self._credentials is not None:
             log.warning("credentials_not_refreshed", error=self._failure)

@@ -9,10 +9,10 @@ from functools import partial
 
 import structlog
 
-from tfjob_operator.api.access import SERVICE_HOST, Access, AccessError, access_of_pod, proxy_of_environment
-from tfjob_operator.api.client.auth.credentials import RefreshedCredentials, address_of, usable_proxy
-from tfjob_operator.api.client.http.errors import ConfigError, CredentialsError
-from tfjob_operator.api.client.http.messages import Credentials, Settings
+from tfjob_operator.api.access import SERVICE_HOST, Access, AccessError, access_of_pod
+from tfjob_operator.api.client.auth.credentials import RefreshedCredentials
+from tfjob_operator.api.client.http.errors import ConfigError
+from tfjob_operator.api.client.http.messages import Credentials, Origin, Settings
 
 log = structlog.get_logger(__name__)
 
@@ -31,19 +31,19 @@ def load_settings(kubeconfig: str | None = None, *, master: str | None = None) -
         where, read = "the kubeconfig", partial(_access_of_kubeconfig, kubeconfig, master)
     try:
         return settings_of(read)
-    except (AccessError, ConfigError) as error:
+    except AccessError as error:
         raise ConfigError(f"cannot use {where}: {error.message}") from None
 
 
 def settings_of(read: Callable[[], Access]) -> Settings:
-    """Return settings whose credentials `read` reads again. Blocks; raises AccessError or ConfigError."""
+    """Return settings whose credentials `read` reads again. Blocks; raises AccessError."""
     access = read()
     if access.impersonate:
-        raise ConfigError("impersonation (`as`) is not supported")
-    address = address_of(access.server)
-    if address.tls and not access.verify:
-        log.warning("server_not_verified", server=str(address), because="insecure-skip-tls-verify")
-    proxy = usable_proxy(access.proxy or proxy_of_environment(access.server))
+        raise AccessError("impersonation (`as`) is not supported")
+    server, proxy = access.route()
+    if server.scheme == "https" and not access.verify:
+        address = str(Origin.of(access.server))
+        log.warning("server_not_verified", server=address, because="insecure-skip-tls-verify")
     reader = _Reader(read, access)
     # A plugin may ask on the terminal: the first request runs it.
     first = reader.credentials_of(access) if access.plugin is None else None
@@ -51,7 +51,7 @@ def settings_of(read: Callable[[], Access]) -> Settings:
         server=access.server,
         credentials=RefreshedCredentials(reader, first=first),
         tls_server_name=access.tls_server_name,
-        proxy=proxy,
+        proxy=proxy.geturl() if proxy else None,
     )
 
 
@@ -65,15 +65,14 @@ class _Reader:
         self._tls: ssl.SSLContext | None = None
 
     def __call__(self) -> Credentials:
-        """Return the credentials of now. Raises CredentialsError."""
-        try:
-            access = self._read()
-            if (access.server, access.context) == self._for:
-                return self.credentials_of(access.log_in(quiet=True))
-        except AccessError as error:
-            raise CredentialsError(error.message) from None
-        # The server of before would get the credentials for another.
-        raise CredentialsError("the current context of the kubeconfig has changed")
+        """Return the credentials of now. Raises AccessError."""
+        access = self._read()
+        if (
+            access.server,
+            access.context,
+        ) != self._for:  # else the server of before would get the credentials for another
+            raise AccessError("the current context of the kubeconfig has changed")
+        return self.credentials_of(access.log_in(quiet=True))
 
     def credentials_of(self, access: Access) -> Credentials:
         """Return the credentials of an access that is logged in. Raises AccessError."""

@@ -98,17 +98,14 @@ async def test_a_request_fails_when_a_plugin_hangs_and_a_later_one_gets_its_toke
     access = replace(NOBODY, plugin=plugin(FIRST_HANGS, limit_s=1.0))
 
     def read() -> Credentials:
-        try:
-            return Credentials(access.log_in(quiet=True).authorization)
-        except AccessError as error:
-            raise CredentialsError(error.message) from None
+        return Credentials(access.log_in(quiet=True).authorization)
 
     def call(read: Callable[[], Credentials], _name: str) -> asyncio.Future[Credentials]:
         # Real processes need real time; the loop's time is virtual and stands still meanwhile.
         future: asyncio.Future[Credentials] = asyncio.get_running_loop().create_future()
         try:
             future.set_result(read())
-        except CredentialsError as error:
+        except AccessError as error:
             future.set_exception(error)
         return future
 

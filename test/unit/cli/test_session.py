@@ -216,10 +216,12 @@ def test_a_proxy_is_asked_for_a_tunnel() -> None:
     assert asked[1].startswith(b"GET /a ")
 
 
-@pytest.mark.parametrize(("server", "proxy"), [("ftp://a", None), ("http://a", "socks5://b"), ("nonsense", None)])
+@pytest.mark.parametrize(
+    ("server", "proxy"), [("ftp://a", None), ("http://a", "socks5://b"), ("nonsense", None), ("https://a:99999", None)]
+)
 def test_an_address_that_can_not_be_used_is_told(server: str, proxy: str | None) -> None:
     """Before anything is sent."""
-    with Session(Access(server, proxy=proxy)) as session, pytest.raises(CliError, match="must be of the form"):
+    with Session(Access(server, proxy=proxy)) as session, pytest.raises(CliError, match="must have the form"):
         session.get("/a")
 
 

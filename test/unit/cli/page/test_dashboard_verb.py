@@ -16,7 +16,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from hack.page_cluster import PageCluster
-from tfjob_operator.api.access import Access
+from tfjob_operator.api.access import Access, AccessError
 from tfjob_operator.api.client.auth.settings import settings_of
 from tfjob_operator.api.client.http.errors import CredentialsError
 from tfjob_operator.api.credential_plugin import Plugin
@@ -136,7 +136,7 @@ async def test_credentials_of_another_context_are_not_sent_to_the_server_of_the_
     found = [replace(HTTP, context="a", authorization="Bearer of-a"), replace(HTTP, context="b")]
     source = settings_of(lambda: found.pop(0) if len(found) > 1 else found[0]).credentials
     assert (await source.get()).authorization == "Bearer of-a"
-    with pytest.raises(CredentialsError, match="context of the kubeconfig has changed"):
+    with pytest.raises(AccessError, match="context of the kubeconfig has changed"):
         source._read()  # type: ignore[attr-defined]
 
 

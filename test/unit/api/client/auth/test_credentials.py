@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
+from tfjob_operator.api.access import AccessError
 from tfjob_operator.api.client.auth.credentials import READ_LIMIT_S, RETRY_S, RefreshedCredentials
 from tfjob_operator.api.client.errors import CredentialsError
 from tfjob_operator.api.client.http import Credentials, FixedCredentials
@@ -35,7 +36,7 @@ class Reads:
         def finish() -> None:
             try:
                 future.set_result(function())
-            except (CredentialsError, ValueError) as error:
+            except (AccessError, ValueError) as error:
                 future.set_exception(error)
 
         self.count += 1
@@ -76,7 +77,7 @@ async def test_a_value_is_used_until_it_is_no_longer_fresh_and_then_while_the_ne
 
 
 async def test_a_failed_read_leaves_the_last_good_value_and_is_reported_without_its_secret() -> None:
-    reads = Reads(ValueError("s3cret"), CredentialsError("the file is gone"), "two")
+    reads = Reads(ValueError("s3cret"), AccessError("the file is gone"), "two")
     source = reads.source("one")
     await header(source)
     with capture_logs() as lines:
@@ -91,7 +92,7 @@ async def test_a_failed_read_leaves_the_last_good_value_and_is_reported_without_
 
 async def test_without_any_value_the_failure_is_raised_and_not_repeated_for_each_request() -> None:
     """A plugin that does not exist must not be started a thousand times a second by the requests that need it."""
-    reads = Reads(CredentialsError("no such plugin"), "one")
+    reads = Reads(AccessError("no such plugin"), "one")
     source = reads.source()
     for _ in range(3):
         with pytest.raises(CredentialsError, match="no such plugin"):

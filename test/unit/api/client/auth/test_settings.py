@@ -9,7 +9,6 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import textwrap
 import threading
 import traceback
 from pathlib import Path
@@ -65,26 +64,12 @@ def write(path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str
     return str(path)
 
 
-def plugin(tmp_path: Path, answer: dict[str, Any] | str, *, fails: int = 0) -> dict[str, Any]:
-    """The `exec` of a user whose plugin prints `answer`, counts its runs in `runs`, and talks too much on standard error."""
-    text = answer if isinstance(answer, str) else json.dumps(answer)
-    script = tmp_path / "plugin.py"
-    script.write_text(
-        textwrap.dedent(f"""
-            import os, pathlib, sys
-            with pathlib.Path({str(tmp_path / "runs")!r}).open("a") as runs:
-                runs.write(os.environ["KUBERNETES_EXEC_INFO"] + "\\n")
-            sys.stderr.write("{SECRET}")
-            sys.stdout.write({text!r})
-            sys.exit({fails})
-        """)
-    )
-    version = "client.authentication.k8s.io/v1beta1"
-    return {"exec": {"apiVersion": version, "command": sys.executable, "args": [str(script)], "env": None}}
-
-
-def credential(**status: Any) -> dict[str, Any]:
-    return {"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential", "status": status}
+def plugin(tmp_path: Path, **status: str) -> dict[str, Any]:
+    """The `exec` of a user whose plugin prints credentials, and counts its runs in `runs`."""
+    version = "client.authentication.k8s.io/v1"
+    (tmp_path / "answer").write_text(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
+    script = f"echo run >> {tmp_path}/runs; cat {tmp_path}/answer"
+    return {"exec": {"apiVersion": version, "command": "sh", "args": ["-c", script], "interactiveMode": "Never"}}
 
 
 def inline(path: Path) -> str:
@@ -185,7 +170,7 @@ def test_a_client_certificate_in_files_is_read_again_when_it_rotates(tmp_path: P
 
 
 def test_a_plugin_is_run_by_the_first_request_and_not_again_while_its_token_lives(tmp_path: Path) -> None:
-    user = plugin(tmp_path, credential(token=SECRET, expirationTimestamp="2999-01-01T00:00:00Z"))
+    user = plugin(tmp_path, token=SECRET, expirationTimestamp="2999-01-01T00:00:00Z")
     settings = load_settings(write(tmp_path / "config", user))
     assert not (tmp_path / "runs").exists()
     assert [header_of(settings), header_of(settings)] == [f"Bearer {SECRET}"] * 2
@@ -196,7 +181,7 @@ def test_a_plugin_may_return_a_certificate(tmp_path: Path, authority: Authority)
     client = authority.client("grace", "grace")
     status = {"clientCertificateData": client.certificate.read_text(), "clientKeyData": client.key.read_text()}
     ca = {"certificate-authority-data": inline(authority.certificate)}
-    settings = load_settings(write(tmp_path / "config", plugin(tmp_path, credential(**status)), **ca))
+    settings = load_settings(write(tmp_path / "config", plugin(tmp_path, **status), **ca))
     assert presented(settings, authority) == "grace"
     assert header_of(settings) is None
 
@@ -269,7 +254,7 @@ def test_proxies_of_the_environment_have_exceptions_and_those_of_a_kubeconfig_ha
 
 def test_a_proxy_that_is_not_spoken_to_by_http_is_refused_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "config", {}, **{"proxy-url": f"socks5://ada:{SECRET}@q:1080"})
-    with pytest.raises(ConfigError, match="unsupported proxy scheme socks5") as raised:
+    with pytest.raises(ConfigError, match="the address of the proxy must have the form") as raised:
         load_settings(path)
     assert SECRET not in str(raised.value)
 
@@ -374,45 +359,17 @@ def test_a_kubeconfig_that_was_named_wins_over_the_cluster(service_account: Path
 # Errors, secrets, files
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "config not found"),
-        (f"{{ {SECRET}", "config is not valid YAML, line"),
-        (f"users: [{{name: u, user: {{token: {SECRET}}}}}]", "the kubeconfig: no cluster configured"),
-    ],
-)
-def test_a_kubeconfig_that_can_not_be_read_is_one_error_without_secrets(
-    tmp_path: Path, text: str | None, message: str
-) -> None:
-    path = tmp_path / "config"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(ConfigError) as raised:
-        load_settings(str(path))
-    assert message in str(raised.value)
+def test_a_kubeconfig_that_cannot_be_used_is_one_error_without_secrets(tmp_path: Path) -> None:
+    """Which one each mistake is: test_kubeconfig.py."""
+    with pytest.raises(ConfigError, match=r"cannot use the kubeconfig: kubeconfig file .*/config not found"):
+        load_settings(str(tmp_path / "config"))
+    (tmp_path / "config").write_text(f"users: [{{name: u, user: {{token: {SECRET}}}}}]")
+    with pytest.raises(ConfigError, match="cannot use the kubeconfig: no cluster configured"):
+        load_settings(str(tmp_path / "config"))
+    user = {"client-certificate-data": inline(tmp_path / "config"), "client-key-data": inline(tmp_path / "config")}
+    with pytest.raises(ConfigError, match="cannot use the kubeconfig: invalid certificate or key") as raised:
+        load_settings(write(tmp_path / "config", {**user, "password": SECRET}))
     assert SECRET not in "".join(traceback.format_exception(raised.value))
-
-
-@pytest.mark.parametrize(
-    "user",
-    [
-        {"token": SECRET, "exec": {"apiVersion": "v1"}},
-        {"auth-provider": {"name": "oidc", "config": {"refresh-token": SECRET}}},
-        {"client-certificate-data": SECRET, "client-key-data": SECRET},
-        {"client-certificate": "no-such-file", "password": SECRET},
-        {"username": 5, "password": SECRET},
-        {"token": f"{SECRET}\x00"},
-        {"token": f"{SECRET}ü"},
-        SECRET,
-    ],
-)
-def test_a_user_that_can_not_be_used_is_not_quoted(tmp_path: Path, user: Any) -> None:
-    """The `kubernetes` package quotes the whole entry at fault in its error, with the token."""
-    with pytest.raises(ConfigError) as raised:
-        load_settings(write(tmp_path / "config", user))
-    assert SECRET not in "".join(traceback.format_exception(raised.value))
-    assert SECRET not in repr(raised.value)
 
 
 @pytest.mark.parametrize("server", ["", "api.example:6443", "ftp://api.example", "https://"])
@@ -435,7 +392,7 @@ def test_no_key_is_left_in_a_file(tmp_path: Path, authority: Authority) -> None:
     for _ in range(2):  # the package remembers its files: the second time they must be made again
         settings = load_settings(write(tmp_path / "config", embedded, **ca))
         assert presented(settings, authority) == "ada"
-    settings = load_settings(write(tmp_path / "config", plugin(tmp_path, credential(**answered)), **ca))
+    settings = load_settings(write(tmp_path / "config", plugin(tmp_path, **answered), **ca))
     assert presented(settings, authority) == "ada"
     assert [*(tmp_path / "temporary").iterdir()] == []
 
