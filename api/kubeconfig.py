@@ -1,8 +1,8 @@
 """Kubeconfig files, merged and checked by client-go's rules (`tools/clientcmd`), for the operator and the plugin alike.
 
 The first file that sets a value wins, a relative path is relative to its file, and what client-go refuses is refused, with the
-name of the field. Token files and credential plugins are taken out: they are read again during the life of a process. Two rules
-are not client-go's: an `auth-provider` is refused, and credentials are sent to servers without TLS too.
+name of the field. Token files and credential plugins are taken out: they are read again during the life of a process. The
+exceptions from these rules are in docs/design/client.md.
 """
 
 from __future__ import annotations

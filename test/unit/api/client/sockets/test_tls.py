@@ -21,7 +21,7 @@ import pytest
 from fakes.loopback import CONFIG_MAPS, Peer, body_of, fine_for_ever, forward, get, never_answers, serving, trusting
 from hack.control_plane.run.pki import Authority
 from support.waiting import until
-from tfjob_operator.api.access import Access
+from tfjob_operator.api.access import Access, AccessError
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings
 from tfjob_operator.api.client.auth.credentials import RefreshedCredentials
 from tfjob_operator.api.client.errors import ConnectError, CredentialsError, TLSError, UnauthorizedError
@@ -287,7 +287,7 @@ async def test_a_server_that_refuses_our_token_makes_us_look_for_a_new_one() -> 
 
 async def test_without_credentials_no_request_leaves() -> None:
     def fail() -> Credentials:
-        raise CredentialsError("no such plugin")
+        raise AccessError("no such plugin")
 
     async with serving(fine_for_ever) as server:
         async with HttpTransport(Settings(server.url, RefreshedCredentials(fail))) as transport:
