@@ -10,6 +10,8 @@ const STATES = {
 const BANDS = { suspended: ['Suspended', 'var(--violet-bg)'], held: ['On hold: invalid edit', 'var(--amber-bg)'] };
 const LANE = 28;
 const TOP = 26;
+const NARROWEST = 320;
+const TICK = 80;
 const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800];
 const EVERY_MS = 5000;
 
@@ -28,7 +30,7 @@ export class Timeline {
 
   update(again) {
     const { timeline } = this.page.view;
-    const width = Math.max(640, this.frame.clientWidth || 640);
+    const width = Math.max(NARROWEST, this.frame.clientWidth);
     const late = timeline.end === null && Date.now() - (this.drawn ?? 0) > EVERY_MS;
     const signature = JSON.stringify([timeline, width]);
     clearTimeout(this.timer);
@@ -58,7 +60,7 @@ export class Timeline {
     const picture = s('svg', { class: 'gantt', width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Timeline of ${timeline.lanes.length} replicas over ${span(last - begin)}; the table below says the same` },
       s('defs', null, s('pattern', { id: 'stripes', width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
         s('rect', { width: 6, height: 6, fill: 'var(--blue-fill)' }), s('rect', { width: 3, height: 6, fill: 'var(--c1)' }))),
-      timeline.spans.map((each) => this.band(each, x, last, height, used)), this.axis(begin, last, x, height),
+      timeline.spans.map((each) => this.band(each, x, last, height, used)), this.axis(begin, last, x, height, (width - left) / TICK),
       timeline.lanes.map((lane, number) => this.lane(lane, names[number], TOP + number * LANE, x, last, used)));
     this.frame.replaceChildren(picture);
     const entry = ([label, fill]) => h('span', null, s('svg', { width: 14, height: 10, 'aria-hidden': 'true' }, s('rect', { width: 14, height: 10, rx: 3, fill })), label);
@@ -67,8 +69,8 @@ export class Timeline {
     this.more.textContent = timeline.more ? `${timeline.more} more replicas, with no more restarts than these, are not drawn.` : '';
   }
 
-  axis(begin, last, x, height) {
-    const step = STEPS.find((each) => (last - begin) / each <= 8) ?? 604800 * Math.ceil((last - begin) / 604800 / 8);
+  axis(begin, last, x, height, most) {
+    const step = STEPS.find((each) => (last - begin) / each <= most) ?? 604800 * Math.ceil((last - begin) / 604800 / most);
     const ticks = [];
     for (let at = 0; begin + at <= last; at += step) ticks.push(at);
     return ticks.map((at) => [s('line', { class: 'axis', x1: x(begin + at), x2: x(begin + at), y1: TOP - 6, y2: height - 6 }),
