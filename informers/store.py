@@ -79,11 +79,6 @@ class Indexer(Generic[T]):
         """All values of index `name`. Raises IndexerError for an unknown index."""
         return [*self._index(name)]
 
-    def values_of(self, name: str, item: T) -> Sequence[str]:
-        """Return the values under which index `name` would hold this object. Raises IndexerError for an unknown index."""
-        self._index(name)
-        return self._functions[name](item)
-
     def has_index(self, name: str) -> bool:
         """Whether there is an index of this name."""
         return name in self._functions

@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from msgspec import field
 
-from tfjob_operator.api.core import Named, ObjectReference
+from tfjob_operator.api import core
+from tfjob_operator.api.core import (
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    Named,
+    ObjectReference,
+    ServiceSpec,
+)
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -15,7 +22,7 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=Fal
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange")
 CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-BATCH_JOBS: Final = Resource("batch", "v1", "jobs", "Job")
+BATCH_JOBS: Final = core.JOBS
 WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
 CRDS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
@@ -30,13 +37,9 @@ class LifeMeta(ObjectMeta, frozen=True):
     finalizers: tuple[str, ...] | None = None
 
 
-class Condition(Struct, frozen=True):
-    """A condition of any object."""
+class Condition(core.Condition, frozen=True):
+    """A condition of any object, with its time."""
 
-    type: str
-    status: str = ""
-    reason: str = ""
-    message: str = ""
     last_transition_time: datetime | None = None
 
 
@@ -149,33 +152,22 @@ class Deployment(Struct, frozen=True):
         return ""
 
 
-class Waiting(Struct, frozen=True):
-    """Why a container does not run."""
-
-    reason: str = ""
-    message: str = ""
-
-
 class Running(Struct, frozen=True):
     """Since when a container runs."""
 
     started_at: datetime | None = None
 
 
-class Terminated(Struct, frozen=True):
-    """How a container ended."""
+class Terminated(ContainerStateTerminated, frozen=True):
+    """How a container ended, and when it started."""
 
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
     started_at: datetime | None = None
-    finished_at: datetime | None = None
 
 
 class State(Struct, frozen=True):
     """At most one of the three is set."""
 
-    waiting: Waiting | None = None
+    waiting: ContainerStateWaiting | None = None
     running: Running | None = None
     terminated: Terminated | None = None
 
@@ -292,12 +284,6 @@ class Claim(Object, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
     """A PersistentVolumeClaim."""
 
     status: Status = Status()
-
-
-class ServiceSpec(Struct, frozen=True):
-    """Which pods a service selects."""
-
-    selector: dict[str, str] | None = None
 
 
 class Service(Object, frozen=True, tag_field="kind", tag="Service"):

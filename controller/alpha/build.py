@@ -11,13 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
+from tfjob_operator.api.core import JOBS
 from tfjob_operator.api.meta import JSON, ObjectMeta, controller_reference
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.constants import Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaReplicas, AlphaSpec, Chief
 from tfjob_operator.api.v1alpha1.validation import split_server, templates_of
-from tfjob_operator.controller.alpha.children import JOBS, config_map_name, replica_key
+from tfjob_operator.controller.alpha.children import config_map_name, replica_key
 from tfjob_operator.controller.config.values import Accelerators, with_accelerators
 from tfjob_operator.controller.jobs.children import ReplicaKey
 

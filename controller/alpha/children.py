@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tfjob_operator.api.core import Condition
-from tfjob_operator.api.meta import OWNER_INDEX, Resource, Struct, index_by_owner
+from tfjob_operator.api.core import JOBS, Condition
+from tfjob_operator.api.meta import OWNER_INDEX, Struct, index_by_owner
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, ReplicaKey, Service
-
-JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 
 INDEXERS: Final[Mapping[str, Callable[[Any], Sequence[str]]]] = {OWNER_INDEX: index_by_owner}
 """What the informers of all children must have: pods are found by their Job, all else by the TFJob."""

@@ -27,7 +27,7 @@ import structlog
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.client.options import MERGE_PATCH, ListOptions
-from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType
+from tfjob_operator.api.core import CONFIG_MAPS, JOBS, PODS, SERVICES, EventType
 from tfjob_operator.api.core_messages import BY_RESOURCE
 from tfjob_operator.api.meta import (
     OWNER_INDEX,
@@ -44,7 +44,7 @@ from tfjob_operator.api.v1alpha1.constants import CHILD_SELECTOR, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, job_with_unreadable_status
 from tfjob_operator.api.v1alpha1.validation import read_spec
 from tfjob_operator.controller.alpha.build import is_ours, labels_of_found
-from tfjob_operator.controller.alpha.children import INDEXERS, JOBS, BatchJob, Children, replica_of_bare_pod
+from tfjob_operator.controller.alpha.children import INDEXERS, BatchJob, Children, replica_of_bare_pod
 from tfjob_operator.controller.alpha.executor import CONFIG_MAP, JOB, POD, SERVICE, AlphaExecutor, AlphaStatusWriter
 from tfjob_operator.controller.alpha.plan import (
     Plan,

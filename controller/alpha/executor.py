@@ -26,13 +26,13 @@ from tfjob_operator.api.client.errors import (
     NamespaceTerminatingError,
     StatusError,
 )
-from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType
+from tfjob_operator.api.core import CONFIG_MAPS, JOBS, PODS, SERVICES, EventType
 from tfjob_operator.api.meta import ObjectMeta, PartialObjectMetadata, Resource, owner_uid_key
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, Dialect, EventReason
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
 from tfjob_operator.controller.alpha.build import JobBuilder, build_config_map, build_service
-from tfjob_operator.controller.alpha.children import JOBS, BatchJob, config_map_name
+from tfjob_operator.controller.alpha.children import BatchJob, config_map_name
 from tfjob_operator.controller.alpha.plan import Child, Plan, is_over
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.children import Pod, Service

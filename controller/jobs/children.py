@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import force_setattr
 
-from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, TERMINAL, PodSpec, PodStatus
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, TERMINAL, PodSpec, PodStatus, ServiceSpec
 from tfjob_operator.api.decoding import SharedValues
 from tfjob_operator.api.meta import OWNER_INDEX, Meta, Struct, controller_of, index_by_owner, object_key
 from tfjob_operator.api.v1 import constants as c
@@ -106,12 +106,6 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
         force_setattr(self, "spec", _SHARED[self.spec])
         if self.status.phase not in TERMINAL:
             force_setattr(self, "status", _SHARED[self.status])
-
-
-class ServiceSpec(Struct, frozen=True):
-    """Which pods a service selects."""
-
-    selector: dict[str, str] | None = None
 
 
 class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):

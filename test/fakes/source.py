@@ -14,9 +14,10 @@ from typing import Generic
 
 import msgspec
 
+from fakes.objects import Pod
 from tfjob_operator.api.client.errors import ApiError, ExpiredError, InvalidError, Status, StatusError
 from tfjob_operator.api.client.options import ListOptions
-from tfjob_operator.api.core import Pod, PodStatus
+from tfjob_operator.api.core import PodStatus
 from tfjob_operator.api.meta import ObjectMeta, meta_key
 from tfjob_operator.informers.codec import Page, Skipped, WatchEvent
 from tfjob_operator.informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, T

@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
-from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
+from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, JOBS, PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.controller.alpha.children import JOBS
 
 CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, JOBS, VOLCANO_POD_GROUPS)
 """What an operator creates for a job."""

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from fakes.objects import Pod
 from support.arrivals import turns_during
 from tfjob_operator.api.client.errors import DecodeError
-from tfjob_operator.api.core import PODS, Pod, PodStatus
+from tfjob_operator.api.core import PODS, PodStatus
 from tfjob_operator.api.meta import JSON, ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec
 from tfjob_operator.informers.codec import ONE_PASS_BYTES, PIECE, Failure, Skipped

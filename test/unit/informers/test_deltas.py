@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from fakes.objects import Pod
 from fakes.source import pod, running, settle
-from tfjob_operator.api.core import Pod
 from tfjob_operator.informers import Tombstone, key_of, object_of
 from tfjob_operator.informers.deltas import BATCH, FIFO, Added, Bookmark, Deleted, Delta, Modified, ReplacedAll, SyncAll
 from tfjob_operator.informers.errors import InformerStoppedError, QueueClosedError

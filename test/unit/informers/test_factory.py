@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
 
+from fakes.objects import Pod, Service
 from tfjob_operator.api.client.http import OnLeave, Request, unchanged
 from tfjob_operator.api.client.rest import RestClient
-from tfjob_operator.api.core import PODS, SERVICES, Pod, Service
+from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.informers import (
     CacheSyncTimeoutError,

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fakes.objects import Pod
 from support.arrivals import arriving, chunked, turns_during
 from tfjob_operator.api.client.errors import ConnectionLostError, DecodeError
-from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec
 from tfjob_operator.informers.codec import Page

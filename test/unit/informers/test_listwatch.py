@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
 
+from fakes.objects import Pod
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, DecodeError, ExpiredError, ForbiddenError
 from tfjob_operator.api.client.http import OnLeave, Request, unchanged
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.client.rest import RestClient
-from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.core import PODS
 from tfjob_operator.informers.codec import Codec, Page, Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted
 from tfjob_operator.informers.errors import SelectorError

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from fakes.metrics import FakeMetrics
+from fakes.objects import Pod
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
 from tfjob_operator.api.client.errors import ConnectionLostError
-from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.core import PODS
 from tfjob_operator.informers import EventHandlerFuncs, SharedIndexInformer
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import Added

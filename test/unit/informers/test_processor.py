@@ -10,9 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.clock import FakeClock
+from fakes.objects import Pod
 from fakes.source import pod, settle
 from fakes.virtual_loop import VirtualClock
-from tfjob_operator.api.core import Pod
 from tfjob_operator.informers.errors import InformerStoppedError
 from tfjob_operator.informers.handlers import (
     AddNotification,

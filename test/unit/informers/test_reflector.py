@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.clock import FakeClock
+from fakes.objects import Pod
 from fakes.source import FakeSource, RecordingSink, expired, pod, running, settle, status_error
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
@@ -27,7 +28,6 @@ from tfjob_operator.api.client.errors import (
     TooManyRequestsError,
 )
 from tfjob_operator.api.client.exchange import LONGEST_RETRY_AFTER_S
-from tfjob_operator.api.core import Pod
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
 from tfjob_operator.informers.reflector import Reflector, ReflectorOptions, RetryWindow, State

@@ -9,8 +9,9 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.objects import Pod
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
-from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.informers import (
     EventHandlerFuncs,

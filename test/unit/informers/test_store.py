@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from fakes.objects import Pod
 from fakes.source import pod
 from tfjob_operator.api.client.errors import NotFoundError
-from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.informers.errors import IndexerError
 from tfjob_operator.informers.listers import NOTHING, Lister

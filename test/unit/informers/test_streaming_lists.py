@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.objects import Pod
 from fakes.source import FakeSource, RecordingSink, expired, no_streaming_lists, pod, running, settle, status_error
 from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import VirtualClock
@@ -27,7 +28,7 @@ from tfjob_operator.api.client.errors import (
     error_from_response,
 )
 from tfjob_operator.api.client.rest import RestClient
-from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, SharedIndexInformer, Tombstone, key_of
 from tfjob_operator.informers.codec import Skipped, WatchEvent

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.core import CONFIG_MAPS as CONFIG_MAP_RESOURCE
+from tfjob_operator.api.core import JOBS as JOB_RESOURCE
 from tfjob_operator.api.core import PODS as POD_RESOURCE
 from tfjob_operator.api.core import SERVICES as SERVICE_RESOURCE
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionType
-from tfjob_operator.controller.alpha.children import JOBS as JOB_RESOURCE
 from worlds.alpha.values import COMPLETE, read, spec_of, status_of
 from worlds.operator import Mind
 from worlds.values import NO_STATUS, Answer, Call, Child, Event, Job, Rv

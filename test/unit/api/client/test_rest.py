@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 import pytest
 
+from fakes.objects import Pod
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from tfjob_operator.api.client.errors import BadRequestError, ConnectionLostError, DecodeError, RequestTimeoutError
 from tfjob_operator.api.client.options import (
@@ -20,7 +21,7 @@ from tfjob_operator.api.client.options import (
     with_page,
 )
 from tfjob_operator.api.client.rest import DEAD_PEER_S, LOG_SILENCE_S, RestClient
-from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import ObjectMeta
 
 PATH = "/api/v1/namespaces/ns/pods"

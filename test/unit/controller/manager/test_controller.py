@@ -13,6 +13,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from fakes.metrics import FakeMetrics
+from fakes.objects import Pod
 from fakes.source import FakeSource, expired, pod, running, settle
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
@@ -24,7 +25,7 @@ from tfjob_operator.api.client.errors import (
     Status,
     error_from_response,
 )
-from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.core import PODS
 from tfjob_operator.controller.manager import Controller, RequeueError, Result, TerminalError
 from tfjob_operator.controller.manager.controller import ERRORS, OUTAGE_S, PANICS, RECONCILES, TERMINAL_ERRORS
 from tfjob_operator.informers import SharedIndexInformer

@@ -13,8 +13,9 @@ from fakes.controller import KEY, ControllerHarness
 from fakes.jobs import good_spec, job, observed, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotFoundError
+from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service, ServiceSpec
+from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service
 from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan

@@ -15,9 +15,10 @@ from fakes.jobs import good_spec, invalid_spec, job, names, pod, replica, servic
 from fakes.recorder import FakeRecorder, job_events
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError
+from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.v1.constants import Network
 from tfjob_operator.api.v1.types import JobStatus, TFJob
-from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service, ServiceSpec
+from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import NameTakenError
 from tfjob_operator.controller.tfjob.apply.children import Creator
