@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
@@ -149,17 +147,12 @@ class Target:
 
     @classmethod
     def of(cls, kubeconfig: Path) -> Self:
-        """Read a kubeconfig of our own control plane, which is JSON with everything embedded."""
-        document = json.loads(kubeconfig.read_text())
-        cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-        tls = ssl.create_default_context(cadata=_decoded(cluster["certificate-authority-data"]))
-        with TemporaryDirectory(prefix="tfjob-bench-") as private:
-            certificate, key = Path(private, "cert"), Path(private, "key")
-            certificate.write_text(_decoded(user["client-certificate-data"]))
-            key.write_text(_decoded(user["client-key-data"]))
-            tls.load_cert_chain(certificate, key)
-        address = urlsplit(cluster["server"])
-        return cls(address.hostname or "", address.port or 443, tls)
+        """Read a kubeconfig."""
+        from tfjob_operator.cli import target  # not for the clients that are measured
+
+        access = target.Target(kubeconfig=str(kubeconfig)).access()
+        address = urlsplit(access.server)
+        return cls(address.hostname or "", address.port or 443, access.tls_context() or ssl.create_default_context())
 
     def request(self, method: str, path: str, body: bytes = b"", content_type: str = "application/json") -> bytes:
         """Return a whole request, ready to be sent."""
@@ -262,10 +255,6 @@ class RawLoad:
             return False
         connection.send(request)
         return True
-
-
-def _decoded(text: str) -> str:
-    return base64.b64decode(text).decode()
 
 
 NAMESPACE: Final = "bench"

@@ -16,7 +16,6 @@ can connect to the port has the rights of the kubeconfig's user: only for server
 from __future__ import annotations
 
 import asyncio
-import base64
 import copy
 import json
 import math
@@ -26,9 +25,8 @@ import struct
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Final, NoReturn, Self
 
 import aiohttp
 import msgspec
@@ -36,6 +34,7 @@ from aiohttp import web
 from yarl import URL
 
 from hack.control_plane.run.pki import Credential
+from tfjob_operator.cli.target import Target
 
 Action = Callable[["Exchange"], Awaitable[web.StreamResponse]]
 """What a rule does with a request: answers it, passes it on in some way, or ends its connection."""
@@ -147,8 +146,9 @@ class Proxy:
     def __init__(self, kubeconfig: Path, *, serving: Credential | None = None) -> None:
         """Take the rights of a kubeconfig; `serving` is the certificate for TLS. Reads the files, which blocks for a moment."""
         self._kubeconfig = json.loads(kubeconfig.read_text())
-        authority, self.server, self._tls = _user_of(self._kubeconfig)
-        self._serving = _serving(serving, authority) if serving is not None else None
+        access = Target(kubeconfig=str(kubeconfig)).access()
+        self.server, self._tls = access.server, access.tls_context() or ssl.create_default_context()
+        self._serving = _serving(serving, access.authority) if serving is not None else None
         self.writes = 0
         self.history: list[Seen] = []
         self.streams: set[Stream] = set()
@@ -341,19 +341,7 @@ def _pieces(chunk: bytes, bytes_per_s: float) -> Iterator[bytes]:
     return (chunk[start : start + size] for start in range(0, len(chunk), size))
 
 
-def _user_of(kubeconfig: Mapping[str, Any]) -> tuple[str, str, ssl.SSLContext]:
-    """Return the certificate of the authority, the URL of the server, and a TLS context with the certificate of the user."""
-    cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
-    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-    context = ssl.create_default_context(cadata=authority)
-    with TemporaryDirectory() as folder:  # OpenSSL reads certificates from files only
-        for name in ("certificate", "key"):
-            Path(folder, name).write_bytes(base64.b64decode(user[f"client-{name}-data"]))
-        context.load_cert_chain(Path(folder, "certificate"), Path(folder, "key"))
-    return authority, cluster["server"], context
-
-
-def _serving(credential: Credential, authority: str) -> ssl.SSLContext:
+def _serving(credential: Credential, authority: str | None) -> ssl.SSLContext:
     """Return a TLS context for a server with this certificate, whose clients must have one of the same authority."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=authority)
     context.load_cert_chain(credential.certificate, credential.key)

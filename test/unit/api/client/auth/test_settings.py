@@ -45,11 +45,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority.make(tmp_path_factory.mktemp("pki"))
 
 
-@pytest.fixture(scope="module")
-def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("other-pki"))
-
-
 def write(path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str:
     """Write a kubeconfig with one cluster and one user; return its path."""
     document: dict[str, Any] = {
@@ -114,19 +109,6 @@ def presented(settings: Settings, authority: Authority, *, name: str = "127.0.0.
 # Users
 
 
-@pytest.mark.parametrize("embedded", [True, False])
-def test_a_client_certificate_is_presented(tmp_path: Path, authority: Authority, *, embedded: bool) -> None:
-    client = authority.client("ada", "ada")
-    if embedded:
-        user = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
-        ca = {"certificate-authority-data": inline(authority.certificate)}
-    else:
-        user = {"client-certificate": str(client.certificate), "client-key": str(client.key)}
-        ca = {"certificate-authority": str(authority.certificate)}
-    settings = load_settings(write(tmp_path / "config", user, **ca))
-    assert presented(settings, authority) == "ada"
-
-
 async def get_later(settings: Settings, later_s: float = 61.0) -> Credentials:
     """The credentials that are sent a minute later, once the thread that reads them has ended."""
     await settings.credentials.get()
@@ -177,27 +159,17 @@ def test_a_plugin_is_run_by_the_first_request_and_not_again_while_its_token_live
     assert len((tmp_path / "runs").read_text().splitlines()) == 1
 
 
-def test_a_plugin_may_return_a_certificate(tmp_path: Path, authority: Authority) -> None:
-    client = authority.client("grace", "grace")
-    status = {"clientCertificateData": client.certificate.read_text(), "clientKeyData": client.key.read_text()}
-    ca = {"certificate-authority-data": inline(authority.certificate)}
-    settings = load_settings(write(tmp_path / "config", plugin(tmp_path, **status), **ca))
-    assert presented(settings, authority) == "grace"
-    assert header_of(settings) is None
-
-
 # Servers
 
 
-def test_a_server_that_the_authority_did_not_sign_is_refused(
-    tmp_path: Path, authority: Authority, other_authority: Authority
+def test_a_server_that_the_authority_did_not_sign_for_this_name_is_refused(
+    tmp_path: Path, authority: Authority
 ) -> None:
-    settings = load_settings(write(tmp_path / "c", {}, **{"certificate-authority": str(other_authority.certificate)}))
+    (tmp_path / "pki").mkdir()
+    other = Authority.make(tmp_path / "pki")
+    settings = load_settings(write(tmp_path / "c", {}, **{"certificate-authority": str(other.certificate)}))
     with pytest.raises(ssl.SSLCertVerificationError, match="verify failed"):
         presented(settings, authority)
-
-
-def test_a_server_under_another_name_is_refused(tmp_path: Path, authority: Authority) -> None:
     settings = load_settings(write(tmp_path / "c", {}, **{"certificate-authority": str(authority.certificate)}))
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
         presented(settings, authority, name="elsewhere.example")
@@ -230,6 +202,11 @@ def test_master_overrides_the_server(tmp_path: Path) -> None:
         ("https://10.0.0.1", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "10.9.0.0/16"}, {}, "http://p:3128"),
         ("https://api.corp.example", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": ".corp.example"}, {}, None),
         ("https://api.example", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "*"}, {}, None),
+        ("https://sub.a.example", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "b, a.example:443"}, {}, None),
+        ("https://sub.a.example", {"HTTPS_PROXY": "p:3128", "NO_PROXY": "a.example:80"}, {}, "http://p:3128"),
+        ("https://[fd00::1]", {"HTTPS_PROXY": "p:3128", "NO_PROXY": "[fd00::1]:80,fe80::/10"}, {}, "http://p:3128"),
+        ("https://[fd00::1]", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": " [fd00::1]:443"}, {}, None),
+        ("https://10.0.0.1", {"ALL_PROXY": "http://p:3128"}, {}, None),
         ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://p:3128"}, {}, None),
         ("https://localhost:6443", {"HTTPS_PROXY": "http://p:3128"}, {}, None),
         ("https://10.0.0.1", {}, {"proxy-url": "http://q:1"}, "http://q:1"),
@@ -275,8 +252,12 @@ def service_account(
     return tmp_path
 
 
-def test_in_a_cluster_the_service_account_is_used(service_account: Path, authority: Authority) -> None:
+def test_in_a_cluster_the_service_account_is_used(
+    service_account: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://p:3128")
     settings = load_settings()
+    assert settings.proxy == "http://p:3128"
     assert settings.server == "https://[fd00::1]:443"
     assert header_of(settings) == "Bearer old"
     assert presented(settings, authority) is None
@@ -331,29 +312,16 @@ def test_in_a_cluster_master_overrides_the_server(service_account: Path) -> None
         load_settings(master="elsewhere")
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({"HTTPS_PROXY": "http://p:3128"}, "http://p:3128"),
-        ({"HTTPS_PROXY": "p:3128", "NO_PROXY": "[fd00::1]:80,fe80::/10"}, "http://p:3128"),
-        ({"HTTPS_PROXY": "http://p:3128", "NO_PROXY": " [fd00::1]:443"}, None),
-        ({"ALL_PROXY": "http://p:3128"}, None),
-        ({"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "fd00::/8"}, None),
-        ({"HTTP_PROXY": "http://p:3128"}, None),
-        ({"HTTPS_PROXY": ""}, None),
-    ],
-)
-def test_in_a_cluster_the_proxy_of_the_environment_counts(
-    service_account: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str | None
+def test_a_kubeconfig_that_was_named_wins_over_the_cluster(
+    service_account: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the same rules as for a kubeconfig."""
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert load_settings().proxy == expected
-
-
-def test_a_kubeconfig_that_was_named_wins_over_the_cluster(service_account: Path) -> None:
-    assert load_settings(write(service_account / "config", {})).server == "https://127.0.0.1:6443"
+    """By the flag, or by KUBECONFIG, over which the flag wins."""
+    kubeconfig = write(service_account / "config", {})
+    assert load_settings(kubeconfig).server == "https://127.0.0.1:6443"
+    monkeypatch.setenv("KUBECONFIG", f"none:{kubeconfig}")
+    assert load_settings().server == "https://127.0.0.1:6443"
+    other = write(service_account / "other", {}, server="https://other")
+    assert load_settings(other).server == "https://other"
 
 
 # Errors, secrets, files
