@@ -40,7 +40,7 @@ class Access:
     that printed. Credentials need not be read again for `fresh_s` seconds. `timeout_s` limits a response; None does not.
     """
 
-    server: str
+    server: str = field(repr=False)
     namespace: str = "default"
     context: str = ""
     authority: str | None = None
@@ -58,6 +58,12 @@ class Access:
     def log_in(self, *, quiet: bool = False) -> Access:
         """Return the access with credentials, for which a plugin may have to run. Blocks; raises AccessError."""
         return self if self.plugin is None else self.plugin(self, quiet)
+
+    @property
+    def shown(self) -> str:
+        """The URL of the server for people, without what may be a secret: the user, the password and the query."""
+        url = urlsplit(self.server)
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
     def route(self) -> tuple[SplitResult, SplitResult | None]:
         """Return the addresses of the server and of its proxy, if any. Raises AccessError."""

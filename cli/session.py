@@ -132,7 +132,7 @@ class Session:
             while part := response.read1(_PART):
                 yield part
         except (OSError, http.client.HTTPException) as error:
-            raise ConnectionLostError(f"connection to {self._access.server} lost: {error}") from error
+            raise ConnectionLostError(f"connection to {self._access.shown} lost: {error}") from error
         finally:
             if not response.isclosed():
                 self.close()
@@ -151,7 +151,7 @@ class Session:
             while line := response.readline():
                 yield json.loads(line)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ConnectionLostError(f"connection to {self._access.server} lost: {error}") from error
+            raise ConnectionLostError(f"connection to {self._access.shown} lost: {error}") from error
         finally:
             self.close()  # the rest of the response was not read; the next request connects again
 
@@ -162,14 +162,14 @@ class Session:
         try:
             return json.loads(self._whole(response))
         except ValueError as error:
-            raise CliError(f"the response of {self._access.server} is not JSON: is it an API server?") from error
+            raise CliError(f"the response of {self._access.shown} is not JSON: is it an API server?") from error
 
     def _whole(self, response: http.client.HTTPResponse) -> bytes:
         try:
             return response.read()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise CliError(f"connection to {self._access.server} lost: {error}") from error
+            raise CliError(f"connection to {self._access.shown} lost: {error}") from error
 
     def _send(
         self,
@@ -211,15 +211,15 @@ class Session:
                 connection.close()  # the server has closed it meanwhile
                 return self._asked(connection, (method, target, body), headers, patience_s)
         except ssl.SSLCertVerificationError as error:
-            raise CliError(f"cannot verify the certificate of {self._access.server}: {error.verify_message}") from error
+            raise CliError(f"cannot verify the certificate of {self._access.shown}: {error.verify_message}") from error
         except TimeoutError as error:
             self.close()  # its answer may still come, and would be taken for that of the next request
             limit = f" within {self._access.timeout_s:g}s" if self._access.timeout_s else ""
-            raise CliError(f"{self._access.server} did not answer{limit}") from error
+            raise CliError(f"{self._access.shown} did not answer{limit}") from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise CliError(f"cannot connect to {self._access.server}: {why}") from error
+            raise CliError(f"cannot connect to {self._access.shown}: {why}") from error
 
     def _asked(
         self,

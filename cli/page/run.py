@@ -94,7 +94,7 @@ async def reading(
     ):
         client, streams = RestClient(short), RestClient(lasting)
         scope = await readable_scope(client, own=access.namespace, everywhere=everywhere)
-        about = {"server": "" if shared else access.server, "context": "" if shared else access.context}
+        about = {"server": "" if shared else access.shown, "context": "" if shared else access.context}
         board = Board(about, bare=shared)
         async with _caches(streams, scope, board) as cluster:
             details = Details(client, read)

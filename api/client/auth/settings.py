@@ -12,7 +12,7 @@ import structlog
 from tfjob_operator.api.access import SERVICE_HOST, Access, AccessError, access_of_pod
 from tfjob_operator.api.client.auth.credentials import RefreshedCredentials
 from tfjob_operator.api.client.http.errors import ConfigError
-from tfjob_operator.api.client.http.messages import Credentials, Origin, Settings
+from tfjob_operator.api.client.http.messages import Credentials, Settings
 
 log = structlog.get_logger(__name__)
 
@@ -42,8 +42,7 @@ def settings_of(read: Callable[[], Access]) -> Settings:
         raise AccessError("impersonation (`as`) is not supported")
     server, proxy = access.route()
     if server.scheme == "https" and not access.verify:
-        address = str(Origin.of(access.server))
-        log.warning("server_not_verified", server=address, because="insecure-skip-tls-verify")
+        log.warning("server_not_verified", server=access.shown, because="insecure-skip-tls-verify")
     reader = _Reader(read, access)
     # A plugin may ask on the terminal: the first request runs it.
     first = reader.credentials_of(access) if access.plugin is None else None

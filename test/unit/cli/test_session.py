@@ -70,12 +70,15 @@ def test_what_is_no_api_server_is_told_in_one_line(server: Server, code: int, bo
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    """Connection refused."""
+    """Connection refused. D18: without a password in its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with Session(Access(f"http://127.0.0.1:{port}")) as session, pytest.raises(CliError, match="Connection refused"):
+    access = Access(f"http://ada:s3cret@127.0.0.1:{port}")
+    with Session(access) as session, pytest.raises(CliError) as raised:
         session.get("/")
+    assert raised.value.message == f"cannot connect to http://127.0.0.1:{port}: Connection refused"
+    assert "s3cret" not in repr(access)
 
 
 def test_a_watch_yields_events_until_it_ends_and_the_session_goes_on(server: Server) -> None:
