@@ -333,22 +333,24 @@ def counted(replicas: Sequence[Replica], finished: Finished) -> dict[str, Replic
     }
 
 
+_OF_EVERY_DRAFT: Final = {"conditions", "start_time", "completion_time"}
+_OF_EACH_WRITE: Final = {"last_reconcile_time", "observed_generation", "phase"}
+_KEPT: Final = tuple(x for x in JobStatus.__struct_fields__ if x not in _OF_EVERY_DRAFT | _OF_EACH_WRITE)
+"""The fields of a status that stay as they are until a plan changes them."""
+
+
 class StatusDraft(Draft):
     """A status that is being computed, and the events about what is new in it.
 
     Invariants: the job that it was opened on does not change; an event is emitted beside the change that it reports.
     """
 
-    __slots__ = (
-        "_waits",
-        "begun",
-        "finished_indices",
-        "job",
-        "refused",
-        "replica_statuses",
-        "restarts",
-        "worker_selector",
-    )
+    __slots__ = ("_waits", "job", "refused", *_KEPT)
+    replica_statuses: dict[str, ReplicaStatus]
+    finished_indices: dict[str, str]
+    restarts: tuple[IndexRestarts, ...]
+    begun: Begun | None
+    worker_selector: str
 
     def __init__(
         self,
@@ -369,11 +371,8 @@ class StatusDraft(Draft):
         self.job = job
         self._waits = waits
         self.refused = refused
-        self.replica_statuses: dict[str, ReplicaStatus] = status.replica_statuses
-        self.finished_indices: dict[str, str] = status.finished_indices
-        self.restarts: tuple[IndexRestarts, ...] = status.restarts
-        self.begun: Begun | None = status.begun
-        self.worker_selector = status.worker_selector
+        for name in _KEPT:
+            setattr(self, name, getattr(status, name))
 
     def set_false(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
         """Make a condition False that is True, by the rules of `conditions.set_false`."""
@@ -409,15 +408,11 @@ class StatusDraft(Draft):
         before = self.job.status
         status = JobStatus(
             conditions=self.conditions,
-            replica_statuses=self.replica_statuses,
-            finished_indices=self.finished_indices,
-            restarts=self.restarts,
-            begun=self.begun,
-            worker_selector=self.worker_selector,
             start_time=self.start_time,
             completion_time=self.completion_time,
             last_reconcile_time=before.last_reconcile_time,
             observed_generation=self.job.metadata.generation,
+            **{name: getattr(self, name) for name in _KEPT},
         )
         return None if status == before else msgspec.structs.replace(status, last_reconcile_time=self._whole)
 
