@@ -14,7 +14,7 @@ from hack.weight import trace_life
 from hack.yaml_text import document
 from support.cases import for_each
 from support.pages import blocks
-from tfjob_operator.api.v1.constants import TFJOBS, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli.app import app
 from tfjob_operator.controller.config import file
@@ -96,19 +96,6 @@ def test_the_first_page_names_every_design_page() -> None:
 def test_the_first_page_follows_a_job_through_every_file_that_it_enters() -> None:
     """In the order of a trace of the code, so that the page is a way into it."""
     assert tuple(PATH.findall(section("Follow one TFJob"))) == trace_life().files
-
-
-def reasons_in(page: str, heading: str) -> set[str]:
-    """The names in the rows of a table, and in the text after it."""
-    text = (ROOT / "docs" / page).read_text().split(f"\n{heading}\n")[1].split("\n## ")[0]
-    return set(re.findall(r"`(\w+)`", text))
-
-
-def test_every_condition_and_every_reason_that_the_operator_writes_is_documented() -> None:
-    """In the user's guide: whoever sees an event can look up what it means."""
-    assert {*ConditionType, *ConditionReason} <= reasons_in("tfjob.md", "## The status")
-    events = {*EventReason, *alpha.EventReason, *ConditionReason} - {ConditionReason.CREATED, ConditionReason.RUNNING}
-    assert events <= reasons_in("tfjob.md", "## Events")
 
 
 def test_no_event_has_a_reason_that_was_renamed() -> None:

@@ -1,0 +1,157 @@
+"""What is declared in one place has its other places. CONTRIBUTING.md lists them, and these tests name what is missing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fakes.manifests import read_document
+from hack.crd_schema.__main__ import CRD
+from tfjob_operator.api.v1 import validation
+from tfjob_operator.api.v1.constants import (
+    CleanPodPolicy,
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    Network,
+    RestartPolicy,
+    SuccessPolicy,
+)
+from tfjob_operator.api.v1.types import Begun, IndexRestarts, JobStatus, TFJobSpec
+from tfjob_operator.api.v1alpha1 import constants as alpha
+from tfjob_operator.cli.app import _BESIDE, COMMANDS
+from tfjob_operator.controller.tfjob.plan.status import StatusDraft, with_memory_of
+
+ROOT = Path(__file__).parents[2]
+FACTS: dict[str, Any] = {
+    "finished_indices": {"Worker": "0,2-4"},
+    "restarts": (IndexRestarts(type="Worker", index=1, pod="uid", carried=1),),
+    "begun": Begun(1, {"Worker": 5}, ""),
+}
+"""Fields of the status that outlive pods, with an example: they survive a write by an operator whose view was older."""
+COMPUTED = {
+    "conditions", "replica_statuses", "worker_selector", "start_time", "completion_time", "last_reconcile_time",
+    "observed_generation", "phase",
+}  # fmt: skip
+"""Fields that each sync computes anew, from the job and its pods."""
+IN_THE_RELEASE_BEFORE = {
+    "conditions", "replica_statuses", "finished_indices", "restarts", "begun", "worker_selector", "start_time",
+    "completion_time", "last_reconcile_time", "observed_generation", "phase",
+}  # fmt: skip
+"""Fields that a roll-back keeps. Those of a tagged release belong here; what `docs/operations.md` says of them goes then."""
+
+
+def page(name: str) -> str:
+    """The text of a page of the docs."""
+    return (ROOT / "docs" / name).read_text()
+
+
+def sources(*folders: str) -> str:
+    """The text of all modules in folders of the product."""
+    return "\n".join(path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def schema() -> dict[str, Any]:
+    """The properties of a TFJob in the CRD."""
+    found: dict[str, Any] = read_document(CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return found
+
+
+def test_each_status_field_is_a_fact_or_computed_and_a_fact_survives_an_older_view() -> None:
+    """A fact is merged by `with_memory_of`; it would be lost where another operator process has written since."""
+    assert FACTS.keys() | COMPUTED == set(JobStatus.__struct_fields__)
+    for name, value in FACTS.items():
+        known = JobStatus(**{name: value})
+        assert getattr(with_memory_of(JobStatus(), known), name) == value, name
+        assert getattr(with_memory_of(known, JobStatus()), name) == value, name
+
+
+def test_each_fact_of_a_status_stays_in_a_draft_and_has_a_type_there() -> None:
+    """The plan changes it in the draft; what it leaves alone is written as it was."""
+    declared = StatusDraft.__annotations__.keys()
+    assert declared >= FACTS.keys()
+    assert declared <= set(JobStatus.__struct_fields__)
+    assert declared <= set(StatusDraft.__slots__)
+
+
+def test_each_status_field_is_in_the_crd_the_docs_and_the_table_of_roll_backs() -> None:
+    """The API server prunes a field that the CRD lacks; a release that does not know a field drops it."""
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(JobStatus)}
+    assert set(names.values()) <= schema()["status"]["properties"].keys()
+    documented = page("design/status.md") + page("tfjob.md")
+    assert not [name for name in names.values() if not re.search(rf"\b{name}\b[^`\n]*`", documented)]
+    rows = page("operations.md").partition("| new in ")[2].partition("\n\n")[0]
+    assert not [names[name] for name in names.keys() - IN_THE_RELEASE_BEFORE if f"`status.{names[name]}`" not in rows]
+
+
+def test_each_spec_field_is_in_the_crd_the_docs_and_the_validation_and_something_follows_it() -> None:
+    """A field that validation does not know is a warning; one that nothing reads does nothing."""
+    spec = schema()["spec"]["properties"]
+    policy = spec["runPolicy"]["properties"].keys()
+    assert spec.keys() == validation.SPEC_FIELDS
+    assert policy == validation.RUN_POLICY_FIELDS
+    assert not [
+        name for name in {*policy, *spec} - {"tfReplicaSpecs"} if not re.search(rf"[`.]{name}`", page("tfjob.md"))
+    ]
+    read, followed = sources("api/v1", "controller/tfjob"), sources("controller/tfjob")
+    names = [field.name for field in fields(TFJobSpec)]
+    assert not [name for name in names if not re.search(rf"\b{name}=", read)]
+    assert not [name for name in names if not re.search(rf"\bspec\.{name}\b", followed)]
+
+
+def reasons_in(heading: str) -> set[str]:
+    """The names in the rows of a table of the user's guide, and in the text after it."""
+    text = page("tfjob.md").split(f"\n{heading}\n")[1].split("\n## ")[0]
+    return set(re.findall(r"`(\w+)`", text))
+
+
+def test_every_condition_and_every_reason_that_the_operator_writes_is_documented() -> None:
+    """In the user's guide: whoever sees an event can look up what it means."""
+    assert {*ConditionType, *ConditionReason} <= reasons_in("## The status")
+    events = {*EventReason, *alpha.EventReason, *ConditionReason} - {ConditionReason.CREATED, ConditionReason.RUNNING}
+    assert events <= reasons_in("## Events")
+
+
+def test_each_condition_reason_and_policy_is_used_and_each_policy_documented() -> None:
+    """By the operator: what is only declared never happens."""
+    used = (
+        sources("controller", "api/v1") + " RestartPolicy.ALWAYS RestartPolicy.ON_FAILURE "
+    )  # the kubelet follows these
+    for kind in (ConditionType, ConditionReason, EventReason, RestartPolicy, CleanPodPolicy, SuccessPolicy, Network):
+        assert not [each.name for each in kind if not re.search(rf"\b({kind.__name__}|Reason)\.{each.name}\b", used)], (
+            kind
+        )
+    values = {*RestartPolicy, *CleanPodPolicy, *SuccessPolicy, *Network} - {SuccessPolicy.DEFAULT}
+    assert not [each for each in values if f"`{each}`" not in page("tfjob.md")]
+
+
+def test_each_metric_is_documented_and_each_documented_metric_exists() -> None:
+    """`make renew` writes the list of metrics; a dashboard is made from the docs."""
+    exported = set(re.findall(r"^# TYPE (\S+)", (ROOT / "test" / "data" / "metrics.txt").read_text(), re.MULTILINE))
+    table = page("operations.md").partition("| metric | labels |")[2].partition("\n\n")[0]
+    cells = "".join(row.split("|")[1] for row in table.splitlines()[2:])
+    patterns = {
+        re.sub(r"\{(.*?)\}", lambda some: f"({some[1].replace(',', '|')})", each)
+        for each in re.findall("`(.*?)`", cells)
+    }
+    patterns = {each.replace("...", ".*").replace("*", ".*").replace("..*", ".*") for each in patterns}
+    elsewhere = "process_.*|python_.*|tf_operator_config_file_wrong|tf_operator_log_lines_dropped_total"
+    assert not [name for name in exported if not any(re.fullmatch(each, name) for each in patterns)]
+    assert not [
+        each
+        for each in patterns
+        if not (re.fullmatch(elsewhere, each) or any(re.fullmatch(each, name) for name in exported))
+    ]
+
+
+def test_each_verb_has_its_module_and_its_place_in_the_guide() -> None:
+    """The reference and the help are made from the table of commands."""
+    modules = {
+        path.stem.removesuffix("_") for path in (ROOT / "cli" / "commands").glob("*_.py") if path.stem != "__init__"
+    }
+    assert modules == COMMANDS.keys() - _BESIDE.keys()
+    assert not [name for name in COMMANDS if not re.search(rf"`(kubectl tfjob )?{name}\b", page("kubectl-tfjob.md"))]
