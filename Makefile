@@ -51,7 +51,7 @@ image: venv ## Build the operator's image as an OCI archive in build/, without a
 
 .PHONY: advisories
 advisories: venv ## Look up known vulnerabilities of the packages in the image's lock; fetches pip-audit
-	@$(PYTHON) -m hack.advisories
+	@hack/advisories.sh
 
 e2e: venv ## Run the end-to-end tests on a real node: kubelet, containers, cluster DNS (root)
 	@$(PYTHON) -m hack.real_node check
