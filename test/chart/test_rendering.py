@@ -482,6 +482,19 @@ def test_alerts_follow_the_values_that_they_depend_on(each_helm: Renderer) -> No
         assert alert["annotations"]["runbook_url"] == f"https://a.example.com/b#{name.lower()}"
 
 
+def test_the_example_of_the_docs_is_accepted(rendered: Renderer, tmp_path: Path) -> None:
+    """And does what it says."""
+    guide = (ROOT / "docs" / "operations.md").read_text()
+    (example,) = re.findall(r"```yaml\n(prometheusRule:.*?)```", guide, re.DOTALL)
+    (tmp_path / "values.yaml").write_text(example)
+    found = rendered(flags=(f"--values={tmp_path / 'values.yaml'}",))
+    rules = found["PrometheusRule", "kubeflow", "tf-job-operator"]["spec"]["groups"][0]["rules"]
+    alerts = {each["alert"]: each for each in rules}
+    assert "TFJobOperatorAlone" not in alerts
+    assert alerts["TFJobsFail"]["labels"]["severity"] == "warning"
+    assert ">= 20" in alerts["TFJobsFail"]["expr"]
+
+
 def test_dashboards_of_several_releases_differ(rendered: Renderer) -> None:
     """Grafana loads one dashboard for each uid, its sidecar one file for each name; each shows its own operator."""
     seen = set()

@@ -159,10 +159,10 @@ def test_a_team_is_told_of_its_own_failed_jobs_by_the_recipe_of_the_docs(rules: 
     """Metrics of the operator, rules, Alertmanager with the settings of docs/operations.md, a webhook for each receiver."""
     Loopback.registry, Loopback.messages = new_registry(), []
 
-    def told() -> dict[str, set[tuple[str, str]]]:
+    def told() -> dict[str, set[tuple[str, str, str]]]:
         about_jobs = [each for each in Loopback.messages if each[1]["alertname"] == "TFJobFailed"]
         return {
-            path: {(labels["namespace"], labels["reason"]) for to, labels in about_jobs if to == path}
+            path: {(labels["namespace"], labels["reason"], labels["count"]) for to, labels in about_jobs if to == path}
             for path, _ in about_jobs
         }
 
@@ -175,7 +175,9 @@ def test_a_team_is_told_of_its_own_failed_jobs_by_the_recipe_of_the_docs(rules: 
             r"```yaml\n(# alertmanager.yml\n.*?)```", (ROOT / "docs/operations.md").read_text(), re.DOTALL
         )
         settings = tmp_path / "alertmanager.yml"
-        settings.write_text(recipe.replace("https://chat.example.com", f"http://{here}").replace("10s", "1s"))
+        settings.write_text(
+            recipe.replace("https://chat.example.com", f"http://{here}").replace("10s", "1s").replace("1m", "1s")
+        )
         checked = run("amtool", "check-config", str(settings))
         assert checked.returncode == 0, checked.stderr
         for namespace, receiver in (("team-a", "team-a"), ("team-b", "team-b"), ("team-c", "nobody")):
@@ -193,5 +195,10 @@ def test_a_team_is_told_of_its_own_failed_jobs_by_the_recipe_of_the_docs(rules: 
             for namespace in ("team-a", "team-b"):
                 jobs.observe(ObjectMeta(name="mnist", namespace=namespace), (), (failed,))
             eventually(lambda: {"/hooks/team-a", "/hooks/team-b"} <= told().keys(), "both teams are told")
+            jobs.observe(ObjectMeta(name="again", namespace="team-a"), (), (failed,))
+            eventually(lambda: len(told()["/hooks/team-a"]) == 2, "the team is told of each failure")
         server.shutdown()
-    assert told() == {f"/hooks/{team}": {(team, "JobFailed")} for team in ("team-a", "team-b")}
+    assert told() == {
+        "/hooks/team-a": {("team-a", "JobFailed", "1"), ("team-a", "JobFailed", "2")},
+        "/hooks/team-b": {("team-b", "JobFailed", "1")},
+    }
