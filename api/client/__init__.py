@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tfjob_operator.api.access import AccessError
 from tfjob_operator.api.client.auth.settings import load_settings
-from tfjob_operator.api.client.errors import ConfigError
 from tfjob_operator.api.client.http import HttpTransport, Request, Response, Settings, Transport
 from tfjob_operator.api.client.options import (
     JSON_PATCH,
@@ -20,7 +20,7 @@ __all__ = [
     "MERGE_PATCH",
     "STRATEGIC_MERGE_PATCH",
     "TABLE",
-    "ConfigError",
+    "AccessError",
     "HttpTransport",
     "ListOptions",
     "LogOptions",

@@ -1,7 +1,6 @@
 """The errors of talking to an API server. Those of `http.errors` say that no response came; responses become errors here alone.
 
 ApiError                            something went wrong between us and the API server
-+-- ConfigError                     the kubeconfig or the in-cluster environment cannot be used
 +-- TransportError                  no usable response; whether the server acted on the request is unknown
 |   +-- ConnectError                no connection was made: the server cannot have acted
 |   |   +-- TLSError                the peer's certificate or ours was refused
@@ -41,7 +40,6 @@ import msgspec
 
 from tfjob_operator.api.client.http.errors import (
     ApiError,
-    ConfigError,
     ConnectError,
     ConnectionLostError,
     CredentialsError,
@@ -57,7 +55,6 @@ __all__ = [
     "AlreadyExistsError",
     "ApiError",
     "BadRequestError",
-    "ConfigError",
     "ConflictError",
     "ConnectError",
     "ConnectionLostError",

@@ -19,7 +19,7 @@ from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.node import NodeSpec, parse_nodes
 from hack.hollow_node.script import DEFAULT_SCALE, ImageScript, parse_images
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
-from tfjob_operator.api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
+from tfjob_operator.api.client import AccessError, HttpTransport, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.client.http.messages import Origin
 from tfjob_operator.informers import InformerError
@@ -128,7 +128,7 @@ def main() -> int:
     options = flags().parse_args()
     try:
         settings = load_settings(options.kubeconfig)
-    except ConfigError as error:
+    except AccessError as error:
         print(f"hollow-node: {error}", file=sys.stderr)
         return 2
     exit_code = 0

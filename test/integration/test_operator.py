@@ -345,7 +345,7 @@ def test_an_operator_without_settings_says_so_and_ends_with_2(tmp_path: Path) ->
         check=False,
     )
     assert done.returncode == 2
-    assert "cannot use the kubeconfig" in done.stderr
+    assert "none not found" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "api.resources": ("api.core", "api.meta"),
     "api.v1": ("api.decoding", "api.meta", "api.core", "api.text", "api.v1"),
     "api.v1alpha1": ("api.decoding", "api.meta", "api.core", "api.text", "api.v1", "api.v1alpha1"),
-    "api.client": ("api.client", "api.decoding", "api.meta", "api.protobuf", "api.text", "workqueue"),
+    "api.client": ("api.access", "api.client", "api.decoding", "api.meta", "api.protobuf", "api.text", "workqueue"),
     "api.client.auth": ("api.access", "api.kubeconfig", "api.client.auth", "api.client.http"),
     "api.client.http": ("api.client.http",),
     "informers": ("informers", "api.decoding", "api.meta", "api.protobuf", "api.client", "workqueue"),

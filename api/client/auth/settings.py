@@ -11,7 +11,6 @@ import structlog
 
 from tfjob_operator.api.access import SERVICE_HOST, Access, AccessError, access_of_pod
 from tfjob_operator.api.client.auth.credentials import RefreshedCredentials
-from tfjob_operator.api.client.http.errors import ConfigError
 from tfjob_operator.api.client.http.messages import Credentials, Settings
 
 log = structlog.get_logger(__name__)
@@ -23,16 +22,11 @@ def load_settings(kubeconfig: str | None = None, *, master: str | None = None) -
     `master` overrides the server's URL. Needs no loop and blocks (files): call it before the loop starts, or as
     `await asyncio.to_thread(load_settings, ...)`. A credential plugin is not started yet; the first request does that.
 
-    Raises ConfigError with a message for a person.
+    Raises AccessError.
     """
     if SERVICE_HOST in os.environ and not (kubeconfig or os.environ.get("KUBECONFIG")):
-        where, read = "the service account of this pod", partial(access_of_pod, master)
-    else:
-        where, read = "the kubeconfig", partial(_access_of_kubeconfig, kubeconfig, master)
-    try:
-        return settings_of(read)
-    except AccessError as error:
-        raise ConfigError(f"cannot use {where}: {error.message}") from None
+        return settings_of(partial(access_of_pod, master))
+    return settings_of(partial(_access_of_kubeconfig, kubeconfig, master))
 
 
 def settings_of(read: Callable[[], Access]) -> Settings:

@@ -22,10 +22,6 @@ class ApiError(Exception):
         return f"{self.request}: {self.message}" if self.request else self.message
 
 
-class ConfigError(ApiError):
-    """The settings cannot be used. The message is for a person, and holds no secret."""
-
-
 class TransportError(ApiError):
     """No usable response arrived; the server may or may not have acted."""
 
