@@ -30,7 +30,6 @@ SUITES: Final[dict[str, tuple[str, dict[str, Subject]]]] = {
         "Measures the whole operator.",
         {
             "storm": operator.measure_storm,
-            "life": operator.measure_life,
             "idle": operator.measure_idle,
             "workers": operator.measure_workers,
         },

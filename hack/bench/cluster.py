@@ -21,9 +21,7 @@ import msgspec
 
 from hack.bench.child import ROOT
 from hack.control_plane import ControlPlane
-from hack.kubernetes_versions import STREAMING_LISTS
 from tfjob_operator.api.meta import ObjectMeta
-from tfjob_operator.api.protobuf import MEDIA_TYPE
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.jobs.children import ReplicaKey
@@ -317,25 +315,10 @@ class PodServer:
                 self._running = self._created
         return self._created
 
-    @property
-    def has_streaming_lists(self) -> bool:
-        """Whether this server sends a collection as a stream."""
-        return self._started().version.has(STREAMING_LISTS)
-
-    def all(self) -> bytes:
-        """All the pods in one list, as the server sends it from its watch cache."""
-        return self._started().run_kubectl("get", "--raw", f"{PATH}?resourceVersion=0").stdout.encode()
-
     def page(self, limit: int) -> bytes:
         """One page of the pods, as the server sends it."""
         answer = self._started().run_kubectl("get", "--raw", f"{PATH}?limit={limit}")
         return answer.stdout.encode()
-
-    def page_in_protobuf(self, limit: int) -> bytes:
-        """Return the same page as an operator asks for it."""
-        with contextlib.closing(self._started().connect()) as connection:
-            connection.request("GET", f"{PATH}?limit={limit}", headers={"Accept": MEDIA_TYPE})
-            return connection.getresponse().read()
 
     def _started(self) -> ControlPlane:
         if self._plane is None:

@@ -8,14 +8,11 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.parse
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -30,7 +27,6 @@ from hack.control_plane import ControlPlane
 from hack.control_plane.run.parts import any_free
 from hack.hollow_node.script import RUN
 from hack.image.build import SETTINGS
-from tfjob_operator.api.client.options import JSON_PATCH, STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
@@ -306,35 +302,6 @@ def child_requests(target: Target, namespace: str, names: list[str], spec: dict[
     return requests
 
 
-def status_requests(target: Target, namespace: str, names: list[str], status: dict[str, Any]) -> list[bytes]:
-    """Return the requests that write a status to these jobs, as the operator does."""
-    body = json.dumps([{"op": "add", "path": "/status", "value": status}]).encode()
-    query = f"?fieldManager={c.EVENT_SOURCE}"
-    paths = (f"{c.TFJOBS.path(namespace)}/{name}/status{query}" for name in names)
-    return [target.request("PATCH", path, body, JSON_PATCH) for path in paths]
-
-
-def node_requests(
-    target: Target, namespace: str, names: list[str], spec: dict[str, Any], status: dict[str, Any]
-) -> tuple[list[bytes], list[bytes]]:
-    """Return the requests by which a node lets the pods of these jobs run: first those that bind them, then their status."""
-    pods = [child for name in names for _, _, child in children(name, spec)]
-    path = f"/api/v1/namespaces/{namespace}"
-    bind = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "hollow-node"},
-    }
-    report = json.dumps({"status": status}).encode()
-    return (
-        [
-            target.request("POST", f"{path}/bindings", json.dumps(bind | {"metadata": {"name": pod}}).encode())
-            for pod in pods
-        ],
-        [target.request("PATCH", f"{path}/pods/{pod}/status", report, STRATEGIC_MERGE_PATCH) for pod in pods],
-    )
-
-
 def delete_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
     """Return the requests that delete the jobs and ConfigMaps of a namespace, and all services and pods of these jobs."""
     return [
@@ -371,88 +338,3 @@ def children(job: str, spec: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
     for kind, given in spec["tfReplicaSpecs"].items():
         for index in range(given["replicas"]):
             yield kind, index, child_name(job, kind, index)
-
-
-# Which jobs have come how far, by a watch.
-#
-# To read two hundred jobs four times a second, as was done before, took a fifth of the machine that is measured.
-
-
-END_S: Final = 10.0
-"""How long the thread may take to end when its connection is shut down."""
-
-
-class _Condition(msgspec.Struct):
-    type: str
-
-
-class _Status(msgspec.Struct):
-    conditions: list[_Condition] = []
-
-
-class _Meta(msgspec.Struct):
-    name: str
-
-
-class _Job(msgspec.Struct):
-    metadata: _Meta
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: _Job
-
-
-class WatchedJobs:
-    """Watches the jobs of a namespace in a thread of its own. Use as a context manager.
-
-    An API server ends a watch whose reader is slower than the changes, as in a burst. It is opened again, and begins with all
-    jobs.
-    """
-
-    def __init__(self, target: Target, namespace: str) -> None:
-        self._target = target
-        self._path = f"{c.TFJOBS.path(namespace)}?watch=true&resourceVersion=0"
-        self._thread = threading.Thread(target=self._run)
-        self._jobs: dict[str, set[str]] = defaultdict(set)
-        self._closing = False
-
-    def __enter__(self) -> Self:
-        self._connect()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closing = True
-        with contextlib.suppress(OSError):
-            if self._connection.sock is not None:  # it may be about to be opened again
-                self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join(END_S)
-        self._connection.close()
-
-    def in_condition(self, condition: str) -> int:
-        """How many jobs have had this condition. Raises MeasureError when they cannot be watched any more."""
-        if not self._thread.is_alive():
-            raise MeasureError("the jobs cannot be watched any more")
-        return len(self._jobs[condition])
-
-    def _connect(self) -> None:
-        self._connection = http.client.HTTPSConnection(self._target.host, self._target.port, context=self._target.tls)
-        self._connection.request("GET", self._path)
-        self._response = self._connection.getresponse()
-
-    def _run(self) -> None:
-        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-            while not self._closing:
-                self._read()
-                if not self._closing:
-                    self._connection.close()
-                    self._connect()
-
-    def _read(self) -> None:
-        event = msgspec.json.Decoder(_Event)
-        for line in self._response:
-            job = event.decode(line).object
-            for condition in job.status.conditions:
-                self._jobs[condition.type].add(job.metadata.name)

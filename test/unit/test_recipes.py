@@ -198,7 +198,7 @@ def passes(tree: Path, names: Iterable[str], left_out: str = "") -> bool:
 
 def run(tree: Path, *options: str) -> bool:
     """Run the guards in a copy of the tree."""
-    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *GUARDS)
+    command = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options, *GUARDS)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)}
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     sys.stdout.write(done.stdout[-5000:] + done.stderr[-2000:])
