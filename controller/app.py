@@ -180,7 +180,7 @@ class _Parts:
             gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
             resync_s=options.resync_s,
         )
-        self.counted.follow(caches.jobs.indexer)
+        self.counted.indexers.append(caches.jobs.indexer)
         queue: RateLimitingQueue[str] = RateLimitingQueue(
             default_controller_rate_limiter(), name=NAME, metrics=self.metrics, clock=self.clock
         )
@@ -235,7 +235,7 @@ class _Parts:
             if (
                 V1 not in self.options.apis or dialect.resource.group != TFJOBS.group
             ):  # else TFJobs would be counted twice
-                self.counted.follow(part.caches.jobs.indexer)
+                self.counted.indexers.append(part.caches.jobs.indexer)
             yield part.controller
             name = f"tensorboard-{part.controller.name}"
             yield self._boards.controller(alpha_dialect(dialect), part.caches.jobs, name=name)

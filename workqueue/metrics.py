@@ -93,20 +93,10 @@ class _NoMetrics:
 
     histogram = counter
 
-    def gauge(self, _metric: Metric, *_values: str, read: object) -> None:
-        """Read nothing."""
+    def _nothing(self, *_values: object, read: object = None) -> None:
+        pass
 
-    def gauges(self, _metric: Metric, _read: object) -> None:
-        """Read nothing."""
-
-    def remove(self, _metric: Metric, *_values: str) -> None:
-        """Remove nothing."""
-
-    def inc(self) -> None:
-        """Count nothing."""
-
-    def observe(self, amount: float, /) -> None:
-        """Count nothing."""
+    gauge = gauges = remove = inc = observe = _nothing
 
 
 NO_METRICS: Final[MetricsProvider] = _NoMetrics()

@@ -66,13 +66,10 @@ class JobMetrics:
         """Create the series without labels."""
         self._metrics = metrics
         self._totals = {name: metrics.counter(metric) for name, metric in TOTALS.items()}
-        self._indexers: list[Indexer[Any]] = []
+        self.indexers: list[Indexer[Any]] = []
+        """The caches of jobs, each with a `STATE_INDEX`."""
         self._idle_since: dict[str, float | None] = {}
         """The namespaces that have series; None while they have jobs."""
-
-    def follow(self, indexer: Indexer[Any]) -> None:
-        """Count the jobs of this cache, which has a `STATE_INDEX`."""
-        self._indexers.append(indexer)
 
     def expect(self, namespaces: Iterable[str]) -> None:
         """Create the series of these namespaces, at zero, before anything happens in them."""
@@ -131,7 +128,7 @@ class JobMetrics:
 
     def _count(self) -> Counter[tuple[str, ...]]:
         found: Counter[tuple[str, ...]] = Counter()
-        for indexer in self._indexers:
+        for indexer in self.indexers:
             for value in indexer.index_values(STATE_INDEX):
                 found[tuple(value.split("/"))] += len(indexer.index_keys(STATE_INDEX, value))
         return found

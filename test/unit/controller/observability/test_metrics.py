@@ -208,7 +208,7 @@ def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() 
     registry = new_registry()
     jobs = JobMetrics(PrometheusMetrics(registry))
     indexer: Indexer[TFJob] = Indexer({STATE_INDEX: index_by_state})
-    jobs.follow(indexer)
+    jobs.indexers.append(indexer)
     failed = condition(ConditionType.FAILED, 70, reason=ConditionReason.LIMIT)
     held = condition(ConditionType.HELD, 60)
     statuses = [(), (CREATED,), (CREATED, held, RUNNING), (CREATED, STOPPED, failed), (RESUMED, CREATED)]
