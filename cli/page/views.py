@@ -27,7 +27,7 @@ from tfjob_operator.cli.timelines.build import timeline_of, training_of
 from tfjob_operator.cli.timelines.values import Interval, JobStatus, Life, Replica, Span, State
 from tfjob_operator.cli.timelines.values import Job as TimedJob
 
-MOST_EVENTS: Final = 300
+MOST_EVENTS: Final = 200
 """How many events of one job are shown, the newest: the API server keeps them for an hour."""
 
 _PLAIN_ENDS: Final = {"", c.ConditionReason.FAILED, c.ConditionReason.SUCCEEDED}
@@ -339,6 +339,8 @@ BAD_WAITS: Final = IMAGE_REASONS | {
     "StartError",
 }
 """The reasons of a waiting container that will not start without help."""
+OOM_KILLED: Final = "OOMKilled"
+"""The reason of a run that says more than the CrashLoopBackOff that follows."""
 
 
 def place_of(pod: Pod) -> tuple[str, int]:
@@ -363,7 +365,8 @@ def trouble_of(pod: Pod) -> str:
     for status in statuses(pod):
         waiting = status.state.waiting if status.state is not None else None
         if waiting is not None and waiting.reason in BAD_WAITS:
-            return waiting.reason
+            last = status.last_state.terminated if status.last_state is not None else None
+            return OOM_KILLED if last is not None and last.reason == OOM_KILLED else waiting.reason
     if pod.status.phase == "Failed":
         ended = _training_end(pod)
         return pod.status.reason or (f"exit code {ended}" if ended else "Failed")
@@ -431,7 +434,7 @@ def _state(pod: Pod, main: ContainerStatus | None) -> tuple[str, int | None, str
     if _goes(pod):
         return "Terminating", code, pod.status.message
     if state is not None and state.waiting is not None and state.waiting.reason:
-        return state.waiting.reason, code, state.waiting.message or (last.message if last is not None else "")
+        return state.waiting.reason, code, (last.message if last is not None else "") or state.waiting.message
     scheduled = condition_of(pod.status.conditions, "PodScheduled")
     if pod.status.phase != "Running" and scheduled is not None and scheduled.status == "False":
         return scheduled.reason or "Unschedulable", code, scheduled.message

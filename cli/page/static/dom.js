@@ -33,10 +33,12 @@ export function show(element, data, make) {
 export function place(parent, wanted) {
   const keep = new Set(wanted);
   for (const each of [...parent.childNodes]) if (!keep.has(each)) each.remove();
-  wanted.forEach((each, number) => {
-    const there = parent.childNodes[number];
-    if (there !== each) parent.insertBefore(each, there ?? null);
-  });
+  let next = parent.firstChild;
+  for (const each of wanted) {
+    if (next && next !== each && next.nextSibling === each) next.remove(); // one that goes down: else all above its new place would move
+    else if (next !== each) parent.insertBefore(each, next);
+    next = each.nextSibling;
+  }
 }
 
 /** Return a function that makes an element of each item, and keeps those whose items have not changed. */

@@ -20,6 +20,14 @@ def view(item: Job, pods: Any = (), events: Any = ()) -> dict[str, Any]:
     return job_view(item, wish_of(item), pods, events)
 
 
+def crashing(reason: str) -> dict[str, Any]:
+    """The status of a pod whose last run has ended so."""
+    found = waiting("CrashLoopBackOff", "back-off 5m0s")
+    over = {"exitCode": 137, "reason": reason, "message": "no memory"}
+    found["containerStatuses"][0]["lastState"] = {"terminated": over}
+    return found
+
+
 @pytest.mark.parametrize(
     ("states", "state"), [((), "New"), (("Created",), "Created"), (("Created", "Held", "Running"), "Running")]
 )
@@ -66,6 +74,7 @@ def test_the_reason_of_a_job_has_the_message_of_most_of_its_pods_in_one_line_of_
     pods = [pod("mnist", "Worker", each, status=waiting("ErrImagePull", "no\nsuch image " * 50)) for each in range(2)]
     found = row(job("mnist", "Created"), *pods, pod("mnist", "PS", status=ended(3)))
     assert (found["note"], found["why"][:14], len(found["why"]) <= MAX_WHY) == ("ErrImagePull", "no such image ", True)
+    assert row(job("mnist", "Running"), pod("mnist", status=crashing("Error")))["why"] == "no memory"
     assert row(job("mnist", "Failed"), pod("mnist", status=ended(3)))["note"] == "exit code 3"
     assert row(job("mnist", "Failed"))["why"] == "is Failed"
     assert row(job("mnist", "Succeeded"), pod("mnist", "PS", status=ended(3)))["note"] == ""
@@ -87,6 +96,8 @@ def test_a_job_says_whether_it_has_a_tensorboard(spec: Any) -> None:
     [
         (waiting("ImagePullBackOff"), "ImagePullBackOff"),
         (waiting("ContainerCreating"), ""),
+        (crashing("Error"), "CrashLoopBackOff"),
+        (crashing("OOMKilled"), "OOMKilled"),
         (ended(3), "exit code 3"),
         (ended(0), ""),
         (
