@@ -19,6 +19,7 @@ SUITES: Final[dict[str, tuple[str, dict[str, Subject]]]] = {
             "workqueue": pure.measure_queue,
             "plan": pure.measure_planning,
             "events": pure.measure_events,
+            "scrape": pure.measure_scrape,
             "creates": creates.measure_creates,
             "sync": informers.measure_sync,
             "watch": informers.measure_watch,

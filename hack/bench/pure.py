@@ -1,9 +1,10 @@
-"""Subjects `workqueue`, `plan`, `events`: what runs in one process without a server."""
+"""Subjects `workqueue`, `plan`, `events`, `scrape`: what runs in one process without a server."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,9 +24,11 @@ from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.metrics import STATE_INDEX, JobMetrics, index_by_state
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, default_controller_rate_limiter
 
 # Subject `workqueue`: items through add, get and done, against an `asyncio.Queue` with the same producer and consumers.
@@ -187,6 +190,31 @@ def measure_events(bench: Bench) -> list[Result]:
     bench.say(f"recording {events} events, {PLAN_ROUNDS} times")
     seconds = [asyncio.run(_record()) for _ in range(PLAN_ROUNDS)]
     return [Result("event_write", median(seconds) / events * 1e6, "us/event")]
+
+
+def measure_scrape(bench: Bench) -> list[Result]:
+    """Count jobs by state for `tf_operator_jobs`: by the index, and by a walk over the cache."""
+    bench.say(f"counting {len(KEYS):,} jobs, {PLAN_ROUNDS} times")
+    indexer: Indexer[TFJob] = Indexer({STATE_INDEX: index_by_state})
+    for number, key in enumerate(KEYS):
+        indexer.put(key, job(number, key.partition("/")[0], REPLICAS))
+    metrics = JobMetrics()
+    metrics.indexers.append(indexer)
+    sides: dict[str, Callable[[], object]] = {
+        "index": lambda: metrics.by_state(0.0),
+        "walk": lambda: Counter(index_by_state(each)[0] for each in indexer.list()),
+    }
+    seconds = interleaved({name: partial(_time_of, side) for name, side in sides.items()}, PLAN_ROUNDS)
+    return [
+        Result("scrape_jobs", median(seconds["index"]) * 1e3, "ms"),
+        Result("scrape_jobs_speedup", ratio(seconds["walk"], seconds["index"]), "x", at_least(10)),
+    ]
+
+
+def _time_of(run: Callable[[], object]) -> float:
+    began = time.thread_time()
+    run()
+    return time.thread_time() - began
 
 
 def worlds() -> tuple[Observed, Observed]:
