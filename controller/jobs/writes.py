@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import zlib
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ from tfjob_operator.workqueue.parallel import parallelize_until
 K = TypeVar("K", bound=Hashable)
 
 log = structlog.get_logger(__name__)
-REPEAT_AFTER_S: Final = 3600.0
+REPEAT_AFTER_S: Final = 3600
 """Seconds before the same Warning is emitted again. The API server keeps an event for an hour."""
 MOST: Final = 50
 """Warnings that are remembered of one job: beyond that the oldest is forgotten, and may be emitted again."""
@@ -67,7 +68,7 @@ MOST_PER_REASON: Final = 3
 class EventDeduplicator(Generic[K]):
     """The events that were emitted lately: for each job, by its UID, the last message about each subject."""
 
-    def __init__(self, clock: Clock, repeat_after_s: float, most: float = math.inf) -> None:
+    def __init__(self, clock: Clock, repeat_after_s: int, most: int = sys.maxsize) -> None:
         """Emit the same message again after `repeat_after_s`. Remember `most` subjects of a job."""
         self._clock = clock
         self._repeat_after_s = repeat_after_s
@@ -109,7 +110,7 @@ class JobEvents:
         self._recorder = recorder
         self._log_name = log_name
         self._warnings: EventDeduplicator[int] = EventDeduplicator(clock, REPEAT_AFTER_S, MOST)
-        self._problems: EventDeduplicator[ProblemKey] = EventDeduplicator(clock, math.inf)
+        self._problems: EventDeduplicator[ProblemKey] = EventDeduplicator(clock, sys.maxsize)
 
     def record(self, job: Meta, event_type: str, reason: str, message: str) -> None:
         """Record an event on a job, and log it. Returns at once; the recorder writes it when it can, or drops it."""

@@ -13,7 +13,7 @@ from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.world import OracleError, run_seed
 from tfjob_operator.api.v1.constants import RETRYABLE_EXIT_CODES
 from tfjob_operator.api.v1alpha1.types import AlphaSpec
-from tfjob_operator.controller.alpha import observe, plan
+from tfjob_operator.controller.alpha import controller, observe, plan
 from tfjob_operator.controller.alpha.controller import AlphaController
 from tfjob_operator.controller.alpha.observe import derived
 from tfjob_operator.controller.alpha.plan import Plan
@@ -77,7 +77,7 @@ async def _act_first(controller: Any, key: str, job: Any, decided: Plan, memory:
     ("place", "name", "bug", "found"),
     [
         pytest.param(plan, "_runtime_id", _by_generation, "RuntimeId", id="a RuntimeId that does not stay"),
-        pytest.param(AlphaController, "_confirm", _believe, "never confirmed", id="a view is not confirmed"),
+        pytest.param(controller, "confirm", _believe, "never confirmed", id="a view is not confirmed"),
         pytest.param(
             AlphaController,
             "_settle_status",

@@ -29,4 +29,4 @@ def deep(request: pytest.FixtureRequest) -> int | None:
 @pytest.fixture(autouse=True)
 def one_window(mocker: MockerFixture) -> None:
     """Let both windows for counters be one second: the worlds have no other period, and its length decides nothing."""
-    mocker.patch("tfjob_operator.controller.jobs.metrics.START_WINDOW_S", COUNTER_WINDOW_S)
+    mocker.patch("tfjob_operator.controller.jobs.draft.START_WINDOW_S", COUNTER_WINDOW_S)

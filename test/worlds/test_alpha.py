@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from pytest_mock import MockerFixture
 
-from tfjob_operator.controller.alpha import observe, plan
+from tfjob_operator.controller.alpha import controller, observe, plan
 from tfjob_operator.controller.alpha.controller import AlphaController
 from tfjob_operator.controller.alpha.plan import Plan
 from tfjob_operator.controller.jobs.expectations import Expectations
@@ -92,7 +92,7 @@ MUTANTS: Final = {
     "expectations are ignored": Mutant(
         Expectations, "satisfied", lambda *_: True, BY_EVERY_END, "which this operator has made"
     ),
-    "views are not confirmed": Mutant(AlphaController, "_confirm", _believe, AGAIN, "for a job or replica that is"),
+    "views are not confirmed": Mutant(controller, "confirm", _believe, AGAIN, "for a job or replica that is"),
     "the status comes last": Mutant(AlphaController, "_settle_status", _act_first, BY_EVERY_END, "not in the status"),
     "a beginning is unsaid": Mutant(plan, "run", _begin_unsaid, BY_EVERY_END, "not said to have begun"),
     "services come last": Mutant(plan, "run", _services_last, BY_EVERY_END, "not said to have begun"),

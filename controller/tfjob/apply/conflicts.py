@@ -76,7 +76,7 @@ class Delays:
             self._limiter.forget((owner, what))
 
 
-REPEAT_AFTER_S: Final = 600.0
+REPEAT_AFTER_S: Final = 600
 """Seconds before the same Warning about a child is recorded again. Events live for an hour."""
 
 
