@@ -18,10 +18,8 @@ from hack.control_plane import ControlPlane
 from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.node import NODES
 from hack.kubernetes_versions import (
-    DISRUPTION_TARGET,
     NEWEST,
     SANDBOX_CONDITION,
-    SHUTDOWN_TELLS_THE_TRUTH,
     Kubernetes,
 )
 from integration.cluster import BOTH_KUBELETS
@@ -171,47 +169,6 @@ async def test_a_pod_without_annotations_runs_two_seconds_and_succeeds(
         assert sandbox_aside(await here.get(), kubelet) == always | {"Ready": "False", "ContainersReady": "False"}
 
 
-@BOTH_KUBELETS
-async def test_containers_restart_in_place_by_policy_with_back_off(
-    control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
-) -> None:
-    """OnFailure repeats failures until success, Always goes round, Never ends with the first run."""
-    async with cluster(control_plane, namespace, kubelet) as here, here.node():
-        runs = "0.2s:137, 0.2s:1, 0.2s:0"
-        for policy in ("OnFailure", "Always", "Never"):
-            await here.create(policy.lower(), runs, restartPolicy=policy)
-        done = main_of(await here.until(phase("Succeeded"), "onfailure"))
-        assert done["restartCount"] == 2
-        assert done["lastState"]["terminated"]["exitCode"] == 1
-        assert done["state"]["terminated"]["exitCode"] == 0
-        round_and_round = await here.until(lambda pod: main_of(pod).get("restartCount", 0) >= 3, "always")
-        assert round_and_round["status"]["phase"] == "Running"
-        back_off = main_of(await here.until(waits_for("CrashLoopBackOff"), "always"))
-        assert back_off["lastState"]["terminated"]["exitCode"] == 0
-        failed = main_of(await here.get("never"))
-        assert (failed["restartCount"], failed["state"]["terminated"]["exitCode"]) == (0, 137)
-
-
-async def test_init_containers_and_sidecars_have_statuses_of_their_own(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    """The pod is Pending until the init container has ended, and ends when its last container has."""
-    async with cluster(control_plane, namespace) as here, here.node():
-        inits, containers = [{"name": "setup", "image": "img"}], [*MAIN, {"name": "side", "image": "img"}]
-        notes = {"run.setup": "1s:0", "run.main": "0.5s:0", "run.side": "2s:0"}
-        await here.create(initContainers=inits, containers=containers, annotations=notes)
-        pod = await here.until(
-            lambda pod: "running" in (pod["status"].get("initContainerStatuses") or [{}])[0].get("state", {})
-        )
-        assert pod["status"]["phase"] == "Pending"
-        assert conditions(pod)["Initialized"] == "False"
-        pod = await here.until(lambda pod: "terminated" in main_of(pod).get("state", {}))
-        assert pod["status"]["phase"] == "Running"
-        assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
-        pod = await here.until(phase("Succeeded"))
-        assert [c["state"]["terminated"]["reason"] for c in pod["status"]["containerStatuses"]] == ["Completed"] * 2
-
-
 async def test_a_pod_that_can_not_start_says_why(control_plane: ControlPlane, namespace: str) -> None:
     """Never started, no image, a malformed annotation: Pending, each with its reason; a mended annotation takes effect."""
     async with cluster(control_plane, namespace) as here, here.node():
@@ -224,79 +181,6 @@ async def test_a_pod_that_can_not_start_says_why(control_plane: ControlPlane, na
         assert "'1s;0' cannot be read" in typo["state"]["waiting"]["message"]
         await here.client.patch(PODS, namespace, "typo", {"metadata": {"annotations": {PREFIX + "run": "0s:0"}}})
         await here.until(phase("Succeeded"), "typo")
-
-
-@BOTH_KUBELETS
-async def test_an_evicted_pod_failed_and_says_so(
-    control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
-) -> None:
-    """As after node pressure; old kubelets leave no status of its containers, newer ones report how they were stopped."""
-    async with cluster(control_plane, namespace, kubelet) as here, here.node():
-        await here.create(run="0.2s:evicted", restartPolicy="OnFailure")
-        pod = await here.until(phase("Failed"))
-        status = pod["status"]
-        assert status["reason"] == "Evicted"
-        assert status["message"]
-        if kubelet.has(SHUTDOWN_TELLS_THE_TRUTH):
-            assert main_of(pod)["state"]["terminated"]["exitCode"] == 143
-            assert conditions(pod)["DisruptionTarget"] == "True"
-        else:
-            assert "containerStatuses" not in status
-            assert "conditions" not in status
-
-
-async def test_containers_have_ended_before_their_pod(control_plane: ControlPlane, namespace: str) -> None:
-    """M1: for a moment a pod is Running though all its containers have ended; its Ready condition already has the reason."""
-    # The moment lasts six seconds here, so that polling sees it, however busy the machine is.
-    async with cluster(control_plane, namespace) as here, here.node(scale=5.0):
-        await here.create(run="0.2s:0")
-        pod = await here.until(lambda pod: "terminated" in main_of(pod).get("state", {}))
-        ready = next(c for c in pod["status"]["conditions"] if c["type"] == "Ready")
-        assert (pod["status"]["phase"], ready["reason"]) == ("Running", "PodCompleted")
-        await here.until(phase("Succeeded"))
-
-
-async def test_a_pod_that_the_node_does_not_let_in_has_failed(control_plane: ControlPlane, namespace: str) -> None:
-    """M4: it has a phase and a reason, and no status of a container."""
-    async with cluster(control_plane, namespace) as here, here.node():
-        await here.create(run="rejected:OutOfmemory", restartPolicy="Always")
-        status = (await here.until(phase("Failed")))["status"]
-        assert (status["reason"], "containerStatuses" in status) == ("OutOfmemory", False)
-
-
-@BOTH_KUBELETS
-async def test_a_pod_of_a_lost_node_hangs_until_it_is_forced_away(
-    control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
-) -> None:
-    """Not ready, then deleted by the taint manager, and Terminating for as long as nobody forces it."""
-    async with cluster(control_plane, namespace, kubelet) as here, here.node(scale=1 / 300):
-        await here.create(run="0.2s:node-lost")
-        pod = await here.until(lambda pod: "deletionTimestamp" in pod["metadata"])
-        assert pod["status"]["phase"] == "Running"
-        assert conditions(pod)["Ready"] == "False"
-        assert ("DisruptionTarget" in conditions(pod)) == kubelet.has(DISRUPTION_TARGET)
-        await asyncio.sleep(0.5)
-        await here.client.delete(PODS, namespace, "p", grace_s=0)
-        await here.until_gone()
-
-
-@BOTH_KUBELETS
-async def test_a_deleted_pod_ends_gracefully_and_is_gone(
-    control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
-) -> None:
-    """By default it ends at once with 143; one that ignores SIGTERM ends when its grace period is over."""
-    async with cluster(control_plane, namespace, kubelet) as here, here.node():
-        await here.create("quick", "forever")
-        await here.create("stubborn", "forever", annotations={"on-stop": "ignore"})
-        await here.until(phase("Running"), "quick")
-        await here.until(phase("Running"), "stubborn")
-        await here.client.delete(PODS, namespace, "stubborn", grace_s=3)
-        await here.client.delete(PODS, namespace, "quick", grace_s=600)
-        await here.until_gone("quick")
-        pod = await here.get("stubborn")
-        assert pod["metadata"]["deletionTimestamp"]
-        assert main_of(pod)["ready"] is True
-        await here.until_gone("stubborn")
 
 
 async def test_a_list_of_runs_goes_on_in_a_pod_that_its_controller_creates_again(
