@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fakes.api import FakeClient
-from fakes.clock import FakeClock
+from fakes.virtual_loop import FakeClock
 from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.events.recorder import EventRecorder

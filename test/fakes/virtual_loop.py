@@ -1,4 +1,4 @@
-"""An event loop on which sleeping costs nothing.
+"""An event loop on which sleeping costs nothing, and clocks.
 
 The selector never blocks: where a stock loop would wait for the next timer, virtual time jumps to it. A loop with no
 timer and nothing ready can never go on, so it raises `DeadlockError` instead of hanging the test run. Sockets and
@@ -200,3 +200,20 @@ class VirtualClock:
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self.monotonic())
+
+
+class FakeClock:
+    """`workqueue.clock.Clock` for tests without a loop: stands still until `step`."""
+
+    def __init__(self) -> None:
+        self._elapsed = 0.0
+
+    def step(self, seconds: float) -> None:
+        """Move both readings forward by `seconds`."""
+        self._elapsed += seconds
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self._elapsed)

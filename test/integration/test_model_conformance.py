@@ -2,7 +2,7 @@
 
 The script (`simulation.conformance.chapters`) is played on the real server and on a model of the real server's version, and
 the two transcripts must be equal once UIDs, times and the like are masked. A difference is a bug of the model. The responses
-of servers 1.20.2 and 1.36.3 are in `test/data/recordings/*/conformance`; `test/simulation/test_model_conformance.py` compares
+of servers 1.20.2 and 1.36.3 are in `test/data/recordings/*/conformance`; `test/simulation/test_model.py` compares
 the models of both with them, without a server. With `--record` the transcript is written there, under the server's version.
 """
 

@@ -10,16 +10,32 @@ import asyncio
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import pytest
+
+from faults.matrix import say
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ApiError, ExpiredError
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, TFJOBS
+
+MOST_TOLD: Final = 20
+
+
+def conclude(found: Sequence[str], planted: str) -> None:
+    """Print what was found, and fail if there is anything; with a planted bug, if there is nothing."""
+    for line in found[:MOST_TOLD]:
+        say(f"  {line}")
+    if planted:
+        assert found, f"{planted} was not found"
+    elif found:
+        pytest.fail("\n".join(found[:MOST_TOLD]), pytrace=False)
+
 
 AGAIN_S: Final = 0.5
 ENDS: Final = ("Succeeded", "Failed")

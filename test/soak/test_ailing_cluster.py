@@ -27,9 +27,8 @@ from hack.image.build import SETTINGS
 from integration.replicas import OPERATOR, Replica
 from soak.cluster_troubles import ClusterTroubles
 from soak.identity import Identity
-from soak.ledger import Ledger, ledger
+from soak.ledger import Ledger, conclude, ledger
 from soak.stream import TTL_S, Stream
-from soak.verdict import conclude
 from soak.weight import GROWTH, Weight, at_rest, weigh
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PODS, SERVICES

@@ -23,9 +23,9 @@ from hack.control_plane import ControlPlane
 from hack.fault_proxy import Proxy
 from hack.image.build import SETTINGS
 from integration.replicas import OPERATOR, Replica
+from soak.ledger import conclude
 from soak.troubles import Troubles
 from soak.users import User
-from soak.verdict import conclude
 from soak.weight import GROWTH, Weight, at_rest, weigh
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 

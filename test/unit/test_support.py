@@ -1,8 +1,10 @@
-"""What the other tests stand on: the virtual-time loop, and tables of cases."""
+"""What the other tests stand on: the virtual-time loop, tables of cases, and options of pytest."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +81,17 @@ def test_a_test_that_waits_for_nothing_fails_instead_of_hanging() -> None:
             loop.run_until_complete(waiting)
     finally:
         loop.close()
+
+
+TESTS = Path(__file__).parents[1]
+
+
+def test_no_two_folders_have_an_option_of_the_same_name() -> None:
+    """Or none of their tests can be collected together, which is how CI runs them."""
+    found = [
+        option
+        for conftest in sorted(TESTS.glob("**/conftest.py"))
+        for option in re.findall(r"addoption\(\s*\"(--[a-z-]+)\"", conftest.read_text())
+    ]
+    assert "--seed" in found
+    assert sorted(set(found)) == sorted(found)

@@ -13,7 +13,7 @@ from simulation.alpha.wishes import WATCHED
 from simulation.model.job_controller import JOBS
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.model.storage import Body
-from simulation.person import Person
+from simulation.users import Person
 from simulation.wishes import FOREIGN, INVALID
 from simulation.world import World
 from tfjob_operator.api.core import PODS, SERVICES

@@ -27,11 +27,10 @@ from simulation.model.kinds import NAMESPACES as ALL_NAMESPACES
 from simulation.model.kinds import Kind
 from simulation.model.refusals import Refusal
 from simulation.model.server import Answer
-from simulation.person import Person
 from simulation.processes import OperatorProcess
 from simulation.scripts import REJECTIONS
 from simulation.stage import ELECTIONS
-from simulation.users import NAMESPACES, Users
+from simulation.users import NAMESPACES, Person, Users
 from simulation.watchman import LEASE, OPERATOR
 from simulation.weather import CALM
 from simulation.world import World, require

@@ -9,8 +9,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from fakes.clock import FakeClock
-from fakes.virtual_loop import EPOCH
+from fakes.virtual_loop import EPOCH, FakeClock
 from hack.hollow_node.logs import LogError, Options, stream
 from hack.hollow_node.objects import HollowPod
 from hack.hollow_node.script import LOG

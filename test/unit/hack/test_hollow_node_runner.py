@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from fakes.clock import FakeClock
-from fakes.virtual_loop import EPOCH
+from fakes.virtual_loop import EPOCH, FakeClock
 from hack.hollow_node.addresses import AddressPool
 from hack.hollow_node.objects import (
     Condition,

@@ -9,10 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.clock import FakeClock
 from fakes.objects import Pod
 from fakes.source import pod, settle
-from fakes.virtual_loop import VirtualClock
+from fakes.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.informers.errors import InformerStoppedError
 from tfjob_operator.informers.handlers import (
     AddNotification,

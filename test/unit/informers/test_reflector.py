@@ -9,10 +9,9 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.clock import FakeClock
 from fakes.objects import Pod
 from fakes.source import FakeSource, RecordingSink, expired, pod, running, settle, status_error
-from fakes.virtual_loop import VirtualClock
+from fakes.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.api.client.errors import (
     ApiError,
     ConnectError,

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fakes.clock import FakeClock
 from fakes.metrics import FakeMetrics
+from fakes.virtual_loop import FakeClock
 from tfjob_operator.workqueue import DelayingQueue, Queue
 from tfjob_operator.workqueue import metrics as wq_metrics
 

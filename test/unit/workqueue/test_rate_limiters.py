@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.clock import FakeClock
-from fakes.virtual_loop import VirtualTimeLoop
+from fakes.virtual_loop import FakeClock, VirtualTimeLoop
 from tfjob_operator.workqueue import (
     Backoff,
     BucketRateLimiter,

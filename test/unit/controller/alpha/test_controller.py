@@ -10,8 +10,22 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.alpha import UID, batch_job, child_meta, config_map, entry, job, pod_of, service, spec
-from fakes.alpha_world import CONFIRM, KEY, ONE, STATUS, World
+from fakes.alpha import (
+    CONFIRM,
+    KEY,
+    ONE,
+    STATUS,
+    UID,
+    World,
+    batch_job,
+    child_meta,
+    config_map,
+    entry,
+    job,
+    pod_of,
+    service,
+    spec,
+)
 from fakes.api import status_error
 from simulation.scenarios.memory import remembered
 from tfjob_operator.api.client.errors import (

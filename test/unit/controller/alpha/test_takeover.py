@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.alpha import UID, batch_job, entry, job, pod_of, service, spec
-from fakes.alpha_world import STATUS, World
+from fakes.alpha import STATUS, UID, World, batch_job, entry, job, pod_of, service, spec
 from fakes.api import status_error
 from fakes.predecessors import Alpha
 from tfjob_operator.api.client.errors import ForbiddenError

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fakes.clock import FakeClock
+from fakes.virtual_loop import FakeClock
 from tfjob_operator.api.core import Event, ObjectReference
 from tfjob_operator.controller.events.recorder import (
     COMBINED,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fakes.clock import FakeClock
+from fakes.virtual_loop import FakeClock
 from tfjob_operator.api.meta import Meta, OwnerKey
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S, Expectations
 

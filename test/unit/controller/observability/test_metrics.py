@@ -11,8 +11,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from fakes.clock import FakeClock
-from fakes.virtual_loop import EPOCH
+from fakes.virtual_loop import EPOCH, FakeClock
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from support.cases import for_each

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
-from fakes.clock import FakeClock
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
 from fakes.recorder import FakeRecorder, job_events
+from fakes.virtual_loop import FakeClock
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,

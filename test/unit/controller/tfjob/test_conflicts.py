@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from fakes.clock import FakeClock
 from fakes.jobs import OWNER
+from fakes.virtual_loop import FakeClock
 from tfjob_operator.api.meta import ObjectMeta, owner_uid_key
 from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.apply.conflicts import (

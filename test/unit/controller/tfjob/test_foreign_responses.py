@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from fakes.clock import FakeClock
 from fakes.controller import status_writer
 from fakes.jobs import OWNER, good_spec, job, pod, replica
 from fakes.recorder import FakeRecorder, job_events
 from fakes.transport import FakeResponse, FakeTransport, refusal
+from fakes.virtual_loop import FakeClock
 from support.cases import for_each
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError, ConflictError, DecodeError, NoStatusError, NotFoundError

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from fakes.clock import FakeClock
 from fakes.controller import status_writer
 from fakes.jobs import good_spec, job, replica
 from fakes.recorder import FakeRecorder, job_events
 from fakes.transport import FakeResponse, FakeTransport
-from fakes.virtual_loop import VirtualClock
+from fakes.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.api.client import Request, Response, RestClient
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.jobs.children import ReplicaKey

@@ -10,12 +10,11 @@ import msgspec
 import pytest
 
 from fakes.api import FakeClient, status_error
-from fakes.clock import FakeClock
 from fakes.controller import STATUS, ControllerHarness
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service, template
 from fakes.predecessors import PREDECESSORS, STAMP, Predecessor, condition
 from fakes.recorder import FakeRecorder, job_events
-from fakes.virtual_loop import EPOCH
+from fakes.virtual_loop import EPOCH, FakeClock
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c

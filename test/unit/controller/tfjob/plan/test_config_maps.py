@@ -10,11 +10,10 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fakes.api import FakeClient, status_error
-from fakes.clock import FakeClock
 from fakes.controller import ControllerHarness
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service, template
 from fakes.recorder import FakeRecorder, job_events
-from fakes.virtual_loop import EPOCH
+from fakes.virtual_loop import EPOCH, FakeClock
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c

@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from fakes.api import FakeClient, status_error
-from fakes.clock import FakeClock
 from fakes.jobs import good_spec, invalid_spec, job, names, pod, replica, service
 from fakes.recorder import FakeRecorder, job_events
-from fakes.virtual_loop import EPOCH
+from fakes.virtual_loop import EPOCH, FakeClock
 from tfjob_operator.api.client.errors import AlreadyExistsError
 from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.v1.constants import Network
