@@ -1,4 +1,4 @@
-"""Exchanges: retries and their limits, waiting for the client-side limit, and the names under which requests are counted."""
+"""Exchanges: retries and their limits, and waiting for the client-side limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH, VirtualClock
-from tfjob_operator.api.client import metrics
 from tfjob_operator.api.client.errors import (
     ApiError,
     ConflictError,
@@ -428,22 +427,3 @@ async def test_a_cancelled_wait_gives_its_turn_to_the_next_one() -> None:
     first.cancel()
     await second
     assert asyncio.get_running_loop().time() <= 1.0 + 1e-6
-
-
-def test_the_families_are_those_of_client_go() -> None:
-    """A7: dashboards and alerts of Kubernetes components know these names and labels."""
-    assert {family.name: family.labels for family in (*metrics.COUNTERS, *metrics.HISTOGRAMS)} == {
-        "rest_client_requests_total": ("code", "method", "host"),
-        "rest_client_request_duration_seconds": ("verb", "host"),
-        "rest_client_rate_limiter_duration_seconds": ("verb", "host"),
-        "rest_client_request_size_bytes": ("verb", "host"),
-        "rest_client_response_size_bytes": ("verb", "host"),
-        "rest_client_request_retries_total": ("code", "verb", "host"),
-    }
-
-
-def test_histograms_have_rising_buckets_and_counters_have_none() -> None:
-    assert all(family.buckets == () for family in metrics.COUNTERS)
-    for family in metrics.HISTOGRAMS:
-        assert len(family.buckets) >= 11
-        assert list(family.buckets) == sorted(set(family.buckets))
