@@ -9,8 +9,8 @@ import msgspec
 
 from fakes.api import FakeClient
 from fakes.jobs import pod, service
-from fakes.recorder import FakeRecorder
-from fakes.virtual_loop import VirtualClock
+from fakes.recorder import FakeRecorder, job_events
+from fakes.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.meta import meta_key
@@ -22,7 +22,10 @@ from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.manager import Controller
+from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.apply.executor import StatusWriter
+from tfjob_operator.controller.tfjob.apply.ownership import RefManager
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.caches import Caches, PodGroupCache
 from tfjob_operator.controller.tfjob.controller import new_controller
@@ -130,6 +133,23 @@ class ControllerHarness:
         held = cast("TFJob", self.jobs.indexer.get(KEY))
         meta = msgspec.structs.replace(held.metadata, resource_version=self.client.given_version)
         self.jobs.put(msgspec.structs.replace(held, metadata=meta, status=status))
+
+
+class Parts:
+    """The parts of a controller that write, each usable by itself; they share a client, a recorder, and what they remember."""
+
+    def __init__(self) -> None:
+        self.client = FakeClient()
+        self.recorder = FakeRecorder()
+        self.clock = FakeClock()
+        events = job_events(self.recorder)
+        delays = Delays(self.clock)
+        self.expectations = Expectations(self.clock)
+        self.blocked = BlockedChildren(self.clock, delays)
+        self.unkept = UnkeptStatus(events)
+        self.creator = Creator(self.client, events, self.expectations, self.blocked)
+        self.deleter = Deleter(self.client, events, self.expectations)
+        self.manager = RefManager(self.client, events, self.expectations, delays)
 
 
 def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetrics | None = None) -> StatusWriter:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.api import FakeClient, status_error
+from fakes.api import status_error
+from fakes.controller import Parts
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
-from fakes.recorder import FakeRecorder, job_events
-from fakes.virtual_loop import FakeClock
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
@@ -26,10 +25,8 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import RefusedError
-from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
-from tfjob_operator.controller.tfjob.apply.conflicts import LINGERS_S, REPEAT_AFTER_S, BlockedChildren, Delays
+from tfjob_operator.controller.tfjob.apply.conflicts import LINGERS_S, REPEAT_AFTER_S
 from tfjob_operator.controller.tfjob.build.children import labels_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 
@@ -38,19 +35,9 @@ SPEC = good_spec(JOB)
 SLOTS = tuple(ReplicaKey("Worker", index, f"mnist-worker-{index}") for index in range(8))
 
 
-class CreatorHarness:
-    """A creator and what surrounds it."""
-
-    def __init__(self) -> None:
-        self.client = FakeClient()
-        self.recorder = FakeRecorder()
-        self.clock = FakeClock()
-        self.expectations, self.blocked = Expectations(self.clock), BlockedChildren(self.clock, Delays(self.clock))
-        self.creator = Creator(self.client, job_events(self.recorder), self.expectations, self.blocked)
-
-    async def create(self, slots: tuple[ReplicaKey, ...]) -> None:
-        """Create pod and service of these replicas."""
-        await self.creator.create(JOB, SPEC, Plan(create_pods=slots, create_services=slots))
+async def create(world: Parts, slots: tuple[ReplicaKey, ...]) -> None:
+    """Create pod and service of these replicas."""
+    await world.creator.create(JOB, SPEC, Plan(create_pods=slots, create_services=slots))
 
 
 async def test_a_replicas_service_is_created_before_its_pod() -> None:
@@ -58,8 +45,8 @@ async def test_a_replicas_service_is_created_before_its_pod() -> None:
 
     Invariant: "The PodGroup is created before all pods, and a replica's service before its pod"
     """
-    world = CreatorHarness()
-    await world.create(SLOTS[:1])
+    world = Parts()
+    await create(world, SLOTS[:1])
     assert world.client.actions == [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
     assert world.recorder.events == [
         ("Normal", "SuccessfulCreateService", "Created service: mnist-worker-0"),
@@ -72,10 +59,10 @@ async def test_creations_are_expected_before_the_first_call_leaves() -> None:
 
     Invariant: "An expectation is set before its create is sent"
     """
-    world = CreatorHarness()
+    world = Parts()
     seen: list[bool] = []
     world.client.before = lambda _action: seen.append(world.expectations.satisfied(OWNER))
-    await world.create(SLOTS[:2])
+    await create(world, SLOTS[:2])
     assert seen == [False] * 4
     for kind in ("pod", "service"):
         for slot in SLOTS[:2]:
@@ -85,10 +72,10 @@ async def test_creations_are_expected_before_the_first_call_leaves() -> None:
 
 async def test_after_a_failure_no_further_batch_is_begun_and_nothing_is_expected_of_it() -> None:
     """SB-01, SB-02, replica_set_test.go:TestSyncReplicaSetCreateFailures."""
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "pods", "mnist-worker-1"] = status_error(ForbiddenError, 403, "exceeded quota")
     with pytest.raises(ForbiddenError):
-        await world.create(SLOTS)
+        await create(world, SLOTS)
     assert {name for verb, resource, name in world.client.actions if resource == "pods"} == {
         f"mnist-worker-{index}" for index in range(3)
     }
@@ -107,8 +94,8 @@ MANY = tuple(ReplicaKey("Worker", index, f"mnist-worker-{index}") for index in r
 
 async def test_the_events_of_many_replicas_are_told_in_batches() -> None:
     """500 workers are eight events about pods, not 500 of which the flood control (EV-03, EV-05) writes 25."""
-    world = CreatorHarness()
-    await world.create(MANY)
+    world = Parts()
+    await create(world, MANY)
     pods = [message for _, reason, message in world.recorder.events if reason == "SuccessfulCreatePod"]
     assert sorted(pods) == [
         "Created 2 pods: mnist-worker-128 .. mnist-worker-129",
@@ -121,37 +108,37 @@ async def test_the_events_of_many_replicas_are_told_in_batches() -> None:
 async def test_fifteen_replicas_are_told_of_one_by_one() -> None:
     """Small jobs have the events that the documents show; the sixteenth replica makes it a batch."""
     for count, events in ((15, 15), (16, 1)):
-        world = CreatorHarness()
-        await world.create(MANY[:count])
+        world = Parts()
+        await create(world, MANY[:count])
         assert world.recorder.reasons.count("SuccessfulCreatePod") == events
 
 
 async def test_what_was_created_before_a_failure_is_told_and_no_more() -> None:
     """A batch with a gap: replica 5 is refused, and no replica of a later round is sent (SB-01)."""
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "pods", "mnist-worker-5"] = status_error(ForbiddenError, 403, "exceeded quota")
     with pytest.raises(ForbiddenError):
-        await world.create(MANY)
+        await create(world, MANY)
     created = [message for _, reason, message in world.recorder.events if reason == "SuccessfulCreatePod"]
     assert created == ["Created 6 pods: mnist-worker-0 .. mnist-worker-4, mnist-worker-6"]
 
 
 async def test_of_a_batch_that_existed_already_nothing_is_told() -> None:
     """B12: the events of an attempt whose response was lost are not repeated for others."""
-    world = CreatorHarness()
+    world = Parts()
     for key in MANY[:16]:
         world.client.fail["create", "pods", key.name] = status_error(AlreadyExistsError, 409)
         world.client.objects["pods", key.name] = existing(name=key.name, **owned_by(OWNER))
-    await world.create(MANY[:16])
+    await create(world, MANY[:16])
     assert "SuccessfulCreatePod" not in world.recorder.reasons
 
 
 async def test_a_lost_response_leaves_no_expectation() -> None:
     """WR-07: whether the pod exists is unknown; the next attempt finds out."""
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
     with pytest.raises(RequestTimeoutError):
-        await world.create(SLOTS[:1])
+        await create(world, SLOTS[:1])
     world.expectations.creation_observed(OWNER, "service", "mnist-worker-0")
     assert world.expectations.satisfied(OWNER)
 
@@ -169,10 +156,10 @@ def owned_by(uid: str) -> dict[str, Any]:
 
 async def test_what_exists_already_and_is_ours_counts_as_created() -> None:
     """B12, B76: from an attempt whose response was lost; no event, and nothing to wait for."""
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["pods", "mnist-worker-0"] = existing(**owned_by(OWNER))
-    await world.create(SLOTS[:1])
+    await create(world, SLOTS[:1])
     world.expectations.creation_observed(OWNER, "service", "mnist-worker-0")
     assert world.expectations.satisfied(OWNER)
     assert world.recorder.reasons == ["SuccessfulCreateService"]
@@ -191,10 +178,10 @@ async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[
 
     Invariant: "What another object controls is neither adopted nor deleted"
     """
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "mnist-worker-0"] = existing(**metadata)
-    await world.create(SLOTS[:1])
+    await create(world, SLOTS[:1])
     assert ("create", "pods", "mnist-worker-0") not in world.client.actions
     assert ("FailedCreateService" in world.recorder.reasons) is warned
     assert world.expectations.satisfied(OWNER)
@@ -207,12 +194,12 @@ async def test_a_replica_whose_name_is_taken_stops_no_other(kind: str) -> None:
 
     Invariant: "A replica whose name is taken waits alone"
     """
-    world = CreatorHarness()
+    world = Parts()
     for taken in (0, 3):
         name = f"mnist-worker-{taken}"
         world.client.fail["create", kind, name] = status_error(AlreadyExistsError, 409)
         world.client.objects[kind, name] = existing()
-    await world.create(SLOTS)
+    await create(world, SLOTS)
     asked = {name for verb, resource, name in world.client.actions if (verb, resource) == ("create", "pods")}
     left_out = {"mnist-worker-0", "mnist-worker-3"} if kind == "services" else set()
     assert asked == {slot.name for slot in SLOTS} - left_out
@@ -238,18 +225,18 @@ async def test_a_taken_name_is_reported_with_its_holder_and_what_to_do(
     owners: list[dict[str, Any]], whose: str
 ) -> None:
     """U2: and once in ten minutes, however often it is tried."""
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "mnist-worker-0"] = existing(ownerReferences=owners)
     for _ in range(5):
-        await world.create(SLOTS[:1])
+        await create(world, SLOTS[:1])
     told = (
         "Error creating: service mnist-worker-0 already exists and is not controlled by this TFJob: "
         f"{whose} under another name"
     )
     assert world.recorder.events == [("Warning", "FailedCreateService", told)]
     world.clock.step(REPEAT_AFTER_S)
-    await world.create(SLOTS[:1])
+    await create(world, SLOTS[:1])
     assert len(world.recorder.events) == 2
 
 
@@ -268,17 +255,17 @@ async def test_a_child_of_an_earlier_job_that_lingers_is_logged_at_once_and_repo
     going: dict[str, Any], why: str
 ) -> None:
     """B12: it mostly goes within seconds; when the garbage collector is late somebody has to see what the job waits for."""
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "mnist-worker-0"] = existing(**going)
     with capture_logs() as lines:
-        await world.create(SLOTS[:1])
+        await create(world, SLOTS[:1])
     assert [line["why"] for line in lines if line["event"] == "name_taken"] == [why]
     world.clock.step(LINGERS_S - 1)
-    await world.create(SLOTS[:1])
+    await create(world, SLOTS[:1])
     assert world.recorder.events == []
     world.clock.step(1)
-    await world.create(SLOTS[:1])
+    await create(world, SLOTS[:1])
     told = f"Error creating: service mnist-worker-0 already exists and is not controlled by this TFJob: it {why}"
     assert world.recorder.events == [("Warning", "FailedCreateService", told)]
 
@@ -294,10 +281,10 @@ async def test_a_child_of_an_earlier_job_that_lingers_is_logged_at_once_and_repo
 )
 async def test_what_a_policy_refuses_waits_by_itself_and_a_quota_holds_all_up(message: str, waits: bool) -> None:
     """U2, SB-01: either ends the batch, so nothing is repeated for 500 pods; what a policy refuses lets others go first."""
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, message)
     with pytest.raises(ForbiddenError):
-        await world.create(SLOTS)
+        await create(world, SLOTS)
     assert [name for verb, kind, name in world.client.actions if (verb, kind) == ("create", "pods")] == [
         "mnist-worker-0"
     ]
@@ -307,10 +294,10 @@ async def test_what_a_policy_refuses_waits_by_itself_and_a_quota_holds_all_up(me
 async def test_a_child_of_ours_that_our_watch_can_not_see_gets_its_label_back() -> None:
     """D13: for pods and services; by its UID, with a Warning. The cache then shows it."""
     for resource, kind in (("pods", "Pod"), ("services", "Service")):
-        world = CreatorHarness()
+        world = Parts()
         world.client.fail["create", resource, "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
         world.client.objects[resource, "mnist-worker-0"] = existing(labels={"job-name": "mnist"}, **owned_by(JOB_UID))
-        await world.create(SLOTS[:1])
+        await create(world, SLOTS[:1])
         assert world.client.bodies["patch", resource, "mnist-worker-0"] == {
             "metadata": {"uid": "x", "labels": {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}}
         }
@@ -321,11 +308,11 @@ async def test_a_child_of_ours_that_our_watch_can_not_see_gets_its_label_back() 
 
 async def test_a_label_that_can_not_be_given_back_is_reported() -> None:
     """D13: the replica waits, and an event says why."""
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "no patches today")
     world.client.objects["pods", "mnist-worker-0"] = existing(labels={}, **owned_by(JOB_UID))
-    await world.create(SLOTS[:1])
+    await create(world, SLOTS[:1])
     assert world.blocked.next_due_in_s(JOB.metadata) is not None
     assert "FailedRestorePodLabels" in world.recorder.reasons
     assert "no patches today" in world.recorder.events[-1][-1]
@@ -333,11 +320,11 @@ async def test_a_label_that_can_not_be_given_back_is_reported() -> None:
 
 async def test_an_ended_orphan_that_stands_in_the_way_is_told_of() -> None:
     """D15: it is not adopted, and only a person can say that it may go."""
-    world = CreatorHarness()
+    world = Parts()
     labels = labels_of(JOB.metadata, SPEC, SLOTS[0])
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["pods", "mnist-worker-0"] = existing(labels=labels) | {"status": {"phase": "Succeeded"}}
-    await world.create(SLOTS[:1])
+    await create(world, SLOTS[:1])
     assert world.blocked.next_due_in_s(JOB.metadata) is not None
     assert world.recorder.events[-1][:2] == ("Warning", "FailedCreatePod")
     assert "pod mnist-worker-0 already exists" in world.recorder.events[-1][-1]
@@ -347,10 +334,10 @@ async def test_an_ended_orphan_that_stands_in_the_way_is_told_of() -> None:
 @pytest.mark.parametrize("error", [InvalidError, BadRequestError])
 async def test_a_pod_that_the_server_calls_invalid_is_a_mistake_in_the_specification(error: type[StatusError]) -> None:
     """B01: `args` with a number is refused by the API server each time; it is reported as the job's mistake, not retried."""
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(error, 422, "args: must be strings")
     with pytest.raises(RefusedError, match="pod mnist-worker-0 was rejected: args: must be strings"):
-        await world.create(SLOTS[:1])
+        await create(world, SLOTS[:1])
 
 
 @pytest.mark.parametrize("error", [InvalidError, BadRequestError])
@@ -363,20 +350,20 @@ async def test_a_pod_that_the_server_calls_invalid_is_a_mistake_in_the_specifica
 )
 async def test_what_an_admission_webhook_denies_is_tried_again(error: type[StatusError], message: str) -> None:
     """The API server responds with 400 for a webhook that gives no code; its verdict may change; the job is not wrong."""
-    world = CreatorHarness()
+    world = Parts()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(error, 400, message)
     with pytest.raises(error, match="denied"):
-        await world.create(SLOTS[:1])
+        await create(world, SLOTS[:1])
     assert "FailedCreatePod" in world.recorder.reasons
 
 
 @pytest.mark.parametrize("kind", ["services", "pods"])
 async def test_a_terminating_namespace_is_no_error_and_is_not_asked_again(kind: str) -> None:
     """SB-03, controller_utils_test.go:TestCreatePods: the job is about to go too. D12: it used to be 784 creates in 15 s."""
-    world = CreatorHarness()
+    world = Parts()
     for slot in SLOTS:
         world.client.fail["create", kind, slot.name] = status_error(NamespaceTerminatingError, 403)
-    await world.create(SLOTS)
+    await create(world, SLOTS)
     refused = [action for action in world.client.actions if action[1] == kind]
     assert len(refused) == 1
     assert "FailedCreatePod" not in world.recorder.reasons
@@ -388,22 +375,12 @@ async def test_a_terminating_namespace_is_no_error_and_is_not_asked_again(kind: 
 TWO_WORKERS = job()
 
 
-class DeleterHarness:
-    """A deleter and what surrounds it."""
-
-    def __init__(self) -> None:
-        self.client = FakeClient()
-        self.recorder = FakeRecorder()
-        self.expectations = Expectations(FakeClock())
-        self.deleter = Deleter(self.client, job_events(self.recorder), self.expectations)
-
-
 async def test_deletes_carry_the_uid_and_are_expected() -> None:
     """WR-08: a stale view cannot delete what was made anew under the name, nor a pod that has changed since.
 
     Invariant: "A delete carries the UID, so another object of the same name is not deleted"
     """
-    world = DeleterHarness()
+    world = Parts()
     exited = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), exited),), delete_services=(service("Worker", 0),))
     await world.deleter.delete(TWO_WORKERS, plan)
@@ -427,7 +404,7 @@ async def test_deletes_carry_the_uid_and_are_expected() -> None:
 @pytest.mark.parametrize("error", [status_error(NotFoundError, 404), status_error(ConflictError, 409)])
 async def test_what_is_gone_already_is_deleted(error: ApiError) -> None:
     """B14: 404, or another object under the name, is success without an event."""
-    world = DeleterHarness()
+    world = Parts()
     world.client.fail["delete", "pods", "mnist-worker-0"] = error
     await world.deleter.delete(TWO_WORKERS, Plan(delete_pods=(PodDeletion(pod("Worker", 0)),)))
     assert world.recorder.events == []
@@ -439,7 +416,7 @@ async def test_the_service_of_a_pod_that_has_changed_stays_until_that_is_seen() 
 
     Invariant: "When a pod has such a version, nothing else is deleted before that sync"
     """
-    world = DeleterHarness()
+    world = Parts()
     world.client.fail["delete", "pods", "mnist-worker-0"] = status_error(ConflictError, 409)
     plan = Plan(
         delete_pods=(PodDeletion(pod("Worker", 0)), PodDeletion(pod("Worker", 1))),
@@ -453,7 +430,7 @@ async def test_the_service_of_a_pod_that_has_changed_stays_until_that_is_seen() 
 
 
 async def test_the_service_of_a_pod_that_is_gone_is_deleted() -> None:
-    world = DeleterHarness()
+    world = Parts()
     world.client.fail["delete", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0)),), delete_services=(service("Worker", 0),))
     await world.deleter.delete(TWO_WORKERS, plan)
@@ -462,7 +439,7 @@ async def test_the_service_of_a_pod_that_is_gone_is_deleted() -> None:
 
 async def test_a_delete_that_fails_stops_no_other_and_is_reported() -> None:
     """Each is tried, the first error is raised, and the failed one is not awaited."""
-    world = DeleterHarness()
+    world = Parts()
     world.client.fail["delete", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0)), PodDeletion(pod("Worker", 1))))
     with pytest.raises(RequestTimeoutError):
@@ -476,7 +453,7 @@ async def test_a_delete_that_fails_stops_no_other_and_is_reported() -> None:
 EXITED = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
 
 
-def recorded_before(world: DeleterHarness) -> list[list[str]]:
+def recorded_before(world: Parts) -> list[list[str]]:
     """Return a list to which each request adds the reasons of the events that were recorded before it."""
     told: list[list[str]] = []
     world.client.before = lambda _action: told.append(list(world.recorder.reasons))
@@ -488,7 +465,7 @@ async def test_what_a_pod_proves_is_reported_before_it_is_deleted() -> None:
 
     Invariant: "The last event about a pod is on the API server before the pod is deleted"
     """
-    world = DeleterHarness()
+    world = Parts()
     told = recorded_before(world)
     await world.deleter.delete(TWO_WORKERS, Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED),)))
     assert told == [["ExitedWithCode"]]
@@ -496,7 +473,7 @@ async def test_what_a_pod_proves_is_reported_before_it_is_deleted() -> None:
 
 async def test_a_pod_whose_end_can_not_be_told_now_stays() -> None:
     """U13: the sync is tried again, and no deletion of it is expected; pods without such an event are deleted."""
-    world = DeleterHarness()
+    world = Parts()
     world.recorder.refuses = RequestTimeoutError("no answer")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED), PodDeletion(pod("Worker", 1))))
     with pytest.raises(RequestTimeoutError):

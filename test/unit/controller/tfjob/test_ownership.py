@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.api import FakeClient, status_error
-from fakes.controller import STATUS, ControllerHarness
+from fakes.api import status_error
+from fakes.controller import STATUS, ControllerHarness, Parts
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service, template
 from fakes.predecessors import PREDECESSORS, STAMP, Predecessor, condition
-from fakes.recorder import FakeRecorder, job_events
-from fakes.virtual_loop import EPOCH, FakeClock
+from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
@@ -32,10 +31,10 @@ from tfjob_operator.controller.jobs.children import (
     index_orphans,
 )
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
-from tfjob_operator.controller.jobs.expectations import EXPIRY_S, Expectations
+from tfjob_operator.controller.jobs.expectations import EXPIRY_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
-from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
-from tfjob_operator.controller.tfjob.apply.ownership import Adoptions, RefManager
+from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, LONGEST_DELAY_S
+from tfjob_operator.controller.tfjob.apply.ownership import Adoptions
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler, labels_of
 from tfjob_operator.controller.tfjob.plan.replicas import claims, unseen
 
@@ -163,15 +162,11 @@ def test_the_index_holds_orphans_under_the_job_that_their_labels_name() -> None:
     assert index_orphans(worker(0, orphan=True, labels=None)) == ()
 
 
-class AdoptionHarness:
-    """A ref manager and what surrounds it."""
+class AdoptionHarness(Parts):
+    """The parts of a controller, and a confirmation that may be refused."""
 
     def __init__(self) -> None:
-        self.client = FakeClient()
-        self.clock = FakeClock()
-        self.recorder = FakeRecorder()
-        self.expectations = Expectations(self.clock)
-        self.manager = RefManager(self.client, job_events(self.recorder), self.expectations, Delays(self.clock))
+        super().__init__()
         self.confirmed = 0
         self.refusal: ApiError | None = None
 

@@ -14,9 +14,9 @@ from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
-from fakes.controller import KEY, STATUS, ControllerHarness
+from fakes.controller import KEY, STATUS, ControllerHarness, Parts
 from fakes.jobs import OWNER, job, pod, replica
-from fakes.recorder import FakeRecorder, job_events
+from fakes.recorder import job_events
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import Request, Response, RestClient
@@ -240,17 +240,9 @@ UNKNOWN = frozenset({"finishedIndices", "restarts", "workerSelector", "observedG
 """Fields that the CRD of the Go operators lacks."""
 
 
-class UnkeptHarness:
-    """A memory of dropped fields, with a recorder."""
-
-    def __init__(self) -> None:
-        self.recorder = FakeRecorder()
-        self.unkept = UnkeptStatus(job_events(self.recorder))
-
-
 def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
     """D3: otherwise the status would seem incomplete at every sync, and be written again once a second."""
-    world = UnkeptHarness()
+    world = Parts()
     world.unkept.compare(JOB, SENT, KEPT)
     shown = msgspec.structs.replace(JOB, status=KEPT)
     assert world.unkept.as_sent(shown).status == SENT
@@ -258,14 +250,14 @@ def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
 
 def test_what_the_server_keeps_is_taken_from_the_server() -> None:
     """D3: somebody else may have written since, and what was kept then is newer than what we sent."""
-    world = UnkeptHarness()
+    world = Parts()
     world.unkept.compare(JOB, SENT, KEPT)
     newer = msgspec.structs.replace(KEPT, conditions=(JobCondition("Succeeded", "True"),))
     assert world.unkept.as_sent(msgspec.structs.replace(JOB, status=newer)).status.conditions == newer.conditions
 
 
 def test_a_status_that_is_kept_whole_is_nothing_to_tell_of() -> None:
-    world = UnkeptHarness()
+    world = Parts()
     with capture_logs() as logs:
         world.unkept.compare(JOB, SENT, SENT)
     assert (logs, world.recorder.events) == ([], [])
@@ -274,7 +266,7 @@ def test_a_status_that_is_kept_whole_is_nothing_to_tell_of() -> None:
 
 def test_the_log_and_each_job_say_so_once() -> None:
     """D3: with the names of the fields as they stand in the CRD, and what to do."""
-    world = UnkeptHarness()
+    world = Parts()
     other = msgspec.structs.replace(JOB, metadata=msgspec.structs.replace(JOB.metadata, uid="other"))
     with capture_logs() as logs:
         for each in (JOB, other, JOB, other):
@@ -287,14 +279,14 @@ def test_the_log_and_each_job_say_so_once() -> None:
 
 
 def test_a_crd_that_was_mended_is_noticed_with_the_next_write() -> None:
-    world = UnkeptHarness()
+    world = Parts()
     world.unkept.compare(JOB, SENT, KEPT)
     world.unkept.compare(JOB, SENT, SENT)
     assert world.unkept.as_sent(JOB) is JOB
 
 
 def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
-    world = UnkeptHarness()
+    world = Parts()
     world.unkept.compare(JOB, SENT, KEPT)
     world.unkept.forget(JOB.metadata.uid)
     assert world.unkept.as_sent(JOB) is JOB

@@ -9,11 +9,10 @@ import msgspec
 import pytest
 from pytest_mock import MockerFixture
 
-from fakes.api import FakeClient, status_error
-from fakes.controller import ControllerHarness
+from fakes.api import status_error
+from fakes.controller import ControllerHarness, Parts
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service, template
-from fakes.recorder import FakeRecorder, job_events
-from fakes.virtual_loop import EPOCH, FakeClock
+from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
@@ -21,10 +20,7 @@ from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ConfigMap, Pod, ReplicaKey
-from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import NameTakenError
-from tfjob_operator.controller.tfjob.apply.children import Creator
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, config_map_name
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.plan import plan, with_config_maps
@@ -250,15 +246,11 @@ def test_a_label_that_is_no_hash_names_no_config_map(label: str) -> None:
     assert changes(pods=(reader(0, label),)) == ([], [])
 
 
-class Hands:
-    """A creator and what surrounds it."""
+class Hands(Parts):
+    """The parts of a controller, and a job with a ConfigMap."""
 
     def __init__(self) -> None:
-        self.client = FakeClient()
-        self.recorder = FakeRecorder()
-        self.expectations = Expectations(FakeClock())
-        blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
-        self.creator = Creator(self.client, job_events(self.recorder), self.expectations, blocked)
+        super().__init__()
         self.job = large()
 
     async def create(self, *slots: ReplicaKey, digest: str = DIGEST) -> None:

@@ -9,19 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.api import FakeClient, status_error
+from fakes.api import status_error
+from fakes.controller import Parts
 from fakes.jobs import good_spec, invalid_spec, job, names, pod, replica, service
-from fakes.recorder import FakeRecorder, job_events
-from fakes.virtual_loop import EPOCH, FakeClock
+from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError
 from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.v1.constants import Network
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
-from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import NameTakenError
-from tfjob_operator.controller.tfjob.apply.children import Creator
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service, labels_of, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan, without_blocked
@@ -218,10 +215,8 @@ def test_an_edited_selector_is_restored_and_a_foreign_label_left_alone() -> None
 
 async def test_no_pod_is_created_before_the_service_of_all() -> None:
     """B63, U2: if its name is taken, all pods wait, and say why once."""
-    client, recorder, clock = FakeClient(), FakeRecorder(), FakeClock()
-    delays = Delays(clock)
-    blocked = BlockedChildren(clock, delays)
-    creator = Creator(client, job_events(recorder), Expectations(clock), blocked)
+    parts = Parts()
+    client, recorder, creator, blocked = parts.client, parts.recorder, parts.creator, parts.blocked
     tfjob = job(SHARED)
     decided = decide(tfjob)
     client.fail["create", "services", "mnist"] = status_error(AlreadyExistsError, 409)
