@@ -139,7 +139,7 @@ export class JobPage {
   events() {
     const rows = keyed(eventRow);
     const body = h('tbody');
-    const panel = tablePanel('events', 'Events', headings(['Age', 'Type', 'Reason', 'Object', 'Message']), body);
+    const panel = tablePanel('events cards', 'Events', headings(['Age', 'Type', 'Reason', 'Object', 'Message']), body);
     const none = h('p', { class: 'blank' }, 'No events. The API server keeps them for an hour.');
     return { element: h('div', null, panel, none), update: () => {
       place(body, rows(this.view.events, (each) => each.id));
@@ -205,7 +205,7 @@ export class JobPage {
 
 function eventRow(each) {
   return h('tr', null,
-    h('td', null, age(each.at)), h('td', { class: each.type === 'Warning' ? 'warn' : 'muted' }, each.type), h('td', { class: 'reason' }, each.reason),
+    h('td', null, age(each.at)), h('td', { class: each.type === 'Warning' ? 'warn' : 'muted' }, each.type), h('td', null, h('strong', null, each.reason)),
     h('td', { class: 'muted' }, each.object || 'TFJob'),
     h('td', { class: 'words' }, each.message, each.count > 1 && h('span', { class: 'muted' }, ` (${each.count} times)`)));
 }

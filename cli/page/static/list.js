@@ -40,7 +40,7 @@ export class List {
   constructor(app) {
     this.app = app;
     this.table = new Table(app, {
-      kind: 'jobs', what: 'job', hint: 'Filter: name, queue:a, note:OOM', states: STATES, columns: COLUMNS, row: jobRow, keyOf: (row) => row.key, rank, order,
+      kind: 'jobs cards', what: 'job', hint: 'Filter: name, queue:a, note:OOM', states: STATES, columns: COLUMNS, row: jobRow, keyOf: (row) => row.key, rank, order,
       fields: (row) => ({ name: row.name, ns: row.namespace, namespace: row.namespace, state: row.state, queue: row.queue, note: row.note, why: row.why, api: row.api === API ? '' : row.api }),
     });
     this.choice = h('select', { 'aria-label': 'Namespace', onchange: () => app.ask({ ns: this.choice.value, page: '' }) });
