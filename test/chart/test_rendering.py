@@ -165,6 +165,14 @@ def test_what_is_switched_on_adds_the_objects_of_its_folder(
     assert plain({key: each for key, each in after.items() if key not in before}) == kustomized(folder)
 
 
+def test_messages_about_each_failed_job_are_sent_on_request(each_helm: Renderer) -> None:
+    """Whoever runs the operator need not be told of each. It adds the objects of its folder."""
+    switch = "prometheusRule.enabled=true"
+    before, after = each_helm(switch), each_helm(switch, "prometheusRule.alerts.TFJobFailed.enabled=true")
+    made = {key: each for key, each in after.items() if key not in before}
+    assert plain(made) == kustomized("addons/team-alerts")
+
+
 EVERY_API: Final = "apis={kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1}"
 ALPHA_CRD: Final = ("CustomResourceDefinition", "", "tfjobs.tensorflow.org")
 
@@ -432,8 +440,9 @@ def test_the_network_policy_names_the_namespace_of_prometheus(rendered: Renderer
 
 def alerts_of(rendered: Renderer, *settings: str, namespace: str = "kubeflow") -> dict[str, dict[str, Any]]:
     """The alerts with these settings, by name."""
-    found = rendered("prometheusRule.enabled=true", *settings, namespace=namespace)
-    groups = found["PrometheusRule", namespace, "tf-job-operator"]["spec"]["groups"]
+    team = "prometheusRule.alerts.TFJobFailed.enabled=true"  # the one that is off by default
+    found = rendered("prometheusRule.enabled=true", team, *settings, namespace=namespace)
+    groups = [group for key, each in found.items() if key[0] == "PrometheusRule" for group in each["spec"]["groups"]]
     return {alert["alert"]: alert for group in groups for alert in group["rules"]}
 
 

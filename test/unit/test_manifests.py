@@ -117,7 +117,8 @@ def test_describe_shows_why_a_container_has_exited(file: str) -> None:
 
 def test_every_alert_has_an_entry_among_the_runbooks() -> None:
     """A person who is woken up has a page to go to, and the page is about alerts that there are."""
-    groups = read_document(MANIFESTS / "overlays" / "monitoring" / "rules.yaml")["spec"]["groups"]
+    files = ("overlays/monitoring/rules.yaml", "addons/team-alerts/rules.yaml")
+    groups = [group for file in files for group in read_document(MANIFESTS / file)["spec"]["groups"]]
     alerts = [rule for group in groups for rule in group["rules"]]
     headings = set(re.findall(r"^## (TFJob\w+)$", (ROOT / "docs" / "runbooks.md").read_text(), re.MULTILINE))
     assert headings == {rule["alert"] for rule in alerts}
