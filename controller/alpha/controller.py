@@ -70,7 +70,7 @@ from tfjob_operator.workqueue import (
     RateLimitingQueue,
     default_controller_rate_limiter,
 )
-from tfjob_operator.workqueue.parallel import parallelize_until
+from tfjob_operator.workqueue.parallel import slow_start_batch
 
 C = TypeVar("C", BatchJob, Pod, Service, ConfigMap)
 
@@ -430,27 +430,23 @@ class AlphaTakeover:
 
     async def _take(self, job: AlphaJob, spec: AlphaSpec, pods: Sequence[ObjectMeta]) -> None:
         """Label these pods. Raises the first ApiError, after which no more are begun."""
-        failures: list[ApiError] = []
 
         async def take(number: int) -> None:
             pod = pods[number]
-            if failures:
-                return
             body = {"metadata": {"uid": pod.uid, "labels": labels_of_found(self._dialect, job.metadata, spec, pod)}}
             try:
                 await self._client.patch(PODS, pod.namespace, pod.name, body, content_type=MERGE_PATCH)
             except NotFoundError:
-                pass
+                return
             except ApiError as error:
                 text = f"Error adopting pod {pod.name}: {error}"
                 self._events.record(job.metadata, EventType.WARNING, EventReason.FAILED_ADOPT_POD, text)
-                failures.append(error)
-            else:
-                log.info("child_taken_over", kind="pod", name=pod.name)
+                raise
+            log.info("child_taken_over", kind="pod", name=pod.name)
 
-        await parallelize_until(MAX_AT_ONCE, len(pods), take)
-        if failures:
-            raise failures[0]
+        _, error = await slow_start_batch(len(pods), take, MAX_AT_ONCE, at_once=MAX_AT_ONCE)
+        if error is not None:
+            raise error
 
 
 def _is_controlled_by(pod: ObjectMeta, job: ObjectMeta) -> bool:

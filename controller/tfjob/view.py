@@ -54,7 +54,7 @@ from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
 from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
 from tfjob_operator.controller.tfjob.plan.status import in_force, read, reading_of, refused, taken_over, with_memory_of
-from tfjob_operator.workqueue.parallel import parallelize_until
+from tfjob_operator.workqueue.parallel import slow_start_batch
 
 log = structlog.get_logger(__name__)
 
@@ -103,19 +103,13 @@ class Confirmer:
         Raises StaleViewError if one is gone, or another one has its name, else any ApiError; after the first one no more are
         asked for.
         """
-        failures: list[ApiError] = []
 
         async def confirm_one(number: int) -> None:
-            if failures:
-                return
-            try:
-                await self._confirm_pod(namespace, *pods[number])
-            except ApiError as error:
-                failures.append(error)
+            await self._confirm_pod(namespace, *pods[number])
 
-        await parallelize_until(MAX_AT_ONCE, len(pods), confirm_one)
-        if failures:
-            raise failures[0]
+        _, error = await slow_start_batch(len(pods), confirm_one, MAX_AT_ONCE, at_once=MAX_AT_ONCE)
+        if error is not None:
+            raise error
 
     async def _confirm_pod(self, namespace: str, name: str, uid: str) -> None:
         try:

@@ -44,7 +44,7 @@ from tfjob_operator.controller.tfjob.build.children import labels_of, owner_refe
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import Mending, claims, labelling, may_have_hidden_children, unseen
 from tfjob_operator.controller.tfjob.view import View
-from tfjob_operator.workqueue.parallel import parallelize_until
+from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 
 _FAILED: Final = {POD.name: EventReason.FAILED_ADOPT_POD, SERVICE.name: EventReason.FAILED_ADOPT_SERVICE}
 log = structlog.get_logger(__name__)
@@ -178,19 +178,13 @@ class Takeover:
     async def _take_all(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, keys: Sequence[ReplicaKey]) -> int:
         """Label the children of one kind that are there. Return how many; raises the first ApiError, and begins no more."""
         taken: list[bool] = []
-        failures: list[ApiError] = []
 
         async def take(number: int) -> None:
-            if failures:
-                return
-            try:
-                taken.append(await self._take(job, spec, kind, keys[number]))
-            except ApiError as error:
-                failures.append(error)
+            taken.append(await self._take(job, spec, kind, keys[number]))
 
-        await parallelize_until(MAX_AT_ONCE, len(keys), take)
-        if failures:
-            raise failures[0]
+        _, error = await slow_start_batch(len(keys), take, MAX_AT_ONCE, at_once=MAX_AT_ONCE)
+        if error is not None:
+            raise error
         return sum(taken)
 
     async def _take(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, key: ReplicaKey) -> bool:
