@@ -11,7 +11,7 @@ const waits = (row) => !isOver(row) && !['Running', 'Restarting', 'Suspended', '
 const isStuck = (row) => waits(row) && now() - (row.created ?? now()) > STUCK_S;
 
 /** How urgent a job is: 0 needs somebody now; 1 restarts or waits; 2 runs; 3 is suspended; 4 failed long ago; 5 is over. */
-export function rank(row) {
+function rank(row) {
   if (row.deleting || row.state === 'Succeeded' || row.state === 'Done') return 5;
   if (row.state === 'Failed') return now() - (row.ended ?? row.since ?? 0) < DAY_S ? 0 : 4;
   if (row.note || row.state === 'Restarting' || isStuck(row)) return 0;
@@ -19,10 +19,7 @@ export function rank(row) {
   return row.restarts || waits(row) ? 1 : 2;
 }
 
-function order(a, b) {
-  return rank(a) - rank(b) || (b.since ?? b.created ?? 0) - (a.since ?? a.created ?? 0) || compare(a.key, b.key);
-}
-
+const order = (a, b) => (b.since ?? b.created ?? 0) - (a.since ?? a.created ?? 0) || compare(a.key, b.key);
 const sum = (row) => row.replicas.reduce((all, each) => all + each.ready, 0);
 const COLUMNS = [
   { id: 'name', label: 'Job', value: (row) => row.name },

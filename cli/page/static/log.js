@@ -1,7 +1,7 @@
 // The logs of a job as they are written, of one replica or of all. At most so many lines are kept, and they are drawn once a frame.
 
 import { h, show } from './dom.js';
-import { order } from './replicas.js';
+import { urgency } from './replicas.js';
 import { ask, readLines } from './stream.js';
 import { MOST as MOST_REPLICAS } from './table.js';
 
@@ -35,7 +35,7 @@ export class LogView {
   update() {
     const replicas = this.page.view.replicas.filter((each) => each.uid);
     const wanted = this.app.query.get('replica') ?? '';
-    const worst = replicas.toSorted(order);
+    const worst = replicas.toSorted(urgency);
     const all = wanted === ALL;
     const best = replicas.find((each) => each.name === wanted) ?? worst.find((each) => each.trouble && each.started) ?? replicas[0];
     this.download.hidden = !best;

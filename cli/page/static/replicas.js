@@ -8,13 +8,14 @@ import { Table } from './table.js';
 const EVERY_MS = 15_000;
 
 /** How urgent a replica is: 0 needs somebody now; 1 does not run yet; 2 was restarted; 3 runs; 4 is over. */
-export function rank(each) {
+function rank(each) {
   if (each.trouble) return 0;
   if (each.state === 'Succeeded') return 4;
   return each.state !== 'Running' || !each.ready ? 1 : each.restarts ? 2 : 3;
 }
 
-export const order = (a, b) => rank(a) - rank(b) || b.restarts - a.restarts;
+const order = (a, b) => b.restarts - a.restarts;
+export const urgency = (a, b) => rank(a) - rank(b) || order(a, b);
 const COLUMNS = [
   { id: 'name', label: 'Replica', value: (each) => `${each.type} ${each.index}` },
   { id: 'state', label: 'State', value: (each) => each.state },

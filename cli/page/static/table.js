@@ -22,7 +22,7 @@ export class Table {
   /**
    * `what` is the word for an item, `columns` have an id, a label, a value to sort by, whether it is a number, and for a column that may be
    * left out which items need it. `row` makes the element of an item with this key, `fields` are the texts that the filter searches,
-   * `rank` is how urgent an item is (0 needs somebody now), `order` compares items in the default order.
+   * `rank` is how urgent an item is (0 needs somebody now), `order` compares items of one rank in the default order.
    */
   constructor(app, { kind, what, hint, states, columns, row, keyOf, fields, rank, order }) {
     Object.assign(this, { app, what, columns, keyOf, fields, rank, order, states });
@@ -56,9 +56,10 @@ export class Table {
     if (document.activeElement !== this.input) this.input.value = words;
     const parts = words.toLowerCase().split(/\s+/).filter(Boolean);
     const found = parts.length ? items.filter((each) => fits(this.fields(each), parts)) : items;
+    this.ranks = new Map(found.map((each) => [each, this.rank(each)]));
     const state = query.get('state') ?? '';
     this.showChips(found, state);
-    const shown = found.filter((each) => !state || (state === UNHEALTHY ? this.rank(each) === 0 : each.state === state));
+    const shown = found.filter((each) => !state || (state === UNHEALTHY ? this.ranks.get(each) === 0 : each.state === state));
     const sort = query.get('sort') ?? '';
     this.showHead(sort);
     for (const { id, needed } of this.columns) if (needed) this.panel.classList.toggle(`without-${id}`, !items.some(needed));
@@ -77,7 +78,8 @@ export class Table {
   ordered(items, sort) {
     const column = this.columns.find(({ id, value }) => value && id === sort.replace('-', ''));
     const sign = sort.startsWith('-') ? -1 : 1;
-    return items.toSorted(column ? (a, b) => sign * compare(column.value(a), column.value(b)) || this.order(a, b) : this.order);
+    const first = column ? (a, b) => sign * compare(column.value(a), column.value(b)) : (a, b) => this.ranks.get(a) - this.ranks.get(b);
+    return items.toSorted((a, b) => first(a, b) || this.order(a, b));
   }
 
   showChips(items, wanted) {
@@ -86,7 +88,7 @@ export class Table {
     if (wanted && !counts.has(wanted) && wanted !== UNHEALTHY) counts.set(wanted, 0);
     const place = (state) => this.states.indexOf(state) + 1 || this.states.length + 1;
     const states = [...counts].sort(([a], [b]) => place(a) - place(b));
-    const unhealthy = items.reduce((sum, each) => sum + (this.rank(each) === 0), 0);
+    const unhealthy = items.reduce((sum, each) => sum + (this.ranks.get(each) === 0), 0);
     show(this.chips, [wanted, ['All', items.length], [UNHEALTHY, unhealthy], ...states], ([, ...entries]) => entries.map(([state, count]) => {
       const value = state === 'All' ? '' : state;
       return h('button', { type: 'button', class: `chip${value === UNHEALTHY && count ? ' urgent' : ''}`, 'aria-pressed': String(wanted === value), 'data-focus': state,
