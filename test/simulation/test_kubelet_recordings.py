@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -17,9 +17,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from fakes import plays
 from fakes.recordings import History, Life, histories
 from hack.hollow_node.objects import HollowPod
-from hack.hollow_node.script import Outcome, Run, Timing
+from hack.hollow_node.script import OUT_OF_CPU, Outcome, Run, Timing, parse_script
 from hack.kubernetes_versions import Kubernetes
 from simulation.feed import Feed
 from simulation.kubelet import Kubelet
@@ -34,196 +35,68 @@ from tfjob_operator.api.core import PODS
 
 LABELS: Final = {"replica-type": "worker", "replica-index": "0"}
 
-FOREVER: Final = exits(0.0, None)
-
 
 @dataclass(frozen=True)
 class Play:
-    """What the containers of a recorded pod did: their runs in order (the last repeats), and their response to SIGTERM.
+    """What the containers of a recorded pod did: their script, and what only the simulated kubelet distinguishes.
 
     `told_to_end`: the exit code of `main` when the tester lets it end; None: that comes too late. `heard_late`: the kubelet
-    learns of that exit after the deletion, and before it stops the pod. `loses_exit_code`: the kubelet, of 1.20, loses the exit
-    code. `quick`: `main` may run without the state Running being seen.
+    learns of that exit after the deletion, and before it stops the pod.
     """
 
-    runs: dict[str, list[Run]] = field(default_factory=dict)
-    on_sigterm: dict[str, Run] = field(default_factory=dict)
+    script: plays.Play
     told_to_end: int | None = 0
     heard_late: bool = False
-    loses_exit_code: bool = False
-    rejection: str = ""
-    quick: bool = False
 
 
-def _ends(*codes: int, after_s: float = 2.0, reason: str = "") -> dict[str, list[Run]]:
-    return {"main": [exits(after_s, code, reason) for code in codes]}
+_HEARD_LATE: Final = Play(plays.RACE, heard_late=True)
 
-
-def _never(reason: str) -> dict[str, list[Run]]:
-    """`main` waits with this reason."""
-    return {"main": [Run(outcome=Outcome.WAITING, reason=reason)]}
-
-
-def _answers(code: int | None, seconds: float = 2.0) -> Play:
-    """`main` runs until it gets SIGTERM."""
-    return Play(on_sigterm={"main": exits(seconds, code)})
-
-
-ORDERLY: Final = exits(0.0, 0)
-_RACE: Final = replace(_answers(0, 0.0), told_to_end=None)
-_HEARD_LATE: Final = replace(_RACE, told_to_end=0, heard_late=True)
-_LOST: Final = replace(_RACE, loses_exit_code=True)
-
-PLAYS: Final = {
-    "01-exit-0-never": Play(_ends(0)),
-    "02-exit-1-never": Play(_ends(1)),
-    "02b-exit-at-once-never": Play(_ends(0, after_s=0.1), quick=True),
-    "03a-exit-137-never": Play(_ends(137)),
-    "03b-sigkill-from-the-node-never": Play(_ends(137)),
-    "04-oomkilled-never": Play(_ends(137, reason="OOMKilled")),
-    "04b-oomkilled-child-onfailure": Play(_ends(137, after_s=1.0, reason="OOMKilled"), {"main": exits(0.0, None)}),
-    "05-onfailure-1-1-0": Play(_ends(1, 1, 0, after_s=1.0)),
-    "06-always-exit-0": Play(_ends(0, after_s=1.0)),
-    "06b-always-deleted-in-backoff": Play(_ends(1, after_s=1.0)),
-    "07-main-ends-sidecar-runs-on": Play(_ends(0), {"side": ORDERLY}),
-    "07b-main-fails-sidecar-runs-on-onfailure": Play(_ends(3, 3, 0, after_s=1.0), {"side": ORDERLY}),
-    "08-native-sidecar-main-exit-0-never": Play(_ends(0), {"log": exits(1.0, 0)}),
-    "08-native-sidecar-main-exit-0-onfailure": Play(_ends(0), {"log": exits(1.0, 0)}),
-    "08-native-sidecar-main-exit-1-never": Play(_ends(1), {"log": exits(1.0, 0)}),
-    "08b-native-sidecar-crashes": Play({"main": [exits(21.2, 0)], "log": [exits(2.0, 1)]}),
-    "08c-native-sidecar-deleted": Play({}, {"main": exits(2.0, 0), "log": exits(1.0, 0)}),
-    "09-delete-sigterm-exit-0": _answers(0),
-    "09b-delete-sigterm-exit-0-always": _answers(0),
-    "10-delete-sigterm-exit-143": _answers(143),
-    "10b-delete-sigterm-exit-143-onfailure": _answers(143),
-    "11-delete-ignores-sigterm-grace-3": _answers(None),
-    "11b-delete-ignores-sigterm-pod-grace-3": _answers(None),
-    "11c-delete-grace-1": _answers(0, 0.0),
-    "12-delete-30-then-1": _answers(None),
-    "12b-delete-30-then-60-then-5": _answers(None),
-    "1.20.2/12b-delete-30-then-60-then-5": Play({}, {"main": exits(2.0, None)}, loses_exit_code=True),
-    "12c-delete-30-then-0": _answers(None),
-    "13-force-delete": _answers(0),
-    "14-eviction": _answers(143),
-    "15-finalizer": _answers(143),
-    "15b-finalizer-ended-before": Play(_ends(0)),
-    "15c-finalizer-force-delete": _answers(0),
-    "16b-image-never-pull-missing": Play(_never("ErrImageNeverPull")),
-    "16c-image-name-invalid": Play(_never("InvalidImageName")),
-    "18-active-deadline": _answers(143),
-    "18b-active-deadline-onfailure-ignores": _answers(None),
-    "19-init-fails-never": Play({"first": [exits(2.0, 1)]}),
-    "19b-init-fails-then-succeeds-onfailure": Play(
-        {"first": [exits(1.0, 1), exits(1.0, 0)], "main": [exits(1.0, 0)]},
-    ),
-    "19c-two-inits-succeed-never": Play({name: [exits(1.0, 0)] for name in ("first", "second", "main")}),
-    "20-container-onfailure-under-never": Play(_ends(1, 1, 0, after_s=1.0)),
-    "21-rule-restart-42-then-0": Play(_ends(42, 42, 0, after_s=1.0)),
-    "21b-rule-restart-42-then-1": Play(_ends(42, 1, after_s=1.0)),
-    "22-rule-restart-all-42-then-0": Play(_ends(42, 42, 0, after_s=1.0)),
-    "22b-rule-restart-all-with-init-and-side": Play(
-        _ends(42, 0) | {"first": [exits(2.0, 0)], "side": [exits(12.0, 0)]}, {"side": ORDERLY}
-    ),
-    "23-pod-always-container-never": Play(_ends(0)),
-    "23b-pod-always-container-never-exit-1-side": Play(_ends(1), {"side": ORDERLY}),
-    "26a-rejected-cpu": Play(rejection="OutOfcpu"),
-    "26b-rejected-affinity": Play(rejection="NodeAffinity"),
-    "26c-rejected-memory-always": Play(rejection="OutOfmemory"),
-    "28a-never-exit-0": Play({}, {"main": exits(2.0, 0)}),
-    "28b-never-exit-143": Play({}, {"main": exits(2.0, 143)}),
-    "28c-onfailure-exit-143": Play({}, {"main": exits(2.0, 143)}),
-    "28d-always-exit-0": Play({}, {"main": exits(2.0, 0)}),
-    "28e-ignores": Play({}, {"main": exits(2.0, None)}),
-    "28f-ended-before": Play(_ends(0, after_s=1.0)),
-    "24-only-node-a-runs-never": _answers(143),
-    "24-only-node-c-ends-meanwhile-never": Play(),
-    "24-only-node-e-deleted-meanwhile": _answers(0),
-    "24a-runs-never": _answers(143),
-    "24b-runs-tolerates": _answers(0),
-    "24c-ends-meanwhile-never": Play(),
-    "24d-ends-meanwhile-tolerates": Play(),
-    "24e-deleted-meanwhile": _answers(0),
-    "24f-finalizer": _answers(143),
-    "24g-runs-onfailure": _answers(143),
-    "24h-ended-before-never": Play(_ends(0, after_s=1.0)),
-    "24i-ended-before-tolerates": Play(_ends(0, after_s=1.0)),
-    "25a-runs-never": _answers(0),
-    "25c-ends-meanwhile-never": Play(),
-    "25d-ends-meanwhile-onfailure": Play({}, {"main": exits(2.0, None)}, told_to_end=1),
-    "25e-native-sidecar-never": Play({}, {"main": exits(2.0, 0), "log": exits(1.0, 0)}),
-    "25f-succeeded-before": Play(_ends(0, after_s=1.0)),
-    "25g-deleted-meanwhile": _answers(0),
-    "25h-terminating-before": _answers(None),
-    "25i-forced-meanwhile": _answers(0),
-    "25j-ready-probe": _answers(0),
-    "27-prestop-hook": _answers(0),
-    "27b-prestop-hook-longer-than-grace": _answers(0, 4.0),
-    "27c-prestop-hook-exit-0": Play(_ends(0)),
-    "27d-readiness-probe": _answers(0),
-    "28-other-node-ready-a-never-exit-0": _answers(0),
-    "28-other-node-ready-b-never-exit-143": _answers(143),
-    "28-other-node-ready-c-onfailure-exit-143": _answers(143),
-    "28-other-node-ready-d-always-exit-0": _answers(0),
-    "28-other-node-ready-e-ignores": _answers(None),
-    "28-other-node-ready-f-ended-before": Play(_ends(0, after_s=1.0)),
-    "29-00-ends-100ms-after-delete": _RACE,
-    "29-01-ends-30ms-after-delete": _RACE,
-    "29-02-ends-0ms-before-delete": _RACE,
+OTHERWISE: Final = {
+    "08b-native-sidecar-crashes": Play(plays.Play("21.2s:0", others={"log": "2s:1"})),
+    "25d-ends-meanwhile-onfailure": Play(plays.Play(plays.FOREVER, "ignore"), told_to_end=1),
+    "25j-ready-probe": Play(plays.Play(plays.FOREVER, "2s:0")),
+    "27d-readiness-probe": Play(plays.Play(plays.FOREVER, "2s:0")),
     "1.36.3/29-02-ends-0ms-before-delete": _HEARD_LATE,
-    "29-03-ends-10ms-before-delete": _RACE,
-    "29-04-ends-20ms-before-delete": _RACE,
     "1.36.3/29-04-ends-20ms-before-delete": _HEARD_LATE,
-    "29-05-ends-40ms-before-delete": _RACE,
-    "1.20.2/29-05-ends-40ms-before-delete": _LOST,
-    "29-06-ends-60ms-before-delete": _RACE,
-    "29-07-ends-100ms-before-delete": _RACE,
-    "1.20.2/29-07-ends-100ms-before-delete": _LOST,
-    "29-08-ends-150ms-before-delete": _RACE,
-    "29-09-ends-200ms-before-delete": _RACE,
     "1.36.3/29-09-ends-200ms-before-delete": _HEARD_LATE,
-    "29r-00-ends-60ms-after-delete": _RACE,
-    "29r-01-ends-10ms-after-delete": _RACE,
     "1.36.3/29r-02-ends-5ms-before-delete": _HEARD_LATE,
-    "29r-03-ends-15ms-before-delete": _RACE,
-    "29r-04-ends-25ms-before-delete": _RACE,
-    "29r-05-ends-35ms-before-delete": _RACE,
-    "29r-06-ends-50ms-before-delete": _RACE,
     "1.36.3/29r-07-ends-80ms-before-delete": _HEARD_LATE,
-    "29r-08-ends-120ms-before-delete": _RACE,
-    "29r-09-ends-180ms-before-delete": _RACE,
-    "30-env-expansion-100k": Play(_ends(0, after_s=1.0)),
-    "30b-env-expansion-140k": Play(_ends(1, after_s=0.1), quick=True),
-    "30c-env-expansion-edge-cases": Play(_ends(0, after_s=0.1), quick=True),
-    "31-deleted-while-pending-start": _answers(None),
-    "32a-no-such-program-never": Play({"main": [Run(outcome=Outcome.START_ERROR)]}),
-    "32b-no-such-program-onfailure": Play({"main": [Run(outcome=Outcome.START_ERROR)]}),
-    "33a-termination-message": Play(_ends(3, after_s=1.0), quick=True),
-    "33b-termination-message-from-log": Play(_ends(3, after_s=1.0), quick=True),
 }
-"""What the processes did, by scenario, from its manifest; a key with a version is for that one only. See also `LEFT_OUT`."""
+"""Scenarios that the simulated kubelet plays in another way than `plays.PLAYED` has it. See also `LEFT_OUT`."""
+
+
+def _play_of(recording: History) -> Play | None:
+    """What is played; None if nobody has said."""
+    other, script = recording.entry(OTHERWISE), recording.entry(plays.PLAYED)
+    if other is not None or not isinstance(script, plays.Play):
+        return other
+    return Play(script, told_to_end=None if script.ended_early else 0)
 
 
 class _Played(Script):
     """A recorded pod's script, with which every state is reported."""
 
-    def __init__(self, play: Play) -> None:
-        self._play = play
+    def __init__(self, play: Play, manifest: Body) -> None:
+        annotations = play.script.annotations(play.script.run)
+        pod = msgspec.convert({"metadata": {"annotations": annotations}, "spec": manifest["spec"]}, HollowPod)
+        self._script = parse_script(pod)
+        self._loses_exit_code = play.script.on_stop == "lost"
 
     def run(self, random: Random, pod: HollowPod, name: str, tries: int) -> Run:
-        runs = self._play.runs.get(name, [FOREVER])
-        return runs[min(tries, len(runs) - 1)]
+        return self._script.run(name, tries)
 
     def on_sigterm(self, random: Random, name: str) -> Run:
-        return self._play.on_sigterm.get(name, exits(0.0, 143))
+        return exits(0.0, 0) if self._loses_exit_code else self._script.stop(name)
 
     def rejection(self, random: Random, tries: int) -> str:
-        return self._play.rejection
+        run = self._script.run("main", tries)
+        return (run.reason or OUT_OF_CPU) if run.outcome is Outcome.REJECTED else ""
 
     def is_hurried(self, random: Random) -> bool:
         return False
 
     def loses_exit_codes(self, random: Random) -> bool:
-        return self._play.loses_exit_code
+        return self._loses_exit_code
 
 
 _NO_IMAGE = "images that cannot be had are not modelled"
@@ -283,7 +156,7 @@ def _state(pod: Body) -> tuple[Any, ...]:
 
 def _add(states: list[Any], pod: Body, play: Play) -> None:
     state = _state(pod)
-    if play.quick and any(kind == "running" for _, kind, *_ in state[3]):
+    if play.script.quick and any(kind == "running" for _, kind, *_ in state[3]):
         return
     if not states or states[-1] != state:
         states.append(state)
@@ -388,7 +261,9 @@ def _simulated(version: str, manifest: Body, acts: list[_Act], play: Play) -> li
 
     async def scenario(world: World) -> None:
         await world.create_namespaces("team")
-        kubelet = Kubelet(world, Random(0), script=_Played(play), nodes=1, training="main", pace=0.1, timings=TIMINGS)
+        kubelet = Kubelet(
+            world, Random(0), script=_Played(play, manifest), nodes=1, training="main", pace=0.1, timings=TIMINGS
+        )
         tester = _Tester(world, kubelet, manifest, [*acts], play)
         await asyncio.sleep(120.0)
         found.extend(tester.states)
@@ -403,7 +278,7 @@ def _simulated(version: str, manifest: Body, acts: list[_Act], play: Play) -> li
 def test_the_simulated_kubelet_writes_the_states_that_a_real_one_wrote(recording: History) -> None:
     """M1, M2, M3, M10: the same script and version, the same sequence of states."""
     (life,) = recording.lives
-    play = recording.entry(PLAYS)
+    play = _play_of(recording)
     assert play is not None
     states, acts = _read(life, play)
     assert _simulated(recording.version, life.manifest, acts, play) == states
@@ -411,7 +286,6 @@ def test_the_simulated_kubelet_writes_the_states_that_a_real_one_wrote(recording
 
 def test_each_recording_is_played_or_left_out_for_a_reason() -> None:
     """No recording is forgotten, and none of the reasons is obsolete."""
-    played = {each.scenario for each in histories() if not each.entry(LEFT_OUT)}
-    assert played == {name.rpartition("/")[2] for name in PLAYS}
+    assert [each.name for each in histories() if not each.entry(LEFT_OUT) and _play_of(each) is None] == []
     known = {name for each in histories() for name in (each.name, each.scenario)}
-    assert known.issuperset({*LEFT_OUT, *PLAYS})
+    assert known.issuperset({*LEFT_OUT, *OTHERWISE})
