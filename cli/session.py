@@ -256,10 +256,7 @@ class Session:
 
 
 def _connect(access: Access, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
-    try:
-        address, proxy = access.route()
-    except AccessError as error:
-        raise CliError(error.message) from error
+    address, proxy = access.route()
     hop = proxy or address
     if proxy and proxy.scheme != "http":
         raise CliError("the address of the proxy must have the form http://host:port")

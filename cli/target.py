@@ -63,6 +63,7 @@ class Target:
             if found is None and not in_pod():
                 raise CliError("no cluster configured: set KUBECONFIG or pass --kubeconfig")
             access = access_of_pod() if found is None else found.access()
+            access.route()  # an address that is none is an error now, and not in the middle of a command
         except AccessError as error:
             raise CliError(error.message) from error
         limit_s = access.timeout_s if self.request_timeout is None else self.request_timeout or None

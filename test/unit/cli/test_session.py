@@ -21,6 +21,7 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.session import ConnectionLostError, Session
+from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server
 
 
@@ -220,12 +221,14 @@ def test_a_proxy_is_asked_for_a_tunnel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "proxy"), [("ftp://a", None), ("http://a", "socks5://b"), ("nonsense", None), ("https://a:99999", None)]
+    "server", ["ftp://a", "nonsense", "https://a:99999", "https://[a", "https://", "http://proxied"]
 )
-def test_an_address_that_can_not_be_used_is_told(server: str, proxy: str | None) -> None:
-    """Before anything is sent."""
-    with Session(Access(server, proxy=proxy)) as session, pytest.raises(CliError, match="must have the form"):
-        session.get("/a")
+def test_an_address_that_can_not_be_used_is_told(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
+    """Before anything is sent, whether it is that of the server or of a proxy."""
+    monkeypatch.setenv("KUBECONFIG", "none")
+    monkeypatch.setenv("HTTP_PROXY", "socks5://b")
+    with pytest.raises(CliError, match="must have the form"):
+        Target(server=server).session()
 
 
 class listening:  # noqa: N801 - used as a function
