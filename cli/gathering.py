@@ -63,11 +63,10 @@ def events_of(session: Session, job: Job) -> list[Event]:
 
 def _events(session: Session, selector: str) -> list[Event]:
     found: list[Event] = []
-    for page in jobs.chunks(session, f"/api/v1/namespaces/{session.namespace}/events", fieldSelector=selector):
+    where = f"/api/v1/namespaces/{session.namespace}/events"
+    for page in jobs.chunks(session, where, _MOST_EVENTS, fieldSelector=selector):
         bodies = ({"kind": "Event", **each} for each in page.get("items") or ())
         found += [event for body in bodies if (event := _decoded(body, Event)) is not None]
-        if len(found) >= _MOST_EVENTS:
-            break
     return found
 
 

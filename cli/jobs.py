@@ -7,6 +7,7 @@ there would be dropped, and a job of the same name in another namespace changed.
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
@@ -108,14 +109,15 @@ def pages(session: Session, namespace: str | None, *, selector: str = "", fields
         raise _without_crd(session, error) from error
 
 
-def chunks(session: Session, where: str, **query: str) -> Iterator[dict[str, Any]]:
-    """Yield a list of any objects in pages of `_CHUNK`."""
-    following = ""
+def chunks(session: Session, where: str, most: int = sys.maxsize, **query: str) -> Iterator[dict[str, Any]]:
+    """Yield a list of any objects in pages of `_CHUNK`, until there are `most`."""
+    following, count = "", 0
     while True:
         page = session.get(where, limit=_CHUNK, **query, **{"continue": following})
         yield page
+        count += len(page.get("items") or ())
         following = page["metadata"].get("continue", "")
-        if not following:
+        if not following or count >= most:
             return
 
 

@@ -103,13 +103,9 @@ def read_pods(session: Session, query: Query, listing: Listing, now: float, *, w
                 listing.put_pod(body, now)
         watches.append(Watch(f"{where}/pods", page["metadata"].get("resourceVersion", ""), POD_SELECTOR))
         if watch or listing.needs_events():
-            count = 0
-            for page in jobs.chunks(session, f"{where}/events", fieldSelector=_WARNINGS):
+            for page in jobs.chunks(session, f"{where}/events", _MOST_EVENTS, fieldSelector=_WARNINGS):
                 for body in page["items"]:
                     listing.put_event(body)
-                count += len(page["items"])
-                if count >= _MOST_EVENTS:
-                    break
             watches.append(Watch(f"{where}/events", page["metadata"].get("resourceVersion", ""), fields=_WARNINGS))
     except ApiError as error:
         if not error.is_denied:
