@@ -30,8 +30,10 @@ Stream = asyncio.Queue[Arrival[T]]
 """One open watch."""
 
 
-async def settle() -> None:
-    """Let every task run until all of them wait: a moment of virtual time passes only when nothing else can happen."""
+async def settle(after_s: float = 0.0) -> None:
+    """Let time pass, and then every task run until all of them wait: virtual time goes on only when nothing else can happen."""
+    if after_s:
+        await asyncio.sleep(after_s)
     await asyncio.sleep(0.001)
 
 
@@ -46,6 +48,14 @@ async def running(body: Coroutine[object, object, None]) -> AsyncIterator[asynci
         await asyncio.wait([task])
     if not task.cancelled():
         task.result()
+
+
+@asynccontextmanager
+async def settled(body: Coroutine[object, object, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """As `running`; the block begins when every task waits."""
+    async with running(body) as task:
+        await settle()
+        yield task
 
 
 def pod(

@@ -9,7 +9,7 @@ import pytest
 
 from fakes.metrics import FakeMetrics
 from fakes.objects import Pod, Service
-from fakes.source import FakeSource, expired, pod, running, settle, status_error
+from fakes.source import FakeSource, expired, pod, running, settle, settled, status_error
 from tfjob_operator.api.client.errors import ConnectionLostError
 from tfjob_operator.api.client.http import OnLeave, Request, unchanged
 from tfjob_operator.api.client.rest import RestClient
@@ -238,11 +238,9 @@ async def test_an_informer_counts_what_it_does() -> None:
     source.skipped = [Skipped(TypeError("bad"), "ns/y")]
     informer = SharedIndexInformer(source, PODS, name="pods/ns", metrics=provider, random=lambda: 0.0)
     informer.add_event_handler(EventHandlerFuncs[Pod](on_add=fail))
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.end_watches()  # short
-        await asyncio.sleep(0.8)
-        await settle()
+        await settle(0.8)
         source.add(pod("c"))
         source.send(Skipped(TypeError("bad"), "ns/x", "14"))
         await asyncio.sleep(10.0)
@@ -286,8 +284,7 @@ async def test_a_streamed_list_that_is_lost_is_counted() -> None:
     source = FakeSource(pod("a"), streaming=True)
     source.initial_events = [[Added(pod("a"))]]
     informer = SharedIndexInformer(source, PODS, metrics=provider)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.end_watches(ConnectionLostError("cut"))
         await settle()
     assert provider["reflector_failures_total"].count == 1

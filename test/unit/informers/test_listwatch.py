@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fakes.objects import Pod
-from fakes.source import FakeSource, expired, pod, running, settle, status_error
+from fakes.source import FakeSource, expired, pod, settled, status_error
 from support.arrivals import arriving, chunked, turns_during
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, DecodeError, ExpiredError, ForbiddenError
 from tfjob_operator.api.client.http import OnLeave, Request, unchanged
@@ -175,8 +175,7 @@ async def test_cancelling_closes_the_stream() -> None:
     """RF-13, reflector_test.go:TestReflectorHandleWatchStoppedAfter"""
     response = ScriptedResponse(event("ADDED"), hang=True)
     source, _ = over(response)
-    async with running(read(source, [])):
-        await settle()
+    async with settled(read(source, [])):
         assert not response.closed
     assert response.closed
 

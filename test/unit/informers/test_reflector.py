@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.objects import Pod
-from fakes.source import FakeSource, RecordingSink, expired, pod, running, settle, status_error
+from fakes.source import FakeSource, RecordingSink, expired, pod, running, settle, settled, status_error
 from fakes.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.api.client.errors import (
     ApiError,
@@ -67,8 +67,7 @@ def too_many(retry_after_s: float | None = None) -> TooManyRequestsError:
 async def test_it_lists_hands_the_list_over_and_watches_from_the_version_of_the_list() -> None:
     """RF-01, RF-02, reflector_test.go:TestReflectorListAndWatch"""
     rig = Rig(pod("a"), pod("b"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.add(pod("c"))
         rig.source.modify(pod("a"))
         rig.source.delete("ns/b")
@@ -87,11 +86,9 @@ async def test_a_list_that_the_sink_refused_does_not_move_the_version() -> None:
     """RF-01, reflector_test.go:TestReflectorListAndWatchWithErrors"""
     rig = Rig(pod("a"))
     rig.sink.refuse = RuntimeError("no")
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.reflector.resource_version == ""
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.listed_versions == ["0", "0"]
     assert rig.reflector.resource_version == "11"
 
@@ -99,14 +96,12 @@ async def test_a_list_that_the_sink_refused_does_not_move_the_version() -> None:
 async def test_a_later_list_asks_for_nothing_older_than_what_was_seen() -> None:
     """RF-03, RF-10, reflector_test.go:TestReflectorResyncWithResourceVersion, TestReflectorResourceVersionUpdate"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.add(pod("b"))
         rig.source.bookmark()
         await settle()
         rig.source.end_watches(status_error(500, "Boom"))
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.listed_versions == ["0", "13"]
     assert rig.sink.names() == ["ReplacedAll", "Added", "Bookmark", "ReplacedAll"]
 
@@ -116,11 +111,9 @@ async def test_a_version_that_the_server_refuses_is_answered_at_once_by_a_quorum
     """RF-04, RF-05, reflector_test.go:TestReflectorFullListIfExpired, TestReflectorFullListIfTooLarge"""
     rig = Rig(pod("a"))
     rig.source.list_errors = [error]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.end_watches(status_error(500, "Boom"))
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.listed_versions == ["0", "", "11"], "retried without delay, and back to normal after the success"
     assert rig.errors == []
 
@@ -129,15 +122,12 @@ async def test_a_quorum_list_that_fails_too_goes_the_way_of_all_failures_and_is_
     """RF-04, reflector_test.go:TestReflectorExpiredExactResourceVersion"""
     rig = Rig(pod("a"))
     rig.source.list_errors = [expired(), expired(), status_error(500, "Boom")]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.listed_versions == ["0", ""]
         assert [type(error) for error in rig.errors] == [ExpiredError]
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
         assert rig.listed_versions == ["0", "", ""]
-        await asyncio.sleep(2 * FIRST_BACKOFF_S)
-        await settle()
+        await settle(2 * FIRST_BACKOFF_S)
     assert rig.listed_versions == ["0", "", "", ""]
     assert rig.reflector.state is State.WATCHING
 
@@ -145,14 +135,12 @@ async def test_a_quorum_list_that_fails_too_goes_the_way_of_all_failures_and_is_
 async def test_a_410_in_the_stream_lists_at_the_last_version_before_it_falls_back_to_a_quorum_list() -> None:
     """RF-06, RF-16, reflector_test.go:TestReflectorExpiredExactResourceVersion"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.add(pod("b"), notify=False)
         rig.source.compact()
         rig.source.list_errors = [expired()]
         rig.source.end_watches(expired())
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.listed_versions == ["0", "11", ""]
     assert rig.watched_versions == ["11", "12"]
 
@@ -160,12 +148,10 @@ async def test_a_410_in_the_stream_lists_at_the_last_version_before_it_falls_bac
 async def test_first_lists_ask_for_pages_and_later_ones_do_not() -> None:
     """RF-07, reflector_test.go:TestReflectorNotPaginatingNotConsistentReads"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.list_errors = [expired()]
         rig.source.end_watches(status_error(500, "Boom"))
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert [(options.resource_version, options.limit) for options in rig.source.lists] == [
         ("0", 500),
         ("11", 0),
@@ -176,11 +162,9 @@ async def test_first_lists_ask_for_pages_and_later_ones_do_not() -> None:
 async def test_a_server_without_a_watch_cache_is_asked_for_pages_for_ever() -> None:
     """RF-07, reflector_test.go:TestReflectorPaginatingNonConsistentReadsIfWatchCacheDisabled"""
     rig = Rig(*[pod(f"p{number}") for number in range(501)], paging=True)
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.end_watches(status_error(500, "Boom"))
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert [(options.resource_version, options.limit) for options in rig.source.lists] == [
         ("0", 500), ("", 500), ("511", 500), ("", 500),
     ]  # fmt: skip
@@ -190,11 +174,9 @@ async def test_a_server_without_a_watch_cache_is_asked_for_pages_for_ever() -> N
 async def test_an_explicit_page_size_wins() -> None:
     """RF-07, reflector_test.go:TestReflectorWatchListPageSize"""
     rig = Rig(*[pod(f"p{number}") for number in range(5)], options=ReflectorOptions(page_size=2), paging=True)
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.end_watches(status_error(500, "Boom"))
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert [options.limit for options in rig.source.lists] == [2] * 6
 
 
@@ -210,8 +192,7 @@ async def test_a_watch_asks_for_bookmarks_and_for_an_end_between_five_and_ten_mi
 async def test_a_bookmark_moves_the_version_and_reaches_the_store_but_changes_no_object() -> None:
     """RF-10, reflector_test.go:TestReflectorWatchHandler"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.bookmark()
         await settle()
     assert rig.sink.deltas[1:] == [Bookmark("12")]
@@ -222,8 +203,7 @@ async def test_what_exists_when_a_watch_begins_at_no_version_does_not_move_the_v
     """RF-11, reflector_watchlist_test.go:TestWatchListResourceVersion"""
     rig = Rig()
     rig.source.version = 0  # the list answers "0", as an aggregated server without versions may
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         old, new = pod("old"), pod("new")
         rig.source.send(Added(rig.source._stamp(new)), Added(rig.source._stamp(old)))
         await settle()
@@ -239,8 +219,7 @@ async def test_what_exists_when_a_watch_begins_at_no_version_does_not_move_the_v
 async def test_an_event_that_cannot_be_decoded_is_skipped_and_the_stream_goes_on() -> None:
     """RF-12, B01, reflector_test.go:TestReflectorWatchHandler"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.send(Skipped(TypeError("no pod"), "ns/poison", "12"), Added(pod("b")))
         await settle()
     assert rig.sink.names() == ["ReplacedAll", "Bookmark", "Added"]
@@ -251,8 +230,7 @@ async def test_an_event_that_cannot_be_decoded_is_skipped_and_the_stream_goes_on
 async def test_the_deletion_of_an_object_that_cannot_be_decoded_still_removes_it() -> None:
     """RF-12, B01: the key is enough"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.send([Skipped(TypeError("no pod"), "ns/a", "12", deleted=True)][0])
         await settle()
     assert rig.sink.deltas[1:] == [Vanished("ns/a"), Bookmark("12")]
@@ -263,11 +241,9 @@ async def test_a_response_that_is_not_a_list_is_a_failure() -> None:
     """RF-12, reflector_test.go:TestIsUnsupportedTableObject"""
     rig = Rig(pod("a"))
     rig.source.list_errors = [DecodeError("not a list of pods: kind 'Table'")]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.sink.deltas == []
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.sink.names() == ["ReplacedAll"]
 
 
@@ -275,8 +251,7 @@ async def test_cancelling_ends_it_while_it_lists() -> None:
     """RF-13, reflector_test.go:TestReflectorWatchStoppedBefore"""
     rig = Rig()
     rig.source.hold.clear()
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.reflector.state is State.LISTING
     assert rig.source.watches == []
 
@@ -284,8 +259,7 @@ async def test_cancelling_ends_it_while_it_lists() -> None:
 async def test_cancelling_closes_the_stream_that_is_being_read() -> None:
     """RF-13, reflector_test.go:TestReflectorStopWatch, TestCloseWatchChannelOnError"""
     rig = Rig()
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.source.open_watches == 1
     assert rig.source.open_watches == 0
 
@@ -294,8 +268,7 @@ async def test_cancelling_ends_it_while_it_backs_off() -> None:
     """RF-13, reflector_test.go:TestRunUntil"""
     rig = Rig()
     rig.source.list_errors = [status_error(500, "Boom")]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.reflector.state is State.LIST_LATER
     assert VirtualClock().monotonic() < FIRST_BACKOFF_S
 
@@ -303,8 +276,7 @@ async def test_cancelling_ends_it_while_it_backs_off() -> None:
 async def test_a_stream_that_ends_is_resumed_at_once_from_the_last_version_without_a_list() -> None:
     """RF-14, reflector_test.go:TestReflectorListAndWatch"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.add(pod("b"))
         rig.source.end_watches()
         await settle()
@@ -338,14 +310,12 @@ async def test_a_stream_that_was_silent_for_more_than_a_second_is_no_failure() -
 async def test_a_stream_that_ends_at_once_and_brought_nothing_leads_to_a_pause_and_a_list() -> None:
     """RF-15, reflector_test.go:TestReflectorHandleWatchResultChanClosedBefore"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.end_watches()
         await settle()
         assert rig.reflector.state is State.LIST_LATER
         assert len(rig.source.lists) == 1
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.listed_versions == ["0", "11"]
 
 
@@ -361,11 +331,9 @@ async def test_a_watch_that_is_refused_is_tried_again_after_a_pause_without_a_li
     """RF-17, reflector_test.go:TestReflectorListAndWatchInitConnBackoff, TestNoRelistOnTooManyRequests"""
     rig = Rig(pod("a"))
     rig.source.watch_errors = [error, error]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.reflector.state is State.WATCH_LATER
-        await asyncio.sleep(3 * FIRST_BACKOFF_S)
-        await settle()
+        await settle(3 * FIRST_BACKOFF_S)
     assert len(rig.source.watches) == 3
     assert len(rig.source.lists) == 1
     assert rig.errors == []
@@ -377,8 +345,7 @@ async def test_a_watch_that_finds_no_way_to_the_server_is_reported_each_time(err
     rig = Rig(pod("a"))
     rig.source.watch_errors = [error, error]
     async with running(rig.reflector.run()):
-        await asyncio.sleep(4 * FIRST_BACKOFF_S)
-        await settle()
+        await settle(4 * FIRST_BACKOFF_S)
     assert rig.errors == [error, error]
     assert len(rig.source.lists) == 1, "a list would fare no better"
 
@@ -453,13 +420,11 @@ async def test_a_time_to_come_back_holds_for_one_pause_and_for_lists_too() -> No
 async def test_a_429_in_the_stream_pauses_the_watch_without_a_list() -> None:
     """RF-18, reflector_test.go:TestBackoffOnTooManyRequests"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.end_watches(too_many())
         await settle()
         assert rig.reflector.state is State.WATCH_LATER
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
         assert rig.watched_versions == ["11", "11"]
         rig.source.end_watches(too_many(retry_after_s=20.0))
         await asyncio.sleep(19.9)
@@ -472,8 +437,7 @@ async def test_a_429_in_the_stream_pauses_the_watch_without_a_list() -> None:
 async def test_an_internal_error_in_the_stream_leads_to_a_list_by_default() -> None:
     """RF-19, RF-20, reflector_test.go:TestRetryInternalError"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.end_watches(status_error(500, "InternalError"))
         await settle()
     assert rig.reflector.state is State.LIST_LATER
@@ -482,8 +446,7 @@ async def test_an_internal_error_in_the_stream_leads_to_a_list_by_default() -> N
 async def test_an_internal_error_inside_the_window_reopens_the_watch_at_once() -> None:
     """RF-19, reflector_test.go:TestRetryInternalError"""
     rig = Rig(pod("a"), options=ReflectorOptions(internal_error_window_s=30.0))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         for _ in range(3):
             rig.source.end_watches(status_error(500, "InternalError"))
             await asyncio.sleep(10.5)
@@ -501,12 +464,10 @@ async def test_an_internal_error_inside_the_window_reopens_the_watch_at_once() -
 async def test_any_other_failure_of_a_stream_leads_to_a_list_at_the_last_version(error: ApiError) -> None:
     """RF-20, reflector_test.go:TestReflectorReplacesStoreOnUnsafeDelete"""
     rig = Rig(pod("a"), pod("corrupt"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.delete("ns/corrupt", notify=False)
         rig.source.end_watches(error)
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.listed_versions == ["0", "12"]
     assert [item.metadata.name for item in rig.sink.deltas[-1].objects] == ["a"]  # type: ignore[union-attr]
 
@@ -520,12 +481,10 @@ async def test_any_other_failure_to_open_a_watch_is_reported_and_leads_to_a_list
     """RF-21, reflector_test.go:TestReflectorListAndWatchWithErrors"""
     rig = Rig(pod("a"))
     rig.source.watch_errors = [error]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.reflector.state is State.LIST_LATER
         assert rig.errors == [error]
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.listed_versions == ["0", "11"]
 
 
@@ -547,13 +506,11 @@ async def test_lists_and_watches_share_one_back_off() -> None:
     rig.source.list_errors = [status_error(500, "Boom")]
     rig.source.watch_errors = [too_many()]
     async with running(rig.reflector.run()):
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
         assert rig.reflector.state is State.WATCH_LATER
         await asyncio.sleep(FIRST_BACKOFF_S)
         assert len(rig.source.watches) == 1, "the second pause is twice as long as the first"
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert len(rig.source.watches) == 2
 
 
@@ -564,8 +521,7 @@ async def test_a_quiet_time_makes_the_next_pause_short_again() -> None:
     async with running(rig.reflector.run()):
         await asyncio.sleep(150.0)
         rig.source.end_watches(status_error(500, "Boom"))
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert len(rig.source.lists) == 6
 
 
@@ -589,8 +545,7 @@ async def test_each_failed_list_is_reported_once_and_before_the_pause() -> None:
     rig = Rig()
     boom = ServerError(Status(code=500))
     rig.source.list_errors = [boom, boom]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.errors == [boom]
         await asyncio.sleep(10.0)
     assert rig.errors == [boom, boom]
@@ -602,11 +557,9 @@ async def test_a_crash_in_a_list_is_reported_and_the_reflector_goes_on() -> None
     crash = ZeroDivisionError("a bug of ours")
     rig.source.list_errors = [crash]
     with capture_logs() as logs:
-        async with running(rig.reflector.run()):
-            await settle()
+        async with settled(rig.reflector.run()):
             assert [(log["event"], log["exc_info"]) for log in logs] == [("reflector_crashed", crash)]
-            await asyncio.sleep(FIRST_BACKOFF_S)
-            await settle()
+            await settle(FIRST_BACKOFF_S)
     assert rig.sink.names() == ["ReplacedAll"]
 
 
@@ -647,8 +600,7 @@ async def test_an_expired_watch_is_a_matter_of_course() -> None:
     """RF-16, RF-24"""
     rig = Rig(pod("a"))
     with capture_logs() as logs:
-        async with running(rig.reflector.run()):
-            await settle()
+        async with settled(rig.reflector.run()):
             rig.source.end_watches(expired())
             await settle()
     assert [(log["event"], log["log_level"]) for log in logs] == [("watch_expired", "debug")]
@@ -665,8 +617,7 @@ async def test_a_stream_that_fails_is_a_warning(error: ApiError | None, event: s
     """RF-15, RF-20"""
     rig = Rig(pod("a"))
     with capture_logs() as logs:
-        async with running(rig.reflector.run()):
-            await settle()
+        async with settled(rig.reflector.run()):
             rig.source.end_watches(error)
             await settle()
     assert [(log["event"], log["log_level"]) for log in logs] == [(event, "warning")]
@@ -677,8 +628,7 @@ async def test_a_skipped_object_is_named_in_the_log_be_it_listed_or_watched() ->
     rig = Rig(pod("a"))
     rig.source.skipped = [Skipped(TypeError("bad"), "ns/listed")]
     with capture_logs() as logs:
-        async with running(rig.reflector.run()):
-            await settle()
+        async with settled(rig.reflector.run()):
             rig.source.send(Skipped(TypeError("bad"), "ns/watched"))
             await settle()
     assert [(log["event"], log["key"], log["log_level"]) for log in logs] == [
@@ -691,8 +641,7 @@ async def test_events_reach_the_sink_as_they_came() -> None:
     """RF-30, reflector_test.go:TestReflectorRespectStoreTransformer. The decoder is the transform, and nothing decodes twice"""
     rig = Rig()
     first, second = pod("a"), pod("b")
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.send(Added(first), Modified(second), Deleted(first))
         await settle()
     objects = [delta.object for delta in rig.sink.deltas[1:] if isinstance(delta, (Added, Modified, Deleted))]
@@ -702,12 +651,10 @@ async def test_events_reach_the_sink_as_they_came() -> None:
 async def test_a_batch_that_ends_in_an_error_is_taken_up_to_the_error() -> None:
     """RF-03, RF-16: what came before the error did happen"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.add(pod("b"))
         rig.source.end_watches(expired())
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.listed_versions == ["0", "12"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.objects import Pod
-from fakes.source import FakeSource, expired, pod, running, settle, status_error
+from fakes.source import FakeSource, expired, pod, running, settle, settled, status_error
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.informers import (
@@ -57,8 +57,7 @@ class Recorder:
 async def relisted(source: FakeSource[Pod]) -> None:
     """Make the informer list again, as after a gap."""
     source.end_watches(expired())
-    await asyncio.sleep(FIRST_BACKOFF_S)
-    await settle()
+    await settle(FIRST_BACKOFF_S)
 
 
 async def test_the_cache_follows_the_server_and_handlers_are_notified() -> None:
@@ -93,8 +92,7 @@ async def test_a_handler_finds_the_cache_and_its_indices_at_least_as_new_as_its_
         found.append(informer.indexer.get("ns/a") is None)
 
     informer.add_event_handler(EventHandlerFuncs(on_add=on_add, on_delete=on_delete))
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.add(pod("b", node="n2"))
         source.delete("ns/a")
         await settle()
@@ -106,8 +104,7 @@ async def test_a_bookmark_moves_the_version_of_the_store_and_tells_nobody() -> N
     source = FakeSource(pod("a"))
     informer, handler = informer_over(source), Recorder()
     informer.add_event_handler(handler)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.bookmark()
         await settle()
         assert informer.indexer.resource_version == "12"
@@ -118,8 +115,7 @@ async def test_a_handler_that_joins_late_gets_the_store_as_it_is_and_every_later
     """SI-04, shared_informer_test.go:TestAddWhileActive, TestSharedInformerHandlerAbuse, TestStateSharedInformer"""
     source = FakeSource(pod("a"), pod("b"))
     informer, handler = informer_over(source), Recorder()
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.add(pod("queued"))  # on its way when the handler joins
         registration = informer.add_event_handler(handler)
         assert not registration.has_synced
@@ -174,8 +170,7 @@ async def test_the_informer_is_synced_when_the_list_is_in_the_cache_and_the_regi
     registration = informer.add_event_handler(
         EventHandlerFuncs(on_add=lambda *_: cached_when_told.append(informer.has_synced))
     )
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         assert not informer.has_synced
         source.hold.set()
         await informer.wait_for_sync()
@@ -216,8 +211,7 @@ async def test_a_delete_that_was_missed_becomes_a_tombstone_at_the_next_list() -
     source = FakeSource(pod("a"), pod("b"))
     informer, handler = informer_over(source), Recorder()
     informer.add_event_handler(handler)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.delete("ns/a", notify=False)
         source.add(pod("c"), notify=False)
         await relisted(source)
@@ -231,8 +225,7 @@ async def test_what_a_list_can_not_read_is_not_taken_for_gone(key: str, left: li
     source = FakeSource(pod("a", node="n1"), pod("b"), pod("c"))
     informer, handler = informer_over(source), Recorder()
     informer.add_event_handler(handler)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.delete("ns/a", notify=False)
         source.delete("ns/c", notify=False)
         source.skipped = [Skipped(ValueError("replicas: must be a number"), key)]
@@ -247,8 +240,7 @@ async def test_a_recreation_that_was_missed_is_an_update_with_another_uid() -> N
     source = FakeSource(pod("a", uid="first", node="n1"))
     informer, handler = informer_over(source), Recorder()
     informer.add_event_handler(handler)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.delete("ns/a", notify=False)
         source.add(pod("a", uid="second"), notify=False)
         await relisted(source)
@@ -270,8 +262,7 @@ async def test_a_handler_that_asks_for_lists_is_told_of_each_after_what_follows_
     informer, handler, other = informer_over(source), Lists(), Recorder()
     informer.add_event_handler(handler)
     informer.add_event_handler(other)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         assert handler.told == ["initial add a", "initial add b", "list at 12"]
         source.delete("ns/a", notify=False)
         source.add(pod("c"), notify=False)
@@ -290,8 +281,7 @@ async def test_a_list_that_brings_nothing_new_is_not_told() -> None:
     source = FakeSource(pod("a"), pod("b"))
     informer, handler = informer_over(source), Recorder()
     informer.add_event_handler(handler)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.modify(pod("b"), notify=False)
         await relisted(source)
     assert handler.told[2:] == ["update uid-b -> uid-b"]
@@ -302,8 +292,7 @@ async def test_an_add_of_what_is_there_and_a_change_of_what_is_not_are_reported_
     source = FakeSource(pod("a"))
     informer, handler = informer_over(source), Recorder()
     informer.add_event_handler(handler)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.modify(pod("new"))
         source.add(pod("a"))
         source.add(pod("a"))
@@ -317,8 +306,7 @@ async def test_the_deletion_of_a_poisoned_object_is_reported_with_its_last_known
     source = FakeSource(pod("a"))
     informer, handler = informer_over(source), Recorder()
     informer.add_event_handler(handler)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.send(
             Skipped(TypeError("bad"), "ns/a", "12", deleted=True), Skipped(TypeError("bad"), "ns/x", "13", deleted=True)
         )
@@ -398,8 +386,7 @@ async def test_an_index_can_be_added_while_running_and_covers_what_is_there() ->
     """ST-05, shared_informer_test.go:TestIndexer"""
     source = FakeSource(pod("a"))
     informer = informer_over(source)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         informer.add_indexers({"name": lambda item: [item.metadata.name]})
         assert len(informer.indexer.by_index("name", "a")) == 1
         with pytest.raises(IndexerError):
@@ -457,8 +444,7 @@ async def test_running_twice_warns_and_returns() -> None:
     """SI-05, shared_informer_test.go:TestSharedInformerStartRace"""
     source = FakeSource[Pod]()
     informer = informer_over(source)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         with capture_logs() as logs:
             await informer.run()
     assert [log["event"] for log in logs] == ["informer_started_twice"]
@@ -484,8 +470,7 @@ async def test_a_handler_that_is_removed_hears_nothing_more() -> None:
     source = FakeSource(pod("a"))
     informer, handler = informer_over(source), Recorder()
     registration = informer.add_event_handler(handler)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         informer.remove_event_handler(registration)
         informer.remove_event_handler(registration)
         source.add(pod("b"))
@@ -498,8 +483,7 @@ async def test_a_flood_of_events_lets_the_loop_run_between_batches() -> None:
     """QF-05, QF-07: pop does not wait while there is work"""
     source = FakeSource[Pod]()
     informer = informer_over(source)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         for number in range(3 * BATCH):
             informer._fifo.put(source_event(source, f"p{number}"))
         seen: list[int] = []
@@ -514,8 +498,7 @@ async def test_stopping_applies_and_delivers_what_is_queued_and_leaves_nothing_b
     source = FakeSource(pod("a"))
     informer, handler = informer_over(source, resync_s=5.0), Recorder()
     informer.add_event_handler(handler)
-    async with running(informer.run()) as run:
-        await settle()
+    async with settled(informer.run()) as run:
         for number in range(1500):  # more than one batch, more than one turn of a listener
             informer._fifo.put(source_event(source, f"p{number}"))
         informer.stop()
@@ -537,8 +520,7 @@ async def test_stopping_while_the_first_list_hangs_tells_those_who_wait() -> Non
     source = FakeSource(pod("a"))
     source.hold.clear()
     informer = informer_over(source)
-    async with running(informer.run()) as run:
-        await settle()
+    async with settled(informer.run()) as run:
         waiting = asyncio.create_task(informer.wait_for_sync())
         informer.stop()
         await run
@@ -567,8 +549,7 @@ async def test_the_error_handler_hears_of_failures_and_is_set_before_the_start()
     informer = informer_over(source)
     errors: list[Exception] = []
     informer.set_watch_error_handler(errors.append)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         assert informer.started
         with pytest.raises(RuntimeError):
             informer.set_watch_error_handler(errors.append)
@@ -596,8 +577,7 @@ async def test_a_thousand_changes_at_random_leave_cache_and_handlers_with_the_tr
             del view[name]
 
         with capture_logs() as logs:
-            async with running(informer.run()):
-                await settle()
+            async with settled(informer.run()):
                 informer.add_event_handler(EventHandlerFuncs(on_add=on_add, on_update=on_update, on_delete=on_delete))
                 await churn(source, random)
                 await asyncio.sleep(180.0)  # a watch is open by now, and the back-off has forgotten the churn

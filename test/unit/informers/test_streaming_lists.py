@@ -10,7 +10,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.objects import Pod
-from fakes.source import FakeSource, RecordingSink, expired, no_streaming_lists, pod, running, settle, status_error
+from fakes.source import (
+    FakeSource,
+    RecordingSink,
+    expired,
+    no_streaming_lists,
+    pod,
+    running,
+    settle,
+    settled,
+    status_error,
+)
 from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
@@ -90,8 +100,7 @@ def refused() -> ConnectError:
 async def test_the_collection_comes_as_a_stream_which_then_is_the_watch() -> None:
     """RF-27, reflector_watchlist_test.go:TestWatchList "... synced after receiving a bookmark event" """
     rig = Rig(pod("a"), pod("b"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.sink.names() == ["ReplacedAll"]
         assert rig.reflector.state is State.WATCHING
         rig.source.add(pod("c"))
@@ -141,12 +150,10 @@ async def test_an_ordinary_bookmark_first_shows_that_nobody_heeds_the_parameter(
     """
     rig = Rig(pod("a"))
     rig.source.initial_events = [[Added(pod("a")), Bookmark("12")]]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.asked == ([""], ["0"], ["11"]), "a list at once"
         rig.source.end_watches(expired())
-        await asyncio.sleep(LONG_PAUSE_S)
-        await settle()
+        await settle(LONG_PAUSE_S)
     assert rig.asked == ([""], ["0", "11"], ["11", "11"]), "and no stream again"
 
 
@@ -158,12 +165,10 @@ async def test_a_server_that_says_nothing_to_two_streams_is_not_asked_for_a_thir
         for _ in range(2):
             await asyncio.sleep(2 * VERY_SHORT_WATCH_S)
             rig.source.end_watches(RequestTimeoutError("silence"))
-            await asyncio.sleep(LONG_PAUSE_S)
-        await settle()
+            await settle(LONG_PAUSE_S)
         assert rig.asked == (["", ""], ["0"], ["11"])
         rig.source.end_watches(expired())
-        await asyncio.sleep(LONG_PAUSE_S)
-        await settle()
+        await settle(LONG_PAUSE_S)
     assert rig.asked == (["", ""], ["0", "11"], ["11", "11"])
 
 
@@ -195,11 +200,9 @@ async def test_a_collection_that_the_sink_refused_does_not_move_the_version() ->
     """RF-01, RF-27"""
     rig = Rig(pod("a"))
     rig.sink.refuse = RuntimeError("no")
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.reflector.resource_version == ""
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.asked == (["", ""], [], [])
     assert rig.reflector.resource_version == "11"
 
@@ -207,8 +210,7 @@ async def test_a_collection_that_the_sink_refused_does_not_move_the_version() ->
 async def test_the_stream_goes_on_as_a_watch_does() -> None:
     """RF-14, RF-27, ...TestWatchList "stopping a watcher after synchronization ..." """
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.add(pod("b"))
         rig.source.end_watches()
         await settle()
@@ -219,13 +221,11 @@ async def test_the_stream_goes_on_as_a_watch_does() -> None:
 async def test_a_stream_that_fails_later_leads_to_a_new_one_from_the_last_version(error: ApiError) -> None:
     """RF-16, RF-20, RF-27: nothing older than what was seen"""
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.add(pod("b"))
         await settle()
         rig.source.end_watches(error)
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.asked == (["", "12"], [], [])
     assert rig.replaced() == [["a"], ["a", "b"]]
 
@@ -237,19 +237,16 @@ async def test_a_version_that_the_server_refuses_is_answered_at_once_by_a_stream
 ) -> None:
     """RF-04, RF-28, reflector_watchlist_test.go:TestWatchList "expiring an established watcher ..." """
     rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         if opened:
             rig.source.initial_events = [error]
         else:
             rig.source.stream_errors = [error]
         rig.source.end_watches(status_error(500, "Boom"))
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
         assert rig.asked == (["", "11", ""], [], [])
         rig.source.end_watches(status_error(500, "Boom"))
-        await asyncio.sleep(2 * FIRST_BACKOFF_S)
-        await settle()
+        await settle(2 * FIRST_BACKOFF_S)
     assert rig.asked[0][3:] == ["11"], "back to normal after the success"
     assert rig.errors == []
 
@@ -275,11 +272,9 @@ async def test_a_stream_that_is_refused_is_tried_again_after_a_pause_without_a_l
     """
     rig = Rig(pod("a"))
     rig.source.stream_errors = [error, error]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.reflector.state is State.LIST_LATER
-        await asyncio.sleep(LONG_PAUSE_S)
-        await settle()
+        await settle(LONG_PAUSE_S)
     assert rig.asked == (["", "", ""], [], [])
     assert rig.replaced() == [["a"]]
     assert rig.errors == [error, error]
@@ -305,12 +300,10 @@ async def test_where_a_list_would_fare_no_better_none_is_tried(error: ApiError) 
     """RF-21, RF-24, RF-28: reported once, then a pause"""
     rig = Rig(pod("a"))
     rig.source.stream_errors = [error]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.errors == [error]
         assert rig.reflector.state is State.LIST_LATER
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.asked == (["", ""], [], [])
 
 
@@ -319,11 +312,9 @@ async def test_a_stream_that_is_lost_before_the_bookmark_begins_anew_with_nothin
     """RF-28, ...TestWatchList "check if stopping a watcher before sync ..." """
     rig = Rig(pod("a"))
     rig.source.initial_events = [[Added(pod("gone")), Added(pod("a"))]]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.end_watches(end)
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.asked == (["", ""], [], [])
     assert rig.replaced() == [["a"]]
     assert rig.errors == []
@@ -337,12 +328,10 @@ async def test_a_stream_that_is_lost_twice_gives_way_to_a_list_for_this_time() -
         for _ in range(2):
             await settle()
             rig.source.end_watches(ConnectionLostError("cut"))
-            await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+            await settle(FIRST_BACKOFF_S)
         assert rig.asked == (["", ""], ["0"], ["11"])
         rig.source.end_watches(expired())
-        await asyncio.sleep(LONG_PAUSE_S)
-        await settle()
+        await settle(LONG_PAUSE_S)
     assert rig.asked == (["", "", "11"], ["0"], ["11"])
 
 
@@ -355,8 +344,7 @@ async def test_losses_count_as_two_only_when_nothing_was_complete_between_them()
         for end in (ConnectionLostError("cut"), expired(), ConnectionLostError("cut")):
             await settle()
             rig.source.end_watches(end)
-            await asyncio.sleep(LONG_PAUSE_S)
-        await settle()
+            await settle(LONG_PAUSE_S)
     assert rig.asked == (["", "", "11", "11"], [], [])
 
 
@@ -368,8 +356,7 @@ async def test_after_two_losses_and_a_list_the_next_loss_counts_as_the_first() -
         for end in (ConnectionLostError("cut"), ConnectionLostError("cut"), expired(), ConnectionLostError("cut")):
             await settle()
             rig.source.end_watches(end)
-            await asyncio.sleep(LONG_PAUSE_S)
-        await settle()
+            await settle(LONG_PAUSE_S)
     assert rig.asked == (["", "", "11", "11"], ["0"], ["11"])
 
 
@@ -377,13 +364,11 @@ async def test_after_a_loss_and_a_refusal_the_next_loss_counts_as_the_first() ->
     """RF-28: the refusal has led to a list, so nothing is missing any more."""
     rig = Rig(pod("a"))
     rig.source.initial_events = [[Added(pod("a"))], [Added(pod("a"))]]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         rig.source.stream_errors = [status_error(500, "Boom")]
         for end in (ConnectionLostError("cut"), expired(), ConnectionLostError("cut")):
             rig.source.end_watches(end)
-            await asyncio.sleep(LONG_PAUSE_S)
-            await settle()
+            await settle(LONG_PAUSE_S)
     assert rig.asked == (["", "", "11", "11"], ["0"], ["11"])
 
 
@@ -399,12 +384,10 @@ async def test_any_other_failure_falls_back_to_a_list_for_this_time(error: ApiEr
         rig.source.initial_events = [None]
     else:
         rig.source.stream_errors = [error]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.asked == ([""], ["0"], ["11"]), "at once"
         rig.source.end_watches(expired())
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        await settle()
+        await settle(FIRST_BACKOFF_S)
     assert rig.asked == (["", "11"], ["0"], ["11"])
     assert rig.errors == []
 
@@ -413,11 +396,9 @@ async def test_a_server_without_streaming_lists_is_asked_once_and_listed_from_th
     """RF-28, SV-09, ...TestWatchList "... when a server doesn't support streaming" """
     rig = Rig(pod("a"), streaming=False)
     with capture_logs() as logs:
-        async with running(rig.reflector.run()):
-            await settle()
+        async with settled(rig.reflector.run()):
             rig.source.end_watches(expired())
-            await asyncio.sleep(FIRST_BACKOFF_S)
-            await settle()
+            await settle(FIRST_BACKOFF_S)
     assert rig.asked == ([""], ["0", "11"], ["11", "11"])
     assert [log["log_level"] for log in logs if log["event"] == "streaming_list_not_served"] == ["debug"]
     assert [log for log in logs if log["log_level"] != "debug"] == []
@@ -482,8 +463,7 @@ async def test_cancelling_closes_the_stream_that_is_not_complete_yet() -> None:
     """RF-13, RF-27"""
     rig = Rig()
     rig.source.initial_events = [[]]
-    async with running(rig.reflector.run()):
-        await settle()
+    async with settled(rig.reflector.run()):
         assert rig.source.open_watches == 1
     assert rig.source.open_watches == 0
 
@@ -512,8 +492,7 @@ async def test_wherever_a_stream_is_cut_the_cache_and_the_handlers_end_with_the_
         tasks.create_task(informer.run())
         await settle()
         source.end_watches(ConnectionLostError("cut"))
-        await asyncio.sleep(LONG_PAUSE_S)
-        await settle()
+        await settle(LONG_PAUSE_S)
         truth = {meta_key(item.metadata): item.metadata.resource_version for item in source.objects()}
         assert {key: item.metadata.resource_version for key, item in informer.indexer.items()} == truth
         assert held == truth

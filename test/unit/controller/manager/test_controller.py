@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from fakes.metrics import FakeMetrics
 from fakes.objects import Pod
-from fakes.source import FakeSource, expired, pod, running, settle
+from fakes.source import FakeSource, expired, pod, settle, settled
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
     ApiError,
@@ -327,8 +327,7 @@ async def test_what_changes_in_a_watched_informer_is_synced_by_its_key(kettles: 
     source = FakeSource(pod("a"), pod("b"))
     informer = SharedIndexInformer(source, PODS, random=lambda: 0.0)
     kettles.controller.watch(informer, lambda item: f"of-{item.metadata.name}")
-    async with running(informer.run()), at_work(kettles):
-        await settle()
+    async with settled(informer.run()), at_work(kettles):
         source.modify(pod("a"))
         source.delete("ns/b", notify=False)
         source.end_watches(expired())
@@ -346,8 +345,7 @@ async def test_an_update_queues_the_keys_of_the_old_object_and_of_the_new_one(ke
         return [f"{node}/cpu", f"{node}/memory"] if item.metadata.name == "a" else None
 
     kettles.controller.watch(informer, keys_of)
-    async with running(informer.run()), at_work(kettles):
-        await settle()
+    async with settled(informer.run()), at_work(kettles):
         source.modify(pod("a", node="n2"))
         await settle()
     assert {key: len(times) for key, times in kettles.synced.items()} == {
@@ -363,8 +361,7 @@ async def test_the_first_list_of_a_watched_informer_waits_for_what_changes(kettl
     source = FakeSource(pod("a"))
     informer = SharedIndexInformer(source, PODS, random=lambda: 0.0)
     kettles.controller.watch(informer, lambda item: item.metadata.name)
-    async with running(informer.run()):
-        await settle()
+    async with settled(informer.run()):
         source.add(pod("b"))
         await settle()
         assert [await kettles.controller.queue.get(), await kettles.controller.queue.get()] == ["b", "a"]
