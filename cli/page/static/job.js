@@ -54,7 +54,8 @@ export class JobPage {
 
   update() {
     document.title = `${this.name} - TFJobs`;
-    this.tabs.hidden = this.more.hidden = !this.view;
+    this.tabs.hidden = !this.view;
+    this.more.hidden = !this.view || this.gone;
     if (!this.view) {
       this.showMissing();
       return;
