@@ -9,14 +9,26 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import urllib.request
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from tfjob_operator.cli.page.entrance import ENTER, SESSION, TOKEN
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
+
+
+def enter(address: str) -> dict[str, str]:
+    """Use an address that `kubectl tfjob dashboard` has printed; return the headers of the session."""
+    home, _, token = address.partition("/#token=")
+    request = urllib.request.Request(home + ENTER, headers={TOKEN: token})  # noqa: S310 - it is http
+    with urllib.request.urlopen(request) as response:  # noqa: S310
+        return {SESSION: json.loads(response.read())["session"]}
+
 
 KINDS: Final = {"tfjobs": "TFJob", "tfjobs.tensorflow.org": "TfJob", "pods": "Pod", "events": "Event", "jobs": "Job"}
 _GROUPS: Final = {"tfjobs": ("kubeflow.org", "v1"), "tfjobs.tensorflow.org": ("tensorflow.org", "v1alpha1")}

@@ -50,9 +50,8 @@ class _Login(msgspec.Struct):
 class ClusterEntrance:
     """Lets in the users of a cluster. `is_ready`: whether the page has read what it shows; `metrics`: what it has counted."""
 
-    title_page = "login.html"
+    login_page = "login.html"
     words = "Log in first: the page does not know who sends this request, or its token is not good any more."
-    public = frozenset({"page.css", "icon.svg", "login.js"})
 
     def __init__(
         self,
@@ -72,20 +71,26 @@ class ClusterEntrance:
         self._hosts = hosts
         self._proxies = proxies
 
-    async def own(self, request: web.Request) -> web.StreamResponse | None:
-        """Log in and out; health and metrics."""
-        if request.path == "/metrics":
-            return web.Response(text=self._metrics(), headers={"Content-Type": METRICS})
-        if request.path in {"/healthz", "/readyz"}:
-            good = request.path == "/healthz" or self._is_ready()
-            return web.Response(text="ok" if good else "the caches are being filled", status=200 if good else 503)
-        if request.path == LOGOUT and request.method == "POST":
-            response = web.Response(status=204)
-            response.del_cookie(COOKIE, path="/")
-            return response
-        if request.path == LOGIN and request.method == "POST":
-            return await self._log_in(request)
-        return None
+    def routes(self) -> list[web.RouteDef]:
+        """See `Entrance.routes`."""
+        own = {"/metrics": self._show_metrics, "/healthz": self._health, "/readyz": self._health}
+        return [
+            web.post(LOGIN, self._log_in),
+            web.post(LOGOUT, self._log_out),
+            *(web.get(path, handler) for path, handler in own.items()),
+        ]
+
+    async def _show_metrics(self, _: web.Request) -> web.Response:
+        return web.Response(text=self._metrics(), headers={"Content-Type": METRICS})
+
+    async def _health(self, request: web.Request) -> web.Response:
+        good = request.path == "/healthz" or self._is_ready()
+        return web.Response(text="ok" if good else "the caches are being filled", status=200 if good else 503)
+
+    async def _log_out(self, _: web.Request) -> web.Response:
+        response = web.Response(status=204)
+        response.del_cookie(COOKIE, path="/")
+        return response
 
     def refusal(self, request: web.Request) -> tuple[int, str] | None:
         """See `Entrance.refusal`. The kubelet and Prometheus come by the pod's address, so what they ask for has no name."""

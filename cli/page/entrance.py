@@ -1,9 +1,9 @@
-"""Where requests come in: who is let in, and what everybody else is told.
+"""Who is let in, and why everybody else is refused.
 
 The page on its user's own machine lets in whoever has the secret of a browser session, which is given for a one-time token.
-Other users of the machine can connect to 127.0.0.1 too, and other pages in the same browser can send requests there. So a
-request needs a cookie that only the holder of the printed address got, names this server in its `Host` (else a page could make
-its own name point here), and comes from this page itself (`Sec-Fetch-Site`, where a browser says so).
+Other users of the machine can connect to 127.0.0.1 too, and other pages in the same browser can send requests there. So what is
+read from the cluster needs the secret, in a header, where no other server of this machine is sent it; a request names this
+server in its `Host` (else a page could make its own name point here), and comes from this page itself (`Sec-Fetch-Site`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 from aiohttp import web
 
-from tfjob_operator.cli.page.viewers import Owner, Viewer
+from tfjob_operator.cli.page.viewers import NotLetInError, Owner, Viewer
 
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
@@ -69,11 +69,10 @@ FOREIGN: Final = (403, "Requests of other pages are not answered.")
 
 
 class Door:
-    """Tokens and sessions of one page. `port`, on which it listens, is in the cookie's name: cookies know no ports."""
+    """Tokens and sessions of the page that listens on a port."""
 
     def __init__(self, port: int) -> None:
-        self.cookie = f"tfjob-page-{port}"
-        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._host = f"127.0.0.1:{port}"
         self._sessions: dict[str, None] = {}
         self.token = secrets.token_urlsafe(32)
         """Good for one browser. As soon as it is used, another one replaces it."""
@@ -94,10 +93,10 @@ class Door:
         return any(_same(session, each) for each in self._sessions)
 
     def refusal(self, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Return why a request is refused whatever its cookie is, as a code and a sentence; None for one that is in order."""
+        """Return why a request is refused whoever sends it, as a code and a sentence; None for one that is in order."""
         if method not in READS:
             return ONLY_READS
-        if headers.get("Host", "").lower() not in self._hosts:
+        if headers.get("Host", "") != self._host:
             return UNKNOWN_NAME
         return FOREIGN if is_of_another_page(headers) else None
 
@@ -115,20 +114,22 @@ def _same(given: str, kept: str) -> bool:
 
 OURS: Final = "/-/"
 """The prefix of all paths that are not pages: no namespace can have this name."""
+ENTER: Final = f"{OURS}enter"
+TOKEN: Final = "TFJob-Token"  # noqa: S105 - the name of a header
+SESSION: Final = "TFJob-Session"
+"""Headers."""
 
 
 class Entrance(Protocol):
     """Lets people in."""
 
-    title_page: str
-    """The file that is shown to whoever is not let in."""
+    login_page: str
+    """The file that is shown instead of a page to whoever is not let in, "" if the page itself says so."""
     words: str
     """The same for a script, in a sentence."""
-    public: frozenset[str]
-    """The files that `title_page` needs."""
 
-    async def own(self, request: web.Request) -> web.StreamResponse | None:
-        """Answer a request that is about being let in, or about the server itself; None for any other."""
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes that are for everybody: those about being let in, and about the server itself."""
         ...
 
     def refusal(self, request: web.Request) -> tuple[int, str] | None:
@@ -143,34 +144,26 @@ class Entrance(Protocol):
 class TokenEntrance:
     """For the page on its user's own machine: a browser that has used the printed address is the user's."""
 
-    title_page = "no-entry.html"
+    login_page = ""
     words = "Access denied. Open the link printed by `kubectl tfjob dashboard`; each link works in one browser."
-    public = frozenset({"page.css", "icon.svg"})
 
-    def __init__(self, door: Door, entered: File, entered_now: Callable[[], None]) -> None:
-        """`entered` goes on to the list; `entered_now` is called when a browser was let in, and the token has changed."""
+    def __init__(self, door: Door, entered: Callable[[], None]) -> None:
+        """`entered` is called when a browser was let in, and the token has changed."""
         self._door = door
-        self._page = entered
-        self._entered = entered_now
+        self._entered = entered
         self._owner = Owner()
 
-    async def own(self, request: web.Request) -> web.StreamResponse | None:
-        """Exchange the token for a session.
+    def routes(self) -> list[web.RouteDef]:
+        """See `Entrance.routes`."""
+        return [web.get(ENTER, self._enter)]
 
-        The page that is sent then opens the list. For a redirect the browser would still count the page that led here as the
-        sender, and leave the cookie out.
-        """
-        if request.path != "/" or "token" not in request.query:
-            return None
-        response = web.Response(body=self._page.body, headers={"Content-Type": self._page.kind})
-        if self._knows(request):
-            return response
-        session = self._door.let_in(request.query["token"])
+    async def _enter(self, request: web.Request) -> web.Response:
+        """Exchange the token for the secret of a session."""
+        session = self._door.let_in(request.headers.get(TOKEN, ""))
         if session is None:
-            return None
+            raise NotLetInError
         self._entered()
-        response.set_cookie(self._door.cookie, session, httponly=True, samesite="Strict", path="/")
-        return response
+        return web.json_response({"session": session})
 
     def refusal(self, request: web.Request) -> tuple[int, str] | None:
         """See `Entrance.refusal`."""
@@ -178,7 +171,4 @@ class TokenEntrance:
 
     async def viewer(self, request: web.Request) -> Viewer | None:
         """See `Entrance.viewer`."""
-        return self._owner if self._knows(request) else None
-
-    def _knows(self, request: web.Request) -> bool:
-        return self._door.knows(request.cookies.get(self._door.cookie, ""))
+        return self._owner if self._door.knows(request.headers.get(SESSION, "")) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from typing import Final
 
 from aiohttp import web
@@ -70,9 +71,9 @@ class LongResponses:
             )
         self._of[viewer.name] += 1
         try:
-            return await self._send(request, viewer, pieces, headers, [*needs])
+            async with aclosing(pieces):
+                return await self._send(request, viewer, pieces, headers, [*needs])
         finally:
-            await pieces.aclose()
             self._of[viewer.name] -= 1
             self._of += Counter()  # forgets viewers without any
 

@@ -18,6 +18,7 @@ from typing import Final
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from tfjob_operator.api.access import Access, AccessError
 from tfjob_operator.api.client.auth.settings import settings_of
@@ -63,15 +64,15 @@ async def run(plan: Plan) -> None:
 async def serving(plan: Plan) -> AsyncIterator[None]:
     """Serve as long as the block lasts. Raises CliError."""
     host, port = plan.listening.getsockname()[:2]
-    door, files = Door(port), read_files()
+    door = Door(port)
 
     def tell() -> None:
-        plan.told(f"http://{host}:{port}/?token={door.token}")
+        plan.told(f"http://{host}:{port}/#token={door.token}")
 
-    entrance = TokenEntrance(door, files["entered.html"], tell)
+    entrance = TokenEntrance(door, tell)
     async with (
         reading(plan.read, everywhere=plan.everywhere) as parts,
-        listening(Page(entrance, parts, files), plan.listening),
+        listening(Page(entrance, parts, read_files()), plan.listening),
     ):
         tell()
         yield
@@ -119,7 +120,11 @@ async def _caches(client: RestClient, scope: str, board: Board) -> AsyncIterator
 @asynccontextmanager
 async def listening(page: Page, on: socket.socket, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
     """Answer requests as long as the block lasts."""
-    runner = web.AppRunner(page.application(), access_log=None, handler_cancellation=True, shutdown_timeout=END_S)
+    logger = logging.getLogger(__name__)
+    logger.addFilter(_is_ours)
+    runner = web.AppRunner(
+        page.application(), access_log=None, logger=logger, handler_cancellation=True, shutdown_timeout=END_S
+    )
     await runner.setup()
     try:
         await web.SockSite(runner, on, ssl_context=tls).start()
@@ -133,3 +138,8 @@ def _again(read: Callable[[str | None], Access]) -> Access:
         return read(None)
     except CliError as error:
         raise AccessError(error.message) from error
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Return False for the traceback of a malformed request, which was answered with 400."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)

@@ -67,6 +67,8 @@ class Page:
         self._logs = parts.logs
         self._streams = Streams(parts.board)
         self._files = files
+        self._open: set[object] = {self._static} if entrance.login_page else {self._static, self._index}
+        """The handlers that answer everybody: their responses are the same for all, and in each release."""
         self.long_responses = LongResponses()
         """Streams, logs and curves that are open."""
 
@@ -90,6 +92,9 @@ class Page:
                     web.get(f"{OURS}usage{job}", self._usage),
                 ]
             )
+        own = self._entrance.routes()
+        app.add_routes(own)
+        self._open |= {each.handler for each in own}
         app.on_shutdown.append(self._shut_down)
         return app
 
@@ -122,23 +127,19 @@ class Page:
             if refused == ONLY_READS:
                 response.headers["Allow"] = "GET, HEAD"
             return response
-        own = await self._entrance.own(request)
-        if own is not None:
-            return own
-        if request.path.removeprefix(f"{OURS}static/") in self._entrance.public:
-            return await handler(request)
-        viewer = await self._entrance.viewer(request)
-        if viewer is None:
-            return self._no_entry(request)
-        _VIEWER.set(viewer)
         for name in request.match_info.values():
             require_name(name)
+        if request.match_info.handler not in self._open:
+            viewer = await self._entrance.viewer(request)
+            if viewer is None:
+                raise NotLetInError
+            _VIEWER.set(viewer)
         return await handler(request)
 
     def _no_entry(self, request: web.Request) -> web.Response:
-        if request.path.startswith(OURS):
+        if request.path.startswith(OURS) or not self._entrance.login_page:
             return _refusal(401, self._entrance.words)
-        return self._file(self._entrance.title_page, status=401)
+        return self._file(self._entrance.login_page, status=401)
 
     async def _index(self, _: web.Request) -> web.Response:
         return self._file("index.html")

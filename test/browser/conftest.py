@@ -53,7 +53,7 @@ class Dashboard:
         self.cluster = cluster
         self.process = process
         self.address = self.next_address()
-        self.home = self.address.partition("/?")[0]
+        self.home = self.address.partition("/#")[0]
 
     def next_address(self) -> str:
         """The next address that is printed."""
@@ -98,7 +98,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
 
 @pytest.fixture(scope="module")
 def session(chromium: Any, dashboard: Dashboard) -> Any:
-    """The storage state, with the cookie, of a browser that has used the token."""
+    """The storage state, with the secret, of a browser that has used the token."""
     context = chromium.new_context()
     page = context.new_page()
     page.goto(dashboard.address)

@@ -221,4 +221,3 @@ def fill_many(cluster: PageCluster) -> None:
     }
     cluster.put("pods", again | {"status": {**again["status"], "startTime": before(1_436)}})
     cluster.put("pods", pod("restarts", "Worker", 1, 100, runs(100)))
-    cluster.put("events", event("restarts", "ExitedWithCode", "Pod: vision.restarts-worker-0 exited with code 137", 90))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -235,16 +237,52 @@ def test_an_empty_cluster_says_how_a_job_comes_into_it(chromium: Any, tmp_path: 
 def test_a_used_or_wrong_token_is_refused_and_a_new_one_is_printed(
     chromium: Any, dashboard: Dashboard, session: Any
 ) -> None:
-    """Without a valid token no job is shown."""
+    """Without a valid token no job is shown. The printed address works in a tab that shows the refusal, too."""
     context = chromium.new_context()
     page = context.new_page()
-    for address in (dashboard.address, f"{dashboard.home}/?token=wrong", dashboard.home):
-        response = page.goto(address)
-        assert response.status == 401
-        assert "Access denied" in page.inner_text("h1")
+    for address in (dashboard.address, f"{dashboard.home}/#token=wrong", dashboard.home):
+        page.goto("about:blank")
+        page.goto(address)
+        page.wait_for_selector(".banner.lost >> text=Access denied. Open the link printed by")
+        assert page.locator("tr[data-key]").count() == 0
     page.goto(dashboard.next_address())
     page.wait_for_selector("tr[data-key]")
+    page.wait_for_selector(".banner.lost", state="hidden")
+    assert "token" not in page.url
     context.close()
+
+
+class _Listening(BaseHTTPRequestHandler):
+    """A program of somebody else on another port of the address."""
+
+    heard: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        """Keep what is sent, and answer with a page."""
+        self.heard.append(f"{self.path}\n{self.headers}")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_another_port_of_the_address_is_sent_nothing_secret(tab: Looking, session: Any) -> None:
+    """Though a link leads there, and to a browser it is the same site; nor can its page read the secret."""
+    [secret] = [each["value"] for each in session["origins"][0]["localStorage"] if each["name"] == "session"]
+    tab.open("/")
+    tab.shows("tr[data-key]")
+    with HTTPServer(("127.0.0.1", 0), _Listening) as other:
+        threading.Thread(target=other.serve_forever, args=[0.01], daemon=True).start()
+        with tab.page.context.expect_page() as opened:
+            tab.page.evaluate("(port) => { window.open(`http://127.0.0.1:${port}/`); }", other.server_port)
+        opened.value.wait_for_load_state()
+        tab.page.goto(f"http://127.0.0.1:{other.server_port}/")
+        assert tab.page.evaluate("localStorage.length + document.cookie.length") == 0
+        other.shutdown()
+    assert len([each for each in _Listening.heard if each.startswith("/\n")]) == 2
+    assert not [each for each in _Listening.heard if secret in each or "cookie:" in each.lower()]
 
 
 def test_a_lost_connection_is_said_and_so_is_what_to_do(chromium: Any, tmp_path: Path) -> None:

@@ -10,34 +10,31 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any, Final
 
 from hack.control_plane import ControlPlane
+from hack.page_cluster import enter
 from integration.cluster import Cluster, replica, specs
 
 LIMIT_S: Final = 60.0
 
 
 class Page:
-    """The dashboard in a browser's place: opened by the address with the token, with the cookies that it sets."""
+    """The dashboard in a browser's place: opened by the address with the token."""
 
     def __init__(self, address: str) -> None:
-        self._home = address.partition("/?")[0]
-        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-        self.get(address.removeprefix(self._home))
+        self._home = address.partition("/#")[0]
+        self._session = enter(address)
 
-    def get(self, path: str) -> str:
-        """Return the body of the page at a path."""
-        with self._opener.open(self._home + path, timeout=LIMIT_S) as response:
-            body: str = response.read().decode()
-            return body
+    def open(self, path: str) -> Any:
+        """Open a response."""
+        return urllib.request.urlopen(urllib.request.Request(self._home + path, headers=self._session), timeout=LIMIT_S)
 
     def news(self, job: str = "") -> Iterator[tuple[str, Any]]:
         """Yield the kind and the data of each event of the stream."""
         deadline = time.monotonic() + LIMIT_S
-        with self._opener.open(f"{self._home}/-/stream?job={job}", timeout=LIMIT_S) as response:
+        with self.open(f"/-/stream?job={job}") as response:
             kind = ""
             for line in response:  # at least one line comes every ten seconds
                 assert time.monotonic() < deadline, "what was waited for was not told"
@@ -76,7 +73,7 @@ def test_the_page_shows_what_the_operator_does(control_plane: ControlPlane, clus
         assert data["row"]["replicas"] == [{"type": "Worker", "wanted": 2, "ready": 0, "succeeded": 2, "failed": 0}]
         assert {"SuccessfulCreatePod", "TFJobSucceeded"} <= {each["reason"] for each in data["events"]}
         assert [lane["lives"][0]["ending"] for lane in data["timeline"]["lanes"]] == ["succeeded"] * 2
-        assert "tfReplicaSpecs:" in page.get(f"/-/manifest/{key}")
+        assert b"tfReplicaSpecs:" in page.open(f"/-/manifest/{key}").read()
 
 
 def test_a_user_who_may_read_jobs_alone_sees_them_and_is_told_what_is_missing(

@@ -9,14 +9,16 @@ import sys
 from typing import Final
 from urllib.parse import urlsplit
 
+from hack.page_cluster import enter
 from support.pages import ROOT
 
 LIMIT_S: Final = 90
 READ: Final = {
+    "/-/stream": b'"name":"runs-on"',
     "/-/log/default/runs-on-chief-0?follow=true": b"10/10 - 2s - loss: 2.3000",
     "/-/curves?run=default/runs-on": b'"loss"',
 }
-"""What is read of logs, and what comes soon: lines, and curves of them."""
+"""What is read of logs, and what comes soon: rows, lines, and curves of them."""
 
 
 def test_the_demo_keeps_a_page_up_until_ctrl_c() -> None:
@@ -26,20 +28,11 @@ def test_the_demo_keeps_a_page_up_until_ctrl_c() -> None:
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            address = urlsplit(next(line.strip() for line in process.stdout if "?token=" in line))
-            connection = http.client.HTTPConnection(address.netloc, timeout=LIMIT_S)
-            connection.request("GET", f"/?{address.query}")
-            entered = connection.getresponse()
-            entered.read()
-            cookie = str(entered.headers["Set-Cookie"]).partition(";")[0]
-            connection.request("GET", "/-/stream", headers={"Cookie": cookie})
-            seen = b""
-            with connection.getresponse() as stream:
-                while b'"name":"runs-on"' not in seen:
-                    seen += stream.readline()
-            connection.close()
+            address = next(line.strip() for line in process.stdout if "#token=" in line)
+            session = enter(address)
+            connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=LIMIT_S)
             for path, shows in READ.items():
-                connection.request("GET", path, headers={"Cookie": cookie})
+                connection.request("GET", path, headers=session)
                 seen = b""
                 with connection.getresponse() as stream:
                     while shows not in seen:

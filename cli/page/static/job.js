@@ -77,7 +77,7 @@ export class JobPage {
     const { state, viewer } = this.app;
     const forbidden = state?.troubles.find((each) => each.what === 'TFJobs' && each.forbidden);
     const outside = state?.namespace && state.namespace !== this.namespace;
-    const words = this.view === undefined ? ['Reading the job ...', '']
+    const words = this.view === undefined ? [this.app.reason ? 'Not known' : 'Reading the job ...', '']
       : forbidden ? ['You may not read this job', forbidden.message]
       : outside ? [`This page shows the namespace ${state.namespace} alone`, viewer ? 'It does not show other namespaces.' : `Start it with kubectl tfjob dashboard -n ${this.namespace}, if you may read the jobs there.`]
       : !state?.synced ? ['Reading the job ...', '']
@@ -140,7 +140,7 @@ export class JobPage {
   events() {
     const rows = keyed(eventRow);
     const body = h('tbody');
-    const panel = tablePanel('events cards', 'Events', headings(['Age', 'Type', 'Reason', 'Object', 'Message']), body);
+    const panel = tablePanel('events', 'Events', headings(['Age', 'Type', 'Reason', 'Object', 'Message']), body);
     const none = h('p', { class: 'blank' }, 'No events. The API server keeps them for an hour.');
     return { element: h('div', null, panel, none), update: () => {
       place(body, rows(this.view.events, (each) => each.id));
@@ -206,7 +206,7 @@ export class JobPage {
 
 function eventRow(each) {
   return h('tr', null,
-    h('td', null, age(each.at)), h('td', { class: each.type === 'Warning' ? 'warn' : 'muted' }, each.type), h('td', null, h('strong', null, each.reason)),
+    h('td', null, age(each.at)), h('td', { class: each.type === 'Warning' ? 'warn' : 'muted' }, each.type), h('td', { class: 'reason' }, each.reason),
     h('td', { class: 'muted' }, each.object || 'TFJob'),
     h('td', { class: 'words' }, each.message, each.count > 1 && h('span', { class: 'muted' }, ` (${each.count} times)`)));
 }

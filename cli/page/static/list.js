@@ -37,7 +37,7 @@ export class List {
   constructor(app) {
     this.app = app;
     this.table = new Table(app, {
-      kind: 'jobs cards', what: 'job', hint: 'Filter: name, queue:a, note:OOM', states: STATES, columns: COLUMNS, row: jobRow, keyOf: (row) => row.key, rank, order,
+      kind: 'jobs', what: 'job', hint: 'Filter: name, queue:a, note:OOM', states: STATES, columns: COLUMNS, row: jobRow, keyOf: (row) => row.key, rank, order,
       fields: (row) => ({ name: row.name, ns: row.namespace, namespace: row.namespace, state: row.state, queue: row.queue, note: row.note, why: row.why, api: row.api === API ? '' : row.api }),
     });
     this.choice = h('select', { 'aria-label': 'Namespace', onchange: () => app.ask({ ns: this.choice.value, page: '' }) });
@@ -58,7 +58,7 @@ export class List {
     const shown = this.table.update(found);
     const forbidden = state?.troubles.find((each) => each.what === 'TFJobs' && each.forbidden);
     const kind = shown ? '' : forbidden ? 'rights' : !state?.synced ? 'wait' : rows.size ? 'filter' : this.app.viewer ? 'guest' : 'empty';
-    show(this.blank, [kind, forbidden], () => this.blanks(kind, state, forbidden));
+    show(this.blank, [kind, forbidden, this.app.reason], () => this.blanks(kind, state, forbidden));
   }
 
   blanks(kind, state, forbidden) {
@@ -70,7 +70,7 @@ export class List {
         command(`kubectl create ${role} tfjob-viewer${scope} --verb=get,list,watch --resource=tfjobs.kubeflow.org,pods,pods/log,events`),
         'Jobs appear as soon as the permission is granted.');
     }
-    if (kind === 'wait') return h('p', { class: 'blank' }, 'Reading the jobs of the cluster ...');
+    if (kind === 'wait') return h('p', { class: 'blank' }, this.app.reason ? null : 'Reading the jobs of the cluster ...');
     if (kind === 'filter') {
       return blank('No job matches the filter', h('button', { type: 'button', class: 'button', onclick: () => this.app.ask({ q: '', state: '', ns: '', page: '' }) }, 'Show all jobs'));
     }

@@ -8,7 +8,7 @@ async function logIn(token) {
   });
   if (response.status === 401) return 'The cluster does not accept this token: it is wrong, or has expired.';
   if (!response.ok) return (await response.json().catch(() => ({}))).message ?? `The page's server said ${response.status}.`;
-  const known = await fetch('/-/static/main.js', { method: 'HEAD' });
+  const known = await fetch('/', { method: 'HEAD' });
   return known.status === 401 ? 'This browser did not keep the login: it does so only for https addresses, and for localhost.' : '';
 }
 

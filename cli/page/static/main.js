@@ -4,7 +4,7 @@ import { h, show } from './dom.js';
 import { tick } from './format.js';
 import { JobPage, TABS } from './job.js';
 import { List } from './list.js';
-import { Stream } from './stream.js';
+import { Stream, enter } from './stream.js';
 import { Watch } from './watch.js';
 
 const at = (id) => document.getElementById(id);
@@ -18,7 +18,7 @@ class App {
     this.list = new List(this);
     this.page = null;
     this.watch = new Watch(() => this.later(), (key) => this.go(`/${key}`));
-    this.stream = new Stream((kind, data) => this.told(kind, data), () => this.watch.size > 0);
+    this.stream = new Stream((...news) => this.told(...news), () => this.watch.size > 0);
     this.due = false;
   }
 
@@ -53,10 +53,11 @@ class App {
     this.route();
   }
 
-  told(kind, data) {
+  told(kind, data, reason = '') {
     if (kind === 'live') {
-      if (data === this.live) return;
+      if (data === this.live && reason === this.reason) return;
       this.live = data;
+      this.reason = reason;
     } else if (kind === 'rows') {
       if (data.full) this.rows.clear();
       if (data.state) this.state = data.state;
@@ -106,11 +107,9 @@ class App {
   /** What is wrong with all that is shown, each in a line: not being connected says more than what is not known because of that. */
   troubles() {
     const own = this.viewer ? '' : ' Does kubectl tfjob dashboard still run?';
+    if (this.live === 'out' && this.viewer) return [['lost', 'You are logged out, or your token has expired: load the page again to log in.']];
+    if (this.reason) return [['lost', this.reason]];
     if (this.live === 'lost') return [['lost', `Connection lost. What you see may be out of date; it is tried again.${own}`]];
-    if (this.live === 'out') {
-      return [['lost', this.viewer ? 'You are logged out, or your token has expired: load the page again to log in.'
-        : 'The page was started anew: open the address that kubectl tfjob dashboard has printed now.']];
-    }
     const troubles = this.state?.troubles ?? [];
     const lost = troubles.filter((each) => each.lost);
     const missing = troubles.filter((each) => each.forbidden);
@@ -157,6 +156,7 @@ at('leave').addEventListener('click', async () => {
   location.assign('/');
 });
 at('help-button').addEventListener('click', () => at('help').showModal());
-addEventListener('popstate', () => app.route());
+const begin = () => enter().then(() => app.route());
+addEventListener('popstate', begin);
 setInterval(tick, 1000);
-app.route();
+begin();

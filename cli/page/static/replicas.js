@@ -35,7 +35,7 @@ export class Replicas {
     this.page = page;
     this.usage = { pods: {}, message: '' };
     this.table = new Table(app, {
-      kind: 'replicas cards', what: 'replica', hint: 'Filter: worker-7, node:gpu, state:Pending', states: ['Failed', 'Running', 'Succeeded'], columns: COLUMNS, rank, order,
+      kind: 'replicas', what: 'replica', hint: 'Filter: worker-7, node:gpu, state:Pending', states: ['Failed', 'Running', 'Succeeded'], columns: COLUMNS, rank, order,
       row: (each) => this.row(each), keyOf: (each) => each.uid || each.name,
       fields: (each) => ({ name: each.name, type: each.type, index: String(each.index), state: each.state, node: each.node, note: each.trouble, message: each.message }),
     });

@@ -4,10 +4,25 @@ const SILENCE_MS = 25_000; // the server says something every 10 s
 const HIDDEN_MS = 60_000;
 const PAUSES_MS = [300, 600, 1200, 2500, 5000];
 
+const SESSION = 'session';
+
+/**
+ * Exchange the token in the address, if there is one, for the secret of a session. The storage in which it is kept is for this
+ * port alone: a cookie would be sent to all ports. In a cluster there is none.
+ */
+export async function enter() {
+  const token = new URLSearchParams(location.hash.slice(1)).get('token');
+  if (!token) return;
+  history.replaceState(null, '', location.pathname + location.search);
+  const { response } = await ask('/-/enter', { headers: { 'TFJob-Token': token } });
+  if (response) localStorage.setItem(SESSION, (await response.json()).session);
+}
+
 /** Fetch; `error` is what went wrong. */
 export async function ask(path, options) {
   try {
-    const response = await fetch(path, options);
+    const session = localStorage.getItem(SESSION);
+    const response = await fetch(path, session ? { headers: { 'TFJob-Session': session }, ...options } : options);
     if (response.ok) return { response };
     const body = await response.json().catch(() => ({}));
     return { error: body.message ?? `the page's server returned ${response.status}`, code: response.status };
@@ -46,7 +61,7 @@ export async function events(path, signal, take) {
 }
 
 export class Stream {
-  /** `told` gets ("rows", data), ("job", data), ("viewer", data) and ("live", "live" | "lost" | "out"); `stays`: also in a hidden tab. */
+  /** `told` gets ("rows", data), ("job", data), ("viewer", data) and ("live", "live" | "lost" | "out", why); `stays`: also in a hidden tab. */
   constructor(told, stays) {
     this.told = told;
     this.stays = stays;
@@ -70,7 +85,7 @@ export class Stream {
     this.source = source;
     this.wait();
     const query = new URLSearchParams({ ...(this.seen && { since: this.seen }), ...(this.job && { job: this.job }) });
-    const { code } = await events(`/-/stream?${query}`, source.signal, ({ event, data, id }) => {
+    const { code, error } = await events(`/-/stream?${query}`, source.signal, ({ event, data, id }) => {
       if (source !== this.source) return;
       this.failures = 0;
       this.wait();
@@ -78,7 +93,7 @@ export class Stream {
       this.told('live', 'live');
       if (data) this.told(event, JSON.parse(data));
     });
-    if (source === this.source) this.lost(code === 401 ? 'out' : 'lost');
+    if (source === this.source) this.lost(code === 401 ? 'out' : 'lost', code ? error : '');
   }
 
   close() {
@@ -92,11 +107,11 @@ export class Stream {
     this.timer = setTimeout(() => this.lost('lost'), SILENCE_MS);
   }
 
-  lost(how) {
+  lost(how, why) {
     this.close();
     const pause = PAUSES_MS[Math.min(this.failures, PAUSES_MS.length - 1)];
     this.failures += 1;
-    this.told('live', how);
+    this.told('live', how, why);
     this.timer = setTimeout(() => this.open(), pause);
   }
 

@@ -6,17 +6,47 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.page import __main__ as addon
+from tfjob_operator.cli.page.entrance import ENTER, SESSION, Entrance
 from tfjob_operator.cli.page.run import Plan, serving
+from tfjob_operator.cli.page.server import Page, Parts
 from tfjob_operator.cli.target import Target
 
 LIMIT_S: Final = 20.0
+PAGES: Final = {
+    "/": "/",
+    "/{namespace}/{name}": "/nlp/bert",
+    "/{namespace}/{kind}/{name}": "/nlp/tfjob.tensorflow.org/old",
+}
+"""Those whose response is the same for all that were let in."""
+MIXED: Final = {"/-/stream": "/-/stream?job=nlp/bert", "/-/curves": "/-/curves?run=nlp/bert"}
+"""Those whose response has what its viewer may see of what was asked for."""
+READS: Final = {
+    "/-/log/{namespace}/{name}": "/-/log/nlp/bert-worker-0",
+    **{
+        path.format(job=route): path.format(job=job)
+        for path in ("/-/logs/{job}", "/-/manifest/{job}", "/-/explain/{job}", "/-/usage/{job}")
+        for route, job in (
+            ("{namespace}/{name}", "nlp/bert"),
+            ("{namespace}/{kind}/{name}", "nlp/tfjob.tensorflow.org/old"),
+        )
+    },
+}
+"""Those that are refused to who may not see what was asked for."""
+
+
+def routes_of(entrance: Entrance) -> set[str]:
+    """All routes of a page, as the application has them."""
+    parts = Parts(*[cast("Any", None)] * len(Parts._fields))
+    return {
+        each.resource.canonical for each in Page(entrance, parts, {}).application().router.routes() if each.resource
+    }
 
 
 class Browser:
@@ -44,8 +74,9 @@ class Browser:
 
     async def enter(self) -> None:
         """Use the newest address."""
-        code, _, _ = await self.get(self.told[-1].removeprefix(self.home))
+        code, _, body = await self.get(ENTER, TFJob_Token=self.told[-1].partition("#token=")[2])
         assert code == 200
+        self.http.headers[SESSION] = json.loads(body)["session"]
 
     @asynccontextmanager
     async def stream(self, query: str = "", **headers: str) -> AsyncIterator[AsyncIterator[tuple[str, str, Any]]]:
@@ -75,10 +106,9 @@ async def a_page(kubeconfig: Path, everywhere: bool | None = None) -> AsyncItera
     told: list[str] = []
     timeout = aiohttp.ClientTimeout(LIMIT_S)
     with listen(0) as listening:
-        # aiohttp keeps the cookies of an IP address only on demand.
         async with (
             serving(Plan(Target(kubeconfig=str(kubeconfig)).access, everywhere, listening, told.append)),
-            aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True), timeout=timeout) as http,
+            aiohttp.ClientSession(timeout=timeout) as http,
         ):
             yield Browser(http, told)
 

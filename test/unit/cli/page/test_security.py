@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from hack.page_cluster import PageCluster
-from tfjob_operator.cli.page.entrance import HEADERS, MOST_SESSIONS, Door
-from unit.cli.page.browser import a_page
-
-PATHS = (
-    "/",
-    "/team/mnist",
-    "/-/stream",
-    "/-/manifest/team/mnist",
-    "/-/explain/team/mnist",
-    "/-/log/team/mnist-worker-0",
-    "/-/static/main.js",
-)
+from tfjob_operator.cli.page.entrance import ENTER, HEADERS, MOST_SESSIONS, Door, TokenEntrance, read_files
+from unit.cli.page.browser import MIXED, PAGES, READS, a_page, routes_of
 
 
 async def test_nothing_is_shown_to_who_was_not_let_in(page_cluster: PageCluster, page_kubeconfig: Path) -> None:
-    """Neither pages nor data nor scripts; no path leads to another file of the server either."""
+    """Of the cluster: pages and scripts are the same for everybody. No path leads to another file of the server."""
+    read = MIXED | READS
+    assert routes_of(TokenEntrance(Door(1), lambda: None)) == {*read, *PAGES, "/-/static/{file}", ENTER}
     async with a_page(page_kubeconfig) as browser:
-        for path in (*PATHS, "/-/static/..%2fserver.py", "/-/nothing"):
-            code, _, body = await browser.get(path)
-            assert code == 401, path
-            assert b"ccess denied" in body
-        assert (await browser.get("/?token=wrong"))[0] == 401
-        assert (await browser.get("/", Cookie=f"tfjob-page-{browser.home.rpartition(':')[2]}=wrong"))[0] == 401
+        for secret in ("", "wrong"):
+            for path in (*read.values(), "/nothing/at/all/here"):
+                code, _, body = await browser.get(path, TFJob_Session=secret, Cookie=f"session={secret}")
+                assert code == 401, path
+                assert b"Access denied" in body
+            assert (await browser.get("/-/enter", TFJob_Token=secret))[0] == 401
+        for path in PAGES.values():
+            assert (await browser.get(path))[::2] == (200, read_files()["index.html"].body)
+        assert (await browser.get("/-/static/..%2fserver.py"))[0] == 400
+        assert (await browser.get("/-/static/server.py"))[0] == 404
+        assert (await browser.get("/?token=" + browser.told[0].partition("token=")[2]))[0] == 200
+        assert len(browser.told) == 1
 
 
-async def test_a_token_lets_in_one_browser_for_a_cookie_that_no_script_sees(
+async def test_a_token_lets_in_one_browser_for_a_secret_that_no_other_server_is_sent(
     page_cluster: PageCluster, page_kubeconfig: Path
 ) -> None:
-    """The token is used up by that, and another one is printed."""
+    """No cookie is set: a browser sends those to all ports of this machine. Another token is printed."""
     async with a_page(page_kubeconfig) as browser:
         [address] = browser.told
-        code, headers, _ = await browser.get(address.removeprefix(browser.home))
+        token = address.removeprefix(f"{browser.home}/#token=")
+        code, headers, _ = await browser.get("/-/enter", TFJob_Token=token)
         assert code == 200
-        assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(headers["Set-Cookie"].split("; "))
-        assert (await browser.get("/"))[0] == 200
-        assert (await browser.get("/-/static/main.js"))[0] == 200
+        assert "Set-Cookie" not in headers
         assert len(browser.told) == 2
-        browser.http.cookie_jar.clear()
-        assert (await browser.get(address.removeprefix(browser.home)))[0] == 401
+        assert (await browser.get("/-/enter", TFJob_Token=token))[0] == 401
+        assert (await browser.get("/-/manifest/team/none"))[0] == 401
         await browser.enter()
-        assert (await browser.get("/"))[0] == 200
+        assert (await browser.get("/-/manifest/team/none"))[0] == 404
+        assert len(browser.told) == 3
 
 
 async def test_every_response_forbids_other_hosts_scripts_and_frames(
@@ -92,16 +91,18 @@ async def test_the_page_takes_nothing_but_questions(
 
 
 async def test_another_name_for_this_address_is_refused(page_cluster: PageCluster, page_kubeconfig: Path) -> None:
-    """Else a page elsewhere could let its own name resolve to this address, and read the responses (DNS rebinding)."""
+    """Else a page elsewhere could let its own name resolve to this address, and read the responses (DNS rebinding).
+
+    `localhost` may be another address, ::1, where a program of somebody else listens.
+    """
     async with a_page(page_kubeconfig) as browser:
         await browser.enter()
         port = browser.home.rpartition(":")[2]
-        hosts = {"evil.example": 421, f"evil.example:{port}": 421, "127.0.0.1": 421, f"LOCALHOST:{port}": 200}
-        for host, expected in hosts.items():
-            assert (await browser.get("/", Host=host))[0] == expected, host
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"localhost:{port}"):
+            assert (await browser.get("/", Host=host))[0] == 421, host
 
 
-async def test_what_another_page_asks_is_refused_though_the_browser_sends_the_cookie(
+async def test_what_another_page_asks_is_refused_whatever_the_browser_sends(
     page_cluster: PageCluster, page_kubeconfig: Path
 ) -> None:
     """Other ports of this machine are of the same site to a browser. Following a link is allowed."""
@@ -115,6 +116,20 @@ async def test_what_another_page_asks_is_refused_though_the_browser_sends_the_co
         followed = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
         assert (await browser.get("/", Sec_Fetch_Site="cross-site", **followed))[0] == 200
         assert (await browser.get("/-/static/main.js", Sec_Fetch_Site="same-origin", **asks))[0] == 200
+
+
+async def test_a_malformed_request_is_refused_and_not_logged(
+    page_cluster: PageCluster, page_kubeconfig: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever reaches the port could fill the terminal or the log with tracebacks."""
+    async with a_page(page_kubeconfig) as browser:
+        host, _, port = browser.home.removeprefix("http://").partition(":")
+        for request in ("GET / HTTP/9", "nonsense", "GET / HTTP/1.1\r\nno header", f"GET /{'a' * 9000} HTTP/1.1"):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(f"{request}\r\n\r\n".encode())
+            assert b" 400 Bad Request" in await reader.readline()
+            writer.close()
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []
 
 
 def test_the_oldest_of_many_browsers_is_forgotten() -> None:

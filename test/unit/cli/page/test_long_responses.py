@@ -1,0 +1,113 @@
+"""Streams, logs and curves: how many there may be, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from hack.page_cluster import PageCluster
+from tfjob_operator.cli.page import long_responses
+from unit.cli.page.browser import Browser, a_cluster_page
+from unit.cli.page.things import a_job, a_pod
+
+PATHS = ("stream", "log/team/mnist-worker-0?follow=true", "logs/team/mnist?follow=true", "curves?run=team/mnist")
+
+
+@pytest.fixture
+def cluster(page_cluster: PageCluster) -> PageCluster:
+    """A job with a log of megabytes, for ann and ben."""
+    page_cluster.put("tfjobs", a_job("mnist", "Running"))
+    page_cluster.put("pods", a_pod("mnist"))
+    page_cluster.write_log("mnist-worker-0", b"%b\n" % (b"x" * 1_000) * 10_000)
+    for name in ("ann", "ben"):
+        page_cluster.tokens[name] = name, ()
+        page_cluster.grant(name)
+        page_cluster.grant(name, verbs="get", resources="pods/log")
+    return page_cluster
+
+
+async def asked(browser: Browser, path: str, token: str = "ann") -> tuple[int, str, str]:
+    """The code, Retry-After and message of a response that is not read."""
+    async with browser.http.get(f"{browser.home}/-/{path}", headers={"Authorization": f"Bearer {token}"}) as response:
+        message = json.loads(await response.read())["message"] if response.status != 200 else ""
+        return response.status, response.headers.get("Retry-After", ""), message
+
+
+def not_reading(browser: Browser, path: str) -> socket.socket:
+    """A connection whose other side sends a request, and reads nothing."""
+    host, _, port = browser.home.removeprefix("http://").partition(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect((host, int(port)))
+    connection.sendall(f"GET /-/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ann\r\n\r\n".encode())
+    return connection
+
+
+async def open_now(browser: Browser) -> int:
+    """How many the page counts."""
+    text = (await browser.get("/metrics"))[2].decode()
+    return int(next(line for line in text.splitlines() if line.startswith("tfjob_page_streams ")).split()[1])
+
+
+async def test_a_viewer_may_have_so_many_open_and_all_viewers_some_more(
+    cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever they are. One that reads nothing is closed, and makes room."""
+    monkeypatch.setattr(long_responses, "MOST_OF_ONE", 4)
+    monkeypatch.setattr(long_responses, "MOST", 5)
+    monkeypatch.setattr(long_responses, "STALLED_S", 60.0)
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await until_ready(browser)
+        silent = [not_reading(browser, path) for path in PATHS]
+        await counted(browser, 4)
+        for path in PATHS:
+            code, retry, message = await asked(browser, path)
+            assert (code, retry, message[:24]) == (429, "10", "You have 4 streams and l"), path
+        async with browser.http.get(f"{browser.home}/-/stream", headers={"Authorization": "Bearer ben"}) as response:
+            assert response.status == 200
+            code, retry, message = await asked(browser, PATHS[1], "ben")
+            assert (code, retry, message[:21]) == (503, "10", "Too many streams and ")
+        silent.pop().close()
+        await counted(browser, 3)
+        assert (await asked(browser, "stream"))[0] == 200
+        for each in silent:
+            each.close()
+        await counted(browser, 0)
+        monkeypatch.setattr(long_responses, "STALLED_S", 0.1)
+        with not_reading(browser, PATHS[1]), not_reading(browser, PATHS[2]):
+            await counted(browser, 2)
+            await counted(browser, 0)
+
+
+async def until_ready(browser: Browser) -> None:
+    """Wait until the page has read all."""
+    while (await browser.get("/readyz"))[0] != 200:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def counted(browser: Browser, count: int) -> None:
+    """Wait until so many are open."""
+    while await open_now(browser) != count:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("path", PATHS[1:])
+async def test_what_is_open_ends_when_the_right_to_it_is_withdrawn_though_nothing_is_written(
+    cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """After the time for which answers are kept; the review is asked again, and a second request is refused."""
+    monkeypatch.setattr(long_responses, "CHECK_S", 0.02)
+    monkeypatch.setattr("tfjob_operator.cli.page.reviews.KEPT_S", 0.1)
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await until_ready(browser)
+        async with browser.http.get(f"{browser.home}/-/{path}", headers={"Authorization": "Bearer ann"}) as response:
+            assert response.status == 200
+            cluster.rights = {each for each in cluster.rights if each[0] != "ann" or each[2] != "pods/log"}
+            with pytest.raises(Exception, match="not completed"):
+                await response.read()
+        if "curves" not in path:
+            assert (await asked(browser, path))[0] == 403
