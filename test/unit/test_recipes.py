@@ -25,7 +25,7 @@ RENEW = "make renew"
 GUARDS = (
     "test/unit/test_places.py",
     "test/unit/hack/test_crd_schema.py::test_the_manifest_is_what_the_script_makes",
-    "test/unit/cli/test_reference.py",
+    "test/unit/cli/test_global_options.py::test_the_reference_says_what_the_program_has",
     "test/unit/cli/test_list.py::test_labels_and_limits_are_those_of_the_operator",
     (
         "test/unit/controller/observability/test_metrics.py"
