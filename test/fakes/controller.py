@@ -76,8 +76,10 @@ class StubInformer:
 class ControllerHarness:
     """A controller and what surrounds it."""
 
-    def __init__(self, gang: GangScheduler | None = None, *, alone: bool = False, leaves_alpha: bool = False) -> None:
-        """`alone`: the controller holds a lease, and can have a `leadership_term`."""
+    def __init__(
+        self, *jobs: TFJob, gang: GangScheduler | None = None, alone: bool = False, leaves_alpha: bool = False
+    ) -> None:
+        """`jobs` are in the cache. `alone`: the controller holds a lease, and can have a `leadership_term`."""
         clock = self.clock = VirtualClock()
         self.client = FakeClient()
         self.leadership_term = LeadershipTerm(self.client, "") if alone else None
@@ -110,10 +112,24 @@ class ControllerHarness:
         )
         self.workers = Controller("tfjob", self.controller.sync, queue=self.queue, clock=clock)
         self.controller.feed()
+        for each in jobs:
+            self.jobs.put(each)
 
-    async def sync(self) -> None:
-        """Sync the job once."""
+    async def sync(self, version: TFJob | None = None) -> None:
+        """Sync the job once, as the cache has it, or after the cache has seen this `version`."""
+        if version is not None:
+            self.jobs.put(version)
         await self.controller.sync(KEY)
+
+    async def sync_and_observe(self) -> None:
+        """Sync the job once, and let the cache see the status that was written."""
+        await self.sync()
+        self.observe_status()
+
+    def put_children(self, replica_type: str, index: int) -> None:
+        """Let the caches see the running pod and the service of a replica."""
+        self.pods.put(pod(replica_type, index))
+        self.services.put(service(replica_type, index))
 
     def taken(self) -> list[tuple[str, str, str]]:
         """What was sent since the last call."""

@@ -43,8 +43,7 @@ def harness(*, alpha_is_served: bool) -> ControllerHarness:
 async def works_on(found: TFJob, *, alpha_is_served: bool = True) -> bool:
     """Return whether the controller of v1 writes or reports anything for a job."""
     world = harness(alpha_is_served=alpha_is_served)
-    world.jobs.put(found)
-    await world.sync()
+    await world.sync(found)
     world.jobs.remove(found)
     return bool(world.taken() or world.recorder.events)
 
@@ -68,8 +67,7 @@ async def test_a_job_that_began_in_the_alpha_dialect_is_left_alone_also_where_th
 
 async def test_where_the_alpha_dialect_is_not_served_its_jobs_fail_and_say_how_it_would_be() -> None:
     world = harness(alpha_is_served=False)
-    world.jobs.put(job(ALPHA))
-    await world.sync()
+    await world.sync(job(ALPHA))
     assert [each["type"] for each in world.client.bodies[STATUS][1]["value"]["conditions"]] == ["Failed"]
     told = " ".join(mistakes(job(ALPHA)))
     assert "spec.replicaSpecs: Forbidden: v1alpha1 format" in told

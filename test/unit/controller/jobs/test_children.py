@@ -51,8 +51,7 @@ def test_a_child_is_found_under_the_owner_of_its_own_namespace() -> None:
 
 async def test_children_in_another_namespace_stand_for_none_of_the_jobs_own() -> None:
     """D2: the job gets its own pod and service, and counts nothing else."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     for store, child, _ in stores(world):
         store.put(elsewhere(child))
     await world.sync()
@@ -63,8 +62,7 @@ async def test_children_in_another_namespace_stand_for_none_of_the_jobs_own() ->
 @pytest.mark.parametrize(("phase", "code"), [("Failed", 1), ("Succeeded", 0)])
 async def test_what_becomes_of_a_pod_in_another_namespace_does_not_end_the_job(phase: str, code: int) -> None:
     """D2: neither its failure nor its success is the job's."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     world.pods.put(pod("Worker", 0))
     world.pods.put(elsewhere(pod("Worker", 0, phase, code)))
     await world.sync()
@@ -75,8 +73,7 @@ async def test_what_becomes_of_a_pod_in_another_namespace_does_not_end_the_job(p
 
 async def test_nothing_is_deleted_in_another_namespace() -> None:
     """D2: a suspended job takes down its own pods and services, and sends no request elsewhere."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER | {"runPolicy": {"suspend": True}}))
+    world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"suspend": True}}))
     for store, child, _ in stores(world):
         store.put(elsewhere(child))
     await world.sync()

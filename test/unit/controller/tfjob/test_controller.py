@@ -37,8 +37,7 @@ ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 
 async def test_a_first_sync_writes_the_status_and_then_creates_children() -> None:
     """In that order: the write confirms that the view of the job is the newest."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     await world.sync()
     assert world.taken() == [
         STATUS,
@@ -201,8 +200,7 @@ async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
 @pytest.mark.parametrize("version", ["2", "3", None])
 async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: str | None) -> None:
     """Where the status is up to date there is no write that confirms the view, so the job is read."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     await world.sync()
     world.observe_children()
     world.observe_status()
@@ -224,8 +222,7 @@ async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: st
 @pytest.mark.parametrize("elastic", [False, True])
 async def test_while_creations_are_unseen_nothing_is_created_but_the_status_is_kept(elastic: bool) -> None:
     """EX-09, replica_set_test.go:TestSyncReplicaSetDormancy; B11, B17: twenty syncs, one create per child."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER | {"enableDynamicWorker": elastic}))
+    world = ControllerHarness(job(ONE_WORKER | {"enableDynamicWorker": elastic}))
     await world.sync()
     world.taken()
     world.services.put(service("Worker", 0))
@@ -242,8 +239,7 @@ async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothin
 
     Invariant: "Our own status write stands in for the cache until the watch brings it"
     """
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     await world.sync()
     world.observe_children()
     world.taken()
@@ -260,8 +256,7 @@ async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
 
     Invariant: "The status says what a delete destroys the evidence of, before the delete"
     """
-    world = ControllerHarness()
-    world.jobs.put(job({"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}}))
+    world = ControllerHarness(job({"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}}))
     for child in (pod("PS", 0), pod("Worker", 0, "Succeeded", 0)):
         world.pods.put(child)
     for kind in ("PS", "Worker"):
@@ -274,11 +269,9 @@ async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
 
 async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() -> None:
     """A status write costs the server as much as two pods: one write for all counters of a second."""
-    world = ControllerHarness()
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(3)}, "successPolicy": "AllWorkers"}))
+    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(3)}, "successPolicy": "AllWorkers"}))
     for index in range(3):
-        world.pods.put(pod("Worker", index))
-        world.services.put(service("Worker", index))
+        world.put_children("Worker", index)
     await world.sync()
     assert world.taken() == [STATUS]
     world.observe_status()
@@ -299,13 +292,11 @@ async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() ->
 
 async def started_one_by_one() -> ControllerHarness:
     """A job whose first worker runs, as its status says, and whose second worker has just started."""
-    world = ControllerHarness()
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(4)}, "successPolicy": "AllWorkers"}))
+    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(4)}, "successPolicy": "AllWorkers"}))
     for index in range(4):
         world.pods.put(pod("Worker", index, "Running" if index == 0 else "Pending"))
         world.services.put(service("Worker", index))
-    await world.sync()
-    world.observe_status()
+    await world.sync_and_observe()
     while len(world.queue):
         world.queue.done(await world.queue.get())
     world.taken()
@@ -408,13 +399,10 @@ async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
 
     Invariant: "What was observed and is not written yet is part of the view"
     """
-    world = ControllerHarness()
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
+    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
     for index in range(2):
-        world.pods.put(pod("Worker", index))
-        world.services.put(service("Worker", index))
-    await world.sync()
-    world.observe_status()
+        world.put_children("Worker", index)
+    await world.sync_and_observe()
     world.taken()
     world.pods.put(pod("Worker", 1, "Succeeded", 0))
     await world.sync()
@@ -436,10 +424,8 @@ async def test_what_waits_to_be_written_takes_nothing_back_that_the_server_knows
     spec = {"tfReplicaSpecs": {"Worker": replica(3, "OnFailure")}, "successPolicy": "AllWorkers"}
     world.jobs.put(job(spec))
     for index in range(3):
-        world.pods.put(pod("Worker", index))
-        world.services.put(service("Worker", index))
-    await world.sync()
-    world.observe_status()
+        world.put_children("Worker", index)
+    await world.sync_and_observe()
     world.pods.put(pod("Worker", 1, "Succeeded", 0))
     world.pods.put(pod("Worker", 0, restarts=1))
     await world.sync()  # waits for the counters' window
@@ -465,8 +451,7 @@ async def test_a_child_that_is_never_seen_holds_its_job_up_for_five_minutes_and_
 
     The simulation found a job that stood still for ever (seed 44).
     """
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     workers = asyncio.create_task(world.workers.run())
     await asyncio.sleep(1)
     world.observe_status()
@@ -483,8 +468,7 @@ async def test_a_child_that_is_never_seen_holds_its_job_up_for_five_minutes_and_
 @pytest.mark.parametrize("order", ["the response first", "the list first"])
 async def test_a_child_that_a_list_shows_to_be_gone_is_made_again_at_once(order: str) -> None:
     """EX-10: somebody deleted it while the watch was interrupted."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     world.services.put(service("Worker", 0))
     create = ("create", "pods", "mnist-worker-0")
     versions = iter(["20", "30"])
@@ -538,12 +522,9 @@ async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: 
 
 async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
     """B36: backoffLimit depends on it."""
-    world = ControllerHarness()
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1, "OnFailure")}}))
-    world.pods.put(pod("Worker", 0))
-    world.services.put(service("Worker", 0))
-    await world.sync()
-    world.observe_status()
+    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(1, "OnFailure")}}))
+    world.put_children("Worker", 0)
+    await world.sync_and_observe()
     world.pods.put(pod("Worker", 0, restarts=1))
     await world.sync()
     world.taken()
@@ -555,8 +536,7 @@ async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
 
 async def test_a_deadline_wakes_the_job_by_itself() -> None:
     """B46: without an event of any pod the job fails within two seconds of its deadline."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 30}}))
+    world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 30}}))
     workers = asyncio.create_task(world.workers.run())
     await asyncio.sleep(1)
     world.observe_children()
@@ -573,8 +553,7 @@ async def test_a_deadline_wakes_the_job_by_itself() -> None:
 
 async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
     """B45, B48: at that moment, by UID, and its children are deleted with it."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER | {"runPolicy": {"ttlSecondsAfterFinished": 60}}))
+    world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"ttlSecondsAfterFinished": 60}}))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
     world.services.put(service("Worker", 0))
     workers = asyncio.create_task(world.workers.run())
@@ -596,13 +575,10 @@ async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
 
 async def test_a_success_whose_write_lost_its_response_is_not_forgotten_again() -> None:
     """B42: while counters waited to be written, an end was, but the response was lost. What waited must not undo the end."""
-    world = ControllerHarness()
-    world.jobs.put(job({"tfReplicaSpecs": {"Chief": replica(1), "Worker": replica(1)}}))
+    world = ControllerHarness(job({"tfReplicaSpecs": {"Chief": replica(1), "Worker": replica(1)}}))
     for kind in ("Chief", "Worker"):
-        world.pods.put(pod(kind, 0))
-        world.services.put(service(kind, 0))
-    await world.sync()
-    world.observe_status()
+        world.put_children(kind, 0)
+    await world.sync_and_observe()
     world.pods.put(pod("Worker", 0, "Pending"))
     await world.sync()  # the counter waits
     world.pods.put(pod("Chief", 0, "Succeeded", 0))
@@ -622,10 +598,8 @@ async def test_what_an_earlier_life_of_the_operator_has_written_is_not_undone() 
     world = ControllerHarness()
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"})
     for place in (0, 1):
-        world.pods.put(pod("Worker", place))
-        world.services.put(service("Worker", place))
-    world.jobs.put(tfjob)
-    await world.sync()
+        world.put_children("Worker", place)
+    await world.sync(tfjob)
     world.observe_status()
     world.pods.put(pod("Worker", 0, "Pending"))
     await world.sync()  # the counter waits
@@ -646,8 +620,7 @@ async def test_what_an_earlier_life_of_the_operator_has_written_is_not_undone() 
 
 async def test_a_success_whose_write_failed_is_remembered_though_its_pod_is_gone() -> None:
     """B42: seen once, it is known, whether or not the server could be reached just then."""
-    world = ControllerHarness()
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
+    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
     for child in (pod("Worker", 0), pod("Worker", 1, "Succeeded", 0)):
         world.pods.put(child)
     world.client.fail[STATUS] = ConnectionLostError("the connection was lost")
@@ -662,8 +635,7 @@ async def test_a_success_whose_write_failed_is_remembered_though_its_pod_is_gone
 
 async def test_a_job_that_waits_for_quota_has_started_and_is_tried_again() -> None:
     """B30: startTime does not wait for pods; the failure is raised after the status is written."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "exceeded quota")
     with pytest.raises(ForbiddenError):
         await world.sync()
@@ -673,8 +645,7 @@ async def test_a_job_that_waits_for_quota_has_started_and_is_tried_again() -> No
 
 async def test_a_deadline_in_centuries_is_waited_for_like_any_other() -> None:
     """The job has its pods, and the queue takes the delay: the greatest number of the API, some hundred billion years."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 2**63 - 1}}))
+    world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 2**63 - 1}}))
     await world.sync()
     assert ("create", "pods", "mnist-worker-0") in world.taken()
 
@@ -684,8 +655,7 @@ async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
 
     Invariant: "A failed create delays no delete"
     """
-    world = ControllerHarness()
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
+    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
     for index in (0, 1):
         world.pods.put(pod("Worker", index))
     error = status_error(ForbiddenError, 403, "exceeded quota")
@@ -697,8 +667,7 @@ async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
 
 async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children() -> None:
     """B01: the server's words stand in the condition, one Warning is recorded, the service is removed again."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(InvalidError, 422, "args: must be strings")
     await world.sync()
     condition = world.client.bodies[STATUS][1]["value"]["conditions"][-1]
@@ -725,8 +694,7 @@ async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> 
 
 async def test_an_invalid_job_gets_its_condition_and_nothing_else() -> None:
     """B02: one status write, one Warning, no children; looked at again it costs nothing."""
-    world = ControllerHarness()
-    world.jobs.put(job({"foo": 1}))
+    world = ControllerHarness(job({"foo": 1}))
     await world.sync()
     await world.sync()
     assert world.taken() == [STATUS]
@@ -735,8 +703,7 @@ async def test_an_invalid_job_gets_its_condition_and_nothing_else() -> None:
 
 async def test_foreign_and_earlier_children_are_not_counted() -> None:
     """B13, B19: children are found by the UID of the job that controls them, whatever their names and labels say."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER, uid="new-uid"))
+    world = ControllerHarness(job(ONE_WORKER, uid="new-uid"))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))  # controlled by the earlier job of this name
     await world.sync()
     assert ("create", "pods", "mnist-worker-0") in world.taken()
@@ -746,8 +713,7 @@ async def test_a_job_that_is_gone_is_forgotten() -> None:
     """EX-08: with its expectations; a sync of its key finds nothing to do."""
     world = ControllerHarness()
     tfjob = job(ONE_WORKER)
-    world.jobs.put(tfjob)
-    await world.sync()
+    await world.sync(tfjob)
     assert not world.expectations.satisfied(OWNER)
     world.jobs.remove(tfjob)
     assert world.expectations.satisfied(OWNER)
@@ -758,8 +724,7 @@ async def test_a_job_that_is_gone_is_forgotten() -> None:
 
 async def test_a_job_made_again_unseen_starts_afresh() -> None:
     """EX-08, SI-11, k/k#82572: an update to another UID drops what was expected of the old one."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     await world.sync()
     world.jobs.put(job(ONE_WORKER, uid="new-uid"))
     world.taken()
@@ -781,8 +746,7 @@ async def test_an_expectation_is_met_though_what_else_a_handler_does_fails(mocke
 
 async def test_a_name_that_a_child_of_another_job_had_is_tried_again_when_that_child_is_gone() -> None:
     """B12: a job `mnist-worker-0` with a shared network had the service of a replica of `mnist`."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     create = ("create", "services", "mnist-worker-0")
     world.client.fail[create] = status_error(AlreadyExistsError, 409)
     owner = {"kind": "TFJob", "name": "mnist-worker-0", "uid": "other", "controller": True}
@@ -877,11 +841,9 @@ async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocke
 
 async def test_a_plan_is_carried_out_in_its_documented_order() -> None:
     """The status, creates, deletes, in one sync that has something of each."""
-    world = ControllerHarness()
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
+    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
     for index in (0, 1):
-        world.pods.put(pod("Worker", index))
-        world.services.put(service("Worker", index))
+        world.put_children("Worker", index)
     await world.sync()
     kinds = [verb for verb, _, _ in world.taken()]
     assert kinds == ["patch status", "create", "create", "delete", "delete"]
@@ -900,8 +862,7 @@ async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> 
 
 async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
     """B14: the garbage collector takes care of it."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER, deletion_timestamp=EPOCH))
+    world = ControllerHarness(job(ONE_WORKER, deletion_timestamp=EPOCH))
     await world.sync()
     assert world.taken() == []
 
@@ -922,15 +883,13 @@ async def test_a_sync_reads_the_children_of_its_job_alone() -> None:
     world = ControllerHarness()
     world.pods.indexer = Counting(CHILD_INDEXERS)
     world.services.indexer = Counting(CHILD_INDEXERS)
-    world.jobs.put(job(ONE_WORKER))
-    await world.sync()
+    await world.sync(job(ONE_WORKER))
     assert Counting.reads == [OWNER_INDEX, OWNER_INDEX, ORPHAN_INDEX, ORPHAN_INDEX]
 
 
 async def test_a_pod_that_can_not_start_is_told_of_once() -> None:
     """B34: at the first sync that sees it, and not at the next."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     await world.sync()
     world.observe_children()
     world.observe_status()
@@ -950,16 +909,14 @@ async def test_a_job_that_another_controller_manages_is_not_written_to_even_when
     spec: dict[str, Any],
 ) -> None:
     """B75: neither a pod nor a status; its mistakes are for its own controller to report."""
-    world = ControllerHarness()
-    world.jobs.put(job(spec | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}))
+    world = ControllerHarness(job(spec | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}))
     await world.sync()
     assert world.taken() == []
 
 
 async def test_a_job_too_large_for_tf_config_fails_with_the_numbers_and_makes_nothing() -> None:
     """U1: it would take the cluster down with pods that cannot start."""
-    world = ControllerHarness()
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(9000)}}))
+    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(9000)}}))
     await world.sync()
     assert {verb for verb, resource, _ in world.taken() if resource in {"pods", "services"}} == set()
     condition = world.client.bodies[STATUS][1]["value"]["conditions"][-1]

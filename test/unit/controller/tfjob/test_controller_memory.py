@@ -70,13 +70,11 @@ async def test_a_job_that_has_ended_is_still_known_as_ours() -> None:
     spec = large_spec() | {"runPolicy": {"ttlSecondsAfterFinished": 100}}
     first = job(spec, status=msgspec.structs.replace(ended, completion_time=world.clock.now()))
     assert conditions.is_finished(first.status)
-    world.jobs.put(first)
-    await world.sync()
+    await world.sync(first)
     assert ("delete", "tfjobs", "mnist") not in world.taken()
     meta = msgspec.structs.replace(first.metadata, generation=2, resource_version="2")
     spec["runPolicy"]["ttlSecondsAfterFinished"] = 0
-    world.jobs.put(msgspec.structs.replace(first, metadata=meta, spec=msgspec.Raw(msgspec.json.encode(spec))))
-    await world.sync()
+    await world.sync(msgspec.structs.replace(first, metadata=meta, spec=msgspec.Raw(msgspec.json.encode(spec))))
     assert ("delete", "tfjobs", "mnist") in world.taken()
 
 

@@ -199,12 +199,10 @@ def test_nothing_is_mended_that_is_about_to_go() -> None:
 
 async def settled() -> ControllerHarness:
     """A job whose children are there, and whose status says so."""
-    world = ControllerHarness()
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER))
     world.pods.put(POD)
     world.services.put(SERVICE)
-    await world.sync()
-    world.observe_status()
+    await world.sync_and_observe()
     world.taken()
     world.recorder.events.clear()
     return world

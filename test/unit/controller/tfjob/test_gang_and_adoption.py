@@ -50,8 +50,7 @@ def group(phase: str = "", *, owner: str = JOB_UID, min_member: int = 1) -> PodG
 
 async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:
     """B65: one write of each thing, however often the job is looked at in between."""
-    world = ControllerHarness(VOLCANO)
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER), gang=VOLCANO)
     await world.sync()
     assert world.taken() == [STATUS, CREATE_GROUP]
     world.observe_status()
@@ -70,7 +69,7 @@ async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:
 
 async def test_a_change_of_a_group_wakes_its_job() -> None:
     """As with any child; a group of another owner wakes no job."""
-    world = ControllerHarness(VOLCANO)
+    world = ControllerHarness(gang=VOLCANO)
     world.pod_groups.put(msgspec.structs.replace(group(), metadata=ChildMeta(name="other", namespace="ns")))
     assert len(world.queue) == 0
     world.pod_groups.put(group())
@@ -82,15 +81,14 @@ async def test_the_group_is_created_before_the_pods_also_where_both_come_at_once
 
     Invariant: "The PodGroup is created before all pods, and a replica's service before its pod"
     """
-    world = ControllerHarness(gang_scheduler("coscheduler"))
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER), gang=gang_scheduler("coscheduler"))
     await world.sync()
     assert world.taken() == [STATUS, CREATE_GROUP, *CHILDREN]
 
 
 async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_back() -> None:
     """B13: a Warning, no pod, and no harm to the group, whatever state it is in."""
-    world = ControllerHarness(gang_scheduler("coscheduler"))
+    world = ControllerHarness(gang=gang_scheduler("coscheduler"))
     theirs = group("Running", owner="")
     world.pod_groups.put(msgspec.structs.replace(theirs, metadata=ChildMeta(name="mnist", namespace="ns")))
     world.client.fail[CREATE_GROUP] = status_error(AlreadyExistsError, 409)
@@ -107,19 +105,18 @@ async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_ba
 
 async def test_a_group_whose_creation_was_not_answered_counts_as_created() -> None:
     """WR-07: the second attempt finds it, controlled by the job."""
-    world = ControllerHarness(gang_scheduler("coscheduler"))
+    world = ControllerHarness(gang=gang_scheduler("coscheduler"))
     world.client.fail[CREATE_GROUP] = status_error(AlreadyExistsError, 409)
     reference = {"kind": "TFJob", "name": "mnist", "uid": JOB_UID, "controller": True}
     world.client.objects["podgroups", "mnist"] = {"metadata": {"name": "mnist", "ownerReferences": [reference]}}
-    world.jobs.put(job(ONE_WORKER))
-    await world.sync()
+    await world.sync(job(ONE_WORKER))
     assert world.taken() == [STATUS, CREATE_GROUP, ("get", "podgroups", "mnist"), *CHILDREN]
 
 
 @pytest.mark.parametrize("error", [(ForbiddenError, 403), (BadRequestError, 400)])
 async def test_a_group_that_can_not_be_created_now_is_tried_again(error: Any) -> None:
     """A missing right, or a webhook that finds the queue closed: neither is the fault of the specification."""
-    world = ControllerHarness(VOLCANO)
+    world = ControllerHarness(gang=VOLCANO)
     world.client.fail[CREATE_GROUP] = status_error(*error)
     world.jobs.put(job(ONE_WORKER))
     with pytest.raises(error[0]):
@@ -130,10 +127,9 @@ async def test_a_group_that_can_not_be_created_now_is_tried_again(error: Any) ->
 
 async def test_a_group_that_is_invalid_makes_the_job_so() -> None:
     """It would be refused again: what the job asks for has to change."""
-    world = ControllerHarness(VOLCANO)
+    world = ControllerHarness(gang=VOLCANO)
     world.client.fail[CREATE_GROUP] = status_error(InvalidError, 422, "spec.minResources.cpu: no quantity")
-    world.jobs.put(job(ONE_WORKER))
-    await world.sync()
+    await world.sync(job(ONE_WORKER))
     assert world.taken() == [STATUS, CREATE_GROUP, STATUS]
     (*_, last) = world.client.bodies[STATUS][1]["value"]["conditions"]
     assert last["type"] == ConditionType.FAILED
@@ -142,8 +138,7 @@ async def test_a_group_that_is_invalid_makes_the_job_so() -> None:
 
 async def test_a_group_is_deleted_once_and_only_once() -> None:
     """B55: also while the cache still shows it, and fifty syncs after it is gone."""
-    world = ControllerHarness(VOLCANO)
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER), gang=VOLCANO)
     world.pod_groups.put(group("Running"))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
     world.services.put(service("Worker", 0))
@@ -165,8 +160,7 @@ async def test_a_group_is_deleted_once_and_only_once() -> None:
 
 async def test_a_queue_that_was_changed_from_outside_survives_twenty_syncs() -> None:
     """B66: nothing is written at all, and a resize does not name the queue."""
-    world = ControllerHarness(VOLCANO)
-    world.jobs.put(job(ONE_WORKER))
+    world = ControllerHarness(job(ONE_WORKER), gang=VOLCANO)
     world.pod_groups.put(group("Running"))
     world.observe_children()
     await world.sync()
@@ -185,10 +179,9 @@ async def test_a_queue_that_was_changed_from_outside_survives_twenty_syncs() -> 
 
 async def test_a_job_that_waits_for_groups_to_become_readable_is_told_of_once_and_looked_at_again() -> None:
     """No CRD: the status is written, nothing is created, nothing fails; and it goes on when the CRD is there."""
-    world = ControllerHarness(VOLCANO)
+    world = ControllerHarness(gang=VOLCANO)
     world.pod_groups.has_synced = False
-    world.jobs.put(job(ONE_WORKER))
-    await world.sync()
+    await world.sync(job(ONE_WORKER))
     assert world.taken() == [STATUS]
     assert world.recorder.events == []
     world.observe_status()
@@ -272,8 +265,7 @@ async def test_a_job_that_has_ended_adopts_nothing() -> None:
     managed: dict[str, Any] = ONE_WORKER | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
     failed = JobStatus(conditions=(JobCondition(type=ConditionType.FAILED, status="True"),))
     for tfjob in (job(ONE_WORKER, deletion_timestamp=EPOCH), job(managed), job(ONE_WORKER, status=failed)):
-        world = ControllerHarness()
-        world.jobs.put(tfjob)
+        world = ControllerHarness(tfjob)
         world.pods.put(orphan())
         await world.sync()
         assert not {LOOK, ADOPT} & set(world.taken())
@@ -338,7 +330,6 @@ async def test_an_orphan_that_the_cache_has_not_shown_yet_is_no_cause_for_a_warn
     world.client.fail[create] = status_error(AlreadyExistsError, 409)
     left: Any = msgspec.to_builtins(orphan().metadata)
     world.client.objects["services", "mnist-worker-0"] = {"metadata": left}
-    world.jobs.put(job(ONE_WORKER))
-    await world.sync()
+    await world.sync(job(ONE_WORKER))
     assert ("get", "services", "mnist-worker-0") in world.taken()
     assert world.recorder.events == []

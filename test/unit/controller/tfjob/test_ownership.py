@@ -318,7 +318,7 @@ class Cluster(ControllerHarness):
         phase: str = "Running",
         gang: GangScheduler | None = None,
     ) -> None:
-        super().__init__(gang)
+        super().__init__(gang=gang)
         for kind, index in REPLICAS:
             for resource in ("pods", "services"):
                 name = f"mnist-{kind.lower()}-{index}"
@@ -378,8 +378,7 @@ async def test_what_another_operator_made_is_labelled_and_goes_on(predecessor: P
     Invariant: "A patch of another operator's child carries the UID of that child"
     """
     world = Cluster(predecessor)
-    world.jobs.put(job(SPEC, status=status_of(predecessor.running("ns", "mnist", Worker=2, PS=1))))
-    await world.sync()
+    await world.sync(job(SPEC, status=status_of(predecessor.running("ns", "mnist", Worker=2, PS=1))))
     assert world.done() == [("patch", kind, name) for kind in ("pods", "services") for name in NAMES]
     for kind in ("pods", "services"):
         assert {world.client.bodies["patch", kind, name]["metadata"]["uid"] for name in NAMES} == {
@@ -417,8 +416,7 @@ async def test_what_is_missing_is_made_and_what_has_ended_is_not() -> None:
     """A worker that is done, one whose pod is gone, and a parameter server that was never made."""
     world = Cluster(OF_OLD, ("Worker", 0), phase="Succeeded")
     spec = SPEC | {"successPolicy": "AllWorkers"}
-    world.jobs.put(job(spec, status=status_of(OF_OLD.running("ns", "mnist", Worker=1))))
-    await world.sync()
+    await world.sync(job(spec, status=status_of(OF_OLD.running("ns", "mnist", Worker=1))))
     world.show_all()
     world.taken()
     await world.sync()
@@ -436,8 +434,7 @@ async def test_a_job_without_children_begins_as_any_other() -> None:
         ("get", kind, name): status_error(NotFoundError, 404) for kind in ("pods", "services") for name in NAMES
     }
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
-    world.jobs.put(job(SPEC, status=status_of(OF_OLD.created("mnist"))))
-    await world.sync()
+    await world.sync(job(SPEC, status=status_of(OF_OLD.created("mnist"))))
     assert len([each for each in world.done() if each[0] == "create"]) == 6
 
 
@@ -476,8 +473,7 @@ async def test_nothing_is_planned_before_the_caches_show_what_was_labelled() -> 
     Invariant: "A job that another operator began is not planned before its children are in our caches"
     """
     world = Cluster(OF_OLD)
-    world.jobs.put(job(SPEC, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
-    await world.sync()
+    await world.sync(job(SPEC, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
     assert len(world.done()) == 6
     for _ in range(3):
         await world.sync()
@@ -495,8 +491,7 @@ async def test_the_pod_of_another_owner_is_left_alone() -> None:
     world = Cluster(OF_OLD)
     owners = world.client.objects["pods", NAMES[0]]["metadata"]["ownerReferences"]
     owners[0]["uid"] = "another"
-    world.jobs.put(job(SPEC, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
-    await world.sync()
+    await world.sync(job(SPEC, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
     assert ("patch", "pods", NAMES[0]) not in world.done()
 
 
@@ -515,8 +510,7 @@ async def test_replicas_that_were_scaled_away_while_nobody_worked_are_found_and_
     world = Cluster(PREDECESSORS[2])
     spec = {"tfReplicaSpecs": {"Worker": replica(1)}}
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
-    world.jobs.put(job(spec, status=status_of(PREDECESSORS[2].running("ns", "mnist", Worker=2, PS=1))))
-    await world.sync()
+    await world.sync(job(spec, status=status_of(PREDECESSORS[2].running("ns", "mnist", Worker=2, PS=1))))
     assert len(world.done()) == 6
     world.show_all()
     await world.sync()
@@ -548,8 +542,7 @@ async def test_a_clean_up_that_the_job_itself_asks_for_is_brought_to_its_end() -
     """The other operator was stopped between the end and the clean-up. The status stays its own."""
     world = Cluster(WATCHED)
     spec = SPEC | {"runPolicy": {"cleanPodPolicy": "All"}}
-    world.jobs.put(job(spec, status=status_of(WATCHED.ended("ns", "mnist", Worker=2))))
-    await world.sync()
+    await world.sync(job(spec, status=status_of(WATCHED.ended("ns", "mnist", Worker=2))))
     done = world.done()
     assert STATUS not in done
     assert sorted(name for verb, kind, name in done if (verb, kind) == ("delete", "pods")) == sorted(NAMES)
@@ -562,8 +555,7 @@ async def test_the_time_to_live_of_a_job_that_another_operator_ended_is_kept(pre
         world = Cluster(predecessor)
         said = predecessor.ended("ns", "mnist", Worker=2)
         status = status_of({key: value for key, value in said.items() if key not in forgotten})
-        world.jobs.put(job(SPEC | {"ttlSecondsAfterFinished": 60}, status=status))
-        await world.sync()
+        await world.sync(job(SPEC | {"ttlSecondsAfterFinished": 60}, status=status))
         assert world.taken() == [("delete", "tfjobs", "mnist")]
 
 
@@ -575,8 +567,7 @@ async def test_a_job_whose_old_status_does_not_decode_never_runs_again_if_it_has
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(raw.replace(b'"metadata"', b'"kind":"TFJob","metadata"', 1), type=TFJob)
     world = Cluster(OF_OLD)
-    world.jobs.put(tfjob_with_unreadable_status(raw, ValueError()))
-    await world.sync()
+    await world.sync(tfjob_with_unreadable_status(raw, ValueError()))
     assert world.taken() == []
 
 
@@ -585,8 +576,7 @@ async def test_conditions_that_nobody_knows_stay() -> None:
     world = Cluster(WATCHED)
     said = WATCHED.running("ns", "mnist", Worker=2, PS=1)
     said["conditions"].insert(0, {"type": "Admitted", "status": "True", "reason": "ByAQueue"})
-    world.jobs.put(job(SPEC, status=status_of(said)))
-    await world.sync()
+    await world.sync(job(SPEC, status=status_of(said)))
     conditions = world.client.bodies[STATUS][1]["value"]["conditions"]
     assert [each["type"] for each in conditions] == ["Admitted", "Created", "Running"]
 
@@ -596,8 +586,7 @@ async def test_what_another_operator_made_goes_when_its_job_is_suspended() -> No
     world = Cluster(OF_OLD)
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
     spec = SPEC | {"runPolicy": {"suspend": True}}
-    world.jobs.put(job(spec, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
-    await world.sync()
+    await world.sync(job(spec, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
     assert len(world.done()) == 6
     world.show_all()
     await world.sync()
@@ -640,8 +629,7 @@ async def test_a_pod_lives_by_the_policy_that_it_was_made_with(own: str, fails: 
         body["spec"] = body["spec"] | {"restartPolicy": own}
     world.client.objects["pods", NAMES[2]]["status"] = {"phase": "Failed", "reason": "Evicted"}
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
-    world.jobs.put(job(spec, status=status_of(OF_OLD.running("ns", "mnist", Worker=2))))
-    await world.sync()
+    await world.sync(job(spec, status=status_of(OF_OLD.running("ns", "mnist", Worker=2))))
     world.show_all()
     await world.settle()
     conditions = {each["type"]: each["status"] for each in world.client.bodies[STATUS][1]["value"]["conditions"]}

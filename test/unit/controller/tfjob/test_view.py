@@ -72,8 +72,7 @@ async def test_a_view_says_whether_children_may_be_made_and_deleted_and_why(
     version: str, status: JobStatus, met: bool, expected: Permission
 ) -> None:
     """The job is read again only for a view that may be old."""
-    world = ControllerHarness()
-    world.jobs.put(job(status=status, resource_version=version))
+    world = ControllerHarness(job(status=status, resource_version=version))
     if not met:
         world.expectations.expect_creations(OWNER, "pod", ["mnist-worker-0"])
     view = opened(await views_of(world))
@@ -85,8 +84,7 @@ async def test_a_view_says_whether_children_may_be_made_and_deleted_and_why(
 
 async def test_a_status_write_confirms_a_view_and_a_job_that_is_gone_does_not() -> None:
     """The write carries the version of the view, so the server would have refused it on an old one."""
-    world = ControllerHarness()
-    world.jobs.put(job(status=CREATED, resource_version=OLDER))
+    world = ControllerHarness(job(status=CREATED, resource_version=OLDER))
     view = opened(await views_of(world))
     assert view.wrote(None).permission is Permission.UNCONFIRMED
     view = view.wrote(job(status=ENDED, resource_version=NEWER))
@@ -98,8 +96,7 @@ async def test_a_status_write_confirms_a_view_and_a_job_that_is_gone_does_not() 
 
 async def test_an_old_view_raises_before_anything_is_done_on_it() -> None:
     """The error ends the sync; the newer version brings another one."""
-    world = ControllerHarness()
-    world.jobs.put(job(status=CREATED, resource_version=OLDER))
+    world = ControllerHarness(job(status=CREATED, resource_version=OLDER))
     view = opened(await views_of(world))
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": NEWER}}
     with pytest.raises(StaleViewError):
@@ -109,8 +106,7 @@ async def test_an_old_view_raises_before_anything_is_done_on_it() -> None:
 @pytest.mark.parametrize("what", ["acted", "tried to write"])
 async def test_the_first_act_is_the_only_one_that_needs_no_confirmation(what: str) -> None:
     """Another sync of the same version may come when the job is gone, or has a status."""
-    world = ControllerHarness()
-    world.jobs.put(job(resource_version=NEWER))
+    world = ControllerHarness(job(resource_version=NEWER))
     views = await views_of(world)
     view = opened(views)
     if what == "acted":
@@ -150,8 +146,7 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
 
 async def test_a_status_that_is_kept_is_part_of_the_next_view_unless_the_job_goes() -> None:
     """B42: nothing more is written for a job that is being deleted."""
-    world = ControllerHarness()
-    world.jobs.put(job(resource_version=NEWER))
+    world = ControllerHarness(job(resource_version=NEWER))
     views = await views_of(world)
     opened(views).keep(JobStatus(finished_indices={"Worker": "1"}))
     view = opened(views)
@@ -163,8 +158,7 @@ async def test_a_status_that_is_kept_is_part_of_the_next_view_unless_the_job_goe
 
 async def test_a_view_of_a_refused_specification_knows_what_was_not_written_yet() -> None:
     """A first status that waits is written together with the refusal."""
-    world = ControllerHarness()
-    world.jobs.put(job(resource_version=NEWER))
+    world = ControllerHarness(job(resource_version=NEWER))
     view = opened(await views_of(world))
     event = JobEvent("Normal", "TFJobCreated", "TFJob mnist is created.")
     view.keep(CREATED)
@@ -216,8 +210,7 @@ async def test_permission_and_status_decide_which_calls_a_plan_makes(
     permission: Permission, status: JobStatus | None, calls: list[str]
 ) -> None:
     """EX-09: no status, one that may wait (STARTS), one that is due (ENDED). A write comes first, and confirms the view."""
-    world = ControllerHarness()
-    world.jobs.put(job(status=CREATED))
+    world = ControllerHarness(job(status=CREATED))
     view = replace(opened(await views_of(world)), permission=permission)
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"name": "mnist", "resourceVersion": "1"}}
     todo = Plan(status=status, create_pods=(ReplicaKey.of("mnist", "Worker", 0),))
@@ -296,8 +289,7 @@ async def test_a_job_under_a_crd_that_lacks_our_fields_comes_to_rest() -> None:
     """D3: it used to be rewritten once a second for ever, after its end too."""
     world = ControllerHarness()
     world.client.drops = UNKNOWN
-    world.jobs.put(JOB)
-    await world.sync()
+    await world.sync(JOB)
     world.observe_children()
     for phase in ("Running", "Succeeded"):
         world.pods.put(pod("Worker", 0, phase, 0 if phase == "Succeeded" else None))
