@@ -448,10 +448,15 @@ def alerts_of(rendered: Renderer, *settings: str, namespace: str = "kubeflow") -
 
 @pytest.mark.parametrize(
     ("settings", "name"),
-    [(("replicas=1",), "TFJobOperatorAlone"), (("resources.limits.memory=null",), "TFJobOperatorMemory")],
+    [
+        (("replicas=1",), "TFJobOperatorAlone"),
+        (("resources.limits.memory=null",), "TFJobOperatorMemory"),
+        (("resources=null",), "TFJobOperatorMemory"),
+        (("prometheusRule.alerts.TFJobOperatorDown=null",), "TFJobOperatorDown"),
+    ],
 )
 def test_an_alert_that_could_not_be_right_is_left_out(rendered: Renderer, settings: tuple[str, ...], name: str) -> None:
-    """With one replica an alert about a lost one would never end; without a limit there is no share of it."""
+    """With one replica an alert about a lost one would never end; without a limit there is no share of it. Null is off."""
     assert alerts_of(rendered).keys() - alerts_of(rendered, *settings).keys() == {name}
 
 
