@@ -200,7 +200,7 @@ ONE = spec(RuntimeId="76no")
 class World:
     """A controller, its caches, filled by hand, and a client that records."""
 
-    def __init__(self, dialect: Dialect = KUBEFLOW) -> None:
+    def __init__(self, *jobs: AlphaJob, dialect: Dialect = KUBEFLOW) -> None:
         self.clock = VirtualClock()
         self.client = FakeClient()
         self.recorder = FakeRecorder()
@@ -219,6 +219,8 @@ class World:
             clock=self.clock,
             metrics=JobMetrics(),
         )
+        for each in jobs:
+            self.put(each)
 
     def put(self, found: AlphaJob) -> None:
         """Let the cache see a job, and the server confirm it."""

@@ -21,7 +21,6 @@ FIRST = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
 PODS = "/api/v1/namespaces/team/pods"
 EVENTS = "/api/v1/namespaces/team/events"
 HEADER = ["NAME", "STATE", "READY", "RESTARTS", "DURATION", "AGE", "REASON"]
-CRASH = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}}
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 READY = {"type": "Ready", "status": "True"}
 

@@ -194,9 +194,6 @@ def test_a_refusal_is_over_when_the_pod_was_created_after_it(created: str) -> No
     assert "quota-exceeded" not in {cause.id for cause in diagnose(world.evidence()).causes}
 
 
-ALLOWED_CAPITALS = {"CA", "CPU", "CRD", "DNS", "GPU", "ID", "OOM", "PS", "RBAC", "TTL", "TF"}
-
-
 def _advice(world: World) -> list[tuple[str, str, str]]:
     """The steps of all causes of a world: the ID of the cause, the prose, the command."""
     causes = diagnose(world.evidence()).causes

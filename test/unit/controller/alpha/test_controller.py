@@ -51,8 +51,7 @@ SERVED = spec(entry("MASTER"), entry("PS", 1), RuntimeId="76no")
 
 async def test_a_job_comes_to_life_status_first_then_services_then_jobs() -> None:
     """The status has the RuntimeId before any child is named after it, and says `begun` before any Job is created."""
-    world = World()
-    world.put(job(SERVED))
+    world = World(job(SERVED))
     assert await world.sync() == [
         STATUS,
         ("create", "services", "master-76no-0"),
@@ -86,19 +85,16 @@ async def test_a_child_that_a_list_shows_to_be_gone_is_made_again() -> None:
 
 
 async def test_jobs_of_tensorflow_org_are_written_where_they_are() -> None:
-    world = World(TENSORFLOW)
-    world.put(job({"ReplicaSpecs": [entry()]}))
+    world = World(job({"ReplicaSpecs": [entry()]}), dialect=TENSORFLOW)
     assert (await world.sync())[0] == STATUS
 
 
 async def test_an_operator_that_was_killed_anywhere_goes_on_from_what_is_there() -> None:
     """Names are deterministic: if the cache does not show a child yet, its create fails, and the existing child is found."""
-    world = World()
-    world.put(job(SERVED))
+    world = World(job(SERVED))
     await world.sync()
     found = world.observe_status()
-    again = World()
-    again.put(found)
+    again = World(found)
     mine = {
         "metadata": {
             "ownerReferences": [{"uid": UID, "controller": True}],
@@ -116,12 +112,10 @@ async def test_an_operator_that_was_killed_anywhere_goes_on_from_what_is_there()
 
 async def test_nothing_is_created_on_a_view_that_the_server_does_not_confirm() -> None:
     """Another operator may have ended the job since, and its children may be cleaned up."""
-    world = World()
-    world.put(job(SERVED))
+    world = World(job(SERVED))
     await world.sync()
     found = world.observe_status()
-    again = World()
-    again.put(found)
+    again = World(found)
     again.client.objects["tfjobs", "example-job"] = {"metadata": {"resourceVersion": "999"}}
     with pytest.raises(StaleViewError):
         await again.sync()
@@ -132,8 +126,7 @@ async def test_nothing_is_created_on_a_view_that_the_server_does_not_confirm() -
 
 
 async def test_a_status_that_loses_a_race_creates_nothing() -> None:
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     world.client.fail[STATUS] = status_error(ConflictError, 409)
     with pytest.raises(ConflictError):
         await world.sync()
@@ -142,8 +135,7 @@ async def test_a_status_that_loses_a_race_creates_nothing() -> None:
 
 async def test_its_own_status_stands_in_for_the_cache_until_the_watch_brings_it() -> None:
     """Otherwise each event of a child would bring a conflict."""
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     await world.sync()
     world.observe("master-76no-0")
     assert await world.sync() == [STATUS, ("create", "jobs", "master-76no-0")]
@@ -158,8 +150,7 @@ def others(kind: str = "TfJob", uid: str = "other") -> dict[str, Any]:
 async def test_a_runtime_id_that_another_job_has_is_replaced_before_anything_runs() -> None:
     """It is reported once; what was created under the first RuntimeId is deleted."""
     own = derived(UID)
-    world = World()
-    world.put(job(spec(entry(), entry("WORKER", 1))))
+    world = World(job(spec(entry(), entry("WORKER", 1))))
     world.client.fail["create", "services", f"worker-{own}-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", f"worker-{own}-0"] = others()
     with pytest.raises(NameTakenError, match="belongs to TfJob theirs"):
@@ -181,8 +172,7 @@ async def test_a_runtime_id_that_another_job_has_is_replaced_before_anything_run
 async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_keeps_no_other_replica_waiting() -> (
     None
 ):
-    world = World()
-    world.put(job(SERVED))
+    world = World(job(SERVED))
     world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "master-76no-0"] = others()
     with pytest.raises(NameTakenError), capture_logs() as lines:
@@ -198,8 +188,7 @@ async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_
 
 async def test_the_same_failure_is_reported_once_and_another_one_anew() -> None:
     """U2: a create is tried again and again, and each event of it would be a write."""
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     for quota in ("no quota", "no quota", "less quota"):
         world.client.fail["create", "services", "master-76no-0"] = status_error(ForbiddenError, 403, quota)
         with pytest.raises(ForbiddenError):
@@ -212,8 +201,7 @@ async def test_the_same_failure_is_reported_once_and_another_one_anew() -> None:
 
 async def test_children_of_an_earlier_job_of_this_name_are_waited_for_in_silence() -> None:
     """The garbage collector is on its way."""
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
     earlier = {"kind": "TFJob", "name": "example-job", "uid": "earlier", "controller": True}
     world.client.objects["services", "master-76no-0"] = {"metadata": {"ownerReferences": [earlier]}}
@@ -224,8 +212,7 @@ async def test_children_of_an_earlier_job_of_this_name_are_waited_for_in_silence
 
 async def test_an_object_of_another_kind_that_bears_the_jobs_name_is_not_waited_for() -> None:
     """A CronJob of this name is no earlier job: its Service never goes, and somebody has to be told."""
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
     nightly = {"kind": "CronJob", "name": "example-job", "uid": "nightly", "controller": True}
     world.client.objects["services", "master-76no-0"] = {"metadata": {"ownerReferences": [nightly]}}
@@ -237,8 +224,7 @@ async def test_an_object_of_another_kind_that_bears_the_jobs_name_is_not_waited_
 
 
 async def test_a_child_that_lost_the_label_by_which_it_is_seen_gets_it_back() -> None:
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
     mine = {"name": "master-76no-0", "namespace": "ns", "ownerReferences": [{"uid": UID, "controller": True}]}
     world.client.objects["services", "master-76no-0"] = {"metadata": mine}
@@ -247,8 +233,7 @@ async def test_a_child_that_lost_the_label_by_which_it_is_seen_gets_it_back() ->
 
 async def test_a_program_that_lost_its_label_is_made_anew() -> None:
     """The operator has no right to patch ConfigMaps, and would need it for nothing else."""
-    world = World()
-    world.put(job(SERVED))
+    world = World(job(SERVED))
     world.client.fail["create", "configmaps", "cm-ps-76no"] = status_error(AlreadyExistsError, 409)
     mine = {"name": "cm-ps-76no", "namespace": "ns", "uid": "c", "ownerReferences": [{"uid": UID, "controller": True}]}
     world.client.objects["configmaps", "cm-ps-76no"] = {"metadata": mine}
@@ -259,8 +244,7 @@ async def test_a_program_that_lost_its_label_is_made_anew() -> None:
 
 async def test_a_job_that_the_server_refuses_fails_with_its_words() -> None:
     """It would be refused again."""
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     await world.sync()
     world.observe_status()
     world.observe("master-76no-0")
@@ -273,8 +257,7 @@ async def test_a_job_that_the_server_refuses_fails_with_its_words() -> None:
 
 
 async def test_a_webhook_that_says_no_and_a_missing_right_are_reported_and_tried_again() -> None:
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     error = status_error(InvalidError, 422, 'admission webhook "x" denied the request: no')
     for refusal in (error, status_error(ForbiddenError, 403, "no quota")):
         world.client.fail["create", "services", "master-76no-0"] = refusal
@@ -286,8 +269,7 @@ async def test_a_webhook_that_says_no_and_a_missing_right_are_reported_and_tried
 
 
 async def test_in_a_namespace_that_is_going_the_first_refusal_is_the_last() -> None:
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     refusal = status_error(NamespaceTerminatingError, 403)
     world.client.fail["create", "services", "master-76no-0"] = refusal
     await world.sync()
@@ -322,8 +304,7 @@ async def test_the_end_is_written_and_then_what_runs_is_deleted_with_its_pods() 
 
 
 async def test_a_delete_that_fails_is_reported_and_one_that_finds_nothing_is_done() -> None:
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     await world.sync()
     world.observe_status()
     world.observe("master-76no-0", "old-76no-0", "older-76no-0")
@@ -414,7 +395,7 @@ async def test_a_pod_wakes_the_job_whose_job_it_belongs_to() -> None:
 
 async def test_children_of_the_other_dialect_wake_nobody() -> None:
     """Their owners' kinds differ in one letter."""
-    world = World(TENSORFLOW)
+    world = World(dialect=TENSORFLOW)
     await world.controller.begin()
     world.batch_jobs.put(batch_job("MASTER", 0, runtime_id="76no"))
     world.observe("master-76no-0")
@@ -434,8 +415,7 @@ async def test_a_job_of_another_dialect_is_left_alone() -> None:
 
 async def test_nothing_is_decided_before_all_caches_are_filled() -> None:
     """A missing right, or CRD, keeps these jobs waiting, and no others."""
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     world.pods.has_synced = False
     assert await world.sync() == []
     world.pods.has_synced = True
@@ -444,8 +424,7 @@ async def test_nothing_is_decided_before_all_caches_are_filled() -> None:
 
 
 async def test_what_is_remembered_of_a_job_goes_with_it() -> None:
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     await world.sync()
     cached = world.jobs.indexer.get(KEY)
     world.jobs.remove(cached)
@@ -459,8 +438,7 @@ async def test_what_is_remembered_of_a_job_goes_with_it() -> None:
 )
 async def test_a_job_that_is_deleted_during_its_own_sync_is_forgotten(error: type[StatusError]) -> None:
     """EX-08: the deletion is handled before the sync writes down what becomes of its last request."""
-    world = World()
-    world.put(job(ONE))
+    world = World(job(ONE))
     action = ("create", "services", "master-76no-0")
     world.client.fail[action] = status_error(error, 403)
 

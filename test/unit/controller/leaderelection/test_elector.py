@@ -73,6 +73,12 @@ class Bench:
     def start(self) -> asyncio.Task[None]:
         return asyncio.create_task(self.run(), name="elector")
 
+    async def run_for(self, seconds: float) -> asyncio.Task[None]:
+        """Start it, and let time pass."""
+        task = self.start()
+        await asyncio.sleep(seconds)
+        return task
+
     @property
     def events(self) -> list[str]:
         return [what for _, what in self.diary]
@@ -152,8 +158,7 @@ async def test_a_candidate_takes_over_when_the_lease_that_it_has_watched_runs_ou
     """D24: it is counted from the renewal, which the next attempt would have seen later, and taken at its end."""
     bench.elector._watch = watch = Shown(bench.server)
     bench.server.put(FOREIGN)
-    running = bench.start()
-    await asyncio.sleep(5.0)
+    running = await bench.run_for(5.0)
     watch.put(renewed(5))
     await asyncio.sleep(14.9)
     assert bench.diary == [(0.0, "leader: other")]
@@ -166,8 +171,7 @@ async def test_a_watch_that_lags_or_shows_what_is_ours_changes_nothing(bench: Be
     """What was seen before, or is older, does not make the lease last longer; our own record is for attempts alone to find."""
     bench.elector._watch = watch = Shown(bench.server)
     bench.server.put(renewed(1))
-    running = bench.start()
-    await asyncio.sleep(10.0)
+    running = await bench.run_for(10.0)
     for late in (FOREIGN, renewed(1), renewed(9, "me")):
         watch.see(late)
     await asyncio.sleep(5.1)
@@ -187,8 +191,7 @@ async def test_a_release_of_which_another_one_heard_first_costs_one_attempt(benc
             await for_ever()
 
     bench.lock.before = note_time
-    running = bench.start()
-    await asyncio.sleep(5.0)
+    running = await bench.run_for(5.0)
     watch.see(None)
     await asyncio.sleep(5.0)
     assert times == pytest.approx([0.0, 3.2, 5.0, 8.2])
@@ -200,8 +203,7 @@ async def test_a_lease_that_was_renewed_unseen_is_not_taken(bench: Bench) -> Non
     bench.elector._watch = Shown(bench.server)
     bench.elector._random = lambda: 0.999
     bench.server.put(FOREIGN)
-    running = bench.start()
-    await asyncio.sleep(14.0)
+    running = await bench.run_for(14.0)
     bench.server.put(renewed(14))
     await asyncio.sleep(15.0)
     assert bench.diary == [(0.0, "leader: other")]
@@ -216,8 +218,7 @@ async def test_random_waits_spread_the_candidates(fraction: float, pause: float)
     bench = Bench()
     bench.elector._random = lambda: fraction
     bench.server.put(FOREIGN)
-    running = bench.start()
-    await asyncio.sleep(pause - 0.001)
+    running = await bench.run_for(pause - 0.001)
     assert len(bench.lock.calls) == 1
     await asyncio.sleep(0.002)
     assert len(bench.lock.calls) == 2
@@ -226,8 +227,7 @@ async def test_random_waits_spread_the_candidates(fraction: float, pause: float)
 
 async def test_a_leader_renews_every_retry_period(bench: Bench) -> None:
     """LE-07: two seconds, one write each."""
-    running = bench.start()
-    await asyncio.sleep(9.0)
+    running = await bench.run_for(9.0)
     assert bench.lock.calls == ["get", "create", "update", "update", "update", "update"]
     assert [time for time, verb, _ in bench.server.history if verb == "update"] == [2.0, 4.0, 6.0, 8.0]
     await stop(running)
@@ -235,8 +235,7 @@ async def test_a_leader_renews_every_retry_period(bench: Bench) -> None:
 
 async def test_a_leader_that_can_not_renew_gives_up_after_the_renew_deadline(bench: Bench) -> None:
     """LE-07: last renewed at 2 s, tried from 4 s on, given up at 14 s, three seconds before anybody can take over."""
-    running = bench.start()
-    await asyncio.sleep(3.0)
+    running = await bench.run_for(3.0)
     bench.lock.before = failing(ConnectionLostError("reset"))
     with pytest.raises(LeadershipLostError):
         await running
@@ -250,8 +249,7 @@ async def test_a_leader_gives_up_with_its_fence_where_the_renew_deadline_would_o
     """LE-07: with 15/14/10 client-go believes in its lease for up to 24 s."""
     bench = Bench()
     bench.elector._config = bench.elector._claim._config = LeaderElectionConfig(15, 14, 10)
-    running = bench.start()
-    await asyncio.sleep(1.0)
+    running = await bench.run_for(1.0)
     bench.lock.before = for_ever
     with pytest.raises(LeadershipLostError):
         await running
@@ -261,8 +259,7 @@ async def test_a_leader_gives_up_with_its_fence_where_the_renew_deadline_would_o
 
 async def test_a_hiccup_costs_nothing(bench: Bench) -> None:
     """LE-06, LE-07: eight seconds without an API server, and nobody has noticed."""
-    running = bench.start()
-    await asyncio.sleep(3.0)
+    running = await bench.run_for(3.0)
     bench.lock.before = failing(ConnectionLostError("reset"))
     await asyncio.sleep(8.5)
     bench.lock.before = slow(0.0)
@@ -285,8 +282,7 @@ async def test_a_hiccup_costs_nothing(bench: Bench) -> None:
 )
 async def test_stopped_is_told_whatever_ends_the_lead(bench: Bench, network: Callable[[], Awaitable[None]]) -> None:
     """LE-10, B1: the official client's elector raises a network error while the work goes on."""
-    running = bench.start()
-    await asyncio.sleep(3.0)
+    running = await bench.run_for(3.0)
     bench.lock.before = network
     with pytest.raises(LeadershipLostError):
         await running
@@ -299,8 +295,7 @@ async def test_stopped_is_reported_by_one_that_never_led(bench: Bench, network: 
     """LE-10, TestReleaseOnCancellation_Leases: cancelled while it tried, slept, or hung."""
     bench.server.put(FOREIGN)
     bench.lock.before = network
-    running = bench.start()
-    await asyncio.sleep(7.0)
+    running = await bench.run_for(7.0)
     await stop(running)
     assert running.cancelled()
     assert bench.events.count("stopped") == 1
@@ -327,8 +322,7 @@ async def test_cancelling_ends_the_work_first_and_then_gives_the_lease_back(benc
             bench.note("ended")
 
     bench.work = reluctant
-    running = bench.start()
-    await asyncio.sleep(5.0)
+    running = await bench.run_for(5.0)
     running.cancel()
     await asyncio.sleep(1.0)
     running.cancel()  # a second one changes nothing
@@ -371,8 +365,7 @@ async def test_the_lease_is_kept_when_a_write_was_cut_off(bench: Bench) -> None:
         await FencedTransport(Silent(), bench.elector.fence).send(Request("POST", "/"))
 
     bench.work = write
-    running = bench.start()
-    await asyncio.sleep(1.0)
+    running = await bench.run_for(1.0)
     await stop(running)
     assert running.cancelled()
     assert bench.server.holders == ["me"]
@@ -402,8 +395,7 @@ async def test_being_cancelled_while_it_ends_is_not_forgotten(bench: Bench) -> N
 
 async def test_a_lost_lease_is_not_given_back(bench: Bench) -> None:
     """LE-11: another process holds it by now."""
-    running = bench.start()
-    await asyncio.sleep(3.0)
+    running = await bench.run_for(3.0)
     bench.server.put(FOREIGN)
     with pytest.raises(LeadershipLostError):
         await running
@@ -439,13 +431,11 @@ async def test_an_error_of_work_that_is_cancelled_is_not_swallowed(bench: Bench)
             raise ZeroDivisionError("kettle")
 
     bench.work = clumsy
-    running = bench.start()
-    await asyncio.sleep(1.0)
+    running = await bench.run_for(1.0)
     await stop(running)
     assert isinstance(running.exception(), ZeroDivisionError)
 
-    running = bench.start()
-    await asyncio.sleep(1.0)
+    running = await bench.run_for(1.0)
     bench.server.put(FOREIGN)
     await asyncio.wait([running])
     lost = running.exception()
@@ -464,8 +454,7 @@ async def test_stopped_does_not_wait_for_work_that_will_not_end(bench: Bench) ->
             await released.wait()
 
     bench.work = stubborn
-    running = bench.start()
-    await asyncio.sleep(1.0)
+    running = await bench.run_for(1.0)
     bench.server.put(FOREIGN)
     await asyncio.sleep(30.0)
     assert bench.when("stopped") == 2.0
@@ -505,8 +494,7 @@ async def test_a_frozen_leader_is_fenced_before_it_knows_anything(bench: Bench) 
 async def test_the_new_leader_is_told_of_on_every_change(bench: Bench) -> None:
     """LE-12, TestTryAcquireOrRenewLeases: of others, of none, and of ourselves; once each."""
     bench.server.put(FOREIGN)
-    running = bench.start()
-    await asyncio.sleep(10.0)
+    running = await bench.run_for(10.0)
     bench.server.put(LeaderElectionRecord("third", 15, EPOCH, EPOCH, 4))
     await asyncio.sleep(60.0)
     await stop(running)
@@ -536,8 +524,7 @@ async def test_metrics_say_who_leads_and_how_hard_it_is(bench: Bench) -> None:
     """A7: leader_election_master_status, leader_election_slowpath_total; both are there before they count."""
     status, slowpath = bench.metrics[MASTER_STATUS], bench.metrics[SLOWPATH]
     assert (status.read(), slowpath.count) == (0.0, 0)
-    running = bench.start()
-    await asyncio.sleep(1.0)
+    running = await bench.run_for(1.0)
     assert status.read() == 1.0
     await stop(running)
     assert status.read() == 0.0

@@ -39,7 +39,6 @@ from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_s
 from tfjob_operator.controller.tfjob.plan.replicas import claims, unseen
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(4)}})
-PREFIXED_JOB = c.LABEL_PREFIX + c.LABEL_JOB_NAME
 
 
 def read(labels: Mapping[str, str]) -> ChildLabels:
