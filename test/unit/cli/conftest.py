@@ -96,3 +96,26 @@ def job(name: str = "mnist", *, conditions: tuple[str, ...] = (), spec: Any = No
         "spec": spec or {"tfReplicaSpecs": {"Worker": {"replicas": 2}}},
         "status": {"conditions": [{"type": each, "status": "True", "message": f"is {each}"} for each in conditions]},
     }
+
+
+def pod(
+    name: str,
+    phase: str = "Running",
+    *,
+    uid: str = "",
+    owner: str = "u1",
+    meta: Any = None,
+    spec: Any = None,
+    **status: Any,
+) -> dict[str, Any]:
+    """A pod of a replica as the server sends it in a list; its name says of which job, type and index."""
+    job_name, kind, index = name.rsplit("-", 2)
+    of = {"job-name": job_name, "replica-type": kind, "replica-index": index}
+    about = {
+        "name": name,
+        "namespace": "team",
+        "uid": uid or f"uid-{name}",
+        "labels": {f"training.kubeflow.org/{key}": value for key, value in of.items()},
+        "ownerReferences": [{"controller": True, "kind": "TFJob", "name": job_name, "uid": owner}],
+    }
+    return {"metadata": about | (meta or {}), "spec": spec or {}, "status": {"phase": phase, **status}}

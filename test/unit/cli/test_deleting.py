@@ -15,6 +15,7 @@ from pytest_mock import MockerFixture
 
 from tfjob_operator.cli.commands import tensorboard_
 from unit.cli.conftest import Server, job, run
+from unit.cli.conftest import pod as a_pod
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 PODS = "/api/v1/namespaces/team/pods"
@@ -22,11 +23,7 @@ PREFIX = "training.kubeflow.org"
 
 
 def pod(name: str, phase: str = "Running", **meta: Any) -> dict[str, Any]:
-    kind, index = name.split("-")
-    labels = {f"{PREFIX}/job-name": "mnist", f"{PREFIX}/replica-type": kind, f"{PREFIX}/replica-index": index}
-    owner = {"uid": "u1", "controller": True, "kind": "TFJob", "name": "mnist"}
-    about = {"name": f"mnist-{name}", "uid": f"uid-{name}", "labels": labels, "ownerReferences": [owner]}
-    return {"metadata": about | meta, "status": {"phase": phase}}
+    return a_pod(f"mnist-{name}", phase, uid=f"uid-{name}", meta=meta)
 
 
 def deletes(server: Server) -> dict[str, Any]:

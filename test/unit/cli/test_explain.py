@@ -13,6 +13,7 @@ from tfjob_operator.cli.collecting import MOST_LAST_LINES, MOST_LOGS, collect
 from tfjob_operator.cli.diagnosis.facts import Absent, Evidence, LastLine
 from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server, job, run
+from unit.cli.conftest import pod as a_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CORE = "/api/v1/namespaces/team"
@@ -23,14 +24,9 @@ FORBIDDEN = {"message": "no", "reason": "Forbidden"}
 
 
 def pod(name: str = "mnist-worker-0", *, node: str = "", owner: str = "u1", **more: Any) -> dict[str, Any]:
-    """A pod as the server sends it in a list, without its kind."""
-    owners = [{"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": owner, "controller": True}]
+    """A pod with a volume, which waits unless `more`, its status, says otherwise."""
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    return {
-        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "ownerReferences": owners},
-        "spec": {"nodeName": node, "volumes": [claim]},
-        "status": {"phase": "Pending", **more},
-    }
+    return a_pod(name, owner=owner, spec={"nodeName": node, "volumes": [claim]}, **{"phase": "Pending"} | more)
 
 
 def items(*found: dict[str, Any], following: str = "") -> dict[str, Any]:

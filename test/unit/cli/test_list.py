@@ -15,6 +15,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import listing
 from unit.cli.conftest import Server, job, run
+from unit.cli.conftest import pod as a_pod
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 FIRST = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
@@ -38,17 +39,8 @@ def a_job(name: str = "mnist", *states: str, age_s: float = 600, **status: Any) 
 
 def pod(of: str = "mnist", index: int = 0, **status: Any) -> dict[str, Any]:
     """A pod of a worker."""
-    prefix = "training.kubeflow.org/"
-    labels = {f"{prefix}job-name": of, f"{prefix}replica-type": "worker", f"{prefix}replica-index": str(index)}
-    meta: dict[str, Any] = {
-        "name": f"{of}-worker-{index}",
-        "namespace": "team",
-        "uid": f"pod-{of}-{index}",
-        "labels": labels,
-    }
-    meta["ownerReferences"] = [{"controller": True, "kind": "TFJob", "uid": f"uid-{of}"}]
-    meta["creationTimestamp"] = ago(600)
-    return {"metadata": meta, "status": {"phase": "Running", "conditions": [READY]} | status}
+    uid, made = f"pod-{of}-{index}", {"creationTimestamp": ago(600)}
+    return a_pod(f"{of}-worker-{index}", uid=uid, owner=f"uid-{of}", meta=made, **{"conditions": [READY]} | status)
 
 
 def waiting(why: str, phase: str = "Pending", restarts: int = 0, **last: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tfjob_operator.cli.gathering import job_from, pods_from
 from tfjob_operator.cli.status import ASCII, JobStanding, render, standing_of
 from unit.cli.conftest import Server, run
+from unit.cli.conftest import pod as a_pod
 
 NOW = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
@@ -32,10 +33,8 @@ def job(*conditions: str, spec: Any = None, **status: Any) -> dict[str, Any]:
 
 
 def pod(name: str, phase: str = "Running", *, uid: str = "", labels: Any = None, **status: Any) -> dict[str, Any]:
-    _, kind, index = name.rsplit("-", 2)
-    ours = {f"{PREFIX}job-name": "mnist", f"{PREFIX}replica-type": kind, f"{PREFIX}replica-index": index}
-    meta = {"name": name, "uid": uid or name, "labels": labels or ours, "creationTimestamp": "2026-11-22T12:01:00Z"}
-    return {"metadata": meta, "spec": {"nodeName": "node-1"}, "status": {"phase": phase, **status}}
+    meta = {"creationTimestamp": "2026-11-22T12:01:00Z"} | ({"labels": labels} if labels else {})
+    return a_pod(name, phase, uid=uid or name, meta=meta, spec={"nodeName": "node-1"}, **status)
 
 
 def container(state: dict[str, Any], last: dict[str, Any] | None = None, restarts: int = 0) -> list[dict[str, Any]]:

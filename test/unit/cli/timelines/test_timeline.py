@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.values import Ending, Life, ReplicaName, Span, Timeline, job_of
+from unit.cli.conftest import pod as a_pod
 
 START = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
@@ -34,14 +35,8 @@ LOST = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "sta
 
 def pod(name: str = "mnist-worker-0", uid: str = "p1", **more: Any) -> dict[str, Any]:
     """A pod with a node since second 5; `more` is its status."""
-    _, kind, index = name.rsplit("-", 2)
-    labels = {"training.kubeflow.org/replica-type": kind, "training.kubeflow.org/replica-index": index}
-    return {
-        "kind": "Pod",
-        "metadata": {"name": name, "uid": uid, "labels": labels, "creationTimestamp": at(0)},
-        "spec": {"nodeName": "node-1"},
-        "status": {"phase": "Running", "conditions": [SCHEDULED], **more},
-    }
+    made = {"creationTimestamp": at(0)}
+    return a_pod(name, uid=uid, meta=made, spec={"nodeName": "node-1"}, **{"conditions": [SCHEDULED]} | more)
 
 
 def training(state: Any, last: Any = None, restarts: int = 0) -> list[dict[str, Any]]:
