@@ -16,7 +16,7 @@ export class Curves {
     this.page = page;
     this.runs = new Map();
     this.charts = new Map();
-    this.add = h('select', { 'aria-label': 'Compare with another job', onchange: () => this.compare(this.add.value) });
+    this.add = h('select', { 'aria-label': 'Compare with another job', onchange: () => this.compare([...this.keys.slice(1), this.add.value]) });
     this.chips = h('div', { class: 'chips' });
     this.status = h('span', { class: 'grow', role: 'status' });
     this.grid = h('div', { class: 'grid' });
@@ -24,26 +24,17 @@ export class Curves {
     this.element = h('div', null, h('section', { class: 'panel slim' }, h('div', { class: 'log-bar' }, this.chips, this.add, this.status)), this.grid, this.blank);
   }
 
-  others() {
-    return (this.app.query.get('with') ?? '').split(',').filter((each) => each && each !== this.page.key).slice(0, MOST - 1);
-  }
-
-  compare(key) {
-    if (key) this.app.ask({ with: [...this.others(), key].join(',') });
-  }
-
   update() {
-    const keys = [this.page.key, ...this.others()];
-    const signature = keys.join(',');
-    if (signature !== this.signature) this.open(keys, signature);
-    this.showChoice(keys);
+    const others = (this.app.query.get('with') ?? '').split(',').filter((each) => each && each !== this.page.key);
+    this.keys = [this.page.key, ...others.slice(0, MOST - 1)];
+    if (this.keys.join() !== this.signature) this.open(this.keys);
+    this.showChoice(this.keys);
   }
 
-  open(keys, signature) {
+  open(keys) {
     this.close();
-    this.signature = signature;
+    this.signature = keys.join();
     for (const key of [...this.runs.keys()]) if (!keys.includes(key)) this.runs.delete(key);
-    this.keys = keys;
     const query = new URLSearchParams(keys.map((key) => ['run', key]));
     this.draw();
     this.follow(`/-/curves?${query}`, this.stop = new AbortController());
@@ -66,13 +57,17 @@ export class Curves {
     this.signature = '';
   }
 
+  compare(keys) {
+    this.app.ask({ with: keys.filter(Boolean).join() });
+  }
+
   showChoice(keys) {
     const far = (key) => Number(!key.startsWith(`${this.page.namespace}/`));
     const choice = [...this.app.rows.keys()].filter((key) => !keys.includes(key)).sort((a, b) => far(a) - far(b) || a.localeCompare(b)).slice(0, MOST_CHOICES - 1);
     show(this.add, choice, () => [h('option', { value: '' }, 'Compare with ...'), ...choice.map((key) => h('option', { value: key }, key))]);
     this.add.disabled = keys.length >= MOST || !choice.length;
     show(this.chips, keys, () => keys.map((key, number) => h(number ? 'button' : 'span', number
-      ? { type: 'button', class: 'chip', title: 'Leave it out', onclick: () => this.app.ask({ with: keys.slice(1).filter((each) => each !== key).join(',') }) }
+      ? { type: 'button', class: 'chip', title: 'Leave it out', onclick: () => this.compare(keys.slice(1).filter((each) => each !== key)) }
       : { class: 'chip own' }, swatch(number), number ? `${key} ` : this.page.name, number ? h('span', { 'aria-hidden': 'true' }, '\u00d7') : null, number ? h('span', { class: 'sr' }, 'leave it out') : null)));
   }
 

@@ -88,7 +88,7 @@ export class JobPage {
   showHead() {
     const { row, message, held, mistakes, tensorboard } = this.view;
     const over = isOver(row);
-    const watched = this.app.watch.has(this.key);
+    const watched = this.app.watch.keys.has(this.key);
     const length = row.state === 'Suspended' ? null : took(row);
     const words = this.gone ? 'This job was deleted. The page shows its last known state.' : mistakes || held || message;
     const fact = (label, value) => h('div', null, h('dt', null, label), h('dd', null, value));

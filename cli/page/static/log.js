@@ -19,7 +19,7 @@ export class LogView {
     this.replica = h('select', { onchange: () => app.ask({ replica: this.replica.value, container: '' }) });
     this.container = h('select', { onchange: () => app.ask({ container: this.container.value }) });
     this.previous = h('input', { type: 'checkbox', onchange: () => app.ask({ previous: this.previous.checked ? '1' : '' }) });
-    this.filter = h('input', { type: 'search', placeholder: 'Find', 'aria-label': 'Show lines with', oninput: () => this.find() });
+    this.filter = h('input', { type: 'search', placeholder: 'Find', 'aria-label': 'Show lines with', oninput: () => this.find(this.lines.children) });
     this.status = h('span', { class: 'grow', role: 'status' });
     this.download = h('button', { type: 'button', class: 'button', onclick: () => this.save() }, 'Download');
     this.lines = h('div', { class: 'log', tabindex: '0', role: 'log', 'aria-label': 'Log', 'aria-live': 'off' });
@@ -112,17 +112,18 @@ export class LogView {
     this.due = true;
     requestAnimationFrame(() => {
       this.due = false;
-      const found = this.filter.value.toLowerCase();
-      this.lines.append(...this.waiting.map(([kind, text]) => h('div', { class: kind || null, hidden: Boolean(found) && !text.toLowerCase().includes(found) }, text)));
+      const added = this.waiting.map(([kind, text]) => h('div', { class: kind || null }, text));
+      this.find(added);
+      this.lines.append(...added);
       this.waiting = [];
       while (this.lines.childElementCount > MOST) this.lines.firstChild.remove();
       if (this.sticks) this.lines.scrollTop = this.lines.scrollHeight;
     });
   }
 
-  find() {
+  find(lines) {
     const found = this.filter.value.toLowerCase();
-    for (const each of this.lines.children) each.hidden = Boolean(found) && !each.textContent.toLowerCase().includes(found);
+    for (const each of lines) each.hidden = Boolean(found) && !each.textContent.toLowerCase().includes(found);
   }
 }
 

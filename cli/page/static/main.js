@@ -18,7 +18,7 @@ class App {
     this.list = new List(this);
     this.page = null;
     this.watch = new Watch(() => this.later(), (key) => this.go(`/${key}`));
-    this.stream = new Stream((...news) => this.told(...news), () => this.watch.size > 0);
+    this.stream = new Stream((...news) => this.told(...news), () => this.watch.keys.size > 0);
     this.due = false;
   }
 

@@ -31,7 +31,11 @@ export class Table {
     this.chips = h('div', { class: 'chips', role: 'group', 'aria-label': 'Filter by state' });
     this.input = h('input', {
       type: 'search', placeholder: hint, 'aria-label': `Filter ${what}s`, autocomplete: 'off', spellcheck: 'false',
-      oninput: () => app.ask({ q: this.input.value, page: '' }), onkeydown: (event) => this.leave(event),
+      oninput: () => app.ask({ q: this.input.value, page: '' }), onkeydown: (event) => {
+        if (event.key !== 'Escape') return;
+        event.preventDefault(); // it would clear the filter
+        this.input.blur();
+      },
     });
     this.bar = h('div', { class: 'bar' }, this.chips, h('div', { class: 'search' }, this.input, h('kbd', { 'aria-hidden': 'true' }, '/')));
     this.count = h('span', { class: 'sr', role: 'status' });
@@ -40,13 +44,6 @@ export class Table {
     this.panel = tablePanel(kind, `${what[0].toUpperCase()}${what.slice(1)}s`, this.head, this.body);
     this.pages = h('nav', { class: 'pages', 'aria-label': 'Pages' });
     this.element = h('div', null, this.bar, this.count, this.panel, this.pages);
-  }
-
-  /** Go back to the rows with Escape, which would clear the filter first. */
-  leave(event) {
-    if (event.key !== 'Escape') return;
-    event.preventDefault();
-    this.input.blur();
   }
 
   /** Show these items; return how many fit the filter. */
