@@ -369,7 +369,7 @@ NOTIFIED = """window.told = []; window.Notification = class {
 
 
 def test_the_browser_notifies_when_a_watched_job_ends(tab: Looking, dashboard: Dashboard) -> None:
-    """Also on another page of the tab, and after it was loaded again; others are not told of."""
+    """Also on another page of the tab, and after a reload; jobs that are not watched end without a notification."""
     put = dashboard.cluster.put
     for name in ("watched", "other"):
         put("tfjobs", job(name, "Running", 9, {"Worker": 1}))
