@@ -32,16 +32,16 @@ BY_NAMESPACE: Final = {
     for name, text in TRANSITIONS.items()
 }
 FAILURES: Final = Metric(
-    "tf_operator_job_failures_total", "Number of jobs failed, by reason", labels=("job_namespace", "reason")
+    "tf_operator_job_failures_total", "Number of jobs failed, by reason", labels=("namespace", "reason")
 )
 REASONS: Final = (Reason.FAILED, Reason.LIMIT, Reason.INVALID, Reason.REFUSED, Reason.TOO_LARGE)
 START: Final = Metric(
     "tf_operator_job_start_seconds",
     "Seconds from the creation or resumption of a job until it was first Running",
     buckets=(1, 5, 15, 30, 60, 120, 300, 900, 3600, 14_400, 86_400),
-    labels=("job_namespace",),
+    labels=("namespace",),
 )
-JOBS: Final = Metric("tf_operator_jobs", "Number of jobs by state", labels=("job_namespace", "state"))
+JOBS: Final = Metric("tf_operator_jobs", "Number of jobs by state", labels=("namespace", "state"))
 STATE_INDEX: Final = "state"
 KEPT_S: Final = 2 * 86_400.0
 """How long the series of a namespace without jobs are exported: a nightly job must not lose its counters."""

@@ -321,7 +321,7 @@ def test_every_series_is_there_from_the_first_scrape_on(site: Site) -> None:
         jobs = {dict(labels)["state"]: value for (name, labels), value in last.items() if name == "tf_operator_jobs"}
         assert jobs == {"Succeeded": 1.0, "Failed": 1.0}
         assert {key for key in last if key[0] != "tf_operator_jobs"} == first.keys()
-        failures = ("job_namespace", site.namespace), ("reason", "InvalidTFJobSpec")
+        failures = ("namespace", site.namespace), ("reason", "InvalidTFJobSpec")
         assert last["tf_operator_job_failures_total", frozenset(failures)] == 1.0
         for family, labels in (
             ("tf_operator_jobs_{}_total", {}),

@@ -145,8 +145,8 @@ def test_jobs_are_counted_in_both_families() -> None:
     jobs.count("created", "team")
     page = Page(registry)
     assert page.value("training_operator_jobs_failed_total", job_namespace="team") == 0.0
-    assert page.value("tf_operator_job_failures_total", job_namespace="team", reason="JobFailed") == 0.0
-    assert page.value("tf_operator_job_start_seconds_count", job_namespace="team") == 0.0
+    assert page.value("tf_operator_job_failures_total", namespace="team", reason="JobFailed") == 0.0
+    assert page.value("tf_operator_job_start_seconds_count", namespace="team") == 0.0
     for transition in ("successful", "failed", "restarted", "deleted", "deleted"):
         jobs.count(transition, "team")
     page = Page(registry)
