@@ -7,19 +7,21 @@ methods may be called from any thread.
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Self
 from urllib.parse import parse_qs, urlsplit
 
 from tfjob_operator.cli.page.entrance import ENTER, SESSION, TOKEN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Self
 
 
 def enter(address: str) -> dict[str, str]:
@@ -30,6 +32,7 @@ def enter(address: str) -> dict[str, str]:
         return {SESSION: json.loads(response.read())["session"]}
 
 
+ROOT: Final = Path(__file__).parents[1]
 KINDS: Final = {"tfjobs": "TFJob", "tfjobs.tensorflow.org": "TfJob", "pods": "Pod", "events": "Event", "jobs": "Job"}
 _GROUPS: Final = {"tfjobs": ("kubeflow.org", "v1"), "tfjobs.tensorflow.org": ("tensorflow.org", "v1alpha1")}
 _DOTTED: Final = {"tensorflow.org", "metrics.k8s.io"}
@@ -38,7 +41,10 @@ _WAIT_S: Final = 0.2
 
 
 class PageCluster:
-    """Objects by resource and key, with the history that watches are served from."""
+    """Objects by resource and key, with the history that watches are served from.
+
+    `kubeconfig` leads there as long as it is running; its context has the namespace `team`.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -66,6 +72,7 @@ class PageCluster:
         """CPU and memory by pod; None where the metrics API is not served."""
         self.reviews_fail = False
         """Whether reviews are answered with 500."""
+        self.kubeconfig = Path()
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
 
@@ -113,6 +120,13 @@ class PageCluster:
 
         self._server = _Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_port
+        config = {
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+            "clusters": [{"name": "c", "cluster": {"server": self.url}}],
+            "users": [{"name": "u", "user": {"token": "the-token-of-the-user"}}],
+        }
+        self.kubeconfig.write_text(json.dumps(config))
         threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True).start()
 
     def stop(self) -> None:
@@ -127,11 +141,13 @@ class PageCluster:
     @contextmanager
     def running(self) -> Iterator[Self]:
         """Listen as long as the block lasts."""
-        self.start()
-        try:
-            yield self
-        finally:
-            self.stop()
+        with TemporaryDirectory(prefix="page-cluster-") as folder:
+            self.kubeconfig = Path(folder, "kubeconfig")
+            self.start()
+            try:
+                yield self
+            finally:
+                self.stop()
 
     def is_served_by(self, server: object) -> bool:
         """Whether this server has not been stopped."""
@@ -207,6 +223,30 @@ class PageCluster:
         lines = text.splitlines(keepends=True)
         times = (f"2026-03-01T10:{number // 60:02}:{number % 60:02}Z ".encode() for number in range(len(lines)))
         return b"".join(map(bytes.__add__, times, lines))
+
+
+@contextmanager
+def page_of(kubeconfig: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a page on a free port, see `DASHBOARD` and `ADDON`; yield its process and its address."""
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "NO_PROXY": "*"}
+    command = [sys.executable, "-m", *arguments, "--port=0"]
+    pipe, out = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=out, text=True) as process:
+        try:
+            said: list[str] = []
+            for line in process.stdout or ():
+                said.append(line)
+                if "#token=" in line or line.startswith("listening on "):
+                    yield process, line.split()[-1]
+                    return
+            raise RuntimeError("".join(["the page did not start: ", *said]))
+        finally:
+            process.kill()
+
+
+DASHBOARD: Final = ("tfjob_operator.cli", "dashboard", "--no-browser")
+ADDON: Final = ("tfjob_operator.cli.page", "--bind-address=127.0.0.1")
+"""Arguments of `page_of`."""
 
 
 class Chosen:

@@ -11,25 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import time
 import urllib.request
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from hack.bench.child import ROOT, MeasureError
+from hack.bench.child import MeasureError
 from hack.bench.result import Result, at_most
-from hack.page_cluster import PageCluster, enter
+from hack.page_cluster import ADDON, DASHBOARD, PageCluster, enter, page_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hack.bench.run import Bench
 
 JOBS: Final = 1_000
@@ -45,10 +40,12 @@ _NAMES: Final = "training.kubeflow.org/"
 def measure(bench: Bench) -> list[Result]:
     """Measure how long a change takes to reach all browsers, the memory of the page's server, and its requests meanwhile."""
     results: list[Result] = []
-    for name, serve in (("page", _dashboard), ("page_in_cluster", _addon)):
+    for name, arguments in (("page", DASHBOARD), ("page_in_cluster", ADDON)):
         cluster = _cluster()
         bench.say(f"{JOBS} jobs of {PODS} pods are there")
-        with cluster.running(), serve(cluster, bench.scratch) as (process, address):
+        with cluster.running(), page_of(cluster.kubeconfig, *arguments) as (process, address):
+            if arguments is ADDON:  # before that a Service sends nobody there
+                _wait_until_ready(address)
             took, asked, reviewed = asyncio.run(_look(bench, cluster, address))
             peak_mb = _peak_mb(process.pid)
         results += [
@@ -129,23 +126,6 @@ class _Viewer:
             await self._news.wait()
 
 
-@contextmanager
-def _dashboard(cluster: PageCluster, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run `kubectl tfjob dashboard`; yield its process and the address that it prints."""
-    command = [sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--no-browser", "--port=0"]
-    with _running(command, cluster, folder, "token=") as found:
-        yield found
-
-
-@contextmanager
-def _addon(cluster: PageCluster, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run the page as in a cluster; yield its process and its address."""
-    command = [sys.executable, "-m", "tfjob_operator.cli.page", "--bind-address=127.0.0.1", "--port=0"]
-    with _running(command, cluster, folder, "listening on ") as found:
-        _wait_until_ready(found[1])  # before that a Service sends nobody there
-        yield found
-
-
 def _wait_until_ready(address: str) -> None:
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
@@ -153,37 +133,6 @@ def _wait_until_ready(address: str) -> None:
             return
         time.sleep(0.1)
     raise MeasureError("the page is not ready")
-
-
-@contextmanager
-def _running(
-    command: list[str], cluster: PageCluster, folder: Path, sign: str
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a page; yield its process, and the address at the end of the line with this sign."""
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(
-        json.dumps(
-            {
-                "current-context": "here",
-                "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": cluster.url}}],
-                "users": [{"name": "u", "user": {}}],
-            }
-        )
-    )
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        try:
-            lines = process.stdout or ()
-            address = next((line.split()[-1] for line in lines if sign in line), "")
-            if not address:
-                raise MeasureError("the page did not start")
-            yield process, address
-        finally:
-            process.kill()
 
 
 def _peak_mb(pid: int) -> float:

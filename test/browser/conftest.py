@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +14,7 @@ import pytest
 
 from browser.scene import fill
 from hack import browser as tools
-from hack.page_cluster import PageCluster
+from hack.page_cluster import DASHBOARD, PageCluster, page_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -49,10 +47,10 @@ def chromium() -> Iterator[Any]:
 class Dashboard:
     """A running `kubectl tfjob dashboard`. `cluster` is what it shows."""
 
-    def __init__(self, cluster: PageCluster, process: subprocess.Popen[str]) -> None:
+    def __init__(self, cluster: PageCluster, process: subprocess.Popen[str], address: str) -> None:
         self.cluster = cluster
         self.process = process
-        self.address = self.next_address()
+        self.address = address
         self.home = self.address.partition("/#")[0]
 
     def next_address(self) -> str:
@@ -65,34 +63,18 @@ class Dashboard:
 
 
 @contextmanager
-def dashboard_of(cluster: PageCluster, folder: Path, *options: str) -> Iterator[Dashboard]:
+def dashboard_of(cluster: PageCluster, *options: str) -> Iterator[Dashboard]:
     """Run `kubectl tfjob dashboard` as a user of this cluster would."""
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(
-        json.dumps(
-            {
-                "current-context": "team-cluster",
-                "contexts": [{"name": "team-cluster", "context": {"cluster": "c", "user": "u", "namespace": "vision"}}],
-                "clusters": [{"name": "c", "cluster": {"server": cluster.url}}],
-                "users": [{"name": "u", "user": {}}],
-            }
-        )
-    )
-    command = [sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--no-browser", "--port=0", *options]
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield Dashboard(cluster, process)
-        finally:
-            process.kill()
+    with page_of(cluster.kubeconfig, *DASHBOARD, *options) as (process, address):
+        yield Dashboard(cluster, process, address)
 
 
 @pytest.fixture(scope="module")
-def dashboard(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Dashboard]:
+def dashboard(request: pytest.FixtureRequest) -> Iterator[Dashboard]:
     """A page with the jobs that the module's FILL puts, by default the scene's; each test has to undo its changes."""
     with PageCluster().running() as cluster:
         getattr(request.module, "FILL", fill)(cluster)
-        with dashboard_of(cluster, tmp_path_factory.mktemp("page")) as started:
+        with dashboard_of(cluster) as started:
             yield started
 
 

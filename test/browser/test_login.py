@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from browser.conftest import ROOT, Looking
+from browser.conftest import Looking
 from browser.scene import fill
 from hack import browser as tools
-from hack.page_cluster import PageCluster
+from hack.page_cluster import ADDON, PageCluster, page_of
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def home() -> Iterator[str]:
     """The address of a page whose viewer, of the namespace `nlp`, has the token `good`."""
     with PageCluster().running() as cluster:
         fill(cluster)
@@ -25,22 +22,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         cluster.grant("ann", "nlp")
         cluster.grant("ann", "nlp", verbs="get", resources="pods/log")
         cluster.grant("ann", "nlp", resources="pods.metrics.k8s.io")
-        kubeconfig = tmp_path_factory.mktemp("addon") / "kubeconfig"
-        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-        clusters = [{"name": "c", "cluster": {"server": cluster.url}}]
-        users = [{"name": "u", "user": {}}]
-        config = {"current-context": "c", "contexts": [context], "clusters": clusters, "users": users}
-        kubeconfig.write_text(json.dumps(config))
-        command = [sys.executable, "-m", "tfjob_operator.cli.page", "--port=0", "--bind-address=127.0.0.1"]
-        command.append(f"--kubeconfig={kubeconfig}")
-        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-            try:
-                assert process.stderr is not None
-                address = next(line for line in process.stderr if line.startswith("listening on "))
-                # To a browser this name is as good as https, so it keeps the cookie.
-                yield f"http://localhost:{address.rpartition(':')[2].strip()}"
-            finally:
-                process.kill()
+        with page_of(cluster.kubeconfig, *ADDON) as (_, address):
+            # To a browser this name is as good as https, so it keeps the cookie.
+            yield f"http://localhost:{address.rpartition(':')[2]}"
 
 
 @pytest.fixture

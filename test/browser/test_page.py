@@ -220,9 +220,9 @@ def reads_well(page: Any) -> bool:
     return True
 
 
-def test_an_empty_cluster_says_how_a_job_comes_into_it(chromium: Any, tmp_path: Path) -> None:
+def test_an_empty_cluster_says_how_a_job_comes_into_it(chromium: Any) -> None:
     """The first job is shown in its place."""
-    with PageCluster().running() as cluster, dashboard_of(cluster, tmp_path) as dashboard:
+    with PageCluster().running() as cluster, dashboard_of(cluster) as dashboard:
         context = chromium.new_context(reduced_motion="reduce")
         looking = Looking(context.new_page(), dashboard.home)
         looking.page.goto(dashboard.address)
@@ -285,11 +285,11 @@ def test_another_port_of_the_address_is_sent_nothing_secret(tab: Looking, sessio
     assert not [each for each in _Listening.heard if secret in each or "cookie:" in each.lower()]
 
 
-def test_a_lost_connection_is_said_and_so_is_what_to_do(chromium: Any, tmp_path: Path) -> None:
+def test_a_lost_connection_is_said_and_so_is_what_to_do(chromium: Any) -> None:
     """This holds for the API server, which comes back, and for the page's own server, which does not."""
     with PageCluster().running() as cluster:
         fill(cluster)
-        with dashboard_of(cluster, tmp_path) as dashboard:
+        with dashboard_of(cluster) as dashboard:
             context = chromium.new_context(reduced_motion="reduce")
             looking = Looking(context.new_page(), dashboard.home)
             looking.page.goto(dashboard.address)
@@ -314,12 +314,12 @@ def test_a_lost_connection_is_said_and_so_is_what_to_do(chromium: Any, tmp_path:
             context.close()
 
 
-def test_a_user_without_rights_is_told_which_and_sees_jobs_when_they_are_granted(chromium: Any, tmp_path: Path) -> None:
+def test_a_user_without_rights_is_told_which_and_sees_jobs_when_they_are_granted(chromium: Any) -> None:
     """First a namespace may not be read at all; then only its pods and events may not."""
     with PageCluster().running() as cluster:
         fill(cluster)
         cluster.forbidden |= {"tfjobs", "pods", "events"}
-        with dashboard_of(cluster, tmp_path, "--namespace=nlp") as dashboard:
+        with dashboard_of(cluster, "--namespace=nlp") as dashboard:
             context = chromium.new_context(reduced_motion="reduce")
             looking = Looking(context.new_page(), dashboard.home)
             looking.page.goto(dashboard.address)

@@ -7,15 +7,9 @@ import base64
 import contextlib
 import http.client
 import json
-import os
 import signal
-import ssl
-import subprocess
-import sys
-import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
 from hack.control_plane import ControlPlane
-from hack.control_plane.run.pki import Authority
+from hack.page_cluster import ADDON, page_of
 from integration.audit import AuditLog, Fact, allowed, lists_to_fall_back_on
+from integration.pages import Page
 from support.waiting import eventually
 from tfjob_operator.cli.page import cluster as cluster_
 from tfjob_operator.cli.page.reviews import KEPT_S
@@ -92,73 +87,41 @@ def install_first_api(plane: ControlPlane) -> None:
     plane.wait_for_crd(FIRST)
 
 
-class Page:
-    """A running page, as a browser of somebody sees it."""
-
-    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
-        self._address = address
-        self._tls = tls
-
-    def open(self, path: str, token: str = "", **headers: str) -> Any:
-        """Open a response. Raises HTTPError."""
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        if token:
-            given["Authorization"] = f"Bearer {token}"
-        request = urllib.request.Request(self._address + path, headers=given)
-        return urllib.request.urlopen(request, timeout=LIMIT_S, context=self._tls)
+class ClusterPage(Page):
+    """A page as a browser of somebody sees it, who has a token."""
 
     def ask(self, path: str, token: str = "", **headers: str) -> tuple[int, str]:
         """Return code and body of a response."""
         try:
-            with self.open(path, token, **headers) as response:
+            with self.open(path, **({"Authorization": f"Bearer {token}"} if token else {}), **headers) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def lists(self, token: str, limit_s: float = LIMIT_S) -> Iterator[set[str]]:
+    def lists(self, token: str) -> Iterator[set[str]]:
         """Yield the keys of the jobs that a stream shows, each time that they change. The stream may end."""
-        deadline = time.monotonic() + limit_s
-        with self.open("/-/stream", token) as response:
-            kind, known, synced = "", set[str](), False
-            for line in response:
-                assert time.monotonic() < deadline, f"what was waited for was not told: {known}"
-                name, _, value = line.decode().strip().partition(": ")
-                kind = value if name == "event" else kind
-                if name == "data" and value and kind == "rows":
-                    data = json.loads(value)
-                    known = set() if data["full"] else known
-                    known = (known | {row["key"] for row in data["rows"]}) - {*data["gone"]}
-                    synced = synced or bool(data["state"] and data["state"]["synced"])
-                    if synced:
-                        yield set(known)
+        known: dict[str, Any] = {}
+        for kind, data in self.news(Authorization=f"Bearer {token}"):
+            if kind == "rows":
+                take(known, data)
+                if known[""]["synced"]:
+                    yield {*known} - {""}
 
 
 @contextlib.contextmanager
-def page(plane: ControlPlane, folder: Path, *flags: str, tls: ssl.SSLContext | None = None) -> Iterator[Page]:
+def page(plane: ControlPlane, folder: Path, *flags: str) -> Iterator[ClusterPage]:
     """Run the page with a token of its account, as its Deployment does."""
     config = json.loads(plane.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": plane.request_token("kubeflow", "tf-job-page")}
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(json.dumps(config))
-    command = [sys.executable, "-m", "tfjob_operator.cli.page", "--port=0", "--bind-address=127.0.0.1", *flags]
-    command.append(f"--kubeconfig={kubeconfig}")
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"NO_PROXY": "*"}, stderr=pipe, text=True) as process:
-        try:
-            assert process.stderr is not None
-            said = process.stderr.readline()
-            assert said.startswith("listening on "), said + process.stderr.read()
-            more: list[str] = []
-            threading.Thread(target=more.extend, args=[process.stderr], daemon=True).start()
-            found = Page(said.split()[-1], tls)
-            eventually(lambda: found.ask("/readyz")[0] == 200, "the page has read all jobs")
-            yield found
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
-            assert "Traceback" not in "".join(more)
-        finally:
-            if process.poll() is None:
-                process.kill()
+    with page_of(kubeconfig, *ADDON, *flags) as (process, address):
+        found = ClusterPage(address)
+        eventually(lambda: found.ask("/readyz")[0] == 200, "the page has read all jobs")
+        yield found
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=30)
+        assert (process.returncode, said) == (0, "")
 
 
 class Viewer:
@@ -282,47 +245,13 @@ def test_requests_within_20_s_cost_one_review_of_each_kind_and_a_withdrawn_right
         assert all(1 <= count <= periods for count in asked), asked
         seen = shown.lists(viewer.token)
         assert next(seen) == {"team-a/mnist"}
-        with shown.open("/-/curves?run=team-a/mnist", viewer.token) as curves:
+        with shown.open("/-/curves?run=team-a/mnist", Authorization=f"Bearer {viewer.token}") as curves:
             plane.run_kubectl("delete", "rolebinding", "one-of-many", "-n", "team-a")
             withdrawn = time.monotonic()
             assert next(each for each in seen if not each) == set()
             with contextlib.suppress(http.client.IncompleteRead):
                 curves.read()
         assert time.monotonic() - withdrawn < 30
-
-
-def test_only_a_named_proxy_names_users(plane: ControlPlane, tmp_path: Path) -> None:
-    """Somebody whom it names has the rights that the cluster gives to that name and to these groups."""
-    (tmp_path / "pki").mkdir()
-    authority = Authority.make(tmp_path / "pki")
-    served = authority.server("page", ["127.0.0.1"])
-    kubectl = plane.run_kubectl
-    kubectl("create", "role", "named", "--verb=get", f"--resource={SLICE}", "-n", "team-a")
-    kubectl("create", "rolebinding", "named", "--role=named", "--group=named-by-proxy", "-n", "team-a")
-    flags = {
-        "tls-cert-file": served.certificate,
-        "tls-private-key-file": served.key,
-        "requestheader-client-ca-file": authority.certificate,
-        "requestheader-allowed-names": "front-proxy",
-    }
-    stranger, proxy = (as_client(authority, name) for name in ("stranger", "front-proxy"))
-    with page(plane, tmp_path, *[f"--{name}={value}" for name, value in flags.items()], tls=stranger) as shown:
-        who = {"X_Remote_User": "zoe", "X_Remote_Group": "named-by-proxy"}
-        code, body = shown.ask("/-/manifest/team-a/mnist", **who)
-        assert (code, "named a user" in body or "name a user" in body) == (403, True)
-        named = Page(shown._address, proxy)
-        assert named.ask("/-/manifest/team-a/mnist", **who)[0] == 200
-        assert named.ask("/-/manifest/team-b/mnist", **who)[0] == 403
-        assert named.ask("/-/manifest/team-a/mnist", X_Remote_User="zoe")[0] == 403
-        assert named.ask("/-/manifest/team-a/mnist")[0] == 401
-
-
-def as_client(authority: Authority, name: str) -> ssl.SSLContext:
-    """A client that shows a certificate of this name."""
-    context = ssl.create_default_context(cafile=str(authority.certificate))
-    shown = authority.client(name, name)
-    context.load_cert_chain(shown.certificate, shown.key)
-    return context
 
 
 def test_every_right_of_the_page_is_used_and_none_is_missing(
@@ -381,8 +310,7 @@ def test_jobs_of_the_first_api_come_with_its_crd_and_go_with_it(
         plane.run_kubectl("create", "-n", "old-team", "-f", "-", input=json.dumps(first_job("old")))
 
     async def look() -> None:
-        async with a_page(plane.kubeconfig, everywhere=True) as browser, asyncio.timeout(2 * LIMIT_S):
-            await browser.enter()
+        async with a_page(plane, everywhere=True) as browser, asyncio.timeout(2 * LIMIT_S):
             known = await rows_of(browser)
             assert FIRST_KEY not in known
             assert known[""]["troubles"] == []

@@ -3,58 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hack.control_plane import ControlPlane
-from hack.page_cluster import enter
+from hack.page_cluster import DASHBOARD, enter, page_of
 from integration.cluster import Cluster, replica, specs
-
-LIMIT_S: Final = 60.0
-
-
-class Page:
-    """The dashboard in a browser's place: opened by the address with the token."""
-
-    def __init__(self, address: str) -> None:
-        self._home = address.partition("/#")[0]
-        self._session = enter(address)
-
-    def open(self, path: str) -> Any:
-        """Open a response."""
-        return urllib.request.urlopen(urllib.request.Request(self._home + path, headers=self._session), timeout=LIMIT_S)
-
-    def news(self, job: str = "") -> Iterator[tuple[str, Any]]:
-        """Yield the kind and the data of each event of the stream."""
-        deadline = time.monotonic() + LIMIT_S
-        with self.open(f"/-/stream?job={job}") as response:
-            kind = ""
-            for line in response:  # at least one line comes every ten seconds
-                assert time.monotonic() < deadline, "what was waited for was not told"
-                name, _, value = line.decode().strip().partition(": ")
-                kind = value if name == "event" else kind
-                if name == "data" and value:
-                    yield kind, json.loads(value)
+from integration.pages import Page
 
 
 @contextlib.contextmanager
 def dashboard(kubeconfig: Path, *options: str) -> Iterator[Page]:
     """Run `kubectl tfjob dashboard`, and open the page at the address that it prints."""
-    command = [sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--no-browser", "--port=0", *options]
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield Page(next(line.split()[-1] for line in process.stdout if "token=" in line))
-        finally:
-            process.kill()
+    with page_of(kubeconfig, *DASHBOARD, *options) as (_, address):
+        yield Page(address.partition("/#")[0], enter(address))
 
 
 def test_the_page_shows_what_the_operator_does(control_plane: ControlPlane, cluster: Cluster) -> None:

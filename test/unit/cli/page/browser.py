@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from hack.control_plane import ControlPlane
+from hack.page_cluster import PageCluster
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.page import __main__ as addon
 from tfjob_operator.cli.page.entrance import ENTER, SESSION, Entrance
@@ -101,16 +102,22 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, 
 
 
 @asynccontextmanager
-async def a_page(kubeconfig: Path, everywhere: bool | None = None) -> AsyncIterator[Browser]:
-    """Serve a page on a free port."""
+async def a_page(
+    cluster: PageCluster | ControlPlane, *, everywhere: bool | None = None, enter: bool = True
+) -> AsyncIterator[Browser]:
+    """Serve a page on a free port, which has read all; with `enter` the browser was let in."""
     told: list[str] = []
     timeout = aiohttp.ClientTimeout(LIMIT_S)
     with listen(0) as listening:
         async with (
-            serving(Plan(Target(kubeconfig=str(kubeconfig)).access, everywhere, listening, told.append)),
+            serving(Plan(Target(kubeconfig=str(cluster.kubeconfig)).access, everywhere, listening, told.append)),
             aiohttp.ClientSession(timeout=timeout) as http,
         ):
-            yield Browser(http, told)
+            browser = Browser(http, told)
+            if enter:
+                await browser.enter()
+                await rows_of(browser)
+            yield browser
 
 
 async def rows_of(browser: Browser, most: int = 50, **headers: str) -> dict[str, Any]:
@@ -138,9 +145,9 @@ def take(known: dict[str, Any], data: Any) -> None:
 
 
 @asynccontextmanager
-async def a_cluster_page(kubeconfig: Path, **plan: Any) -> AsyncIterator[Browser]:
-    """Serve a page as it runs in a cluster, with the rights of a kubeconfig, on a free port."""
-    read = Target(kubeconfig=str(kubeconfig), namespace=plan.get("namespace")).access
+async def a_cluster_page(cluster: PageCluster, **plan: Any) -> AsyncIterator[Browser]:
+    """Serve a page as it runs in a cluster, on a free port."""
+    read = Target(kubeconfig=str(cluster.kubeconfig), namespace=plan.get("namespace")).access
     with listen(0) as listening:
         home = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         async with (

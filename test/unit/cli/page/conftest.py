@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 from pytest_mock import MockerFixture
@@ -34,20 +32,3 @@ def page_cluster(mocker: MockerFixture) -> Iterator[PageCluster]:
     mocker.patch.object(reflector, "Backoff", partial(Backoff, 0.02, 0.1))
     with PageCluster().running() as cluster:
         yield cluster
-
-
-@pytest.fixture
-def page_kubeconfig(page_cluster: PageCluster, tmp_path: Path) -> Path:
-    """A kubeconfig that leads there, namespace `team`."""
-    path = tmp_path / "kubeconfig"
-    path.write_text(
-        json.dumps(
-            {
-                "current-context": "here",
-                "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-                "clusters": [{"name": "c", "cluster": {"server": page_cluster.url}}],
-                "users": [{"name": "u", "user": {"token": "the-token-of-the-user"}}],
-            }
-        )
-    )
-    return path

@@ -7,7 +7,6 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -61,10 +60,10 @@ async def code(browser: Browser, path: str, token: str = ANN, **headers: str) ->
     return (await browser.get(path, Authorization=token, **headers))[0]
 
 
-async def test_nobody_gets_in_without_a_good_token(cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_nobody_gets_in_without_a_good_token(cluster: PageCluster) -> None:
     """Neither pages nor data, but the form to log in."""
     read = PAGES | MIXED | READS
-    async with a_cluster_page(page_kubeconfig) as browser:
+    async with a_cluster_page(cluster) as browser:
         for path in (*read.values(), "/nothing/at/all/here"):
             assert (await browser.get(path))[0] == 401, path
             assert await code(browser, path, "Bearer wrong") == 401, path
@@ -79,9 +78,9 @@ async def test_nobody_gets_in_without_a_good_token(cluster: PageCluster, page_ku
     assert {each[0] for each in cluster.reviews if len(each) == 1} == {"wrong", "token-of-ann"}
 
 
-async def test_health_is_for_everybody_and_by_any_name(cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_health_is_for_everybody_and_by_any_name(cluster: PageCluster) -> None:
     """The kubelet asks by the pod's address, without a token. All else has to be asked for by a name of the page."""
-    async with a_cluster_page(page_kubeconfig, hosts=frozenset({"jobs.example.com"})) as browser:
+    async with a_cluster_page(cluster, hosts=frozenset({"jobs.example.com"})) as browser:
         assert (await browser.get("/healthz"))[0] == 200
         async with asyncio.timeout(60):
             while (await browser.get("/readyz"))[0] != 200:  # noqa: ASYNC110
@@ -95,12 +94,9 @@ async def test_health_is_for_everybody_and_by_any_name(cluster: PageCluster, pag
             assert await code(browser, "/", Host=host) == expected, host
 
 
-async def test_the_list_has_the_namespaces_whose_jobs_the_viewer_may_list(
-    cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_the_list_has_the_namespaces_whose_jobs_the_viewer_may_list(cluster: PageCluster) -> None:
     """By group as by name; who may list the jobs of all namespaces is asked about once."""
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
+    async with synced(cluster) as browser:
         assert jobs_in(await rows_of(browser, Authorization=ANN)) == {"team/mnist"}
         assert jobs_in(await rows_of(browser, Authorization=ROOT)) == {"team/mnist", "nlp/bert"}
         assert jobs_in(await rows_of(browser, Authorization=BEN)) == set()
@@ -110,22 +106,24 @@ async def test_the_list_has_the_namespaces_whose_jobs_the_viewer_may_list(
     }
 
 
-async def synced(browser: Browser) -> None:
-    """Wait until the page has read all jobs."""
-    async with browser.stream(Authorization=ROOT) as events:
-        known: dict[str, Any] = {}
-        async for _, kind, data in events:
-            if kind == "rows":
-                take(known, data)
-            if {"team/mnist", "nlp/bert"} <= known.keys() and known[""]["synced"]:
-                return
+@contextlib.asynccontextmanager
+async def synced(cluster: PageCluster, **plan: Any) -> AsyncIterator[Browser]:
+    """A page that has read all jobs."""
+    async with a_cluster_page(cluster, **plan) as browser:
+        async with browser.stream(Authorization=ROOT) as events:
+            known: dict[str, Any] = {}
+            async for _, kind, data in events:
+                if kind == "rows":
+                    take(known, data)
+                if {"team/mnist", "nlp/bert"} <= known.keys() and known[""]["synced"]:
+                    break
+        yield browser
 
 
-async def test_what_is_said_of_pods_is_for_who_may_list_pods(cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_what_is_said_of_pods_is_for_who_may_list_pods(cluster: PageCluster) -> None:
     """Others see the job with its replicas, as the job itself tells of them; events are a right of their own."""
     cluster.grant("ben", "team", verbs="list", resources="tfjobs")
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
+    async with synced(cluster) as browser:
         assert (await rows_of(browser, Authorization=ANN))["team/mnist"]["replicas"][0]["ready"] == 1
         assert (await rows_of(browser, Authorization=BEN))["team/mnist"]["replicas"][0]["ready"] == 0
         async with browser.stream("?job=team/mnist", Authorization=BEN) as events:
@@ -138,7 +136,7 @@ async def test_what_is_said_of_pods_is_for_who_may_list_pods(cluster: PageCluste
         assert [each["object"] for each in seen["events"]] == ["mnist-worker-0"]
 
 
-async def test_no_route_shows_anything_of_another_namespace(cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_no_route_shows_anything_of_another_namespace(cluster: PageCluster) -> None:
     """A job that is there and one that is not look the same to who may not see either. A new route needs a case here."""
     entrance = ClusterEntrance(cast("Any", None), lambda: True, str)
     anybody = {"/-/static/{file}", "/-/login", "/-/logout", "/healthz", "/readyz", "/metrics"}
@@ -153,8 +151,7 @@ async def test_no_route_shows_anything_of_another_namespace(cluster: PageCluster
         cluster.write_log(pod, b"secret: step 1: loss = 7.125\n")
     cluster.usage = {pod: {"cpu": "7125m", "memory": "1"} for pod in ("bert-worker-0", "worker-x7ab-0-abcde")}
     cluster.grant("root", resources="tfjobs.tensorflow.org pods.metrics.k8s.io")
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
+    async with synced(cluster) as browser:
         for path in [*anybody, *PAGES.values(), *MIXED.values(), *READS.values()]:
             for name in ("bert", "none"):
                 status, shown = await beginning(browser, path.replace("bert", name).replace("{file}", "main.js"), ANN)
@@ -177,26 +174,24 @@ async def beginning(browser: Browser, path: str, token: str) -> tuple[int, bytes
     return response.status, shown
 
 
-async def test_a_log_needs_the_right_to_logs(cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_a_log_needs_the_right_to_logs(cluster: PageCluster) -> None:
     """That of pods is not enough, as for kubectl logs."""
     cluster.grant("ben", "team")
     cluster.write_log("mnist-worker-0", b"step 1\n")
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
+    async with synced(cluster) as browser:
         status, _, body = await browser.get("/-/log/team/mnist-worker-0", Authorization=BEN)
         assert status == 403
         assert 'cannot get resource "pods/log"' in json.loads(body)["message"]
         assert (await browser.get("/-/log/team/mnist-worker-0", Authorization=ANN))[2] == b"step 1\n"
 
 
-async def test_a_diagnosis_is_made_of_what_its_viewer_may_read(cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_a_diagnosis_is_made_of_what_its_viewer_may_read(cluster: PageCluster) -> None:
     """Ben may not read logs, so he is not told what stands in them; nobody is told of what the page itself does not read."""
     cluster.put("tfjobs", a_job("mnist", "Failed"))
     cluster.put("pods", a_pod("mnist", status=ended(1)))
     cluster.write_log("mnist-worker-0", b"ModuleNotFoundError: No module named 'numpyy'\n")
     cluster.grant("ben", "team")
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
+    async with synced(cluster) as browser:
         told = {}
         for token in (ANN, BEN):
             status, _, body = await browser.get("/-/explain/team/mnist", Authorization=token)
@@ -208,10 +203,9 @@ async def test_a_diagnosis_is_made_of_what_its_viewer_may_read(cluster: PageClus
         assert "nodes" in told[ANN]["unseen"]
 
 
-async def test_requests_for_the_same_answer_cost_one_review(cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_requests_for_the_same_answer_cost_one_review(cluster: PageCluster) -> None:
     """However many come, at once or one after the other."""
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
+    async with synced(cluster) as browser:
         cluster.reviews.clear()
         await asyncio.gather(*(code(browser, "/-/manifest/team/mnist") for _ in range(20)))
         for _ in range(5):
@@ -219,10 +213,9 @@ async def test_requests_for_the_same_answer_cost_one_review(cluster: PageCluster
         assert sorted(cluster.reviews) == [("ann", "get", "tfjobs", "team"), ("token-of-ann",)]
 
 
-async def test_a_review_that_fails_is_neither_yes_nor_no(cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_a_review_that_fails_is_neither_yes_nor_no(cluster: PageCluster) -> None:
     """503, with a time after which to ask again; what was confirmed before goes on."""
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
+    async with synced(cluster) as browser:
         cluster.reviews_fail = True
         for path in ("/", "/-/stream", "/-/manifest/team/mnist"):
             status, headers, body = await browser.get(path, Authorization=ANN)
@@ -233,12 +226,9 @@ async def test_a_review_that_fails_is_neither_yes_nor_no(cluster: PageCluster, p
         assert await code(browser, "/") == 200
 
 
-async def test_what_the_page_counts_is_for_everybody_and_names_nobody(
-    cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_what_the_page_counts_is_for_everybody_and_names_nobody(cluster: PageCluster) -> None:
     """Prometheus scrapes it without a token: reviews by their answers, open streams, jobs."""
-    async with a_cluster_page(page_kubeconfig, hosts=frozenset({"127.0.0.1"})) as browser:
-        await synced(browser)
+    async with synced(cluster, hosts=frozenset({"127.0.0.1"})) as browser:
         assert await code(browser, "/-/manifest/team/mnist", BEN) == 403
         assert await code(browser, "/", "Bearer wrong") == 401
         cluster.reviews_fail = True
@@ -262,13 +252,12 @@ async def test_what_the_page_counts_is_for_everybody_and_names_nobody(
 
 
 async def test_a_right_that_is_withdrawn_is_withdrawn_on_open_streams_too(
-    cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the time for which answers are kept, without any event in the cluster; here that is shorter. So are tokens."""
     for number in ("reviews.KEPT_S", "viewers.KEPT_S", "streams.MISSING_S"):
         monkeypatch.setattr(f"tfjob_operator.cli.page.{number}", 0.3)
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
+    async with synced(cluster) as browser:
         known: dict[str, Any] = {}
         async with browser.stream("?job=team/mnist", Authorization=ANN) as events:
             async for _, kind, data in events:
@@ -288,12 +277,11 @@ async def test_a_right_that_is_withdrawn_is_withdrawn_on_open_streams_too(
 
 
 async def test_a_browser_that_comes_back_with_fewer_rights_is_sent_everything_anew(
-    cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may show what it may not see any more, so what has changed is not enough."""
     cluster.grant("team-members", "nlp")
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
+    async with synced(cluster) as browser:
         async with browser.stream(Authorization=ANN) as events:
             seen = await anext(first_ids(events))
         cluster.rights.discard(("team-members", "list", "tfjobs", "nlp"))
@@ -315,37 +303,36 @@ async def first_ids(events: AsyncIterator[tuple[str, str, Any]]) -> AsyncIterato
 
 
 async def test_a_namespace_that_gets_its_first_job_appears(
-    cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To who may list its jobs, and to nobody else: others are not even told that something has happened."""
     monkeypatch.setattr("tfjob_operator.cli.page.streams.BEAT_S", 2.0)
     cluster.grant("team-members", "new")
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
-        async with browser.stream(Authorization=ANN) as events, browser.stream(Authorization=BEN) as others:
-            known: dict[str, Any] = {}
-            async for _, kind, data in events:
-                if kind == "rows":
-                    take(known, data)
-                    if jobs_in(known) == {"team/mnist"}:
-                        cluster.put("tfjobs", a_job("first", "Created", namespace="new"))
-                if "new/first" in known:
-                    break
-            told = []
-            async for _, kind, data in others:
-                if kind == "beat":
-                    break
-                told.append((kind, data["rows"] if kind == "rows" else None))
-            assert ("rows", []) in told
-            assert {kind for kind, rows in told if kind != "viewer" and rows != []} == set()
+    async with (
+        synced(cluster) as browser,
+        browser.stream(Authorization=ANN) as events,
+        browser.stream(Authorization=BEN) as others,
+    ):
+        known: dict[str, Any] = {}
+        async for _, kind, data in events:
+            if kind == "rows":
+                take(known, data)
+                if jobs_in(known) == {"team/mnist"}:
+                    cluster.put("tfjobs", a_job("first", "Created", namespace="new"))
+            if "new/first" in known:
+                break
+        told = []
+        async for _, kind, data in others:
+            if kind == "beat":
+                break
+            told.append((kind, data["rows"] if kind == "rows" else None))
+        assert ("rows", []) in told
+        assert {kind for kind, rows in told if kind != "viewer" and rows != []} == set()
 
 
-async def test_somebody_logs_in_with_a_token_that_only_the_browser_keeps(
-    cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_somebody_logs_in_with_a_token_that_only_the_browser_keeps(cluster: PageCluster) -> None:
     """In a cookie that no script sees, no other page is sent with, and that goes when the browser is closed."""
-    async with a_cluster_page(page_kubeconfig) as browser:
-        await synced(browser)
+    async with synced(cluster) as browser:
         status, headers, _ = await log_in(browser, " token-of-ann\n")
         assert status == 204
         cookie, *attributes = headers["Set-Cookie"].split("; ")
@@ -368,11 +355,9 @@ async def log_in(browser: Browser, token: str, **headers: str) -> tuple[int, dic
     return await browser.send("/-/login", json.dumps({"token": token}).encode(), **headers)
 
 
-async def test_another_page_can_neither_log_somebody_in_nor_ask_for_them(
-    cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_another_page_can_neither_log_somebody_in_nor_ask_for_them(cluster: PageCluster) -> None:
     """A browser says which page a request comes from; forms of other pages can not send JSON."""
-    async with a_cluster_page(page_kubeconfig) as browser:
+    async with a_cluster_page(cluster) as browser:
         for headers in (
             {"Sec_Fetch_Site": "cross-site"},
             {"Sec_Fetch_Site": "same-site"},
@@ -389,19 +374,17 @@ async def test_another_page_can_neither_log_somebody_in_nor_ask_for_them(
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_the_page_changes_nothing(cluster: PageCluster, page_kubeconfig: Path, method: str) -> None:
+async def test_the_page_changes_nothing(cluster: PageCluster, method: str) -> None:
     """But who is logged in."""
-    async with a_cluster_page(page_kubeconfig) as browser:
+    async with a_cluster_page(cluster) as browser:
         for path in ("/", "/-/manifest/team/mnist", "/healthz"):
             status, headers, _ = await browser.get(path, method=method, Authorization=ROOT)
             assert (status, headers["Allow"]) == (405, "GET, HEAD")
 
 
-async def test_every_response_of_the_addon_forbids_other_hosts_scripts_and_frames(
-    cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_every_response_of_the_addon_forbids_other_hosts_scripts_and_frames(cluster: PageCluster) -> None:
     """Those of the login and of health as well."""
-    async with a_cluster_page(page_kubeconfig) as browser:
+    async with a_cluster_page(cluster) as browser:
         answers = [await browser.get(path) for path in ("/", "/healthz", "/-/stream", "/-/static/login.js")]
         answers += [await log_in(browser, "token-of-ann"), await log_in(browser, "wrong")]
         answers += [await browser.get("/", Authorization=ANN)]
@@ -409,9 +392,9 @@ async def test_every_response_of_the_addon_forbids_other_hosts_scripts_and_frame
             assert {name: headers.get(name) for name in HEADERS} == HEADERS, status
 
 
-async def test_a_page_of_one_namespace_asks_about_that_one_alone(cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_a_page_of_one_namespace_asks_about_that_one_alone(cluster: PageCluster) -> None:
     """Whoever may list its jobs sees them, and nothing is asked about the cluster as a whole."""
-    async with a_cluster_page(page_kubeconfig, namespace="team") as browser:
+    async with a_cluster_page(cluster, namespace="team") as browser:
         async with browser.stream(Authorization=ANN) as events:
             async for _, kind, data in events:
                 if kind == "rows" and data["rows"]:

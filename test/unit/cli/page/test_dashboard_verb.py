@@ -67,7 +67,7 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert line.startswith("error: ")
 
 
-def test_ctrl_c_ends_it_quietly(page_cluster: PageCluster, page_kubeconfig: Path) -> None:
+def test_ctrl_c_ends_it_quietly(page_cluster: PageCluster) -> None:
     """With the exit code of shells."""
     command = [
         "env",
@@ -79,7 +79,7 @@ def test_ctrl_c_ends_it_quietly(page_cluster: PageCluster, page_kubeconfig: Path
         "--no-browser",
         "--port=0",
     ]
-    environment = {**os.environ, "KUBECONFIG": str(page_kubeconfig)}
+    environment = {**os.environ, "KUBECONFIG": str(page_cluster.kubeconfig)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None

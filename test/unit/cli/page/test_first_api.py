@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -120,9 +119,7 @@ def test_a_mistake_of_the_first_api_is_told_and_a_status_that_nobody_can_read_ha
     assert row_of(found, wish_of(found), [])["state"] == "Running"
 
 
-async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(
-    page_cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(page_cluster: PageCluster) -> None:
     """Though they have the same name: pods, events, manifest and diagnosis."""
     page_cluster.served.add(FIRST)
     page_cluster.put("tfjobs", a_job("old", "Running"))
@@ -135,8 +132,7 @@ async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(
     meta = {"name": "worker-x7ab-0", "namespace": "team", "ownerReferences": [owner], "labels": labels}
     page_cluster.put("jobs", {"metadata": meta})
     page_cluster.put("events", an_event("worker-x7ab-1", "Job", reason="FailedCreate"))
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
+    async with a_page(page_cluster) as browser:
         assert {key for key in await rows_of(browser) if key} == {"team/old", KEY}
         async with browser.stream(f"?job={KEY}") as events:
             async for view in views(events):
@@ -161,12 +157,11 @@ async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(
 
 
 async def test_an_api_that_is_not_served_costs_no_request_and_its_jobs_come_with_its_crd(
-    page_cluster: PageCluster, page_kubeconfig: Path
+    page_cluster: PageCluster,
 ) -> None:
     """And go with it. Meanwhile the page says nothing of it: most clusters never had it."""
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
+    async with a_page(page_cluster) as browser:
         known = await rows_of(browser)
         assert known[""]["troubles"] == []
         await until(lambda: page_cluster.paths.count("/apis") > 5)
@@ -187,15 +182,14 @@ async def test_an_api_that_is_not_served_costs_no_request_and_its_jobs_come_with
 
 
 async def test_jobs_of_the_first_api_that_may_not_be_read_are_left_out_without_a_word(
-    page_cluster: PageCluster, page_kubeconfig: Path
+    page_cluster: PageCluster,
 ) -> None:
     """As `list` leaves them out: most users have no such right, and do not miss it."""
     page_cluster.served.add(FIRST)
     page_cluster.forbidden.add(FIRST)
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
     page_cluster.put(FIRST, a_first_job("old", "Running"))
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
+    async with a_page(page_cluster) as browser:
         found = await rows_of(browser)
         assert {*found} == {"", "team/mnist"}
         assert found[""]["troubles"] == []
@@ -204,21 +198,18 @@ async def test_jobs_of_the_first_api_that_may_not_be_read_are_left_out_without_a
             await until_keys(events, found, {"team/mnist", KEY})
 
 
-async def test_a_cluster_with_the_first_api_alone_has_a_page(page_cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_a_cluster_with_the_first_api_alone_has_a_page(page_cluster: PageCluster) -> None:
     """An operator with `--apis=tensorflow.org/v1alpha1` needs no other CRD."""
     page_cluster.served = {FIRST}
     page_cluster.put(FIRST, a_first_job("old", "Running"))
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
+    async with a_page(page_cluster) as browser:
         found = await rows_of(browser)
     assert {*found} == {"", KEY}
     assert found[""]["troubles"] == []
     assert not [path for path in page_cluster.paths if path == "/apis/kubeflow.org/v1/tfjobs"][1:]
 
 
-async def test_the_right_to_jobs_of_one_api_is_none_to_those_of_the_other(
-    page_cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_the_right_to_jobs_of_one_api_is_none_to_those_of_the_other(page_cluster: PageCluster) -> None:
     """In the list, in the view of a job, and in what can be asked for; where there are no jobs of an API nobody is asked."""
     page_cluster.served.add(FIRST)
     page_cluster.tokens = {name: (name, ()) for name in ("ann", "old-hand", "root")}
@@ -227,7 +218,7 @@ async def test_the_right_to_jobs_of_one_api_is_none_to_those_of_the_other(
     page_cluster.grant("root", resources=f"tfjobs {FIRST} pods events")
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
     tokens = {name: {"Authorization": f"Bearer {name}"} for name in page_cluster.tokens}
-    async with a_cluster_page(page_kubeconfig) as browser:
+    async with a_cluster_page(page_cluster) as browser:
         async with browser.stream(**tokens["root"]) as events:
             known: dict[str, Any] = {}
             await until_keys(events, known, {"team/mnist"})

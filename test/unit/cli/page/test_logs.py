@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from hack.page_cluster import PageCluster
 from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.page.logs import MOST_RUNS, telling_pod
 from tfjob_operator.cli.page.views import MAX_LINE, LogLines
-from unit.cli.page.browser import Browser, a_page, rows_of
+from unit.cli.page.browser import Browser, a_page
 from unit.cli.page.things import a_job, a_pod, ended, pod, running, waiting
 
 
@@ -64,35 +63,33 @@ def test_where_a_log_is_cut_into_pieces_changes_nothing(text: bytes, at: int) ->
     assert lines_of(text[:at], text[at:]) == lines_of(text)
 
 
-async def test_the_logs_of_a_job_come_as_they_are_written_each_line_once(
-    page_cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_the_logs_of_a_job_come_as_they_are_written_each_line_once(page_cluster: PageCluster) -> None:
     """After the name of its replica; also of pods that start later, after restarts, and after a lost connection."""
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
     page_cluster.put("pods", a_pod("mnist"))
     page_cluster.write_log("mnist-worker-0", b"zero\none\ntwo\n")
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
-        await rows_of(browser)
-        async with browser.http.get(f"{browser.home}/-/logs/team/mnist?follow=true&tail=2") as response:
-            line = response.content.readline
-            assert [await line(), await line()] == [b"worker-0 | one\n", b"worker-0 | two\n"]
-            page_cluster.put("pods", a_pod("mnist", index=1))
-            page_cluster.write_log("mnist-worker-1", b"\x1b[31mhello\x1b[0m\n")
-            assert await line() == b"worker-1 | hello\n"
-            page_cluster.stop()
-            said = {await line(), await line()}
-            assert {each.partition(b": cannot read the log: ")[0] for each in said} == {b"worker-0", b"worker-1"}
-            page_cluster.start()
-            page_cluster.write_log("mnist-worker-0", b"three\n")
-            assert await line() == b"worker-0 | three\n"
-            page_cluster.put("pods", a_pod("mnist", status=running(restartCount=1)))
-            page_cluster.write_log("mnist-worker-0", b"four\n")
-            assert await line() == b"worker-0 | four\n"
+    async with (
+        a_page(page_cluster) as browser,
+        browser.http.get(f"{browser.home}/-/logs/team/mnist?follow=true&tail=2") as response,
+    ):
+        line = response.content.readline
+        assert [await line(), await line()] == [b"worker-0 | one\n", b"worker-0 | two\n"]
+        page_cluster.put("pods", a_pod("mnist", index=1))
+        page_cluster.write_log("mnist-worker-1", b"\x1b[31mhello\x1b[0m\n")
+        assert await line() == b"worker-1 | hello\n"
+        page_cluster.stop()
+        said = {await line(), await line()}
+        assert {each.partition(b": cannot read the log: ")[0] for each in said} == {b"worker-0", b"worker-1"}
+        page_cluster.start()
+        page_cluster.write_log("mnist-worker-0", b"three\n")
+        assert await line() == b"worker-0 | three\n"
+        page_cluster.put("pods", a_pod("mnist", status=running(restartCount=1)))
+        page_cluster.write_log("mnist-worker-0", b"four\n")
+        assert await line() == b"worker-0 | four\n"
 
 
 async def test_no_more_logs_are_followed_than_may_be_and_the_first_line_says_so(
-    page_cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+    page_cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log that has ended makes room for the next one."""
     monkeypatch.setattr("tfjob_operator.cli.page.logs.MOST_LOGS", 1)
@@ -100,9 +97,7 @@ async def test_no_more_logs_are_followed_than_may_be_and_the_first_line_says_so(
     for index in range(3):
         page_cluster.put("pods", a_pod("mnist", index=index, status=ended(0) if index == 0 else None))
         page_cluster.write_log(f"mnist-worker-{index}", b"done\n")
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
-        await rows_of(browser)
+    async with a_page(page_cluster) as browser:
         async with browser.http.get(f"{browser.home}/-/logs/team/mnist?follow=true") as response:
             first = await response.content.readline()
             assert first.startswith(
@@ -154,17 +149,13 @@ def both_are_read(found: dict[str, Any]) -> bool:
     return [len(found.get(key, {}).get("curves", {}).get("loss", ())) for key in ("team/a", "team/b")] == [2, 2]
 
 
-async def test_several_runs_come_in_one_stream_and_go_on_as_their_logs_do(
-    page_cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_several_runs_come_in_one_stream_and_go_on_as_their_logs_do(page_cluster: PageCluster) -> None:
     """Each message has all of one run; NaN becomes null."""
     for name in ("a", "b"):
         page_cluster.put("tfjobs", a_job(name, "Running"))
         page_cluster.put("pods", a_pod(name, status=running()))
         page_cluster.write_log(f"{name}-worker-0", b"step 10: loss = 0.5\nstep 20: loss = nan\n")
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
-        await rows_of(browser)
+    async with a_page(page_cluster) as browser:
         found = await messages(browser, "run=team/a&run=team/b&run=team/a", both_are_read)
         assert found["team/a"]["curves"]["loss"] == [[10, 0.5], [20, None]]
         assert found["team/b"]["progress"]["step"] == 20
@@ -181,14 +172,12 @@ async def test_several_runs_come_in_one_stream_and_go_on_as_their_logs_do(
         raise AssertionError("the stream has ended")
 
 
-async def test_what_keeps_a_run_from_being_read_is_said(page_cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_what_keeps_a_run_from_being_read_is_said(page_cluster: PageCluster) -> None:
     """A job without pods, a job that is not there, a right that is missing; more runs than can be drawn are left out."""
     page_cluster.forbidden.add("pods/log")
     page_cluster.put("tfjobs", a_job("a", "Running"))
     page_cluster.put("pods", a_pod("a"))
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
-        await rows_of(browser)
+    async with a_page(page_cluster) as browser:
         runs = "&".join(f"run=team/{name}" for name in "abcdefghijk")
         found = await messages(browser, runs, lambda found: "pods/log" in found.get("team/a", {}).get("error", ""))
         found |= await messages(browser, runs, lambda found: len(found) == MOST_RUNS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -54,13 +53,13 @@ async def open_now(browser: Browser) -> int:
 
 
 async def test_a_viewer_may_have_so_many_open_and_all_viewers_some_more(
-    cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever they are. One that reads nothing is closed, and makes room."""
     monkeypatch.setattr(long_responses, "MOST_OF_ONE", 4)
     monkeypatch.setattr(long_responses, "MOST", 5)
     monkeypatch.setattr(long_responses, "STALLED_S", 60.0)
-    async with a_cluster_page(page_kubeconfig) as browser:
+    async with a_cluster_page(cluster) as browser:
         await until_ready(browser)
         silent = [not_reading(browser, path) for path in PATHS]
         await counted(browser, 4)
@@ -97,12 +96,12 @@ async def counted(browser: Browser, count: int) -> None:
 
 @pytest.mark.parametrize("path", PATHS[1:])
 async def test_what_is_open_ends_when_the_right_to_it_is_withdrawn_though_nothing_is_written(
-    cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, path: str
+    cluster: PageCluster, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """After the time for which answers are kept; the review is asked again, and a second request is refused."""
     monkeypatch.setattr(long_responses, "CHECK_S", 0.02)
     monkeypatch.setattr("tfjob_operator.cli.page.reviews.KEPT_S", 0.1)
-    async with a_cluster_page(page_kubeconfig) as browser:
+    async with a_cluster_page(cluster) as browser:
         await until_ready(browser)
         async with browser.http.get(f"{browser.home}/-/{path}", headers={"Authorization": "Bearer ann"}) as response:
             assert response.status == 200

@@ -28,9 +28,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority.make(tmp_path / "pki")
 
 
-async def test_only_a_named_proxy_names_users(
-    page_cluster: PageCluster, page_kubeconfig: Path, authority: Authority
-) -> None:
+async def test_only_a_named_proxy_names_users(page_cluster: PageCluster, authority: Authority) -> None:
     """By a certificate of the authority with a name that is expected; a header of anybody else is refused, not overlooked."""
     page_cluster.tokens["token-of-ann"] = ("ann", ())
     page_cluster.grant("system:authenticated", resources="tfjobs", verbs="get")
@@ -38,7 +36,7 @@ async def test_only_a_named_proxy_names_users(
     server = authority.server("page", ["127.0.0.1"])
     files = Certificate(server.certificate, server.key, authority.certificate)
     with listen(0) as on:
-        plan = Plan(Target(kubeconfig=str(page_kubeconfig)).access, on, certificate=files, proxies=PROXIES)
+        plan = Plan(Target(kubeconfig=str(page_cluster.kubeconfig)).access, on, certificate=files, proxies=PROXIES)
         home = f"https://127.0.0.1:{on.getsockname()[1]}"
         async with addon.serving(plan), aiohttp.ClientSession() as http:
 
@@ -83,10 +81,10 @@ def test_flags_that_do_not_belong_together_are_refused(flags: str) -> None:
     assert FLAGS[flags] in result.output
 
 
-def test_a_certificate_that_cannot_be_used_is_said(page_kubeconfig: Path, tmp_path: Path) -> None:
+def test_a_certificate_that_cannot_be_used_is_said(page_cluster: PageCluster, tmp_path: Path) -> None:
     """In one line, before anything is served."""
     (tmp_path / "x").write_text("no certificate")
     flags = [f"--tls-cert-file={tmp_path / 'x'}", f"--tls-private-key-file={tmp_path / 'x'}", "--port=0"]
-    result = CliRunner().invoke(command, [*flags, f"--kubeconfig={page_kubeconfig}"])
+    result = CliRunner().invoke(command, [*flags, f"--kubeconfig={page_cluster.kubeconfig}"])
     assert result.exit_code == 1
     assert "error: the certificate of the page" in result.output

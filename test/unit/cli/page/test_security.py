@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,11 @@ from tfjob_operator.cli.page.entrance import ENTER, HEADERS, MOST_SESSIONS, Door
 from unit.cli.page.browser import MIXED, PAGES, READS, a_page, routes_of
 
 
-async def test_nothing_is_shown_to_who_was_not_let_in(page_cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_nothing_is_shown_to_who_was_not_let_in(page_cluster: PageCluster) -> None:
     """Of the cluster: pages and scripts are the same for everybody. No path leads to another file of the server."""
     read = MIXED | READS
     assert routes_of(TokenEntrance(Door(1), lambda: None)) == {*read, *PAGES, "/-/static/{file}", ENTER}
-    async with a_page(page_kubeconfig) as browser:
+    async with a_page(page_cluster, enter=False) as browser:
         for secret in ("", "wrong"):
             for path in (*read.values(), "/nothing/at/all/here"):
                 code, _, body = await browser.get(path, TFJob_Session=secret, Cookie=f"session={secret}")
@@ -31,11 +30,9 @@ async def test_nothing_is_shown_to_who_was_not_let_in(page_cluster: PageCluster,
         assert len(browser.told) == 1
 
 
-async def test_a_token_lets_in_one_browser_for_a_secret_that_no_other_server_is_sent(
-    page_cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_a_token_lets_in_one_browser_for_a_secret_that_no_other_server_is_sent(page_cluster: PageCluster) -> None:
     """No cookie is set: a browser sends those to all ports of this machine. Another token is printed."""
-    async with a_page(page_kubeconfig) as browser:
+    async with a_page(page_cluster, enter=False) as browser:
         [address] = browser.told
         token = address.removeprefix(f"{browser.home}/#token=")
         code, headers, _ = await browser.get("/-/enter", TFJob_Token=token)
@@ -49,11 +46,9 @@ async def test_a_token_lets_in_one_browser_for_a_secret_that_no_other_server_is_
         assert len(browser.told) == 3
 
 
-async def test_every_response_forbids_other_hosts_scripts_and_frames(
-    page_cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_every_response_forbids_other_hosts_scripts_and_frames(page_cluster: PageCluster) -> None:
     """Pages, files, errors, streams and refusals alike."""
-    async with a_page(page_kubeconfig) as browser:
+    async with a_page(page_cluster, enter=False) as browser:
         refused = [
             await browser.get("/"),
             await browser.get("/", method="POST"),
@@ -80,34 +75,27 @@ async def test_every_response_forbids_other_hosts_scripts_and_frames(
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_the_page_takes_nothing_but_questions(
-    page_cluster: PageCluster, page_kubeconfig: Path, method: str
-) -> None:
+async def test_the_page_takes_nothing_but_questions(page_cluster: PageCluster, method: str) -> None:
     """Also from a browser that was let in."""
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
+    async with a_page(page_cluster) as browser:
         code, headers, _ = await browser.get("/", method=method)
         assert (code, headers["Allow"]) == (405, "GET, HEAD")
 
 
-async def test_another_name_for_this_address_is_refused(page_cluster: PageCluster, page_kubeconfig: Path) -> None:
+async def test_another_name_for_this_address_is_refused(page_cluster: PageCluster) -> None:
     """Else a page elsewhere could let its own name resolve to this address, and read the responses (DNS rebinding).
 
     `localhost` may be another address, ::1, where a program of somebody else listens.
     """
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
+    async with a_page(page_cluster) as browser:
         port = browser.home.rpartition(":")[2]
         for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"localhost:{port}"):
             assert (await browser.get("/", Host=host))[0] == 421, host
 
 
-async def test_what_another_page_asks_is_refused_whatever_the_browser_sends(
-    page_cluster: PageCluster, page_kubeconfig: Path
-) -> None:
+async def test_what_another_page_asks_is_refused_whatever_the_browser_sends(page_cluster: PageCluster) -> None:
     """Other ports of this machine are of the same site to a browser. Following a link is allowed."""
-    async with a_page(page_kubeconfig) as browser:
-        await browser.enter()
+    async with a_page(page_cluster) as browser:
         asks = {"Sec_Fetch_Mode": "cors", "Sec_Fetch_Dest": "empty"}
         assert (await browser.get("/-/manifest/team/x", Sec_Fetch_Site="same-site", **asks))[0] == 403
         assert (await browser.get("/-/static/main.js", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors"))[0] == 403
@@ -119,10 +107,10 @@ async def test_what_another_page_asks_is_refused_whatever_the_browser_sends(
 
 
 async def test_a_malformed_request_is_refused_and_not_logged(
-    page_cluster: PageCluster, page_kubeconfig: Path, caplog: pytest.LogCaptureFixture
+    page_cluster: PageCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever reaches the port could fill the terminal or the log with tracebacks."""
-    async with a_page(page_kubeconfig) as browser:
+    async with a_page(page_cluster, enter=False) as browser:
         host, _, port = browser.home.removeprefix("http://").partition(":")
         for request in ("GET / HTTP/9", "nonsense", "GET / HTTP/1.1\r\nno header", f"GET /{'a' * 9000} HTTP/1.1"):
             reader, writer = await asyncio.open_connection(host, port)

@@ -1,0 +1,36 @@
+"""A page that runs in a process of its own, as a browser reads it."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any, Final
+
+LIMIT_S: Final = 60.0
+
+
+class Page:
+    """`session` are headers that all requests have."""
+
+    def __init__(self, address: str, session: dict[str, str] | None = None) -> None:
+        self._address = address
+        self._session = session or {}
+
+    def open(self, path: str, **headers: str) -> Any:
+        """Open a response. Raises HTTPError."""
+        given = self._session | {name.replace("_", "-"): value for name, value in headers.items()}
+        return urllib.request.urlopen(urllib.request.Request(self._address + path, headers=given), timeout=LIMIT_S)
+
+    def news(self, job: str = "", **headers: str) -> Iterator[tuple[str, Any]]:
+        """Yield the kind and the data of each event of the stream, which may end."""
+        deadline = time.monotonic() + LIMIT_S
+        with self.open(f"/-/stream?job={job}", **headers) as response:
+            kind = ""
+            for line in response:  # at least one line comes every ten seconds
+                assert time.monotonic() < deadline, "what was waited for was not told"
+                name, _, value = line.decode().strip().partition(": ")
+                kind = value if name == "event" else kind
+                if name == "data" and value:
+                    yield kind, json.loads(value)
