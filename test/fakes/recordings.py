@@ -93,6 +93,17 @@ def chapter_file(version: str, chapter: str) -> Path:
     return FOLDER / version / "conformance" / f"{chapter}.json"
 
 
+def texts_file(version: str, kind: str) -> Path:
+    """Where the `refusals` of a server are kept, or the messages of its `scheduling`."""
+    return FOLDER / version / f"{kind}.json"
+
+
+def texts(version: str, kind: str) -> dict[str, str]:
+    """What a server or scheduler of this version says, by the case."""
+    found: dict[str, str] = msgspec.json.decode(texts_file(version, kind).read_bytes())
+    return found
+
+
 @dataclass(frozen=True)
 class Seen:
     """One event of a watch beside Kueue: of which `resource`, and the object as it was then."""

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any, Final
-
-from fakes.recordings import FOLDER
 
 SECRET: Final = "Hunter2Secret"
 """In every refused pod. It has capital letters, which the names of containers and most others may not have."""
@@ -93,14 +89,3 @@ def _pod(metadata: dict[str, Any], spec: dict[str, Any], container: dict[str, An
         "metadata": {"name": "refused"} | metadata,
         "spec": {"containers": containers} | spec,
     }
-
-
-def file_of(version: str) -> Path:
-    """Where the responses of a server are kept."""
-    return FOLDER / version / "refusals.json"
-
-
-def recorded(version: str) -> dict[str, str]:
-    """What a server of this version says of the pods that it refuses, by what is wrong with them."""
-    found: dict[str, str] = json.loads(file_of(version).read_text())
-    return found

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
-
-from fakes.recordings import FOLDER
 
 
 @dataclass(frozen=True)
@@ -86,14 +82,3 @@ CASES: Final = {
     "a pool and a cordoned node": Case(ALL, {**asks(cpu="9"), **_selects("gpu")}, cordoned=("small", "gpu-1")),
     "different taints": Case(f"[{GPUS}, {SPOT}]", asks()),
 }
-
-
-def file_of(version: str) -> Path:
-    """The file with the messages of the scheduler of this version."""
-    return FOLDER / version / "scheduling.json"
-
-
-def recorded(version: str) -> dict[str, str]:
-    """The messages by their cases."""
-    found: dict[str, str] = json.loads(file_of(version).read_text())
-    return found

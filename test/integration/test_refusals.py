@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from fakes.refusals import SECRET, file_of, refused_pods
+from fakes.recordings import texts_file
+from fakes.refusals import SECRET, refused_pods
 from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import HttpTransport, Request, load_settings
 from tfjob_operator.api.client.errors import error_from_response
@@ -48,4 +49,4 @@ async def test_what_the_api_server_says_of_a_refused_pod_is_reported_without_its
     assert len(said) > 30
     if pytestconfig.getoption("--record", default=False):
         del said["label of 800 KB"]
-        file_of(version).write_text(json.dumps(said, indent=1) + "\n")
+        texts_file(version, "refusals").write_text(json.dumps(said, indent=1) + "\n")

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.unschedulable import CASES, Case, file_of
+from fakes.recordings import texts_file
+from fakes.unschedulable import CASES, Case
 from hack.control_plane import ControlPlane
 from hack.control_plane.build.binaries import find_or_build_programs, version_of
 from hack.control_plane.run.stack import Part
@@ -116,7 +117,7 @@ async def test_what_the_real_scheduler_says_is_recorded(tmp_path: Path, pytestco
         finally:
             scheduler.kill()
         version = json.loads(plane.run_kubectl("get", "--raw", "/version").stdout)["gitVersion"].removeprefix("v")
-    file_of(version).write_text(json.dumps(said, indent=1) + "\n")
+    texts_file(version, "scheduling").write_text(json.dumps(said, indent=1) + "\n")
 
 
 async def _said_of(client: RestClient, case: Case) -> str:

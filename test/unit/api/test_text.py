@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.recordings import VERSIONS
-from fakes.refusals import SECRET, recorded, refused_pods
+from fakes.recordings import VERSIONS, texts
+from fakes.refusals import SECRET, refused_pods
 from tfjob_operator.api.text import (
     LAST_WORDS_BYTES,
     MAX_BYTES,
@@ -120,7 +120,7 @@ def test_last_words_are_clean_and_short(text: str, limit: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nothing_that_api_servers_quote_of_a_pod_remains(version: str) -> None:
     """U5: in the messages of an old and a new server about forty refused pods, each with a secret in it."""
-    said = recorded(version)
+    said = texts(version, "refusals")
     assert len(said) > 30
     assert said.keys() <= refused_pods().keys()
     assert sum(SECRET.lower() in each.lower() for each in said.values()) > 10, "the recordings prove nothing"

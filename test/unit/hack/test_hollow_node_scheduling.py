@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from fakes.unschedulable import ALL, ANYWHERE, CASES, Case, affinity, asks, recorded
+from fakes.recordings import texts
+from fakes.unschedulable import ALL, ANYWHERE, CASES, Case, affinity, asks
 from hack.hollow_node.node import ROOM, NodeSpec, parse_nodes
 from hack.hollow_node.objects import HollowNodeObject, HollowPod
 from hack.hollow_node.scheduling import Scheduler, Unschedulable
@@ -77,7 +78,7 @@ def scheduler(case: Case, kubernetes: Kubernetes = NEWEST) -> Scheduler:
 def test_a_pod_that_fits_nowhere_gets_the_words_of_the_recorded_scheduler(name: str) -> None:
     """Each reason alone, and several on one node and on different nodes."""
     case = CASES[name]
-    assert scheduler(case, OLDEST).place(pod(case.pod)) == Unschedulable(recorded("1.20.2")[name])
+    assert scheduler(case, OLDEST).place(pod(case.pod)) == Unschedulable(texts("1.20.2", "scheduling")[name])
 
 
 @pytest.mark.parametrize("name", REPORTED)
