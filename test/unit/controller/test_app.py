@@ -119,10 +119,14 @@ class ModelCluster:
         self.processes.append(process)
         return process
 
-    async def create(self, name: str, policy: dict[str, Any] | None = None, *, replicas: int = 1) -> None:
+    async def create(
+        self, name: str, policy: dict[str, Any] | None = None, *, replicas: int = 1, wait_s: float = 0.0
+    ) -> None:
+        """Create a job, and let time pass."""
         spec = {"tfReplicaSpecs": {"Worker": replica(replicas)}, "runPolicy": policy or {}}
         body = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}, "spec": spec}
         await self.client.create(TFJOBS, HOME, body)
+        await asyncio.sleep(wait_s)
 
     def written(self, by: str) -> list[str]:
         """The kinds of object that a client has written, in order."""
@@ -174,8 +178,7 @@ async def test_a_process_works_when_its_caches_are_filled_and_the_lease_is_its_o
         assert process.manager.why_not_ready() is None
         assert process.manager.is_leading
         assert cluster.holder() == "a"
-        await cluster.create("mnist")
-        await asyncio.sleep(1.0)
+        await cluster.create("mnist", wait_s=1.0)
         assert cluster.names("pods") == ["mnist-worker-0"]
 
 
@@ -186,8 +189,7 @@ async def test_a_replica_that_waits_is_ready_and_writes_nothing() -> None:
         await asyncio.sleep(1.0)
         b = cluster.start("b")
         await asyncio.sleep(5.0)
-        await cluster.create("mnist")
-        await asyncio.sleep(30.0)
+        await cluster.create("mnist", wait_s=30.0)
         assert b.manager.why_not_ready() is None
         assert not b.manager.is_leading
         assert not b.writes.methods
@@ -200,8 +202,7 @@ async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
         a = cluster.start("a")
         await asyncio.sleep(1.0)
         b = cluster.start("b")
-        await cluster.create("first")
-        await asyncio.sleep(0.01)
+        await cluster.create("first", wait_s=0.01)
         assert await a.end() < 1.0
         assert cluster.names("events")
         last = max(number for number, write in enumerate(cluster.server.writes) if write.client == "a")
@@ -209,8 +210,7 @@ async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
         assert last < given_back
         await asyncio.sleep(RETRY_S)
         assert b.manager.is_leading
-        await cluster.create("second")
-        await asyncio.sleep(1.0)
+        await cluster.create("second", wait_s=1.0)
         assert "second-worker-0" in cluster.names("pods")
 
 
@@ -245,8 +245,7 @@ async def test_nothing_is_told_of_a_job_because_its_operator_stops() -> None:
         a = cluster.start("a")
         await asyncio.sleep(1.0)
         a.writes.delay_s = 0.1
-        await cluster.create("mnist", replicas=50)
-        await asyncio.sleep(1.0)
+        await cluster.create("mnist", replicas=50, wait_s=1.0)
         await a.end()
         assert 0 < len(cluster.names("pods")) < 50
         events = cluster.server.storage.collections["events"].objects.values()
@@ -259,8 +258,7 @@ async def test_a_write_that_gets_no_response_keeps_the_lease() -> None:
         a = cluster.start("a")
         await asyncio.sleep(1.0)
         a.writes.delay_s = 60.0
-        await cluster.create("mnist")
-        await asyncio.sleep(0.1)
+        await cluster.create("mnist", wait_s=0.1)
         with capture_logs() as lines:
             assert DRAIN_S <= await a.end() < 10.0
         assert {"write_cut_short", "lease_kept"} <= {line["event"] for line in lines}
@@ -274,8 +272,7 @@ async def test_a_replica_that_waits_keeps_no_list_of_what_is_to_do() -> None:
         await asyncio.sleep(1.0)
         b = cluster.start("b")
         for number in range(20):
-            await cluster.create(f"job-{number}")
-            await asyncio.sleep(1.0)
+            await cluster.create(f"job-{number}", wait_s=1.0)
             await cluster.client.delete(TFJOBS, HOME, f"job-{number}")
         await asyncio.sleep(60.0)
         assert len(b.manager._controllers[0].queue) == 0
@@ -311,8 +308,7 @@ async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_er
             await a.running
         assert not a.manager.is_leading
         before = len(a.writes.methods)
-        await cluster.create("mnist")
-        await asyncio.sleep(LEASE_S + RETRY_S)
+        await cluster.create("mnist", wait_s=LEASE_S + RETRY_S)
         assert b.manager.is_leading
         assert cluster.names("pods") == ["mnist-worker-0"]
         assert len(a.writes.methods) == before
@@ -336,12 +332,10 @@ async def test_a_process_stops_in_time_when_nobody_responds() -> None:
     async with a_cluster() as cluster:
         a = cluster.start("a")
         await asyncio.sleep(1.0)
-        await cluster.create("mnist")
-        await asyncio.sleep(1.0)
+        await cluster.create("mnist", wait_s=1.0)
         for line in (a.watches, a.writes, a.lease):
             line.silent_for = "/"
-        await cluster.create("other")
-        await asyncio.sleep(0.5)
+        await cluster.create("other", wait_s=0.5)
         assert await a.end() <= DRAIN_S + FLUSH_S + RELEASE_S + 0.1 < 10.0
 
 
@@ -363,8 +357,7 @@ async def test_a_process_waits_for_an_api_server_that_is_away_at_its_start() -> 
         a = cluster.start("a")
         for line in (a.watches, a.writes, a.lease):
             line.cut = True
-        await cluster.create("mnist")
-        await asyncio.sleep(300.0)
+        await cluster.create("mnist", wait_s=300.0)
         for line in (a.watches, a.writes, a.lease):
             line.cut = False
         await asyncio.sleep(60.0)
@@ -386,8 +379,7 @@ async def test_without_an_election_a_process_works_at_once() -> None:
     """For an operator with a single replica: it asks for no lease."""
     async with a_cluster() as cluster:
         a = cluster.start("a", election=None)
-        await cluster.create("mnist")
-        await asyncio.sleep(1.0)
+        await cluster.create("mnist", wait_s=1.0)
         assert a.manager.is_leading
         assert cluster.names("pods") == ["mnist-worker-0"]
         assert not cluster.names("leases")
@@ -427,8 +419,7 @@ async def test_a_job_is_counted_once_among_all_replicas_and_lives() -> None:
         await asyncio.sleep(1.0)
         b = cluster.start("b")
         await cluster.create("first")
-        await cluster.create("second")
-        await asyncio.sleep(5.0)
+        await cluster.create("second", wait_s=5.0)
         await cluster.client.delete(TFJOBS, HOME, "first")
         await asyncio.sleep(1.0)
         assert a.counted() == {"created": 2, "deleted": 1}
@@ -447,8 +438,7 @@ async def test_the_leader_alone_exports_jobs_by_state_and_observes_starts() -> N
         await asyncio.sleep(1.0)
         b = cluster.start("b")
         await cluster.create("mnist")
-        await cluster.create("later", {"suspend": True})
-        await asyncio.sleep(10.0)
+        await cluster.create("later", {"suspend": True}, wait_s=10.0)
         expected = {(HOME, "Created"): 1, (HOME, "Suspended"): 1}
         assert (a.metrics.families[JOBS](), b.metrics.families[JOBS]()) == (expected, {})
         await a.end()
@@ -484,8 +474,7 @@ async def test_a_job_that_another_controller_manages_is_not_counted() -> None:
     """B75: neither its creation nor its deletion."""
     async with a_cluster() as cluster:
         a = cluster.start("a", election=None)
-        await cluster.create("theirs", {"managedBy": "kueue.x-k8s.io/multikueue"})
-        await asyncio.sleep(1.0)
+        await cluster.create("theirs", {"managedBy": "kueue.x-k8s.io/multikueue"}, wait_s=1.0)
         await cluster.client.delete(TFJOBS, HOME, "theirs")
         await asyncio.sleep(1.0)
         assert a.counted() == {}
@@ -529,8 +518,7 @@ async def test_an_operator_that_serves_another_api_alone_touches_no_job_of_v1() 
     """Nor does it wait for their CRD."""
     async with a_cluster() as cluster:
         a = cluster.start("a", apis=("tensorflow.org/v1alpha1",))
-        await cluster.create("mnist")
-        await asyncio.sleep(10.0)
+        await cluster.create("mnist", wait_s=10.0)
         problem = a.manager.why_not_ready() or ""
         assert "not served by the API server (is the CRD installed?): tfjobs.tensorflow.org/team" in problem
         assert "not synced" not in problem

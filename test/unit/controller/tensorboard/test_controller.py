@@ -95,8 +95,8 @@ class Bench:
         self.processes.append(process)
         return process
 
-    async def job(self, name: str = "mnist", **spec: Any) -> None:
-        """Create a job."""
+    async def job(self, name: str = "mnist", *, wait_s: float = 0.0, **spec: Any) -> None:
+        """Create a job, and let time pass."""
         body = {
             "apiVersion": TFJOBS.api_version,
             "kind": TFJOBS.kind,
@@ -104,6 +104,7 @@ class Bench:
             "spec": {"tfReplicaSpecs": {"Worker": replica(1)}} | spec,
         }
         await self.user.create(TFJOBS, HOME, body)
+        await asyncio.sleep(wait_s)
 
     async def edit(self, board: Any, name: str = "mnist") -> None:
         """Set the field of a job; None removes it."""
@@ -145,8 +146,7 @@ async def test_a_tensorboard_comes_follows_its_job_and_goes() -> None:
     """TB-01, TB-06: it is created with the field, follows its changes, and is deleted with it."""
     async with a_bench() as bench:
         process = bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([NAME], [NAME])
         assert "--logdir=/logs" in bench.command()
         await bench.edit({"logDir": "/other", "serviceType": "NodePort"})
@@ -165,8 +165,7 @@ async def test_nothing_is_written_when_there_is_nothing_to_do() -> None:
     """TB-06: two writes make a TensorBoard, and then there are none, whatever else happens to the job."""
     async with a_bench() as bench:
         bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         assert bench.written() == 2
         await bench.user.patch(TFJOBS, HOME, "mnist", {"metadata": {"labels": {"a": "b"}}})
         await asyncio.sleep(3600.0)
@@ -188,8 +187,7 @@ async def test_what_an_earlier_process_left_goes_though_no_job_has_the_field() -
     """TB-06: the field was removed while no operator ran."""
     async with a_bench() as bench:
         process = bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         await process.end()
         await bench.edit(None)
         assert bench.names(DEPLOYMENTS) == [NAME]
@@ -202,8 +200,7 @@ async def test_a_field_that_is_removed_while_a_cache_is_being_filled_is_not_forg
     """TB-06: once the cache is filled no event of the job or its child follows, and the job wants nothing."""
     async with a_bench() as bench:
         process = bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         await process.end()
         await bench.user.delete(SERVICES, HOME, NAME)  # otherwise its arrival in the cache would bring the sync
         process = bench.start()
@@ -222,8 +219,7 @@ async def test_an_api_server_that_is_away_is_asked_again_for_what_was_left() -> 
         process = bench.start()
         process.line.fails["GET", "deployments"] = ConnectError("connection refused")
         await asyncio.sleep(AGAIN_S / 2)
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         assert bench.names(SERVICES) == []  # no list, no cache
         del process.line.fails["GET", "deployments"]
         await asyncio.sleep(60.0)
@@ -236,8 +232,7 @@ async def test_a_role_that_is_too_old_costs_a_warning_and_no_more() -> None:
         with capture_logs() as logs:
             process = bench.start()
             process.line.fails["GET", "deployments"] = refused()
-            await bench.job()
-            await asyncio.sleep(3600.0)
+            await bench.job(wait_s=3600.0)
         assert process.manager.why_not_ready() is None
         assert process.recorder.events == []
         assert [each["event"] for each in logs if each["log_level"] == "warning"] == ["tensorboards_not_allowed"]
@@ -249,8 +244,7 @@ async def test_jobs_that_want_a_tensorboard_are_told_what_the_role_lacks_and_get
         process = bench.start()
         for verb in ("GET", "WATCH"):
             process.line.fails[verb, "deployments"] = refused()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(600.0)
+        await bench.job(tensorBoard=BOARD, wait_s=600.0)
         ((kind, reason, message),) = process.recorder.events
         assert (kind, reason) == ("Warning", "TensorBoardUnavailable")
         assert "the role says no" in message
@@ -264,8 +258,7 @@ async def test_a_mistake_is_reported_once_and_again_when_it_is_another() -> None
     """TB-03: on the job; the existing TensorBoard runs on."""
     async with a_bench() as bench:
         process = bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         process.recorder.events.clear()
         await bench.edit({"logDir": None, "serviceType": "ExternalName"})
         await bench.user.patch(TFJOBS, HOME, "mnist", {"metadata": {"labels": {"a": "b"}}})
@@ -280,8 +273,7 @@ async def test_a_child_that_somebody_deletes_is_made_again() -> None:
     """TB-07: its deletion brings the next sync."""
     async with a_bench() as bench:
         bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         for resource in (DEPLOYMENTS, SERVICES):
             await bench.user.delete(resource, HOME, NAME)
         await asyncio.sleep(1.0)
@@ -292,8 +284,7 @@ async def test_a_tensorboard_whose_job_is_seen_later_than_itself_goes_if_the_job
     """TB-06: the caches are filled in any order, and that of jobs may be the oldest."""
     async with a_bench() as bench:
         process = bench.start()
-        await bench.job("other", tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job("other", tensorBoard=BOARD, wait_s=1.0)
         process.line.fails |= {("GET", "tfjobs"): ConnectError("no"), ("WATCH", "tfjobs"): ConnectError("no")}
         bench.server.restart()
         await bench.job()
@@ -326,16 +317,14 @@ async def test_the_tensorboard_of_a_job_that_is_gone_is_not_made_as_fast_as_it_i
     async with a_bench() as bench:
         GarbageCollector(bench.server, Random(0))
         bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         jobs = bench.server.storage.collections["tfjobs"]
         bench.server.storage.freeze(jobs)
         await bench.user.delete(TFJOBS, HOME, "mnist", propagation="Background")
         await asyncio.sleep(60.0)
         assert (bench.names(DEPLOYMENTS), bench.names(SERVICES), bench.written()) == ([], [], 2)
         bench.server.storage.thaw(jobs)
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(60.0)
+        await bench.job(tensorBoard=BOARD, wait_s=60.0)
         assert (bench.names(DEPLOYMENTS), bench.names(SERVICES), bench.written()) == ([NAME], [NAME], 4)
 
 
@@ -347,8 +336,7 @@ async def test_a_name_that_somebody_else_has_is_reported_and_their_object_is_lef
         meta = {"name": NAME, "ownerReferences": owners}
         await bench.user.create(DEPLOYMENTS, HOME, {"metadata": meta, "spec": {"replicas": 3}})
         process = bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(600.0)
+        await bench.job(tensorBoard=BOARD, wait_s=600.0)
         assert bench.board()["spec"] == {"replicas": 3}
         assert bench.names(SERVICES) == [NAME]
         warnings = [message for kind, _, message in process.recorder.events if kind == "Warning"]
@@ -363,12 +351,10 @@ async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_waited_for_in_s
     """TB-14: the garbage collector deletes it."""
     async with a_bench() as bench:
         process = bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         process.recorder.events.clear()
         await bench.user.delete(TFJOBS, HOME, "mnist")
-        await bench.job(tensorBoard={"logDir": "/new"})
-        await asyncio.sleep(10.0)
+        await bench.job(tensorBoard={"logDir": "/new"}, wait_s=10.0)
         assert "--logdir=/logs" in bench.command()
         assert process.recorder.events == []
         for resource in (DEPLOYMENTS, SERVICES):
@@ -381,8 +367,7 @@ async def test_a_child_without_its_label_gets_it_back() -> None:
     """TB-14: without it no watch shows the object, and its name would seem to be taken."""
     async with a_bench() as bench:
         process = bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         label = {"training.kubeflow.org/operator-name": None}
         await bench.user.patch(DEPLOYMENTS, HOME, NAME, {"metadata": {"labels": label}})
         await asyncio.sleep(5.0)
@@ -396,8 +381,7 @@ async def test_what_fails_is_reported_once_and_tried_again_until_it_works(verb: 
     async with a_bench() as bench:
         process = bench.start()
         if verb != "POST":
-            await bench.job(tensorBoard=BOARD)
-            await asyncio.sleep(1.0)
+            await bench.job(tensorBoard=BOARD, wait_s=1.0)
         process.line.fails[verb, "deployments"] = refused()
         if verb == "POST":
             await bench.job(tensorBoard=BOARD)
@@ -421,8 +405,7 @@ async def test_a_server_in_trouble_costs_a_retry() -> None:
     async with a_bench() as bench:
         process = bench.start()
         process.line.fails["POST", "services"] = refused(500, ServerError)
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(30.0)
+        await bench.job(tensorBoard=BOARD, wait_s=30.0)
         assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([NAME], [])
         process.line.fails.clear()
         await asyncio.sleep(60.0)
@@ -433,8 +416,7 @@ async def test_a_process_that_stops_leaves_no_task_and_what_it_made() -> None:
     """TB-12: its informers end with it."""
     async with a_bench() as bench:
         process = bench.start()
-        await bench.job(tensorBoard=BOARD)
-        await asyncio.sleep(1.0)
+        await bench.job(tensorBoard=BOARD, wait_s=1.0)
         await process.end()
         assert bench.server.open_watches == 0
         assert bench.names(DEPLOYMENTS) == [NAME]
