@@ -19,6 +19,7 @@ from tfjob_operator.api.access import Access, AccessError, basic, bearer, checke
 from tfjob_operator.api.credential_plugin import Plugin
 
 NOTHING: Final[Mapping[str, Any]] = {}
+DEEPEST: Final = 100  # levels of nesting that are read, of some ten that kubeconfigs have
 _TYPES: Final = {str: "a string", bool: "true or false", list: "a list", dict: "a mapping"}
 _AUTHORITY: Final = ("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify")
 _CERTIFICATE: Final = ("client-certificate", "client-certificate-data", "client-key", "client-key-data")
@@ -171,7 +172,13 @@ def _load(path: Path, where: str) -> dict[str, Any] | None:
 
     try:
         text = path.read_text("utf-8")
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        depth = 0
+        for event in yaml.parse(text, Loader=loader):  # what is nested deeply would exhaust the stack of `load`
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise ValueError
+        document = yaml.load(text, Loader=loader)  # noqa: S506 - both are safe
     except FileNotFoundError:
         return None
     except OSError as error:
