@@ -22,18 +22,7 @@ FALSE: Final = "False"
 
 _ENDS: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
 _OVER: Final = {
-    ConditionType.SUCCEEDED: {
-        ConditionType.RUNNING,
-        ConditionType.RESTARTING,
-        ConditionType.SUSPENDED,
-        ConditionType.HELD,
-    },
-    ConditionType.FAILED: {
-        ConditionType.RUNNING,
-        ConditionType.RESTARTING,
-        ConditionType.SUSPENDED,
-        ConditionType.HELD,
-    },
+    **dict.fromkeys(_ENDS, frozenset(ConditionType) - {ConditionType.CREATED, *_ENDS}),
     ConditionType.SUSPENDED: {ConditionType.RUNNING, ConditionType.RESTARTING},
 }
 """Conditions under which nothing runs, and what becomes False with them: whatever said that something does, or may again. It

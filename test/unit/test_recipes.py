@@ -94,7 +94,6 @@ CHANGES: dict[str, Change] = {
             ('    STALLED = "Stalled"\n', '    HELD = "Held"\n'),
             ('    STALLED = "TFJobStalled"\n', '    SUSPENDED = "TFJobSuspended"\n'),
         ],
-        "api/v1/conditions.py": [("        ConditionType.STALLED,\n", "        ConditionType.HELD,\n")],
         "cli/listing.py": [('"Stalled", ', '"Succeeded", "Failed")')],
         "controller/tfjob/plan/status.py": [
             (
