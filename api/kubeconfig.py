@@ -172,12 +172,11 @@ def _load(path: Path, where: str) -> dict[str, Any] | None:
 
     try:
         text = path.read_text("utf-8")
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        depth = 0
+        loader, depth = getattr(yaml, "CSafeLoader", yaml.SafeLoader), 0
         for event in yaml.parse(text, Loader=loader):  # what is nested deeply would exhaust the stack of `load`
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
-                raise ValueError
+                raise AccessError(f"{where} is nested too deeply")
         document = yaml.load(text, Loader=loader)  # noqa: S506 - both are safe
     except FileNotFoundError:
         return None

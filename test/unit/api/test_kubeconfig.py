@@ -224,7 +224,7 @@ REFUSED: Mapping[str, Case] = {
     ),
     "no mapping": Case("- s3cret", "is not a mapping"),
     "no YAML": Case("a: [s3cret", "is not valid YAML, line"),
-    "nested without an end": Case("[" * 50_000, "is not valid YAML"),
+    "nested without an end": Case("[" * 50_000, "is nested too deeply"),
 }
 
 
