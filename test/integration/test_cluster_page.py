@@ -10,7 +10,7 @@ import json
 import signal
 import time
 import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from integration.pages import Page
 from support.waiting import eventually
 from tfjob_operator.cli.page import cluster as cluster_
 from tfjob_operator.cli.page.reviews import KEPT_S
-from unit.cli.page.browser import a_page, rows_of, take
+from unit.cli.page.browser import a_page, rows_of, take, until_known
 
 ROOT = Path(__file__).parents[2]
 ADDONS = ROOT / "manifests" / "addons"
@@ -316,25 +316,16 @@ def test_jobs_of_the_first_api_come_with_its_crd_and_go_with_it(
             assert known[""]["troubles"] == []
             async with browser.stream() as events:
                 await asyncio.to_thread(install)
-                await _until(events, known, lambda: FIRST_KEY in known)
+                await until_known(events, known, lambda: FIRST_KEY in known)
                 assert (await browser.get(f"/-/manifest/{FIRST_KEY}"))[0] == 200
                 await asyncio.to_thread(plane.run_kubectl, "delete", "crd", FIRST)
-                await _until(events, known, lambda: FIRST_KEY not in known)
+                await until_known(events, known, lambda: FIRST_KEY not in known)
             assert known[""]["troubles"] == []
 
     asyncio.run(look())
 
 
 FIRST_KEY = "old-team/tfjob.tensorflow.org/old"
-
-
-async def _until(events: Any, known: dict[str, Any], holds: Callable[[], bool]) -> None:
-    async for _, kind, data in events:
-        if kind == "rows":
-            take(known, data)
-        if holds():
-            return
-    raise AssertionError("the stream has ended")
 
 
 def test_a_page_of_one_namespace_has_the_same_rights_there_and_no_others(plane: ControlPlane, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -120,17 +120,29 @@ async def a_page(
             yield browser
 
 
-async def rows_of(browser: Browser, most: int = 50, **headers: str) -> dict[str, Any]:
+async def rows_of(browser: Browser, **headers: str) -> dict[str, Any]:
     """What the list shows once everything was read: rows by key, and under "" the state of the page."""
     found: dict[str, Any] = {}
     async with browser.stream(**headers) as events:
-        async for _, kind, data in events:
-            most -= 1
-            if kind == "rows":
-                take(found, data)
-            if (found.get("") or {}).get("synced") or not most:
-                return found
+        await until_known(events, found, lambda: bool((found.get("") or {}).get("synced")))
+    return found
+
+
+async def until_known(events: Any, known: dict[str, Any], holds: Callable[[], bool]) -> None:
+    """Read a stream until something holds for what is known."""
+    async for _, kind, data in events:
+        if kind == "rows":
+            take(known, data)
+        if holds():
+            return
     raise AssertionError("the stream has ended")
+
+
+async def views(events: Any) -> AsyncIterator[Any]:
+    """The views of a job in a stream."""
+    async for _, kind, data in events:
+        if kind == "job":
+            yield data
 
 
 def take(known: dict[str, Any], data: Any) -> None:

@@ -15,7 +15,18 @@ from hack.page_cluster import PageCluster
 from support.waiting import until
 from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance
 from tfjob_operator.cli.page.entrance import HEADERS
-from unit.cli.page.browser import MIXED, PAGES, READS, Browser, a_cluster_page, routes_of, rows_of, take
+from unit.cli.page.browser import (
+    MIXED,
+    PAGES,
+    READS,
+    Browser,
+    a_cluster_page,
+    routes_of,
+    rows_of,
+    take,
+    until_known,
+    views,
+)
 from unit.cli.page.things import a_first_job, a_job, a_pod, an_alpha_pod, an_event, ended
 
 ANN = "Bearer token-of-ann"
@@ -46,13 +57,6 @@ def cluster(page_cluster: PageCluster) -> PageCluster:
 def jobs_in(found: dict[str, Any]) -> set[str]:
     """The keys of the jobs that a list shows."""
     return {key for key in found if key}
-
-
-async def views(events: AsyncIterator[tuple[str, str, Any]]) -> AsyncIterator[Any]:
-    """The views of a job in a stream."""
-    async for _, kind, data in events:
-        if kind == "job":
-            yield data
 
 
 async def code(browser: Browser, path: str, token: str = ANN, **headers: str) -> int:
@@ -112,11 +116,8 @@ async def synced(cluster: PageCluster, **plan: Any) -> AsyncIterator[Browser]:
     async with a_cluster_page(cluster, **plan) as browser:
         async with browser.stream(Authorization=ROOT) as events:
             known: dict[str, Any] = {}
-            async for _, kind, data in events:
-                if kind == "rows":
-                    take(known, data)
-                if {"team/mnist", "nlp/bert"} <= known.keys() and known[""]["synced"]:
-                    break
+            wanted = {"team/mnist", "nlp/bert"}
+            await until_known(events, known, lambda: wanted <= known.keys() and known[""]["synced"])
         yield browser
 
 
@@ -314,13 +315,9 @@ async def test_a_namespace_that_gets_its_first_job_appears(
         browser.stream(Authorization=BEN) as others,
     ):
         known: dict[str, Any] = {}
-        async for _, kind, data in events:
-            if kind == "rows":
-                take(known, data)
-                if jobs_in(known) == {"team/mnist"}:
-                    cluster.put("tfjobs", a_job("first", "Created", namespace="new"))
-            if "new/first" in known:
-                break
+        await until_known(events, known, lambda: jobs_in(known) == {"team/mnist"})
+        cluster.put("tfjobs", a_job("first", "Created", namespace="new"))
+        await until_known(events, known, lambda: "new/first" in known)
         told = []
         async for _, kind, data in others:
             if kind == "beat":
@@ -395,11 +392,10 @@ async def test_every_response_of_the_addon_forbids_other_hosts_scripts_and_frame
 async def test_a_page_of_one_namespace_asks_about_that_one_alone(cluster: PageCluster) -> None:
     """Whoever may list its jobs sees them, and nothing is asked about the cluster as a whole."""
     async with a_cluster_page(cluster, namespace="team") as browser:
+        known: dict[str, Any] = {}
         async with browser.stream(Authorization=ANN) as events:
-            async for _, kind, data in events:
-                if kind == "rows" and data["rows"]:
-                    assert [row["key"] for row in data["rows"]] == ["team/mnist"]
-                    break
+            await until_known(events, known, lambda: bool(jobs_in(known)))
+        assert jobs_in(known) == {"team/mnist"}
         await until(lambda: len(cluster.reviews) >= 3)
     assert {each for each in cluster.reviews if len(each) > 1} == {
         ("ann", "list", "tfjobs", "team"),

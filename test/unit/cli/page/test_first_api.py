@@ -11,7 +11,7 @@ from hack.page_cluster import PageCluster
 from support.waiting import until
 from tfjob_operator.cli.page.objects import first_job_with_unreadable_status, job_key_of_pod, marks_of_event, read_key
 from tfjob_operator.cli.page.views import job_view, row_of, wish_of
-from unit.cli.page.browser import a_cluster_page, a_page, rows_of, take
+from unit.cli.page.browser import a_cluster_page, a_page, rows_of, until_known, views
 from unit.cli.page.things import (
     CREATED_S,
     a_first_job,
@@ -38,18 +38,7 @@ def first_paths(cluster: PageCluster) -> list[str]:
 
 async def until_keys(events: Any, known: dict[str, Any], wanted: set[str]) -> None:
     """Read a stream until the list has these jobs."""
-    async for _, kind, data in events:
-        if kind == "rows":
-            take(known, data)
-        if {key for key in known if key} == wanted:
-            return
-
-
-async def views(events: Any) -> Any:
-    """Yield the views of a job in a stream."""
-    async for _, kind, data in events:
-        if kind == "job":
-            yield data
+    await until_known(events, known, lambda: {key for key in known if key} == wanted)
 
 
 def test_a_row_counts_its_replicas_by_v1s_names() -> None:

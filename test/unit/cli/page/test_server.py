@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.page.views import MAX_LINE
-from unit.cli.page.browser import a_page, rows_of, take
+from unit.cli.page.browser import a_page, rows_of, take, until_known, views
 from unit.cli.page.things import a_job, a_pod, an_event, ended
 
 
@@ -58,24 +57,16 @@ async def test_a_job_is_told_whole_and_again_when_its_pods_or_events_change(page
     """And null for one that is not there."""
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
     async with a_page(page_cluster) as browser, browser.stream("?job=team/mnist") as events:
-        view = await next_view(events)
+        view = await anext(views(events))
         assert [each["state"] for each in view["replicas"]] == ["No pod", "No pod"]
         page_cluster.put("pods", a_pod("mnist", status=ended(3, "no data")))
-        view = await next_view(events)
+        view = await anext(views(events))
         assert view["replicas"][0]["exit"] == 3
         page_cluster.put("events", an_event("mnist-worker-0", "Pod"))
-        view = await next_view(events)
+        view = await anext(views(events))
         assert view["events"][0]["object"] == "mnist-worker-0"
         page_cluster.delete("tfjobs", "team", "mnist")
-        assert await next_view(events) is None
-
-
-async def next_view(events: Any) -> Any:
-    """The next view of a job."""
-    async for _, kind, data in events:
-        if kind == "job":
-            return data
-    raise AssertionError("the stream has ended")
+        assert await anext(views(events)) is None
 
 
 async def test_a_user_of_one_namespace_sees_that_one(page_cluster: PageCluster) -> None:
@@ -100,11 +91,7 @@ async def test_a_missing_right_is_named_and_what_it_hides_comes_when_it_is_grant
         assert 'cannot list resource "pods"' in told["pods"]["message"]
         page_cluster.forbidden.clear()
         async with browser.stream() as events:
-            async for _, kind, data in events:
-                if kind == "rows":
-                    take(found, data)
-                if "team/mnist" in found and not found[""]["troubles"]:
-                    break
+            await until_known(events, found, lambda: "team/mnist" in found and not found[""]["troubles"])
 
 
 async def test_a_server_that_goes_away_is_told_and_so_is_its_return(page_cluster: PageCluster) -> None:
@@ -114,19 +101,10 @@ async def test_a_server_that_goes_away_is_told_and_so_is_its_return(page_cluster
         found = await rows_of(browser)
         async with browser.stream() as events:
             page_cluster.stop()
-            await until_state(events, found, lambda state: any(each["lost"] for each in state["troubles"]))
+            await until_known(events, found, lambda: any(each["lost"] for each in found[""]["troubles"]))
             assert "team/mnist" in found
             page_cluster.start()
-            await until_state(events, found, lambda state: not state["troubles"])
-
-
-async def until_state(events: Any, found: dict[str, Any], holds: Any) -> None:
-    """Read until `holds` is true of the state of the page."""
-    async for _, kind, data in events:
-        if kind == "rows":
-            take(found, data)
-            if holds(found[""]):
-                return
+            await until_known(events, found, lambda: not found[""]["troubles"])
 
 
 async def test_a_log_comes_as_it_is_written_and_its_lines_are_cut_and_cleaned(page_cluster: PageCluster) -> None:
