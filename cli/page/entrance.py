@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 from aiohttp import web
 
-from tfjob_operator.cli.page.viewers import NotLetInError, Owner, Viewer
+from tfjob_operator.cli.page.viewers import NotLetInError, Viewer
 
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
@@ -68,39 +68,6 @@ FOREIGN: Final = (403, "Requests of other pages are not answered.")
 """Refusals: a code, and a sentence."""
 
 
-class Door:
-    """Tokens and sessions of the page that listens on a port."""
-
-    def __init__(self, port: int) -> None:
-        self._host = f"127.0.0.1:{port}"
-        self._sessions: dict[str, None] = {}
-        self.token = secrets.token_urlsafe(32)
-        """Good for one browser. As soon as it is used, another one replaces it."""
-
-    def let_in(self, token: str) -> str | None:
-        """Return the secret of a new session for the token, which is used up by that; None for a wrong one."""
-        if not _same(token, self.token):
-            return None
-        self.token = secrets.token_urlsafe(32)
-        session = secrets.token_urlsafe(32)
-        self._sessions[session] = None
-        while len(self._sessions) > MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-        return session
-
-    def knows(self, session: str) -> bool:
-        """Whether this is the secret of a session."""
-        return any(_same(session, each) for each in self._sessions)
-
-    def refusal(self, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Return why a request is refused whoever sends it, as a code and a sentence; None for one that is in order."""
-        if method not in READS:
-            return ONLY_READS
-        if headers.get("Host", "") != self._host:
-            return UNKNOWN_NAME
-        return FOREIGN if is_of_another_page(headers) else None
-
-
 def is_of_another_page(headers: Mapping[str, str]) -> bool:
     """Whether a browser says that another page sends this request, and not somebody who follows a link or types an address."""
     navigates = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest", "document") == "document"
@@ -142,16 +109,19 @@ class Entrance(Protocol):
 
 
 class TokenEntrance:
-    """For the page on its user's own machine: a browser that has used the printed address is the user's."""
+    """For the page on its user's own machine, on a port: a browser that has used the printed address is the user's."""
 
     login_page = ""
     words = "Access denied. Open the link printed by `kubectl tfjob dashboard`; each link works in one browser."
 
-    def __init__(self, door: Door, entered: Callable[[], None]) -> None:
+    def __init__(self, port: int, entered: Callable[[], None]) -> None:
         """`entered` is called when a browser was let in, and the token has changed."""
-        self._door = door
+        self._host = f"127.0.0.1:{port}"
         self._entered = entered
-        self._owner = Owner()
+        self._owner = Viewer()
+        self._sessions: dict[str, None] = {}
+        self.token = secrets.token_urlsafe(32)
+        """Good for one browser. As soon as it is used, another one replaces it."""
 
     def routes(self) -> list[web.RouteDef]:
         """See `Entrance.routes`."""
@@ -159,16 +129,35 @@ class TokenEntrance:
 
     async def _enter(self, request: web.Request) -> web.Response:
         """Exchange the token for the secret of a session."""
-        session = self._door.let_in(request.headers.get(TOKEN, ""))
+        session = self.let_in(request.headers.get(TOKEN, ""))
         if session is None:
             raise NotLetInError
         self._entered()
         return web.json_response({"session": session})
 
+    def let_in(self, token: str) -> str | None:
+        """Return the secret of a new session for the token, which is used up by that; None for a wrong one."""
+        if not _same(token, self.token):
+            return None
+        self.token = secrets.token_urlsafe(32)
+        session = secrets.token_urlsafe(32)
+        self._sessions[session] = None
+        while len(self._sessions) > MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        return session
+
+    def knows(self, session: str) -> bool:
+        """Whether this is the secret of a session."""
+        return any(_same(session, each) for each in self._sessions)
+
     def refusal(self, request: web.Request) -> tuple[int, str] | None:
         """See `Entrance.refusal`."""
-        return self._door.refusal(request.method, request.headers)
+        if request.method not in READS:
+            return ONLY_READS
+        if request.headers.get("Host", "") != self._host:
+            return UNKNOWN_NAME
+        return FOREIGN if is_of_another_page(request.headers) else None
 
     async def viewer(self, request: web.Request) -> Viewer | None:
         """See `Entrance.viewer`."""
-        return self._owner if self._door.knows(request.headers.get(SESSION, "")) else None
+        return self._owner if self.knows(request.headers.get(SESSION, "")) else None

@@ -21,7 +21,7 @@ from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError, Viewer
 MOST: Final = 500
 """How many may be open."""
 MOST_OF_ONE: Final = 30
-"""How many of one viewer may be open: each tab has one or two."""
+"""How many of one user of the cluster may be open: each tab has one or two."""
 RETRY_S: Final = 10
 """When a browser may ask again that was refused because of these limits."""
 STALLED_S: Final = 30.0
@@ -61,7 +61,7 @@ class LongResponses:
         needs: Iterable[Question] = (),
     ) -> web.StreamResponse:
         """Send pieces until they end, or the viewer loses a right that this `needs`. Raises what the first of them raises."""
-        if self._of[viewer.name] >= MOST_OF_ONE:
+        if viewer.name and self._of[viewer.name] >= MOST_OF_ONE:
             message = f"You have {MOST_OF_ONE} streams and logs of this page open, the maximum. Close some of its tabs."
             raise web.HTTPTooManyRequests(text=message, headers={"Retry-After": str(RETRY_S)})
         if len(self) >= MOST:

@@ -28,7 +28,7 @@ from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster, readable_scope
 from tfjob_operator.cli.page.details import Details
-from tfjob_operator.cli.page.entrance import Door, TokenEntrance, read_files
+from tfjob_operator.cli.page.entrance import TokenEntrance, read_files
 from tfjob_operator.cli.page.logs import Logs
 from tfjob_operator.cli.page.server import Page, Parts
 
@@ -64,12 +64,11 @@ async def run(plan: Plan) -> None:
 async def serving(plan: Plan) -> AsyncIterator[None]:
     """Serve as long as the block lasts. Raises CliError."""
     host, port = plan.listening.getsockname()[:2]
-    door = Door(port)
 
     def tell() -> None:
-        plan.told(f"http://{host}:{port}/#token={door.token}")
+        plan.told(f"http://{host}:{port}/#token={entrance.token}")
 
-    entrance = TokenEntrance(door, tell)
+    entrance = TokenEntrance(port, tell)
     async with (
         reading(plan.read, everywhere=plan.everywhere) as parts,
         listening(Page(entrance, parts, read_files()), plan.listening),

@@ -1,6 +1,6 @@
 """Whoever looks at the page, and what they may see of it.
 
-On the user's own machine that is one person, with whose rights everything was read: `Owner`. In a cluster the page reads with
+On the user's own machine that is one person, with whose rights everything was read. In a cluster the page reads with
 rights of its own, and each viewer, a `Guest`, sees of that what they could see with kubectl.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from tfjob_operator.api.core import EVENTS, LEASES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
@@ -68,59 +68,34 @@ class Sight(NamedTuple):
 EVERYTHING: Final = Sight(None, None, None, None, math.inf)
 
 
-class Viewer(Protocol):
-    """Somebody who was let in. All methods raise UnansweredError, and NotLetInError once they are known no more."""
+class Viewer:
+    """Somebody who was let in: the user who started the page, with whose rights it reads. The API server refuses the rest.
 
-    @property
-    def name(self) -> str:
-        """The name of a user of the cluster, "" for the page's owner."""
-        ...
+    All methods raise UnansweredError, and NotLetInError once they are known no more.
+    """
 
-    @property
-    def about(self) -> dict[str, object] | None:
-        """What the page says of them, None for its owner."""
-        ...
+    name = ""
+    """The name of a user of the cluster, "" for the page's owner."""
+    about: dict[str, object] | None = None
+    """What the page says of them, None for its owner."""
 
     async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:
         """Whether they may do something; a no may be `refused_s` old."""
-        ...
-
-    async def require(self, question: Question) -> None:
-        """Raise DeniedError if they may not."""
-        ...
-
-    async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
-        """Return what they may see of these places; a no may be `refused_s` old."""
-        ...
-
-    async def readable(self, job: JobKey) -> frozenset[Question] | None:
-        """Return what they may read to explain a job, None if it is the server that decides that."""
-        ...
-
-
-class Owner:
-    """The user who started the page, and with whose rights it reads: the API server itself refuses what they may not see."""
-
-    name = ""
-    about = None
-
-    async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:
-        """See `Viewer.may`."""
         return True
 
     async def require(self, question: Question) -> None:
-        """See `Viewer.require`."""
+        """Raise DeniedError if they may not."""
 
     async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
-        """See `Viewer.sight`."""
+        """Return what they may see of these places; a no may be `refused_s` old."""
         return EVERYTHING
 
     async def readable(self, job: JobKey) -> frozenset[Question] | None:
-        """See `Viewer.readable`."""
+        """Return what they may read to explain a job, None if it is the server that decides that."""
         return None
 
 
-class Guest:
+class Guest(Viewer):
     """A user of the cluster. `identify` returns who that is, again and again: a token may be good no more."""
 
     def __init__(
@@ -137,7 +112,7 @@ class Guest:
         self._identify = identify
         self._scope = scope
         self.name = name
-        self.about: dict[str, object] = {"name": name, "by": by}
+        self.about = {"name": name, "by": by}
 
     async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:
         """See `Viewer.may`."""

@@ -23,6 +23,7 @@ import aiohttp
 from hack.bench.child import MeasureError
 from hack.bench.result import Result, at_most
 from hack.page_cluster import ADDON, DASHBOARD, PageCluster, enter, page_of
+from hack.page_objects import a_job, a_pod, an_event, wanting
 
 if TYPE_CHECKING:
     from hack.bench.run import Bench
@@ -34,7 +35,8 @@ CHANGES: Final = 20
 MOST_REVIEWS: Final = 10
 """Reviews of one viewer of a namespace: of the token, of jobs and pods, of all and of that namespace; again after a minute."""
 LIMIT_S: Final = 120.0
-_NAMES: Final = "training.kubeflow.org/"
+ENV: Final = {"env": [{"name": "A", "value": "b"}] * 20}
+"""What makes jobs and pods as large as usual."""
 
 
 def measure(bench: Bench) -> list[Result]:
@@ -144,71 +146,14 @@ def _peak_mb(pid: int) -> float:
 def _fill(cluster: PageCluster, name: str) -> None:
     cluster.put("tfjobs", _job(name, "Running"))
     for index in range(PODS):
-        cluster.put("pods", _pod(name, index))
-    cluster.put("events", _event(name))
+        pod = a_pod(name, index=index)
+        pod["spec"]["containers"][0] |= ENV
+        pod["status"]["conditions"] += [{"type": each, "status": "True"} for each in ("PodScheduled", "Initialized")]
+        cluster.put("pods", pod)
+    cluster.put("events", an_event(name, message=f"Created pod: {name}-worker-0"))
 
 
 def _job(name: str, state: str) -> dict[str, Any]:
-    container = {
-        "name": "tensorflow",
-        "image": "registry.example.com/train:1",
-        "env": [{"name": "A", "value": "b"}] * 20,
-    }
-    worker = {"replicas": PODS, "restartPolicy": "ExitCode", "template": {"spec": {"containers": [container]}}}
-    times = {"lastTransitionTime": "2026-03-01T10:00:00Z", "lastUpdateTime": "2026-03-01T10:00:00Z"}
-    conditions = [
-        {"type": each, "status": "True", "reason": f"TFJob{each}", "message": f"TFJob {name} is {each}.", **times}
-        for each in ("Created", state)
-    ]
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "metadata": {"name": name, "namespace": "team", "creationTimestamp": "2026-03-01T10:00:00Z"},
-        "spec": {"tfReplicaSpecs": {"Worker": worker}},
-        "status": {"conditions": conditions, "startTime": "2026-03-01T10:00:00Z"},
-    }
-
-
-def _pod(job: str, index: int) -> dict[str, Any]:
-    labels = {
-        "operator-name": "tfjob-controller",
-        "job-name": job,
-        "replica-type": "worker",
-        "replica-index": str(index),
-    }
-    state = {"running": {"startedAt": "2026-03-01T10:00:10Z"}}
-    return {
-        "apiVersion": "v1",
-        "metadata": {
-            "name": f"{job}-worker-{index}",
-            "namespace": "team",
-            "creationTimestamp": "2026-03-01T10:00:00Z",
-            "labels": {_NAMES + key: value for key, value in labels.items()},
-            "ownerReferences": [{"kind": "TFJob", "name": job, "uid": f"uid-{job}", "controller": True}],
-        },
-        "spec": {
-            "nodeName": f"node-{index}",
-            "containers": [{"name": "tensorflow", "image": "train:1", "env": [{"name": "A", "value": "b"}] * 20}],
-        },
-        "status": {
-            "phase": "Running",
-            "startTime": "2026-03-01T10:00:05Z",
-            "conditions": [
-                {"type": each, "status": "True", "lastTransitionTime": "2026-03-01T10:00:10Z"}
-                for each in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
-            ],
-            "containerStatuses": [{"name": "tensorflow", "image": "train:1", "ready": True, "state": state}],
-        },
-    }
-
-
-def _event(job: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "metadata": {"name": f"{job}.1", "namespace": "team"},
-        "involvedObject": {"kind": "TFJob", "name": job, "uid": f"uid-{job}"},
-        "reason": "SuccessfulCreatePod",
-        "message": f"Created pod: {job}-worker-0",
-        "type": "Normal",
-        "count": 1,
-        "lastTimestamp": "2026-03-01T10:00:01Z",
-    }
+    spec = wanting(Worker=PODS)
+    spec["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0] |= ENV
+    return a_job(name, "Created", state, spec=spec)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hack.page_cluster import PageCluster
-from unit.cli.page.things import a_first_job, a_job, a_pod, an_alpha_pod, an_event, wanting
+from hack.page_objects import a_first_job, a_job, a_pod, an_alpha_pod, an_event, wanting
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 SHORTAGE = (

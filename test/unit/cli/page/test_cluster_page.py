@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from hack.page_cluster import PageCluster
+from hack.page_objects import a_first_job, a_job, a_pod, an_alpha_pod, an_event, ended
 from support.waiting import until
 from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance
 from tfjob_operator.cli.page.entrance import HEADERS
@@ -27,7 +28,6 @@ from unit.cli.page.browser import (
     until_known,
     views,
 )
-from unit.cli.page.things import a_first_job, a_job, a_pod, an_alpha_pod, an_event, ended
 
 ANN = "Bearer token-of-ann"
 BEN = "Bearer token-of-ben"

@@ -8,11 +8,7 @@ from typing import Any
 import msgspec
 
 from hack.page_cluster import PageCluster
-from support.waiting import until
-from tfjob_operator.cli.page.objects import first_job_with_unreadable_status, job_key_of_pod, marks_of_event, read_key
-from tfjob_operator.cli.page.views import job_view, row_of, wish_of
-from unit.cli.page.browser import a_cluster_page, a_page, rows_of, until_known, views
-from unit.cli.page.things import (
+from hack.page_objects import (
     CREATED_S,
     a_first_job,
     a_job,
@@ -26,6 +22,10 @@ from unit.cli.page.things import (
     running,
     waiting,
 )
+from support.waiting import until
+from tfjob_operator.cli.page.objects import first_job_with_unreadable_status, job_key_of_pod, marks_of_event, read_key
+from tfjob_operator.cli.page.views import job_view, row_of, wish_of
+from unit.cli.page.browser import a_cluster_page, a_page, rows_of, until_known, views
 
 FIRST = "tfjobs.tensorflow.org"
 KEY = "team/tfjob.tensorflow.org/old"

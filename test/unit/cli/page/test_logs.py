@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.page_cluster import PageCluster
+from hack.page_objects import a_job, a_pod, ended, pod, running, waiting
 from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.page.logs import MOST_RUNS, telling_pod
 from tfjob_operator.cli.page.views import MAX_LINE, LogLines
 from unit.cli.page.browser import Browser, a_page
-from unit.cli.page.things import a_job, a_pod, ended, pod, running, waiting
 
 
 def lines_of(*chunks: bytes) -> list[str]:

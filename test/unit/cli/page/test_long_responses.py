@@ -9,9 +9,9 @@ import socket
 import pytest
 
 from hack.page_cluster import PageCluster
+from hack.page_objects import a_job, a_pod
 from tfjob_operator.cli.page import long_responses
 from unit.cli.page.browser import Browser, a_cluster_page
-from unit.cli.page.things import a_job, a_pod
 
 PATHS = ("stream", "log/team/mnist-worker-0?follow=true", "logs/team/mnist?follow=true", "curves?run=team/mnist")
 

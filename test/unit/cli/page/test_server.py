@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from hack.page_cluster import PageCluster
+from hack.page_objects import a_job, a_pod, an_event, ended
 from tfjob_operator.cli.page.views import MAX_LINE
 from unit.cli.page.browser import a_page, rows_of, take, until_known, views
-from unit.cli.page.things import a_job, a_pod, an_event, ended
 
 
 async def test_the_list_has_the_jobs_of_all_namespaces_and_says_which_server(page_cluster: PageCluster) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from hack.page_objects import CREATED, CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
 from tfjob_operator.cli.page.objects import Job, job_key_of_pod, job_with_unreadable_status, marks_of_event
 from tfjob_operator.cli.page.views import MAX_WHY, MOST_EVENTS, MOST_LANES, job_view, row_of, timeline_view, wish_of
-from unit.cli.page.things import CREATED, CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
 
 
 def row(item: Job, *pods: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ CREATED_S = 1772359200.0
 
 
 def a_job(name: str = "mnist", *states: str, spec: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
-    """A job whose conditions of these types are True; the last one says how it stands."""
+    """Return a job whose conditions of these types are True; the last one says how it stands."""
     conditions = [
         {
             "type": each,
@@ -37,13 +37,13 @@ def a_job(name: str = "mnist", *states: str, spec: Any = None, status: Any = Non
 
 
 def wanting(**sizes: int) -> dict[str, Any]:
-    """A specification of so many replicas by type."""
+    """Return a specification of so many replicas by type."""
     template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
     return {"tfReplicaSpecs": {kind: {"replicas": size, "template": template} for kind, size in sizes.items()}}
 
 
 def a_pod(job: str, kind: str = "Worker", index: int = 0, *, status: Any = None, **meta: Any) -> dict[str, Any]:
-    """A pod of a replica, which runs if nothing else is said."""
+    """Return a pod of a replica, which runs if nothing else is said."""
     name = f"{job}-{kind.lower()}-{index}"
     labels = {
         "operator-name": "tfjob-controller",
@@ -69,7 +69,7 @@ def a_pod(job: str, kind: str = "Worker", index: int = 0, *, status: Any = None,
 
 
 def running(**more: Any) -> dict[str, Any]:
-    """The status of a pod that runs and is ready."""
+    """Return the status of a pod that runs and is ready."""
     state = {"running": {"startedAt": CREATED}}
     return {
         "phase": "Running",
@@ -80,7 +80,7 @@ def running(**more: Any) -> dict[str, Any]:
 
 
 def ended(code: int, message: str = "") -> dict[str, Any]:
-    """The status of a pod whose training has ended."""
+    """Return the status of a pod whose training has ended."""
     over = {"exitCode": code, "message": message, "finishedAt": "2026-03-01T10:05:00Z"}
     return {
         "phase": "Failed" if code else "Succeeded",
@@ -89,13 +89,13 @@ def ended(code: int, message: str = "") -> dict[str, Any]:
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
-    """The status of a pod whose container does not start."""
+    """Return the status of a pod whose container does not start."""
     state = {"waiting": {"reason": reason, "message": message}}
     return {"phase": "Pending", "containerStatuses": [{"name": "tensorflow", "state": state}]}
 
 
 def a_first_job(name: str = "old", *states: str, status: Any = None, **meta: Any) -> dict[str, Any]:
-    """A TfJob of tensorflow.org of a MASTER and two WORKERs, with the RuntimeId x7ab; see `a_job`."""
+    """Return a TfJob of tensorflow.org of a MASTER and two WORKERs, with the RuntimeId x7ab; see `a_job`."""
     template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
     spec = {
         "replicaSpecs": [
@@ -110,7 +110,7 @@ def a_first_job(name: str = "old", *states: str, status: Any = None, **meta: Any
 def an_alpha_pod(
     job: str, kind: str = "WORKER", index: int = 0, *, suffix: str = "abcde", status: Any = None, **meta: Any
 ) -> dict[str, Any]:
-    """A pod of the Job of a replica, of a job of tensorflow.org with the RuntimeId x7ab."""
+    """Return a pod of the Job of a replica, of a job of tensorflow.org with the RuntimeId x7ab."""
     name = f"{kind.lower()}-x7ab-{index}-{suffix}"
     labels = {
         "job_type": kind,
@@ -132,7 +132,7 @@ def an_alpha_pod(
 
 
 def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> dict[str, Any]:
-    """An event about a job, or about a pod."""
+    """Return an event about a job, or about a pod."""
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -148,7 +148,7 @@ def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> 
 
 
 def decoded(item: Any, kind: type[T]) -> T:
-    """The slice of it that an informer keeps."""
+    """Return the slice of it that an informer keeps."""
     return msgspec.json.decode(msgspec.json.encode(item), type=kind)
 
 
