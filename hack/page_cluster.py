@@ -33,7 +33,14 @@ def enter(address: str) -> dict[str, str]:
 
 
 ROOT: Final = Path(__file__).parents[1]
-KINDS: Final = {"tfjobs": "TFJob", "tfjobs.tensorflow.org": "TfJob", "pods": "Pod", "events": "Event", "jobs": "Job"}
+KINDS: Final = {
+    "tfjobs": "TFJob",
+    "tfjobs.tensorflow.org": "TfJob",
+    "pods": "Pod",
+    "events": "Event",
+    "jobs": "Job",
+    "services": "Service",
+}
 _GROUPS: Final = {"tfjobs": ("kubeflow.org", "v1"), "tfjobs.tensorflow.org": ("tensorflow.org", "v1alpha1")}
 _DOTTED: Final = {"tensorflow.org", "metrics.k8s.io"}
 """Groups that are named with their resources: others have resources of the same name."""

@@ -175,3 +175,13 @@ def pod(*given: Any, **more: Any) -> Pod:
 def event(*given: Any, **more: Any) -> Event:
     """`an_event`, decoded."""
     return decoded(an_event(*given, **more), Event)
+
+
+def a_board(host: str | None, namespace: str = "team", **of: str) -> dict[str, Any]:
+    """Return the Service of a TensorBoard, with an address of a load balancer; `of` is the job by label."""
+    labels = {"training.kubeflow.org/operator-name": "tensorboard-controller"} | of
+    return {
+        "metadata": {"name": "board", "namespace": namespace, "labels": labels},
+        "spec": {"ports": [{"port": 80}]},
+        "status": {"loadBalancer": {"ingress": [{"hostname": host}] if host else None}},
+    }

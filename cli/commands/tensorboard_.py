@@ -41,8 +41,12 @@ def board_of(name: str, job: Mapping[str, Any]) -> Board:
     """Return the TensorBoard that a job asks for. Raises CliError when it asks for none."""
     if not any(key.lower() == "tensorboard" for key in jobs.spec_of(job)):
         raise CliError(f"{name} has no TensorBoard: set spec.tensorBoard.logDir with kubectl edit tfjob {name}")
-    label = alpha.LABEL_JOB_NAME if jobs.is_alpha(job) else "app.kubernetes.io/instance"
-    return Board(name, job["metadata"]["uid"], f"{_OPERATOR},{label}={job['metadata']['name']}")
+    return Board(name, job["metadata"]["uid"], selector_of(job["metadata"]["name"], is_alpha=jobs.is_alpha(job)))
+
+
+def selector_of(job: str, *, is_alpha: bool) -> str:
+    """Return the selector of what the operator creates for the TensorBoard of a job."""
+    return f"{_OPERATOR},{alpha.LABEL_JOB_NAME if is_alpha else 'app.kubernetes.io/instance'}={job}"
 
 
 class Forwarding:

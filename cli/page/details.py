@@ -1,4 +1,4 @@
-"""What the page reads from the cluster on request: manifests, diagnoses, and the usage of CPU and memory."""
+"""What the page reads from the cluster on request: manifests, diagnoses, usage of CPU and memory, addresses of TensorBoards."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from tfjob_operator.api.client.errors import StatusError
 from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.client.rest import RestClient
+from tfjob_operator.api.core import SERVICES
 from tfjob_operator.api.meta import Meta, Struct
 from tfjob_operator.cli.collecting import collect
+from tfjob_operator.cli.commands.tensorboard_ import selector_of
 from tfjob_operator.cli.commands.top_ import ABSENT, POD_METRICS, total
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.errors import ApiError as Refusal
-from tfjob_operator.cli.page.objects import POD_SELECTOR, JobKey
+from tfjob_operator.cli.page.objects import FIRST, POD_SELECTOR, JobKey
 from tfjob_operator.cli.page.reviews import Answers, Question
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.yaml_text import yaml_text
@@ -130,6 +132,10 @@ class _PodMetricsList(Struct, frozen=True):
     items: tuple[_PodMetrics, ...] | None = None
 
 
+class _Services(Struct, frozen=True):
+    items: tuple[dict[str, Any], ...] | None = None
+
+
 class Details:
     """Reads with the rights of the user, one job at a time. All methods raise CliError or ApiError."""
 
@@ -178,6 +184,17 @@ class Details:
             }
 
         return (await self._usages.get(namespace, ask, lambda _: USAGE_S)).value
+
+    async def tensorboard(self, job: JobKey) -> str:
+        """Return where the TensorBoard of a job is reached if its Service has a load balancer, else ""."""
+        selector = selector_of(job.name, is_alpha=job.resource == FIRST)
+        options = ListOptions(namespace=job.namespace, label_selector=selector)
+        found = await self._client.list_page(SERVICES, options, _Services)
+        for service in found.items or ():
+            for at in service["status"].get("loadBalancer", {}).get("ingress") or ():
+                host = at.get("hostname") or at.get("ip", "")
+                return f"http://{f'[{host}]' if ':' in host else host}:{service['spec']['ports'][0]['port']}/"
+        return ""
 
     def _diagnose(self, job: JobKey, readable: frozenset[Question] | None) -> bytes:
         access = self._read(job.namespace)

@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler
 from tfjob_operator.api.client.errors import ApiError, StatusError
 from tfjob_operator.api.client.options import LogOptions
 from tfjob_operator.api.client.rest import RestClient
-from tfjob_operator.api.core import PODS
+from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import object_key
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import TFJOBS
@@ -90,6 +90,7 @@ class Page:
                     web.get(f"{OURS}manifest{job}", self._manifest),
                     web.get(f"{OURS}explain{job}", self._explain),
                     web.get(f"{OURS}usage{job}", self._usage),
+                    web.get(f"{OURS}tensorboard{job}", self._tensorboard),
                 ]
             )
         own = self._entrance.routes()
@@ -187,6 +188,11 @@ class Page:
         return web.Response(
             body=msgspec.json.encode({"pods": shown, "message": message}), headers={"Content-Type": JSON}
         )
+
+    async def _tensorboard(self, request: web.Request) -> web.Response:
+        job = _job(request)
+        await _VIEWER.get().require(Question("list", SERVICES, job.namespace))
+        return web.json_response({"url": await self._details.tensorboard(job)})
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         """Send a log line by line, as it is written. Only pods of replicas are served: the page does not show other pods."""

@@ -14,6 +14,7 @@ from browser.conftest import Dashboard, Looking, dashboard_of
 from browser.scene import SCRIPT, fill, job, pod, runs
 from hack import browser as tools
 from hack.page_cluster import PageCluster
+from hack.page_objects import a_board
 from support.waiting import eventually
 
 RESNET = "/vision/resnet50-imagenet"
@@ -391,12 +392,14 @@ def test_the_browser_notifies_when_a_watched_job_ends(tab: Looking, dashboard: D
 def test_every_command_can_be_copied_and_buttons_of_others_are_commands_here(
     tab: Looking, dashboard: Dashboard
 ) -> None:
-    """The page changes nothing. TensorBoard has one too, if the job has a TensorBoard."""
+    """The page changes nothing. TensorBoard has one too, and a link where its Service has an address."""
     item = job("board", "Running", 9, {"Worker": 1})
     item["spec"]["tensorBoard"] = {"logDir": "/logs"}
     dashboard.cluster.put("tfjobs", item)
+    dashboard.cluster.put("services", a_board("board.acme.io", "vision", **{"app.kubernetes.io/instance": "board"}))
     tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.open("/vision/board")
+    assert tab.shows(".title a").get_attribute("href") == "http://board.acme.io:80/"
     tab.shows(".commands summary").click()
     commands = tab.page.locator(".commands code").all_inner_texts()
     assert [each.split(" -n ")[0] for each in commands[:4]] == [

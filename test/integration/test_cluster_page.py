@@ -282,7 +282,12 @@ def test_every_right_of_the_page_is_used_and_none_is_missing(
         for key in wanted:
             for path in ("manifest", "explain"):
                 assert shown.ask(f"/-/{path}/{key}", viewer.token)[0] == 200
-        for path in ("log/team-b/mnist-worker-0", "logs/team-b/mnist", "usage/team-b/mnist"):
+        for path in (
+            "log/team-b/mnist-worker-0",
+            "logs/team-b/mnist",
+            "usage/team-b/mnist",
+            "tensorboard/team-b/mnist",
+        ):
             assert shown.ask(f"/-/{path}", viewer.token)[0] == 200
         diagnosis = json.loads(shown.ask("/-/explain/team-b/placed", viewer.token)[1])
         assert "claim-missing" in {cause["id"] for cause in diagnosis["causes"]}

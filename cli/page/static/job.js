@@ -31,6 +31,7 @@ export class JobPage {
     this.element = h('div', null, this.head, this.more, this.why, this.tabs, this.body);
     this.parts = {};
     this.asked = { state: '', at: 0 };
+    this.board = {}; // the address of its TensorBoard, and when it was asked for
   }
 
   take(view) {
@@ -63,6 +64,7 @@ export class JobPage {
     const tab = TABS.some(([id]) => id === this.app.query.get('tab')) ? this.app.query.get('tab') : TABS[0][0];
     this.showHead();
     this.explain();
+    this.findBoard();
     this.showTabs(tab);
     if (this.tab !== tab) {
       this.parts[this.tab]?.close?.();
@@ -92,11 +94,12 @@ export class JobPage {
     const length = row.state === 'Suspended' ? null : took(row);
     const words = this.gone ? 'This job was deleted. The page shows its last known state.' : mistakes || held || message;
     const fact = (label, value) => h('div', null, h('dt', null, label), h('dd', null, value));
-    show(this.head, [row, words, tensorboard, watched, this.gone], () => [
+    show(this.head, [row, words, this.board.url, watched, this.gone], () => [
       h('div', { class: 'crumbs' }, h('a', { href: '/', 'data-link': true }, 'Jobs'), ' / ', h('a', { href: `/?ns=${encodeURIComponent(row.namespace)}`, 'data-link': true }, row.namespace)),
       h('div', { class: 'title' }, h('h1', null, row.name), pill(this.gone ? 'Deleted' : row.state, { big: true }),
         !over && !this.gone && this.app.watch.possible && h('button', { type: 'button', class: 'button', 'data-focus': 'watch', 'aria-pressed': String(watched),
-          onclick: () => this.app.watch.toggle(this.key) }, watched ? 'You will be notified' : 'Notify me when it ends')),
+          onclick: () => this.app.watch.toggle(this.key) }, watched ? 'You will be notified' : 'Notify me when it ends'),
+        !this.gone && this.board.url && h('a', { class: 'button', href: this.board.url, target: '_blank', rel: 'noopener noreferrer' }, 'TensorBoard')),
       h('p', { class: 'lead' }, words),
       h('dl', { class: 'facts' },
         row.api !== API && fact('API', row.api), fact('Replicas', meters(row.replicas, over)), fact('Restarts of all replicas', String(row.restarts)),
@@ -162,6 +165,16 @@ export class JobPage {
       shown = version;
       read();
     } };
+  }
+
+  /** Ask where TensorBoard is reached: a load balancer gets its address after a while. Without one there is the command. */
+  async findBoard() {
+    if (!this.view.tensorboard || this.gone || this.board.url || Date.now() - (this.board.at ?? 0) < ASK_AGAIN_MS) return;
+    this.board = { at: Date.now() };
+    const answer = await ask(`/-/tensorboard/${this.path}`);
+    if (answer.error || this.closed) return;
+    this.board.url = (await answer.response.json()).url;
+    this.app.later();
   }
 
   /** Show why something is wrong: at once in the words of the row, then as `explain` does; ask again when it changes, and after a while. */

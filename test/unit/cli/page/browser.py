@@ -32,7 +32,7 @@ READS: Final = {
     "/-/log/{namespace}/{name}": "/-/log/nlp/bert-worker-0",
     **{
         path.format(job=route): path.format(job=job)
-        for path in ("/-/logs/{job}", "/-/manifest/{job}", "/-/explain/{job}", "/-/usage/{job}")
+        for path in ("/-/logs/{job}", "/-/manifest/{job}", "/-/explain/{job}", "/-/usage/{job}", "/-/tensorboard/{job}")
         for route, job in (
             ("{namespace}/{name}", "nlp/bert"),
             ("{namespace}/{kind}/{name}", "nlp/tfjob.tensorflow.org/old"),

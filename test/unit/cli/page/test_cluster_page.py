@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from hack.page_cluster import PageCluster
-from hack.page_objects import a_first_job, a_job, a_pod, an_alpha_pod, an_event, ended
+from hack.page_objects import a_board, a_first_job, a_job, a_pod, an_alpha_pod, an_event, ended
 from support.waiting import until
 from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance
 from tfjob_operator.cli.page.entrance import HEADERS
@@ -151,7 +151,8 @@ async def test_no_route_shows_anything_of_another_namespace(cluster: PageCluster
     for pod in ("bert-worker-0", "worker-x7ab-0-abcde"):
         cluster.write_log(pod, b"secret: step 1: loss = 7.125\n")
     cluster.usage = {pod: {"cpu": "7125m", "memory": "1"} for pod in ("bert-worker-0", "worker-x7ab-0-abcde")}
-    cluster.grant("root", resources="tfjobs.tensorflow.org pods.metrics.k8s.io")
+    cluster.put("services", a_board("secret", "nlp", **{"app.kubernetes.io/instance": "bert", "tf_job_name": "old"}))
+    cluster.grant("root", resources="tfjobs.tensorflow.org pods.metrics.k8s.io services")
     async with synced(cluster) as browser:
         for path in [*anybody, *PAGES.values(), *MIXED.values(), *READS.values()]:
             for name in ("bert", "none"):

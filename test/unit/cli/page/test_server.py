@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from hack.page_cluster import PageCluster
-from hack.page_objects import a_job, a_pod, an_event, ended
+from hack.page_objects import a_board, a_job, a_pod, an_event, ended
 from tfjob_operator.cli.page.views import MAX_LINE
 from unit.cli.page.browser import a_page, rows_of, take, until_known, views
 
@@ -187,6 +187,15 @@ async def test_the_usage_of_a_jobs_pods_is_read_once_for_all_who_ask(page_cluste
         assert (await browser.get("/-/usage/third/mnist"))[0] == 403
 
 
+async def test_a_tensorboard_with_a_load_balancer_has_an_address(page_cluster: PageCluster) -> None:
+    """Of the Service that the operator has made for this job, once the balancer is there."""
+    async with a_page(page_cluster) as browser:
+        for host, url in ((None, ""), ("a.b", "http://a.b:80/")):
+            page_cluster.put("services", a_board(host, **{"app.kubernetes.io/instance": "mnist"}))
+            assert json.loads((await browser.get("/-/tensorboard/team/mnist"))[2]) == {"url": url}
+        assert json.loads((await browser.get("/-/tensorboard/team/other"))[2]) == {"url": ""}
+
+
 NO_NAMES = ("%2F", "mnist%2fstatus", "..", "mnist%3F", "Mnist", "a_b", "x" * 254, "-a", "a..b", "%0a")
 
 
@@ -195,7 +204,7 @@ async def test_what_is_no_name_of_an_object_is_refused_wherever_it_stands(page_c
     async with a_page(page_cluster) as browser:
         asked = len(page_cluster.paths)
         for name in NO_NAMES:
-            for path in ("manifest/team/{}", "manifest/{}/mnist", "log/team/{}", "logs/team/{}", "usage/team/{}"):
+            for path in ("manifest/team/{}", "manifest/{}/mnist", "log/team/{}", "logs/team/{}", "tensorboard/team/{}"):
                 code, _, _ = await browser.get(f"/-/{path.format(name)}")
                 assert code in ({400, 404} if name == ".." else {400}), (path, name)
             for query in ("stream?job=team/{}", "stream?job={}/mnist", "curves?run=team/{}", "log/team/p?container={}"):
