@@ -128,8 +128,8 @@ class PageCluster:
         self._server = _Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_port
         config = {
-            "current-context": "here",
-            "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+            "current-context": "team-cluster",
+            "contexts": [{"name": "team-cluster", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
             "clusters": [{"name": "c", "cluster": {"server": self.url}}],
             "users": [{"name": "u", "user": {"token": "the-token-of-the-user"}}],
         }

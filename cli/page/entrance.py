@@ -112,7 +112,7 @@ class TokenEntrance:
     """For the page on its user's own machine, on a port: a browser that has used the printed address is the user's."""
 
     login_page = ""
-    words = "Access denied. Open the link printed by `kubectl tfjob dashboard`; each link works in one browser."
+    words = "Access denied. Open the link printed by kubectl tfjob dashboard; each link works in one browser."
 
     def __init__(self, port: int, entered: Callable[[], None]) -> None:
         """`entered` is called when a browser was let in, and the token has changed."""

@@ -19,7 +19,7 @@ async def test_the_list_has_the_jobs_of_all_namespaces_and_says_which_server(pag
         found = await rows_of(browser)
     assert {key: row["state"] for key, row in found.items() if key} == {"team/mnist": "Running", "nlp/bert": "Failed"}
     assert found["team/mnist"]["replicas"][0]["ready"] == 1
-    assert (found[""]["context"], found[""]["namespace"], found[""]["troubles"]) == ("here", "", [])
+    assert (found[""]["context"], found[""]["namespace"], found[""]["troubles"]) == ("team-cluster", "", [])
 
 
 async def test_changes_come_as_changes_and_a_browser_that_was_away_gets_what_it_missed(
