@@ -236,7 +236,8 @@ class PageCluster:
 def page_of(kubeconfig: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run a page on a free port, see `DASHBOARD` and `ADDON`; yield its process and its address."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "NO_PROXY": "*"}
-    command = [sys.executable, "-m", *arguments, "--port=0"]
+    # A shell makes its background jobs ignore SIGINT, and tests that run as one pass that on to their child processes.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", *arguments, "--port=0"]
     pipe, out = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=out, text=True) as process:
         try:

@@ -36,7 +36,9 @@ def test_the_page_shows_what_the_operator_does(control_plane: ControlPlane, clus
         assert data["row"]["replicas"] == [{"type": "Worker", "wanted": 2, "ready": 0, "succeeded": 2, "failed": 0}]
         assert {"SuccessfulCreatePod", "TFJobSucceeded"} <= {each["reason"] for each in data["events"]}
         assert [lane["lives"][0]["ending"] for lane in data["timeline"]["lanes"]] == ["succeeded"] * 2
-        assert b"tfReplicaSpecs:" in page.open(f"/-/manifest/{key}").read()
+        manifest = page.open(f"/-/manifest/{key}").read()
+        assert b"tfReplicaSpecs:" in manifest
+        assert b"managedFields" not in manifest
 
 
 def test_a_user_who_may_read_jobs_alone_sees_them_and_is_told_what_is_missing(

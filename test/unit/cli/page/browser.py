@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,7 @@ from hack.control_plane import ControlPlane
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.page import __main__ as addon
+from tfjob_operator.cli.page.cluster_entrance import LOGIN
 from tfjob_operator.cli.page.entrance import ENTER, SESSION, Entrance
 from tfjob_operator.cli.page.run import Plan, serving
 from tfjob_operator.cli.page.server import Page, Parts
@@ -59,19 +61,18 @@ class Browser:
         address = urlsplit(told[0])
         self.home = f"{address.scheme}://{address.netloc}"
 
-    async def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    async def get(
+        self, path: str, method: str = "GET", body: str = "", **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
         """Return code, headers and body."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with self.http.request(method, self.home + path, headers=given, allow_redirects=False) as response:
+        address = self.home + path
+        async with self.http.request(method, address, data=body, headers=given, allow_redirects=False) as response:
             return response.status, dict(response.headers), await response.read()
 
-    async def send(self, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Post JSON, or what the headers say; return code, headers and body."""
-        given = {"Content-Type": "application/json"} | {
-            name.replace("_", "-"): value for name, value in headers.items()
-        }
-        async with self.http.post(self.home + path, data=body, headers=given, allow_redirects=False) as response:
-            return response.status, dict(response.headers), await response.read()
+    async def log_in(self, token: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Send the form."""
+        return await self.get(LOGIN, "POST", json.dumps({"token": token}), Content_Type="application/json", **headers)
 
     async def enter(self) -> None:
         """Use the newest address."""
@@ -158,12 +159,18 @@ def take(known: dict[str, Any], data: Any) -> None:
 
 @asynccontextmanager
 async def a_cluster_page(cluster: PageCluster, **plan: Any) -> AsyncIterator[Browser]:
-    """Serve a page as it runs in a cluster, on a free port."""
+    """Serve a page as it runs in a cluster, on a free port, which has read all."""
     read = Target(kubeconfig=str(cluster.kubeconfig), namespace=plan.get("namespace")).access
     with listen(0) as listening:
-        home = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        home = f"http{'s' * ('certificate' in plan)}://127.0.0.1:{listening.getsockname()[1]}/"
         async with (
             addon.serving(addon.Plan(read, listening, **plan)),
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(LIMIT_S)) as http,
+            aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(LIMIT_S), connector=aiohttp.TCPConnector(ssl=False)
+            ) as http,
         ):
-            yield Browser(http, [home])
+            browser = Browser(http, [home])
+            async with asyncio.timeout(LIMIT_S):
+                while (await browser.get("/readyz"))[0] != 200:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            yield browser

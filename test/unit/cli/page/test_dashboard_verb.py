@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
-from hack.page_cluster import PageCluster
+from hack.page_cluster import DASHBOARD, PageCluster, page_of
 from tfjob_operator.api.access import Access, AccessError
 from tfjob_operator.api.client.auth.settings import settings_of
 from tfjob_operator.api.client.http.errors import CredentialsError
@@ -54,14 +53,10 @@ def test_a_port_that_is_taken_is_said_where_it_was_asked_for() -> None:
     assert result.output == f"error: cannot listen on port {port}: Address already in use\n"
 
 
-def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_one_line(page_cluster: PageCluster) -> None:
     """Before any address is printed."""
-    context = {"name": "here", "context": {"cluster": "c", "user": "u"}}
-    clusters = [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]
-    config = {"current-context": "here", "contexts": [context], "clusters": clusters, "users": []}
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
-    result = run("dashboard", "--no-browser", "--port=0", f"--kubeconfig={path}")
+    page_cluster.stop()
+    result = run("dashboard", "--no-browser", "--port=0", f"--kubeconfig={page_cluster.kubeconfig}")
     assert result.exit_code == 1
     [line] = result.output.splitlines()
     assert line.startswith("error: ")
@@ -69,36 +64,10 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_it_quietly(page_cluster: PageCluster) -> None:
     """With the exit code of shells."""
-    command = [
-        "env",
-        "--default-signal=INT",
-        sys.executable,
-        "-m",
-        "tfjob_operator.cli",
-        "dashboard",
-        "--no-browser",
-        "--port=0",
-    ]
-    environment = {**os.environ, "KUBECONFIG": str(page_cluster.kubeconfig)}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert any("token=" in line for line in process.stdout)
+    with page_of(page_cluster.kubeconfig, *DASHBOARD) as (process, _):
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors.strip()) == (130, "")
-
-
-@pytest.mark.parametrize(
-    ("access", "header"),
-    [
-        (HTTP, None),
-        (replace(HTTP, authorization="Bearer abc"), "Bearer abc"),
-    ],
-)
-async def test_the_page_asks_as_the_user_of_the_kubeconfig(access: Access, header: str | None) -> None:
-    """With the header that the plugin's verbs send."""
-    assert (await settings_of(lambda: access).credentials.get()).authorization == header
+        said, _ = process.communicate(timeout=60)
+    assert (process.returncode, said.strip()) == (130, "")
 
 
 @pytest.mark.sockets

@@ -60,7 +60,6 @@ async def test_a_viewer_may_have_so_many_open_and_all_viewers_some_more(
     monkeypatch.setattr(long_responses, "MOST", 5)
     monkeypatch.setattr(long_responses, "STALLED_S", 60.0)
     async with a_cluster_page(cluster) as browser:
-        await until_ready(browser)
         silent = [not_reading(browser, path) for path in PATHS]
         await counted(browser, 4)
         for path in PATHS:
@@ -82,12 +81,6 @@ async def test_a_viewer_may_have_so_many_open_and_all_viewers_some_more(
             await counted(browser, 0)
 
 
-async def until_ready(browser: Browser) -> None:
-    """Wait until the page has read all."""
-    while (await browser.get("/readyz"))[0] != 200:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-
-
 async def counted(browser: Browser, count: int) -> None:
     """Wait until so many are open."""
     while await open_now(browser) != count:  # noqa: ASYNC110
@@ -102,7 +95,6 @@ async def test_what_is_open_ends_when_the_right_to_it_is_withdrawn_though_nothin
     monkeypatch.setattr(long_responses, "CHECK_S", 0.02)
     monkeypatch.setattr("tfjob_operator.cli.page.reviews.KEPT_S", 0.1)
     async with a_cluster_page(cluster) as browser:
-        await until_ready(browser)
         async with browser.http.get(f"{browser.home}/-/{path}", headers={"Authorization": "Bearer ann"}) as response:
             assert response.status == 200
             cluster.rights = {each for each in cluster.rights if each[0] != "ann" or each[2] != "pods/log"}

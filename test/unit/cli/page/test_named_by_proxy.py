@@ -6,17 +6,14 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
-import aiohttp
 import pytest
 from click.testing import CliRunner
 
 from hack.control_plane.run.pki import Authority
 from hack.page_cluster import PageCluster
-from tfjob_operator.cli.commands.dashboard_ import listen
-from tfjob_operator.cli.page import __main__ as addon
-from tfjob_operator.cli.page.__main__ import Certificate, Plan, command
+from tfjob_operator.cli.page.__main__ import Certificate, command
 from tfjob_operator.cli.page.cluster_entrance import RequestHeaders
-from tfjob_operator.cli.target import Target
+from unit.cli.page.browser import a_cluster_page
 
 PROXIES = RequestHeaders(frozenset({"front-proxy"}), username=("X-Remote-User", "X-Other-User"))
 
@@ -35,32 +32,28 @@ async def test_only_a_named_proxy_names_users(page_cluster: PageCluster, authori
     page_cluster.put("tfjobs", {"metadata": {"name": "mnist", "namespace": "team"}, "spec": {}})
     server = authority.server("page", ["127.0.0.1"])
     files = Certificate(server.certificate, server.key, authority.certificate)
-    with listen(0) as on:
-        plan = Plan(Target(kubeconfig=str(page_cluster.kubeconfig)).access, on, certificate=files, proxies=PROXIES)
-        home = f"https://127.0.0.1:{on.getsockname()[1]}"
-        async with addon.serving(plan), aiohttp.ClientSession() as http:
+    async with a_cluster_page(page_cluster, certificate=files, proxies=PROXIES) as browser:
 
-            async def code(headers: Mapping[str, str], client: str = "") -> int:
-                context = ssl.create_default_context(cafile=str(authority.certificate))
-                if client:
-                    shown = authority.client(client, client)
-                    context.load_cert_chain(shown.certificate, shown.key)
-                path = f"{home}/-/manifest/team/mnist"
-                async with http.get(path, headers=headers, ssl=context) as response:
-                    return response.status
+        async def code(headers: Mapping[str, str], client: str = "") -> int:
+            context = ssl.create_default_context(cafile=str(authority.certificate))
+            if client:
+                shown = authority.client(client, client)
+                context.load_cert_chain(shown.certificate, shown.key)
+            path = f"{browser.home}/-/manifest/team/mnist"
+            async with browser.http.get(path, headers=headers, ssl=context) as response:
+                return response.status
 
-            ann = {"X-Remote-User": "ann"}
-            assert await code(ann) == 403
-            assert await code(ann, "another-proxy") == 403
-            assert await code({"Authorization": "Bearer token-of-ann", **ann}) == 403
-            assert await code({}, "front-proxy") == 401
-            assert await code(ann, "front-proxy") == 200
-            assert await code({"X-Other-User": "ben"}, "front-proxy") == 200
-            groups = {"X-Remote-Group": "a,b", "X-Remote-Extra-Acme.com%2Fproject": "p"}
-            assert await code({"X-Remote-User": "cid", **groups}, "front-proxy") == 200
-            assert (
-                await code({"Authorization": "Bearer token-of-ann"}, "front-proxy") == 403
-            )  # no group: none was given
+        ann = {"X-Remote-User": "ann"}
+        assert await code(ann) == 403
+        assert await code(ann, "another-proxy") == 403
+        assert await code({"Authorization": "Bearer token-of-ann", **ann}) == 403
+        assert await code({}, "front-proxy") == 401
+        assert await code(ann, "front-proxy") == 200
+        assert await code({"X-Other-User": "ben"}, "front-proxy") == 200
+        groups = {"X-Remote-Group": "a,b", "X-Remote-Extra-Acme.com%2Fproject": "p"}
+        assert await code({"X-Remote-User": "cid", **groups}, "front-proxy") == 200
+        no_group = await code({"Authorization": "Bearer token-of-ann"}, "front-proxy")
+        assert no_group == 403
     assert {each[0] for each in page_cluster.reviews if len(each) > 1} == {"ann", "ben", "cid"}
     assert page_cluster.subjects["cid"] == (["a,b", "system:authenticated"], {"acme.com/project": ["p"]})
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.page.entrance import ENTER, HEADERS, MOST_SESSIONS, TokenEntrance, read_files
-from unit.cli.page.browser import MIXED, PAGES, READS, a_page, routes_of
+from unit.cli.page.browser import MIXED, PAGES, READS, a_cluster_page, a_page, routes_of
+
+BOTH = pytest.mark.parametrize("serve", [a_page, a_cluster_page])
+Serve = Callable[[PageCluster], Any]
 
 
 async def test_nothing_is_shown_to_who_was_not_let_in(page_cluster: PageCluster) -> None:
@@ -26,6 +31,7 @@ async def test_nothing_is_shown_to_who_was_not_let_in(page_cluster: PageCluster)
             assert (await browser.get(path))[::2] == (200, read_files()["index.html"].body)
         assert (await browser.get("/-/static/..%2fserver.py"))[0] == 400
         assert (await browser.get("/-/static/server.py"))[0] == 404
+        assert (await browser.get("/-/static/icon.svg"))[1]["Content-Type"] == "image/svg+xml"
         assert (await browser.get("/?token=" + browser.told[0].partition("token=")[2]))[0] == 200
         assert len(browser.told) == 1
 
@@ -46,40 +52,33 @@ async def test_a_token_lets_in_one_browser_for_a_secret_that_no_other_server_is_
         assert len(browser.told) == 3
 
 
-async def test_every_response_forbids_other_hosts_scripts_and_frames(page_cluster: PageCluster) -> None:
-    """Pages, files, errors, streams and refusals alike."""
-    async with a_page(page_cluster, enter=False) as browser:
-        refused = [
-            await browser.get("/"),
-            await browser.get("/", method="POST"),
-            await browser.get("/", Host="evil.example"),
-        ]
-        await browser.enter()
-        paths = (
-            "/",
-            "/-/static/main.js",
-            "/-/static/nothing.js",
-            "/-/manifest/team/none",
-            "/-/log/team/none",
-            "/-/explain/team/none",
-        )
-        answers = [*refused, *[await browser.get(path) for path in paths]]
-        async with browser.http.get(f"{browser.home}/-/stream") as stream:
+@BOTH
+async def test_every_response_forbids_other_hosts_scripts_and_frames(page_cluster: PageCluster, serve: Serve) -> None:
+    """Pages, files, errors, streams, health, logins and refusals alike."""
+    page_cluster.tokens["good"] = "ann", ()
+    paths = ("/", "/-/static/main.js", "/-/static/nothing.js", "/-/log/team/none", "/-/explain/team/none", "/healthz")
+    async with serve(page_cluster) as browser:
+        answers = [await browser.log_in(token) for token in ("good", "wrong")]
+        for sent in ({}, {"Authorization": "Bearer good"}, {"method": "POST"}, {"Host": "evil.example"}):
+            answers += [await browser.get(path, **sent) for path in paths]
+        async with browser.http.get(f"{browser.home}/-/stream", headers={"Authorization": "Bearer good"}) as stream:
             answers.append((stream.status, dict(stream.headers), b""))
-        for code, headers, _ in answers:
-            assert {name: headers.get(name) for name in HEADERS} == HEADERS, code
+    for code, headers, _ in answers:
+        assert {name: headers.get(name) for name in HEADERS} == HEADERS, code
     policy = HEADERS["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; ")
     assert "unsafe" not in policy
     assert "http" not in policy
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_the_page_takes_nothing_but_questions(page_cluster: PageCluster, method: str) -> None:
-    """Also from a browser that was let in."""
-    async with a_page(page_cluster) as browser:
-        code, headers, _ = await browser.get("/", method=method)
-        assert (code, headers["Allow"]) == (405, "GET, HEAD")
+@BOTH
+async def test_the_page_takes_nothing_but_questions(page_cluster: PageCluster, serve: Serve) -> None:
+    """Also from a browser that was let in; in a cluster it takes logins, too."""
+    async with serve(page_cluster) as browser:
+        for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+            for path in ("/", "/-/manifest/team/mnist", "/healthz"):
+                code, headers, _ = await browser.get(path, method=method)
+                assert (code, headers["Allow"]) == (405, "GET, HEAD")
 
 
 async def test_another_name_for_this_address_is_refused(page_cluster: PageCluster) -> None:

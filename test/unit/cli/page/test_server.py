@@ -6,20 +6,7 @@ import json
 
 from hack.page_cluster import PageCluster
 from hack.page_objects import a_board, a_job, a_pod, an_event, ended
-from tfjob_operator.cli.page.views import MAX_LINE
 from unit.cli.page.browser import a_page, rows_of, take, until_known, views
-
-
-async def test_the_list_has_the_jobs_of_all_namespaces_and_says_which_server(page_cluster: PageCluster) -> None:
-    """For a user who may list them."""
-    page_cluster.put("tfjobs", a_job("mnist", "Running"))
-    page_cluster.put("tfjobs", a_job("bert", "Failed", namespace="nlp"))
-    page_cluster.put("pods", a_pod("mnist"))
-    async with a_page(page_cluster) as browser:
-        found = await rows_of(browser)
-    assert {key: row["state"] for key, row in found.items() if key} == {"team/mnist": "Running", "nlp/bert": "Failed"}
-    assert found["team/mnist"]["replicas"][0]["ready"] == 1
-    assert (found[""]["context"], found[""]["namespace"], found[""]["troubles"]) == ("team-cluster", "", [])
 
 
 async def test_changes_come_as_changes_and_a_browser_that_was_away_gets_what_it_missed(
@@ -69,82 +56,28 @@ async def test_a_job_is_told_whole_and_again_when_its_pods_or_events_change(page
         assert await anext(views(events)) is None
 
 
-async def test_a_user_of_one_namespace_sees_that_one(page_cluster: PageCluster) -> None:
-    """That of the context, if the jobs of all namespaces may not be listed."""
-    page_cluster.forbidden |= {"tfjobs/", "pods/", "events/"}
+async def test_a_user_of_one_namespace_sees_that_one_and_a_missing_right_is_named_until_it_is_granted(
+    page_cluster: PageCluster,
+) -> None:
+    """That of the context, if the jobs of all namespaces may not be listed. What may be read is shown meanwhile."""
+    page_cluster.forbidden |= {"tfjobs/", "pods", "events/"}
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
     page_cluster.put("tfjobs", a_job("bert", "Running", namespace="nlp"))
     async with a_page(page_cluster) as browser:
         found = await rows_of(browser)
-    assert {*found} == {"", "team/mnist"}
-    assert found[""]["namespace"] == "team"
-
-
-async def test_a_missing_right_is_named_and_what_it_hides_comes_when_it_is_granted(page_cluster: PageCluster) -> None:
-    """With the API server's message. What may be read is shown meanwhile."""
-    page_cluster.forbidden |= {"pods", "tfjobs"}
-    page_cluster.put("tfjobs", a_job("mnist", "Running"))
-    async with a_page(page_cluster) as browser:
-        found = await rows_of(browser)
-        told = {each["what"]: each for each in found[""]["troubles"]}
-        assert told["TFJobs"]["forbidden"]
-        assert 'cannot list resource "pods"' in told["pods"]["message"]
-        page_cluster.forbidden.clear()
+        assert {*found} == {"", "team/mnist"}
+        assert (found[""]["context"], found[""]["namespace"]) == ("team-cluster", "team")
+        assert [each["what"] for each in found[""]["troubles"]] == ["pods"]
+        page_cluster.forbidden.discard("pods")
         async with browser.stream() as events:
-            await until_known(events, found, lambda: "team/mnist" in found and not found[""]["troubles"])
-
-
-async def test_a_server_that_goes_away_is_told_and_so_is_its_return(page_cluster: PageCluster) -> None:
-    """What is known of the jobs stays."""
-    page_cluster.put("tfjobs", a_job("mnist", "Running"))
-    async with a_page(page_cluster) as browser:
-        found = await rows_of(browser)
-        async with browser.stream() as events:
-            page_cluster.stop()
-            await until_known(events, found, lambda: any(each["lost"] for each in found[""]["troubles"]))
-            assert "team/mnist" in found
-            page_cluster.start()
             await until_known(events, found, lambda: not found[""]["troubles"])
 
 
-async def test_a_log_comes_as_it_is_written_and_its_lines_are_cut_and_cleaned(page_cluster: PageCluster) -> None:
-    """A line of ten megabytes does not reach the browser."""
-    page_cluster.put("tfjobs", a_job("mnist", "Running"))
-    page_cluster.put("pods", a_pod("mnist"))
-    page_cluster.write_log("mnist-worker-0", b"\x1b[31m<script>alert(1)</script>\x1b[0m\n" + b"x" * 10_000_000 + b"\n")
-    async with (
-        a_page(page_cluster) as browser,
-        browser.http.get(f"{browser.home}/-/log/team/mnist-worker-0?follow=true") as response,
-    ):
-        assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
-        assert await response.content.readline() == b"<script>alert(1)</script>\n"
-        assert len(await response.content.readline()) < MAX_LINE + 100
-        page_cluster.write_log("mnist-worker-0", b"step 1\n")
-        assert await response.content.readline() == b"step 1\n"
-
-
-async def test_only_replicas_have_a_log_and_a_missing_right_is_said(page_cluster: PageCluster) -> None:
+async def test_only_replicas_have_a_log(page_cluster: PageCluster) -> None:
     """The page does not show other pods."""
-    page_cluster.put("tfjobs", a_job("mnist", "Running"))
-    page_cluster.put("pods", a_pod("mnist"))
     page_cluster.put("pods", a_pod("other") | {"metadata": {"name": "database", "namespace": "team", "labels": {}}})
-    page_cluster.forbidden.add("pods/log")
     async with a_page(page_cluster) as browser:
         assert (await browser.get("/-/log/team/database"))[0] == 404
-        code, _, body = await browser.get("/-/log/team/mnist-worker-0")
-        assert code == 403
-        assert "pods/log" in json.loads(body)["message"]
-
-
-async def test_a_manifest_is_yaml_without_the_book_keeping_of_the_server(page_cluster: PageCluster) -> None:
-    """Read when somebody asks for it."""
-    page_cluster.put("tfjobs", a_job("mnist", "Running", managedFields=[{"manager": "kubectl"}]))
-    async with a_page(page_cluster) as browser:
-        code, _, body = await browser.get("/-/manifest/team/mnist")
-        assert code == 200
-        assert b"kind: TFJob" in body
-        assert b"managedFields" not in body
-        assert (await browser.get("/-/manifest/team/none"))[0] == 404
 
 
 async def test_a_diagnosis_is_that_of_explain(page_cluster: PageCluster) -> None:
@@ -157,14 +90,6 @@ async def test_a_diagnosis_is_that_of_explain(page_cluster: PageCluster) -> None
         assert (code, json.loads(body)["causes"][0]["id"]) == (200, "python-module-missing")
         page_cluster.delete("pods", "team", "mnist-worker-0")
         assert (await browser.get("/-/explain/team/mnist"))[2] == body
-
-
-async def test_the_files_of_the_page_come_with_their_types(page_cluster: PageCluster) -> None:
-    """Browsers may not guess them. They are the same for everybody."""
-    async with a_page(page_cluster, enter=False) as browser:
-        for name, kind in (("main.js", "text/javascript"), ("page.css", "text/css"), ("icon.svg", "image/svg+xml")):
-            code, headers, _ = await browser.get(f"/-/static/{name}")
-            assert (code, headers["Content-Type"].partition(";")[0]) == (200, kind)
 
 
 async def test_the_usage_of_a_jobs_pods_is_read_once_for_all_who_ask(page_cluster: PageCluster) -> None:
