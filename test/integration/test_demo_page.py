@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import signal
 import subprocess
 import sys
 from typing import Final
-from urllib.parse import urlsplit
 
 from hack.page_cluster import enter
+from integration.pages import Page
 from support.pages import ROOT
 
 LIMIT_S: Final = 90
@@ -29,15 +28,10 @@ def test_the_demo_keeps_a_page_up_until_ctrl_c() -> None:
         try:
             assert process.stdout is not None
             address = next(line.strip() for line in process.stdout if "#token=" in line)
-            session = enter(address)
-            connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=LIMIT_S)
+            page = Page(address.partition("/#")[0], enter(address))
             for path, shows in READ.items():
-                connection.request("GET", path, headers=session)
-                seen = b""
-                with connection.getresponse() as stream:
-                    while shows not in seen:
-                        seen += stream.readline()
-                connection.close()
+                with page.open(path) as stream:
+                    assert any(shows in line for line in stream)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=LIMIT_S)
         finally:

@@ -86,12 +86,9 @@ async def test_health_is_for_everybody_and_by_any_name(cluster: PageCluster) -> 
         assert (await browser.get("/healthz"))[0] == 200
         assert (await browser.get("/readyz"))[0] == 200
         assert await code(browser, "/") == 421
-        for host, expected in {
-            "Jobs.example.com": 200,
-            "jobs.example.com:8080": 200,
-            "evil@jobs.example.com": 421,
-        }.items():
-            assert await code(browser, "/", Host=host) == expected, host
+        for host in ("Jobs.example.com", "jobs.example.com:8080"):
+            assert await code(browser, "/", Host=host) == 200
+        assert await code(browser, "/", Host="evil@jobs.example.com") == 421
 
 
 @contextlib.asynccontextmanager

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_mock import MockerFixture
 
 from hack.page_cluster import DASHBOARD, PageCluster, page_of
-from tfjob_operator.api.access import Access, AccessError
-from tfjob_operator.api.client.auth.settings import settings_of
-from tfjob_operator.api.client.http.errors import CredentialsError
-from tfjob_operator.api.credential_plugin import Plugin
+from tfjob_operator.api.access import Access
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.run import reading
 from unit.cli.conftest import run
@@ -68,45 +63,6 @@ def test_ctrl_c_ends_it_quietly(page_cluster: PageCluster) -> None:
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)
     assert (process.returncode, said.strip()) == (130, "")
-
-
-@pytest.mark.sockets
-async def test_a_token_that_the_server_refuses_is_read_again(mocker: MockerFixture) -> None:
-    """A user who logs in again need not start the page again."""
-    tokens = iter(["old", "new"])
-    mocker.patch("tfjob_operator.api.client.auth.credentials.RETRY_S", 0.0)
-    source = settings_of(lambda: replace(HTTP, authorization=f"Bearer {next(tokens)}")).credentials
-    assert (await source.get()).authorization == "Bearer old"
-    source.refused()
-    assert (await source.get()).authorization == "Bearer new"
-
-
-@pytest.mark.sockets
-async def test_a_credential_plugin_is_run_by_the_first_request(tmp_path: Path) -> None:
-    """What it prints is the credential; the error of a plugin that fails does not quote what it printed."""
-    program = tmp_path / "login"
-    version = "client.authentication.k8s.io/v1"
-    credential: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "of-plugin"}}
-    program.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
-    program.chmod(0o700)
-    access = replace(HTTP, plugin=Plugin((str(program),), version, mode="Never"))
-    settings = settings_of(lambda: access)
-    assert (await settings.credentials.get()).authorization == "Bearer of-plugin"
-    program.write_text("#!/bin/sh\necho secret\nexit 3\n")
-    with pytest.raises(CredentialsError, match="exit code 3") as caught:
-        await settings_of(lambda: access).credentials.get()
-    assert "secret" not in str(caught.value)
-
-
-async def test_credentials_of_another_context_are_not_sent_to_the_server_of_the_first(mocker: MockerFixture) -> None:
-    """The kubeconfig is read again each minute, and `kubectl config use-context` changes it."""
-    mocker.patch("tfjob_operator.api.client.auth.credentials.RETRY_S", 0.0)
-    mocker.patch("tfjob_operator.api.client.auth.credentials.call_in_daemon_thread")
-    found = [replace(HTTP, context="a", authorization="Bearer of-a"), replace(HTTP, context="b")]
-    source = settings_of(lambda: found.pop(0) if len(found) > 1 else found[0]).credentials
-    assert (await source.get()).authorization == "Bearer of-a"
-    with pytest.raises(AccessError, match="context of the kubeconfig has changed"):
-        source._read()  # type: ignore[attr-defined]
 
 
 @pytest.mark.sockets

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from structlog.testing import capture_logs
 from hack.control_plane.run.pki import Authority
 from tfjob_operator.api import access
 from tfjob_operator.api.access import AccessError
-from tfjob_operator.api.client.auth.settings import load_settings
+from tfjob_operator.api.client.auth.settings import load_settings, settings_of
 from tfjob_operator.api.client.http import Credentials, Settings
 
 SECRET = "s3cret-s3cret-s3cret"
@@ -160,6 +161,18 @@ def test_a_plugin_is_run_by_the_first_request_and_not_again_while_its_token_live
 
 
 # Servers
+
+
+async def test_credentials_of_another_context_are_not_sent_to_the_server_of_the_first(mocker: MockerFixture) -> None:
+    """The kubeconfig is read again each minute, and `kubectl config use-context` changes it."""
+    http = access.Access("http://127.0.0.1:1")
+    mocker.patch("tfjob_operator.api.client.auth.credentials.RETRY_S", 0.0)
+    mocker.patch("tfjob_operator.api.client.auth.credentials.call_in_daemon_thread")
+    found = [replace(http, context="a", authorization="Bearer of-a"), replace(http, context="b")]
+    source = settings_of(lambda: found.pop(0) if len(found) > 1 else found[0]).credentials
+    assert (await source.get()).authorization == "Bearer of-a"
+    with pytest.raises(AccessError, match="context of the kubeconfig has changed"):
+        source._read()  # type: ignore[attr-defined]
 
 
 def test_a_server_that_the_authority_did_not_sign_for_this_name_is_refused(
