@@ -20,11 +20,11 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.diagnosis.facts import natural
-from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Event, Pod
+from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Event, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
 from tfjob_operator.cli.page.objects import Job
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
-from tfjob_operator.cli.timelines.values import Interval, JobStatus, Life, Replica, Span, State
+from tfjob_operator.cli.timelines.values import Interval, Life, Replica, Span, State
 from tfjob_operator.cli.timelines.values import Job as TimedJob
 
 MOST_EVENTS: Final = 200
@@ -42,7 +42,6 @@ class Wish:
 
     sizes: Mapping[str, int]
     queue: str = ""
-    suspend: bool = False
     mistakes: str = ""
     alpha: bool = False
 
@@ -50,13 +49,19 @@ class Wish:
 def wish_of(job: Job) -> Wish:
     """Return what a job asks for. It raises nothing, whatever the specification."""
     queue = (job.metadata.labels or {}).get(c.LABEL_QUEUE, "")
+    name, begun = job.metadata.name, job.status.begun
     if job.is_alpha:
-        return _alpha_wish(job, queue)
-    spec = read_spec(job.metadata.name, job.spec, was_good=job.status.begun is not None)
-    if isinstance(spec, InvalidSpec):
-        begun = job.status.begun
-        return Wish(begun.replicas if begun is not None else {}, queue, spec.suspend, clean(spec.text, MAX_WORDS))
-    return Wish(spec.sizes, queue or spec.scheduling.queue, spec.suspend)
+        dialect = alpha.TENSORFLOW if job.resource == alpha.TENSORFLOW.resource else alpha.KUBEFLOW
+        old = read_alpha_spec(dialect, name, job.spec)
+        if not isinstance(old, InvalidSpec):
+            return Wish({alpha.V1_TYPES[each.type]: each.replicas for each in old.replicas}, queue, alpha=True)
+        invalid = old
+    else:
+        spec = read_spec(name, job.spec, was_good=begun is not None)
+        if not isinstance(spec, InvalidSpec):
+            return Wish(spec.sizes, queue or spec.scheduling.queue)
+        invalid = spec
+    return Wish(begun.replicas if begun is not None else {}, queue, clean(invalid.text, MAX_WORDS), job.is_alpha)
 
 
 def row_of(job: Job, wish: Wish, pods: Sequence[Pod]) -> dict[str, Any]:
@@ -103,9 +108,8 @@ def job_view(job: Job, wish: Wish, pods: Sequence[Pod], events: Sequence[Event])
 
 def _last(job: Job) -> Any:
     """Return the condition that says how the job stands: the last that is True, as the STATE column does."""
-    states = [each for each in job.status.conditions if each.status == conditions.TRUE]
-    told = [each for each in states if each.type != c.ConditionType.HELD]
-    return told[-1] if told else None
+    states = (each for each in reversed(job.status.conditions) if each.status == conditions.TRUE)
+    return next((each for each in states if each.type != c.ConditionType.HELD), None)
 
 
 def _reason(job: Job, wish: Wish, pods: Sequence[Pod]) -> tuple[str, str]:
@@ -237,30 +241,24 @@ def _events(job: Job, events: Iterable[Event]) -> list[dict[str, Any]]:
     return sorted(shown, key=lambda each: (-(each["at"] or 0), each["id"]))[:MOST_EVENTS]
 
 
-def _alpha_wish(job: Job, queue: str) -> Wish:
-    dialect = alpha.TENSORFLOW if job.resource == alpha.TENSORFLOW.resource else alpha.KUBEFLOW
-    spec = read_alpha_spec(dialect, job.metadata.name, job.spec)
-    if isinstance(spec, InvalidSpec):
-        begun = job.status.begun
-        sizes = begun.replicas if begun is not None else {}
-        return Wish(sizes, queue, mistakes=clean(spec.text, MAX_WORDS), alpha=True)
-    return Wish({alpha.V1_TYPES[each.type]: each.replicas for each in spec.replicas}, queue, alpha=True)
-
-
 MOST_LANES: Final = 200
 """How many replicas are drawn, those with most restarts first: a screen has no room for more."""
 
 
 def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dict[str, Any]:
     """Return lanes of replicas with the lives of their pods, and when the job was suspended or held. An end of None is now."""
-    timeline = timeline_of(_timed(job), pods, events)
+    timeline = timeline_of(msgspec.convert(job, TimedJob, from_attributes=True), pods, events)
     worst = sorted(range(len(timeline.replicas)), key=lambda place: -timeline.replicas[place].restarts)
     return {
         "start": seconds(timeline.start),
         "end": seconds(timeline.end),
         "lanes": [_lane(timeline.replicas[place], timeline.start) for place in sorted(worst[:MOST_LANES])],
         "more": max(0, len(timeline.replicas) - MOST_LANES),
-        "spans": [*_spans("suspended", timeline.suspensions), *_spans("held", timeline.holds)],
+        "spans": [
+            {"kind": kind, **_plain(each)}
+            for kind, spans in (("suspended", timeline.suspensions), ("held", timeline.holds))
+            for each in spans
+        ],
     }
 
 
@@ -276,55 +274,22 @@ def _lane(replica: Replica, begin: datetime | None) -> dict[str, Any]:
         if start is not None and length > timedelta():
             interval = Interval(State.UNSTABLE, start, start + length)
             lives.insert(place, Life("", start=start, end=start + length, intervals=(interval,), restarts=lost))
-    return {"type": replica.name.type, "index": replica.name.number, "lives": [_life(each) for each in lives]}
+    return {"type": replica.name.type, "index": replica.name.number, "lives": _plain((*lives,))}
 
 
-def _timed(job: Job) -> TimedJob:
-    status = job.status
-    timed = JobStatus(
-        conditions=tuple(msgspec.convert(each, Condition, from_attributes=True) for each in status.conditions),
-        start_time=status.start_time,
-        completion_time=status.completion_time,
-        restarts=status.restarts,
-        phase=status.phase,
-        runtime_id=status.runtime_id,
-    )
-    return TimedJob(metadata=job.metadata, status=timed)
+_OF_LIFE: Final = ("pod", "node", "start", "end", "ending", "exit_code", "reason", "restarts", "intervals")
 
 
-def _life(life: Life) -> dict[str, Any]:
-    return {
-        "pod": life.pod,
-        "node": life.node,
-        "start": seconds(life.start),
-        "end": seconds(life.end),
-        "ending": life.ending,
-        "exit": life.exit_code,
-        "reason": clean(life.reason, MAX_WORDS),
-        "restarts": life.restarts,
-        "intervals": [
-            {
-                "state": each.state,
-                "start": seconds(each.start),
-                "end": seconds(each.end),
-                "reason": clean(each.reason, MAX_WORDS),
-                "exit": each.exit_code,
-            }
-            for each in life.intervals
-        ],
-    }
-
-
-def _spans(kind: str, spans: Sequence[Span]) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": kind,
-            "start": seconds(each.start),
-            "end": seconds(each.end),
-            "message": clean(each.message, MAX_WORDS),
-        }
-        for each in spans
-    ]
+def _plain(value: Any) -> Any:
+    """Return a part of a timeline as it becomes JSON, with times in seconds and bounded texts."""
+    if isinstance(value, datetime):
+        return seconds(value)
+    if isinstance(value, str):
+        return clean(value, MAX_WORDS)
+    if isinstance(value, Life | Interval | Span):
+        names = _OF_LIFE if isinstance(value, Life) else value._fields
+        return {name: _plain(getattr(value, name)) for name in names}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 MAX_WHY: Final = 200
@@ -368,7 +333,7 @@ def trouble_of(pod: Pod) -> str:
             last = status.last_state.terminated if status.last_state is not None else None
             return OOM_KILLED if last is not None and last.reason == OOM_KILLED else waiting.reason
     if pod.status.phase == "Failed":
-        ended = _training_end(pod)
+        ended = _state(pod, training_of(pod))[1]
         return pod.status.reason or (f"exit code {ended}" if ended else "Failed")
     scheduled = condition_of(pod.status.conditions, "PodScheduled")
     if scheduled is not None and scheduled.status == "False":
@@ -439,12 +404,6 @@ def _state(pod: Pod, main: ContainerStatus | None) -> tuple[str, int | None, str
     if pod.status.phase != "Running" and scheduled is not None and scheduled.status == "False":
         return scheduled.reason or "Unschedulable", code, scheduled.message
     return pod.status.phase or "Pending", code, pod.status.message
-
-
-def _training_end(pod: Pod) -> int | None:
-    main = training_of(pod)
-    over = main.state.terminated if main is not None and main.state is not None else None
-    return over.exit_code if over is not None else None
 
 
 def _goes(pod: Pod) -> bool:

@@ -121,14 +121,11 @@ class Chart {
   draw(curves) {
     const drawn = curves.filter((each) => each.points.length);
     this.width = Math.max(NARROWEST, Math.round(this.frame.clientWidth));
-    const signature = JSON.stringify([drawn, this.width]);
-    if (signature === this.signature) return;
-    this.signature = signature;
     this.curves = drawn;
-    if (!drawn.length) {
-      this.frame.replaceChildren(h('p', { class: 'blank' }, 'No finite values in the log.'));
-      return;
-    }
+    show(this.frame, [drawn, this.width], () => (drawn.length ? this.picture(drawn) : h('p', { class: 'blank' }, 'No finite values in the log.')));
+  }
+
+  picture(drawn) {
     const steps = drawn.flatMap((each) => [each.points[0][0], each.points.at(-1)[0]]);
     const values = drawn.flatMap((each) => each.points.map(([, value]) => value)).sort((a, b) => a - b);
     const [low, high] = bounds(values);
@@ -150,7 +147,7 @@ class Chart {
     picture.addEventListener('pointerleave', () => this.point(picture, null));
     this.latest = `${short(last[1])}${UNITS[this.name] ?? ''} at ${last[0]}${drawn.some((each) => each.dashed) ? ', dashed: on evaluation data' : ''}`;
     this.readout.textContent = this.latest;
-    this.frame.replaceChildren(picture);
+    return picture;
   }
 
   point(picture, event) {

@@ -77,7 +77,7 @@ export class JobPage {
 
   showMissing() {
     const { state, viewer } = this.app;
-    const forbidden = state?.troubles.find((each) => each.what === 'TFJobs' && each.forbidden);
+    const forbidden = this.app.forbids('TFJobs');
     const outside = state?.namespace && state.namespace !== this.namespace;
     const words = this.view === undefined ? [this.app.reason ? 'Not known' : 'Reading the job ...', '']
       : forbidden ? ['You may not read this job', forbidden.message]

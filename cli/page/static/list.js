@@ -56,7 +56,7 @@ export class List {
     this.choice.hidden = namespaces.length < 2 && !wanted;
     this.table.panel.classList.toggle('without-ns', namespaces.length < 2 || Boolean(wanted));
     const shown = this.table.update(found);
-    const forbidden = state?.troubles.find((each) => each.what === 'TFJobs' && each.forbidden);
+    const forbidden = this.app.forbids('TFJobs');
     const kind = shown ? '' : forbidden ? 'rights' : !state?.synced ? 'wait' : rows.size ? 'filter' : this.app.viewer ? 'guest' : 'empty';
     show(this.blank, [kind, forbidden, this.app.reason], () => this.blanks(kind, state, forbidden));
   }

@@ -99,9 +99,9 @@ class App {
     return [context || server, namespace || 'all namespaces'].join(' / ');
   }
 
-  /** Whether these objects may not be read, such as 'pods'. */
+  /** What keeps these objects from being read, such as 'pods', if that is forbidden. */
   forbids(what) {
-    return Boolean(this.state?.troubles.some((each) => each.what === what && each.forbidden));
+    return this.state?.troubles.find((each) => each.what === what && each.forbidden);
   }
 
   /** What is wrong with all that is shown, each in a line: not being connected says more than what is not known because of that. */

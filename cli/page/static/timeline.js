@@ -1,6 +1,6 @@
 // The lives of a job's pods, from when to when: one lane for each replica.
 
-import { h, headings, s, tablePanel } from './dom.js';
+import { h, headings, s, show, tablePanel } from './dom.js';
 import { clock, now, plural, span } from './format.js';
 
 const STATES = {
@@ -25,31 +25,22 @@ export class Timeline {
     const table = tablePanel('', 'Timeline as a table', headings(['Replica', 'Pod', 'From', 'To', 'Restarts', 'Ending']), this.table);
     this.element = h('div', null, h('section', { class: 'panel' }, h('h2', null, 'Timeline', h('span', { class: 'muted' }, 'of each replica and its pods')), this.frame, this.legend, this.more),
       h('details', { class: 'more' }, h('summary', null, 'As a table'), table));
-    new ResizeObserver(() => this.update(true)).observe(this.frame);
+    new ResizeObserver(() => this.update()).observe(this.frame);
   }
 
-  update(again) {
+  update() {
     const { timeline } = this.page.view;
     const width = Math.max(NARROWEST, this.frame.clientWidth);
-    const late = timeline.end === null && Date.now() - (this.drawn ?? 0) > EVERY_MS;
-    const signature = JSON.stringify([timeline, width]);
     clearTimeout(this.timer);
-    if (timeline.end === null) this.timer = setTimeout(() => this.element.isConnected && this.update(), EVERY_MS + 50);
-    if (signature === this.signature && !late) return;
-    this.signature = signature;
-    this.drawn = Date.now();
-    this.draw(timeline, width);
-    if (!again) this.list(timeline);
+    if (timeline.end === null) this.timer = setTimeout(() => this.element.isConnected && this.update(), EVERY_MS);
+    show(this.frame, [timeline, width, timeline.end ?? Math.floor(Date.now() / EVERY_MS)], () => this.draw(timeline, width));
+    show(this.table, timeline, () => rows(timeline));
   }
 
   draw(timeline, width) {
     const lives = timeline.lanes.flatMap((lane) => lane.lives);
     const starts = [timeline.start, ...lives.map((life) => life.start)].filter((each) => each !== null);
-    if (!starts.length) {
-      this.frame.replaceChildren(h('p', { class: 'blank' }, 'No history yet.'));
-      this.legend.replaceChildren();
-      return;
-    }
+    if (!starts.length) return h('p', { class: 'blank' }, 'No history yet.');
     const begin = Math.min(...starts);
     const last = Math.max(begin + 1, ...(timeline.end !== null ? [timeline.end] : [now()]), ...lives.map((life) => life.end ?? begin));
     const names = timeline.lanes.map((lane) => (lane.type ? `${lane.type} ${lane.index}` : lane.lives[0]?.pod ?? ''));
@@ -62,11 +53,11 @@ export class Timeline {
         s('rect', { width: 6, height: 6, fill: 'var(--blue-fill)' }), s('rect', { width: 3, height: 6, fill: 'var(--c1)' }))),
       timeline.spans.map((each) => this.band(each, x, last, height, used)), this.axis(begin, last, x, height, (width - left) / TICK),
       timeline.lanes.map((lane, number) => this.lane(lane, names[number], TOP + number * LANE, x, last, used)));
-    this.frame.replaceChildren(picture);
     const entry = ([label, fill]) => h('span', null, s('svg', { width: 14, height: 10, 'aria-hidden': 'true' }, s('rect', { width: 14, height: 10, rx: 3, fill })), label);
     this.legend.replaceChildren(...Object.entries({ ...STATES, ...BANDS }).filter(([id]) => used.has(id)).map(([, each]) => entry(each)));
     this.more.hidden = !timeline.more;
     this.more.textContent = timeline.more ? `${timeline.more} more replicas, with no more restarts than these, are not drawn.` : '';
+    return picture;
   }
 
   axis(begin, last, x, height, most) {
@@ -91,7 +82,7 @@ export class Timeline {
         used.add(each.state);
         const end = each.end ?? life.end ?? last;
         const again = each.state === 'unstable' ? plural(life.restarts, 'restart') : '';
-        const words = `${name}: ${again || STATES[each.state][0]} for ${span(end - each.start)}${each.reason ? ` (${each.reason})` : ''}${each.exit === null ? '' : `, exit code ${each.exit}`}${life.node ? `, on ${life.node}` : ''}`;
+        const words = `${name}: ${again || STATES[each.state][0]} for ${span(end - each.start)}${each.reason ? ` (${each.reason})` : ''}${each.exit_code === null ? '' : `, exit code ${each.exit_code}`}${life.node ? `, on ${life.node}` : ''}`;
         parts.push(s('rect', { x: x(each.start), y: y + 5, width: Math.max(2, x(end) - x(each.start) - 1), height: LANE - 12, rx: 3, fill: STATES[each.state][1] }, s('title', null, words)));
         if (again && x(end) - x(each.start) > 8 * again.length) parts.push(s('text', { class: 'count', x: (x(each.start) + x(end)) / 2, y: y + 18, 'text-anchor': 'middle' }, again));
       }
@@ -104,12 +95,9 @@ export class Timeline {
     }
     return parts;
   }
-
-  list(timeline) {
-    this.table.replaceChildren(...timeline.lanes.flatMap((lane) => lane.lives.map((life) => h('tr', null,
-      h('td', null, `${lane.type} ${lane.index}`), h('td', null, life.pod || 'deleted pods'), h('td', null, clock(life.start)), h('td', null, clock(life.end)),
-      h('td', null, String(life.restarts || '')), h('td', null, ending(life))))));
-  }
 }
 
-const ending = (life) => (life.ending === null ? '' : `${life.ending}${life.exit === null ? '' : `, exit code ${life.exit}`}${life.reason ? ` (${life.reason})` : ''}`);
+const rows = (timeline) => timeline.lanes.flatMap((lane) => lane.lives.map((life) => h('tr', null,
+  [`${lane.type} ${lane.index}`, life.pod || 'deleted pods', clock(life.start), clock(life.end), String(life.restarts || ''), ending(life)].map((each) => h('td', null, each)))));
+
+const ending = (life) => (life.ending === null ? '' : `${life.ending}${life.exit_code === null ? '' : `, exit code ${life.exit_code}`}${life.reason ? ` (${life.reason})` : ''}`);
