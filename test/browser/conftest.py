@@ -78,18 +78,6 @@ def dashboard(request: pytest.FixtureRequest) -> Iterator[Dashboard]:
             yield started
 
 
-@pytest.fixture(scope="module")
-def session(chromium: Any, dashboard: Dashboard) -> Any:
-    """The storage state, with the secret, of a browser that has used the token."""
-    context = chromium.new_context()
-    page = context.new_page()
-    page.goto(dashboard.address)
-    page.wait_for_selector("tr[data-key]")
-    state = context.storage_state()
-    context.close()
-    return state
-
-
 class Looking:
     """A tab. `errors` is what the browser complained about, such as a script that the policy forbids."""
 
@@ -120,12 +108,42 @@ class Looking:
         self.page.locator(selector).first.wait_for(state="hidden", timeout=20_000)
 
 
+@contextmanager
+def browsing(chromium: Any, home: str, **look: Any) -> Iterator[Looking]:
+    """A tab of a browser of its own, which nobody has used before."""
+    context = chromium.new_context(reduced_motion="reduce", **look)
+    yield Looking(context.new_page(), home)
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def session(chromium: Any, dashboard: Dashboard) -> Any:
+    """The storage state, with the secret, of a browser that has used the token."""
+    with browsing(chromium, dashboard.address) as looking:
+        looking.open("")
+        looking.shows("tr[data-key]")
+        return looking.page.context.storage_state()
+
+
 @pytest.fixture
 def tab(chromium: Any, dashboard: Dashboard, session: Any, request: pytest.FixtureRequest) -> Iterator[Looking]:
-    """A tab of a browser that has used the token; a parameter changes its width or its colour scheme."""
+    """A tab of a browser that has used the token; a parameter changes its size."""
     look = {"viewport": {"width": 1280, "height": 800}, **getattr(request, "param", {})}
-    context = chromium.new_context(storage_state=session, reduced_motion="reduce", **look)
-    looking = Looking(context.new_page(), dashboard.home)
-    yield looking
-    context.close()
+    with browsing(chromium, dashboard.home, storage_state=session, **look) as looking:
+        yield looking
     assert looking.errors == []
+
+
+def reads_well(page: Any) -> bool:
+    """Whether axe finds nothing serious on a page as it is shown now, light and dark, and a phone has room for it."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        if tools.axe().is_file():
+            page.evaluate(tools.axe().read_text("utf-8"))
+            found = page.evaluate("axe.run()")["violations"]
+            bad = [each for each in found if each["impact"] in {"serious", "critical"}]
+            assert [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in bad] == []
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 1280, "height": 800})
+    return True

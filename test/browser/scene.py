@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hack.page_cluster import PageCluster
+from hack.page_cluster import KINDS, PageCluster
 from hack.page_objects import a_first_job, a_job, a_pod, an_alpha_pod, an_event, wanting
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
+NO_MODULE = "ModuleNotFoundError: No module named 'sentencepiece'"
+RESOURCES = {kind: resource for resource, kind in KINDS.items()}
 SHORTAGE = (
     "0/12 nodes are available: 8 Insufficient nvidia.com/gpu, 4 node(s) had untolerated taint {dedicated: batch}."
 )
@@ -94,98 +97,79 @@ def training_log(steps: int, speed: float) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
+def put(cluster: PageCluster, *items: dict[str, Any]) -> None:
+    """Put objects into the cluster, each as the resource that its kind says."""
+    for item in items:
+        cluster.put(RESOURCES[item["kind"]], item)
+
+
 def fill(cluster: PageCluster) -> None:
     """Put all the jobs into the cluster, with pods, events and logs."""
-    _running(cluster)
-    _in_trouble(cluster)
-    _hostile(cluster)
-    _of_2017(cluster)
-    cluster.put(
-        "tfjobs", job("translate-base", "Succeeded", 90_000, {"Chief": 1, "Worker": 2}, over=60_000, namespace="nlp")
-    )
-    cluster.put("tfjobs", job("word2vec-nightly", "Suspended", 7_200, {"Worker": 8}, namespace="nlp", queue="spot"))
-    for number in range(3):
-        sweep = job(f"lr-sweep-{number}", "Succeeded", 40_000 + number, {"Worker": 1}, over=30_000, namespace="sweeps")
-        cluster.put("tfjobs", sweep)
+    put(cluster, *_running(), *_in_trouble(), *_hostile(), *_of_2017())
+    cluster.served.add("tfjobs.tensorflow.org")
+    cluster.write_log("resnet50-imagenet-chief-0", training_log(120, 0.97))
+    cluster.write_log("resnet50-small-worker-0", training_log(90, 0.95))
+    cluster.write_log("bert-finetune-2-worker-0", f"Traceback (most recent call last):\n{NO_MODULE}\n".encode())
+    log = f"\x1b[1;31m{SCRIPT}\x1b[0m\n{'x' * 10_000_000}\nstep 1: loss = 1e400 <b>x</b> = 2\nthe end\n"
+    cluster.write_log("hostile-worker-0", log.encode())
 
 
-def _running(cluster: PageCluster) -> None:
-    restarts = [{"type": "Worker", "index": 2, "carried": 3}]
+def _running() -> Iterator[dict[str, Any]]:
+    name, restarts = "resnet50-imagenet", [{"type": "Worker", "index": 2, "carried": 3}]
     sizes = {"Chief": 1, "PS": 2, "Worker": 4}
-    cluster.put("tfjobs", job("resnet50-imagenet", "Running", 11_520, sizes, queue="gpu-large", restarts=restarts))
+    yield job(name, "Running", 11_520, sizes, queue="gpu-large", restarts=restarts)
     for kind, size in sizes.items():
         for index in range(size):
             age = 900 if (kind, index) == ("Worker", 2) else 11_500
-            cluster.put("pods", pod("resnet50-imagenet", kind, index, age, runs(age)))
-    told = "Pod: vision.resnet50-imagenet-worker-2 exited with code 137"
-    cluster.put("events", event("resnet50-imagenet", "ExitedWithCode", told, 901, type="Warning"))
-    cluster.put(
-        "events",
-        event("resnet50-imagenet-worker-2", "Scheduled", "Successfully assigned to gpu-node-3", 899, kind="Pod"),
-    )
-    cluster.write_log("resnet50-imagenet-chief-0", training_log(120, 0.97))
-    cluster.put("tfjobs", job("resnet50-small", "Running", 8_000, {"Worker": 1}))
-    cluster.put("pods", pod("resnet50-small", "Worker", 0, 7_990, runs(7_990)))
-    cluster.write_log("resnet50-small-worker-0", training_log(90, 0.95))
+            yield pod(name, kind, index, age, runs(age))
+    yield event(name, "ExitedWithCode", f"Pod: vision.{name}-worker-2 exited with code 137", 901, type="Warning")
+    yield event(f"{name}-worker-2", "Scheduled", "Successfully assigned to gpu-node-3", 899, kind="Pod")
+    yield job("resnet50-small", "Running", 8_000, {"Worker": 1})
+    yield pod("resnet50-small", "Worker", 0, 7_990, runs(7_990))
+    yield job("translate-base", "Succeeded", 90_000, {"Chief": 1, "Worker": 2}, over=60_000, namespace="nlp")
+    yield job("word2vec-nightly", "Suspended", 7_200, {"Worker": 8}, namespace="nlp", queue="spot")
+    for each in range(3):
+        yield job(f"lr-sweep-{each}", "Succeeded", 40_000 + each, {"Worker": 1}, over=30_000, namespace="sweeps")
 
 
-def _of_2017(cluster: PageCluster) -> None:
+def _of_2017() -> Iterator[dict[str, Any]]:
     """A TfJob of tensorflow.org: one worker has been created anew, and the pod before it is gone."""
-    name, placed = "mnist-2017", {"namespace": "legacy", "creationTimestamp": before(5_000)}
-    cluster.served.add("tfjobs.tensorflow.org")
-    cluster.put("tfjobs.tensorflow.org", a_first_job(name, "Created", "Running", **placed))
+    name, namespace = "mnist-2017", "legacy"
+    yield a_first_job(name, "Created", "Running", namespace=namespace, creationTimestamp=before(5_000))
     for kind, index in (("MASTER", 0), ("WORKER", 0), ("WORKER", 1)):
         age = 600 if index else 4_950
         status = pod(name, kind, index, age, runs(age))["status"]
-        cluster.put(
-            "pods", an_alpha_pod(name, kind, index, status=status, namespace="legacy", creationTimestamp=before(age))
-        )
-    for age, reason, message in (
-        (4_960, "SuccessfulCreate", "Created pod: worker-x7ab-1-zyxwv"),
-        (700, "SuccessfulDelete", "Deleted pod: worker-x7ab-1-zyxwv"),
-        (601, "SuccessfulCreate", "Created pod: worker-x7ab-1-abcde"),
-    ):
-        cluster.put("events", event("worker-x7ab-1", reason, message, age, namespace="legacy", kind="Job"))
+        yield an_alpha_pod(name, kind, index, status=status, namespace=namespace, creationTimestamp=before(age))
+    for age, verb, suffix in ((4_960, "Create", "zyxwv"), (700, "Delete", "zyxwv"), (601, "Create", "abcde")):
+        message = f"{verb}d pod: worker-x7ab-1-{suffix}"
+        yield event("worker-x7ab-1", f"Successful{verb}", message, age, namespace=namespace, kind="Job")
 
 
-def _in_trouble(cluster: PageCluster) -> None:
-    cluster.put("tfjobs", job("segmentation-unet", "Created", 240, {"Worker": 3}, queue="gpu-large"))
-    for index in range(3):
-        cluster.put("pods", pod("segmentation-unet", "Worker", index, 238, {}))
-    why = "No module named 'sentencepiece'"
-    failed = f"TFJob bert-finetune-2 has failed because 1 Worker replica(s) failed: ModuleNotFoundError: {why}"
-    cluster.put(
-        "tfjobs", job("bert-finetune-2", "Failed", 5_400, {"Worker": 2}, over=60, namespace="nlp", message=failed)
-    )
-    end = ended(1, 5_300, f"ModuleNotFoundError: {why}")
-    cluster.put("pods", pod("bert-finetune-2", "Worker", 0, 5_300, end, namespace="nlp"))
-    cluster.put("pods", pod("bert-finetune-2", "Worker", 1, 5_300, runs(5_300), namespace="nlp"))
-    cluster.put("events", event("bert-finetune-2", "TFJobFailed", failed, 60, namespace="nlp", type="Warning"))
-    cluster.write_log(
-        "bert-finetune-2-worker-0", f"Traceback (most recent call last):\nModuleNotFoundError: {why}\n".encode()
-    )
-    cluster.put("tfjobs", job("ctr-dlrm", "Restarting", 1_800, {"PS": 2, "Worker": 4}, namespace="ranking"))
+def _in_trouble() -> Iterator[dict[str, Any]]:
+    yield job("segmentation-unet", "Created", 240, {"Worker": 3}, queue="gpu-large")
+    yield from (pod("segmentation-unet", "Worker", index, 238, {}) for index in range(3))
+    name, namespace = "bert-finetune-2", "nlp"
+    failed = f"TFJob {name} has failed because 1 Worker replica(s) failed: {NO_MODULE}"
+    yield job(name, "Failed", 5_400, {"Worker": 2}, over=60, namespace=namespace, message=failed)
+    for index, state in enumerate((ended(1, 5_300, NO_MODULE), runs(5_300))):
+        yield pod(name, "Worker", index, 5_300, state, namespace=namespace)
+    yield event(name, "TFJobFailed", failed, 60, namespace=namespace, type="Warning")
+    name, namespace = "ctr-dlrm", "ranking"
+    yield job(name, "Restarting", 1_800, {"PS": 2, "Worker": 4}, namespace=namespace)
     for index in range(4):
         state = waits("CrashLoopBackOff", "back-off 2m40s restarting failed container") if index == 1 else runs(1_790)
-        cluster.put(
-            "pods", pod("ctr-dlrm", "Worker", index, 1_790, state, namespace="ranking", restarts=5 * (index == 1))
-        )
+        yield pod(name, "Worker", index, 1_790, state, namespace=namespace, restarts=5 * (index == 1))
 
 
-def _hostile(cluster: PageCluster) -> None:
+def _hostile() -> Iterator[dict[str, Any]]:
     """A job with scripts and huge lines wherever a user can write: they must stay text, and not break the page."""
-    cluster.put(
-        "tfjobs", job("hostile", "Running", 300_000, {"Worker": 1}, namespace="evil", queue=SCRIPT, message=SCRIPT)
-    )
-    item = pod("hostile", "Worker", 0, 299_990, runs(299_990), namespace="evil")
+    name, namespace = "hostile", "evil"
+    yield job(name, "Running", 300_000, {"Worker": 1}, namespace=namespace, queue=SCRIPT, message=SCRIPT)
+    item = pod(name, "Worker", 0, 299_990, runs(299_990), namespace=namespace)
     item["spec"]["nodeName"] = SCRIPT
     item["status"]["message"] = f"{SCRIPT}\x1b[31m\u202egnp.exe"
-    cluster.put("pods", item)
-    cluster.put("events", event("hostile", SCRIPT, SCRIPT * 20, 60, namespace="evil"))
-    log = (
-        f"\x1b[1;31m{SCRIPT}\x1b[0m\n".encode() + b"x" * 10_000_000 + b"\nstep 1: loss = 1e400 <b>x</b> = 2\nthe end\n"
-    )
-    cluster.write_log("hostile-worker-0", log)
+    yield item
+    yield event(name, SCRIPT, SCRIPT * 20, 60, namespace=namespace)
 
 
 MANY = 300
@@ -197,27 +181,36 @@ SICK = {"Created": {0, 100, 200}, "Failed": {41, 241}, "Running": {120}}
 
 def fill_many(cluster: PageCluster) -> None:
     """Hundreds of jobs, six of them sick, a job of a thousand workers, two of them sick, and one with many restarts."""
+    put(cluster, *_sweeps(), *_wide(), *_restarts())
+
+
+def _sweeps() -> Iterator[dict[str, Any]]:
     for number in range(MANY):
         name, team, age = f"sweep-{number}", TEAMS[number % 3], 4_000.0 + 60 * number
-        state = next(
-            (each for each, numbers in SICK.items() if number in numbers), "Succeeded" if number % 2 else "Running"
-        )
+        usual = "Succeeded" if number % 2 else "Running"
+        state = next((each for each, numbers in SICK.items() if number in numbers), usual)
         over = {"Failed": 60.0, "Succeeded": 900.0}.get(state)
-        cluster.put("tfjobs", job(name, state, age, {"Worker": 1}, namespace=team, over=over))
+        yield job(name, state, age, {"Worker": 1}, namespace=team, over=over)
         states = {"Created": {}, "Failed": ended(3, age, "ValueError: shapes differ"), "Running": runs(age)}
         if number == 120:
             states["Running"] = waits("ImagePullBackOff", "Back-off pulling image train:2")
         if state in states:
-            cluster.put("pods", pod(name, "Worker", 0, age, states[state], namespace=team))
-    cluster.put("tfjobs", job("wide", "Running", 5_000, {"Worker": WIDE}))
+            yield pod(name, "Worker", 0, age, states[state], namespace=team)
+
+
+def _wide() -> Iterator[dict[str, Any]]:
+    yield job("wide", "Running", 5_000, {"Worker": WIDE})
     for index in range(WIDE):
         now = {} if index == 512 else waits("CrashLoopBackOff", "back-off 5m0s") if index == 877 else runs(4_900)
-        cluster.put("pods", pod("wide", "Worker", index, 4_990, now, restarts={877: 65, 400: 3}.get(index, 0)))
+        yield pod("wide", "Worker", index, 4_990, now, restarts={877: 65, 400: 3}.get(index, 0))
+
+
+def _restarts() -> Iterator[dict[str, Any]]:
     record = [{"type": "Worker", "index": 1, "carried": 7}]
-    cluster.put("tfjobs", job("restarts", "Running", 1_440, {"Worker": 2}, restarts=record))
+    yield job("restarts", "Running", 1_440, {"Worker": 2}, restarts=record)
     again = pod("restarts", "Worker", 0, 1_438, runs(80), restarts=92)
-    again["status"]["containerStatuses"][0]["lastState"] = {
-        "terminated": {"exitCode": 137, "startedAt": before(130), "finishedAt": before(90)}
-    }
-    cluster.put("pods", again | {"status": {**again["status"], "startTime": before(1_436)}})
-    cluster.put("pods", pod("restarts", "Worker", 1, 100, runs(100)))
+    over = {"exitCode": 137, "startedAt": before(130), "finishedAt": before(90)}
+    again["status"]["startTime"] = before(1_436)
+    again["status"]["containerStatuses"][0]["lastState"] = {"terminated": over}
+    yield again
+    yield pod("restarts", "Worker", 1, 100, runs(100))

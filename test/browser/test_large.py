@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from browser.conftest import Looking
+from browser.conftest import Looking, reads_well
 from browser.scene import MANY, SICK, TEAMS, WIDE, fill_many
-from browser.test_page import reads_well
 from support.waiting import eventually
 
 FILL = fill_many
@@ -24,13 +23,20 @@ def test_sick_jobs_stand_first_each_with_its_reason(tab: Looking) -> None:
     tab.open("/")
     tab.shows("tr[data-key]")
     assert {*names(tab)[: len(UNHEALTHY)]} == UNHEALTHY
+    assert reads_well(tab.page)
     tab.page.get_by_role("button", name="Unhealthy").click()
     tab.gone("tr[data-key$='sweep-2']")
-    rows = dict(zip(names(tab), tab.page.locator("td.reason").all_inner_texts(), strict=True))
+    rows, took = (
+        dict(zip(names(tab), tab.page.locator(column).all_inner_texts(), strict=True))
+        for column in ("td.reason", "td.took")
+    )
     assert {*rows} == UNHEALTHY
     assert rows["sweep-0"].startswith("Unschedulable: 0/12 nodes are available")
     assert rows["sweep-41"] == "exit code 3: ValueError: shapes differ"
     assert rows["sweep-120"] == "ImagePullBackOff: Back-off pulling image train:2"
+    assert took["sweep-41"]
+    assert not took["sweep-100"], "it never started"
+    assert reads_well(tab.page)
 
 
 def test_a_long_list_has_pages_and_filters_that_cover_all_of_it(tab: Looking) -> None:
@@ -53,20 +59,13 @@ def test_a_long_list_has_pages_and_filters_that_cover_all_of_it(tab: Looking) ->
     tab.gone("th.queue")  # no job has a queue
 
 
-def test_durations_count_from_the_first_run(tab: Looking) -> None:
-    """A job that never started has none."""
-    tab.open("/?q=sweep-100")
-    assert tab.shows("td.took").inner_text() == ""
-    tab.open("/?q=sweep-41")
-    assert tab.shows("td.took").inner_text() != ""
-
-
 def test_a_thousand_replicas_can_be_searched_and_the_sick_ones_stand_first(tab: Looking) -> None:
     """Logs and timeline offer so many of them, too, the worst among them."""
     tab.open("/vision/wide")
     tab.shows(".replicas td")
     assert names(tab)[:3] == ["Worker 877", "Worker 512", "Worker 400"]
     assert len(names(tab)) == MOST
+    assert reads_well(tab.page)
     tab.page.get_by_role("button", name="Unhealthy").click()
     eventually(lambda: len(names(tab)) == 2, "only the sick are shown")
     tab.page.get_by_role("button", name="All").click()
@@ -91,6 +90,8 @@ def test_the_timeline_shows_restarts_up_to_the_last_run(tab: Looking) -> None:
         "all => Object.fromEntries(all.map((each) => [each.textContent.split(' for ')[0], each.width.baseVal.value]))"
     )
     assert widths["Worker 0: Starting"] * 50 < widths["Worker 0: 92 restarts"]
+    assert widths["Worker 1: Running"] * 3 < widths["Worker 1: 7 restarts"]
+    assert reads_well(tab.page)
 
 
 @pytest.mark.parametrize("tab", [{"viewport": {"width": 390, "height": 800}}], indirect=True, ids=["phone"])
@@ -105,11 +106,3 @@ def test_a_phone_shows_restarts_exit_codes_logs_and_every_tab(tab: Looking) -> N
         for selector in selectors:
             box = tab.shows(selector).bounding_box()
             assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
-
-
-@pytest.mark.parametrize("path", ["/", "/?state=Unhealthy", "/vision/wide", "/vision/restarts?tab=timeline"])
-def test_large_views_read_well(tab: Looking, path: str) -> None:
-    """Light and dark, and on a phone."""
-    tab.open(path)
-    tab.shows("tr[data-key], .gantt")
-    assert reads_well(tab.page)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from browser.conftest import Dashboard, Looking, dashboard_of
+from browser.conftest import ROOT, Dashboard, Looking, browsing, dashboard_of, reads_well
 from browser.scene import SCRIPT, fill, job, pod, runs
-from hack import browser as tools
 from hack.page_cluster import PageCluster
 from hack.page_objects import a_board
 from support.waiting import eventually
@@ -33,7 +34,8 @@ VIEWS = {
     "missing": ("/vision/nothing", ".blank h1"),
     "hostile": ("/evil/hostile", ".replicas td"),
 }
-DARK = {"color_scheme": "dark"}
+PICTURES = {"list": "light", "failed": "dark"}
+"""The views that the docs have pictures of, `page-NAME.png`; `--screenshots` writes these anew."""
 
 
 def test_the_address_of_a_list_says_what_it_shows(tab: Looking) -> None:
@@ -103,21 +105,6 @@ def test_a_failed_job_says_why_on_top(tab: Looking) -> None:
     assert "Worker 0" in tab.shows(".replicas .bad").locator("xpath=ancestor::tr").inner_text()
 
 
-def test_every_tab_of_a_job_can_be_linked_to(tab: Looking) -> None:
-    """Each tab can be reached by its number as well."""
-    tab.open(f"{RESNET}?tab=timeline")
-    tab.shows(".gantt .name", "Worker 2")
-    tab.page.keyboard.press("3")
-    tab.shows(".chart polyline")
-    assert "tab=curves" in tab.page.url
-    tab.page.keyboard.press("5")
-    tab.shows(".events", "exited with code 137")
-    tab.page.keyboard.press("6")
-    tab.shows(".manifest", "tfReplicaSpecs:")
-    tab.page.keyboard.press("u")
-    tab.shows("tr[data-key]")
-
-
 def test_a_job_of_the_first_api_is_shown_like_any_other_and_named_as_such(tab: Looking) -> None:
     """The list leads to it; its pods of which only the Job controller's events are left have a place in the timeline."""
     tab.open("/?q=api:tensorflow.org")
@@ -148,14 +135,6 @@ def test_curves_of_several_runs_lie_over_each_other_and_go_on(tab: Looking, dash
     eventually(lambda: count(".chart[aria-label*='0.01 at step 5000']"), "the curve goes on")
 
 
-def test_a_log_follows_the_replica(tab: Looking, dashboard: Dashboard) -> None:
-    """New lines appear at its end."""
-    tab.open(f"{RESNET}?tab=logs&replica=resnet50-imagenet-chief-0")
-    tab.shows(".log div", "step 1190")
-    dashboard.cluster.write_log("resnet50-imagenet-chief-0", b"one more line\n")
-    tab.shows(".log div", "one more line")
-
-
 def test_what_users_write_stays_text(tab: Looking) -> None:
     """This holds for scripts in names of queues, nodes, events and logs, escape sequences, and a line of ten megabytes."""
     tab.open("/?q=hostile")
@@ -177,8 +156,8 @@ def test_what_users_write_stays_text(tab: Looking) -> None:
     assert tab.page.evaluate("document.scripts.length") == 1
 
 
-def test_the_keyboard_alone_leads_to_a_job(tab: Looking) -> None:
-    """Keys focus the filter, choose a job, and open it."""
+def test_the_keyboard_alone_leads_to_a_job_and_back(tab: Looking) -> None:
+    """Keys focus the filter, choose a job, open it and one of its tabs, whose address can be linked to."""
     tab.open("/")
     tab.shows("tr[data-key]")
     tab.page.keyboard.press("/")
@@ -188,69 +167,68 @@ def test_the_keyboard_alone_leads_to_a_job(tab: Looking) -> None:
     tab.page.keyboard.press("j")
     tab.page.keyboard.press("Enter")
     tab.shows("h1", "bert-finetune-2")
+    tab.page.keyboard.press("3")
+    tab.shows(".blank", "No metrics in the log")
+    assert "tab=curves" in tab.page.url
     tab.page.keyboard.press("?")
     tab.shows("dialog[open]")
+    tab.page.keyboard.press("Escape")
+    tab.page.keyboard.press("u")
+    tab.shows("tr[data-key]")
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_view_reads_well_light_and_dark_and_on_a_phone(tab: Looking, view: str) -> None:
+def test_every_view_reads_well_light_and_dark_and_on_a_phone(
+    tab: Looking, view: str, request: pytest.FixtureRequest
+) -> None:
     """Names of controls, contrast, order of headings and announcements are checked; what is wide scrolls in a frame."""
     path, sign = VIEWS[view]
     tab.open(path)
     tab.shows(sign)
+    if view in PICTURES and request.config.getoption("--screenshots", default=False):
+        tab.page.emulate_media(color_scheme=PICTURES[view])
+        tab.page.screenshot(path=ROOT / "docs" / "images" / f"page-{view}.png")
     assert reads_well(tab.page)
 
 
-def serious(page: Any) -> list[Any]:
-    """What axe calls serious or critical on a page as it is shown now."""
-    page.evaluate(tools.axe().read_text("utf-8"))
-    found = page.evaluate("axe.run()")["violations"]
-    bad = [each for each in found if each["impact"] in {"serious", "critical"}]
-    return [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in bad]
-
-
-def reads_well(page: Any) -> bool:
-    """Whether a page reads well light and dark, on a phone too."""
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        if tools.axe().is_file():
-            assert serious(page) == []
-    page.set_viewport_size({"width": 390, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.set_viewport_size({"width": 1280, "height": 800})
-    return True
+@contextmanager
+def newcomer(
+    chromium: Any, *options: str, filled: bool = True, forbidden: Iterable[str] = ()
+) -> Iterator[tuple[Looking, Dashboard]]:
+    """A browser that has opened the address of a page with a cluster of its own."""
+    with PageCluster().running() as cluster:
+        cluster.forbidden |= {*forbidden}
+        if filled:
+            fill(cluster)
+        with dashboard_of(cluster, *options) as dashboard, browsing(chromium, dashboard.home) as looking:
+            looking.page.goto(dashboard.address)
+            yield looking, dashboard
 
 
 def test_an_empty_cluster_says_how_a_job_comes_into_it(chromium: Any) -> None:
     """The first job is shown in its place."""
-    with PageCluster().running() as cluster, dashboard_of(cluster) as dashboard:
-        context = chromium.new_context(reduced_motion="reduce")
-        looking = Looking(context.new_page(), dashboard.home)
-        looking.page.goto(dashboard.address)
+    with newcomer(chromium, filled=False) as (looking, dashboard):
         looking.shows(".blank h2", "There are no jobs in this cluster")
         assert reads_well(looking.page)
-        cluster.put("tfjobs", job("first", "Created", 1, {"Worker": 1}))
+        dashboard.cluster.put("tfjobs", job("first", "Created", 1, {"Worker": 1}))
         looking.shows("tr[data-key='vision/first']")
         looking.gone(".blank h2")
-        context.close()
 
 
 def test_a_used_or_wrong_token_is_refused_and_a_new_one_is_printed(
     chromium: Any, dashboard: Dashboard, session: Any
 ) -> None:
     """Without a valid token no job is shown. The printed address works in a tab that shows the refusal, too."""
-    context = chromium.new_context()
-    page = context.new_page()
-    for address in (dashboard.address, f"{dashboard.home}/#token=wrong", dashboard.home):
-        page.goto("about:blank")
-        page.goto(address)
-        page.wait_for_selector(".banner.lost >> text=Access denied. Open the link printed by")
-        assert page.locator("tr[data-key]").count() == 0
-    page.goto(dashboard.next_address())
-    page.wait_for_selector("tr[data-key]")
-    page.wait_for_selector(".banner.lost", state="hidden")
-    assert "token" not in page.url
-    context.close()
+    with browsing(chromium, dashboard.home) as looking:
+        for path in (dashboard.address.removeprefix(looking.home), "/#token=wrong", ""):
+            looking.page.goto("about:blank")
+            looking.open(path)
+            looking.shows(".banner.lost", "Access denied. Open the link printed by")
+            assert looking.page.locator("tr[data-key]").count() == 0
+        looking.page.goto(dashboard.next_address())
+        looking.shows("tr[data-key]")
+        looking.gone(".banner.lost")
+        assert "token" not in looking.page.url
 
 
 class _Listening(BaseHTTPRequestHandler):
@@ -261,12 +239,7 @@ class _Listening(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Keep what is sent, and answer with a page."""
         self.heard.append(f"{self.path}\n{self.headers}")
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n")
 
 
 def test_another_port_of_the_address_is_sent_nothing_secret(tab: Looking, session: Any) -> None:
@@ -288,78 +261,47 @@ def test_another_port_of_the_address_is_sent_nothing_secret(tab: Looking, sessio
 
 def test_a_lost_connection_is_said_and_so_is_what_to_do(chromium: Any) -> None:
     """This holds for the API server, which comes back, and for the page's own server, which does not."""
-    with PageCluster().running() as cluster:
-        fill(cluster)
-        with dashboard_of(cluster) as dashboard:
-            context = chromium.new_context(reduced_motion="reduce")
-            looking = Looking(context.new_page(), dashboard.home)
-            looking.page.goto(dashboard.address)
-            looking.shows("tr[data-key]")
-            cluster.stop()
-            looking.shows(".banner.lost", "No connection to the API server")
-            looking.shows("#live", "out of date")
-            assert looking.page.locator(".banner").count() == 1
-            assert reads_well(looking.page)
-            cluster.start()
-            looking.gone(".banner.lost")
-            cluster.put("tfjobs", job("after", "Created", 1, {"Worker": 1}))
-            looking.shows("tr[data-key='vision/after']")
-            looking.page.evaluate("dispatchEvent(new Event('online'))")  # opens the stream anew
-            cluster.put("tfjobs", job("later", "Created", 1, {"Worker": 1}))
-            looking.shows("tr[data-key='vision/later']")
-            dashboard.process.kill()
-            looking.shows(".banner.lost", "Connection lost")
-            assert reads_well(looking.page)
-            looking.shows("#live", "connection lost")
-            looking.shows("tr[data-key='vision/after']")
-            context.close()
+    with newcomer(chromium) as (looking, dashboard):
+        cluster = dashboard.cluster
+        looking.shows("tr[data-key]")
+        cluster.stop()
+        looking.shows(".banner.lost", "No connection to the API server")
+        looking.shows("#live", "out of date")
+        assert looking.page.locator(".banner").count() == 1
+        assert reads_well(looking.page)
+        cluster.start()
+        looking.gone(".banner.lost")
+        cluster.put("tfjobs", job("after", "Created", 1, {"Worker": 1}))
+        looking.shows("tr[data-key='vision/after']")
+        looking.page.evaluate("dispatchEvent(new Event('online'))")  # opens the stream anew
+        cluster.put("tfjobs", job("later", "Created", 1, {"Worker": 1}))
+        looking.shows("tr[data-key='vision/later']")
+        dashboard.process.kill()
+        looking.shows(".banner.lost", "Connection lost")
+        assert reads_well(looking.page)
+        looking.shows("#live", "connection lost")
+        looking.shows("tr[data-key='vision/after']")
 
 
 def test_a_user_without_rights_is_told_which_and_sees_jobs_when_they_are_granted(chromium: Any) -> None:
     """First a namespace may not be read at all; then only its pods and events may not."""
-    with PageCluster().running() as cluster:
-        fill(cluster)
-        cluster.forbidden |= {"tfjobs", "pods", "events"}
-        with dashboard_of(cluster, "--namespace=nlp") as dashboard:
-            context = chromium.new_context(reduced_motion="reduce")
-            looking = Looking(context.new_page(), dashboard.home)
-            looking.page.goto(dashboard.address)
-            looking.shows(".blank h2", "You may not list TFJobs in the namespace nlp")
-            looking.shows(".blank", "kubectl create role tfjob-viewer -n nlp --verb=get,list,watch")
-            looking.gone(".banner")  # the page itself says what may not be read
-            assert reads_well(looking.page)
-            looking.open("/vision/resnet50-imagenet")
-            looking.shows(".blank", "You may not read this job")
-            looking.gone(".tabs")
-            cluster.forbidden -= {"tfjobs"}
-            looking.open("/")
-            looking.shows("tr[data-key='nlp/bert-finetune-2']")
-            looking.shows(".banner.missing", "You may not read events and pods")
-            assert reads_well(looking.page)
-            looking.open("/nlp/bert-finetune-2")
-            looking.shows(".replicas .pill", "Not known")
-            looking.open("/vision/resnet50-imagenet")
-            looking.shows(".blank h1", "This page shows the namespace nlp alone")
-            context.close()
-
-
-@pytest.mark.parametrize(
-    ("name", "view", "tab"), [("page-list", "list", {}), ("page-failed", "failed", DARK)], indirect=["tab"]
-)
-def test_the_pictures_of_the_docs_are_of_this_page(
-    tab: Looking, name: str, view: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    """A screenshot of each can be taken; `--screenshots` writes those of the docs anew."""
-    path, sign = VIEWS[view]
-    tab.open(path)
-    tab.shows(sign)
-    folder = (
-        Path(__file__).parents[2] / "docs" / "images"
-        if request.config.getoption("--screenshots", default=False)
-        else tmp_path
-    )
-    folder.mkdir(exist_ok=True)
-    assert tab.page.screenshot(path=folder / f"{name}.png")
+    with newcomer(chromium, "--namespace=nlp", forbidden=("tfjobs", "pods", "events")) as (looking, dashboard):
+        looking.shows(".blank h2", "You may not list TFJobs in the namespace nlp")
+        looking.shows(".blank", "kubectl create role tfjob-viewer -n nlp --verb=get,list,watch")
+        looking.gone(".banner")  # the page itself says what may not be read
+        assert reads_well(looking.page)
+        looking.open(RESNET)
+        looking.shows(".blank", "You may not read this job")
+        looking.gone(".tabs")
+        dashboard.cluster.forbidden -= {"tfjobs"}
+        looking.open("/")
+        looking.shows("tr[data-key='nlp/bert-finetune-2']")
+        looking.shows(".banner.missing", "You may not read events and pods")
+        assert reads_well(looking.page)
+        looking.open("/nlp/bert-finetune-2")
+        looking.shows(".replicas .pill", "Not known")
+        looking.open(RESNET)
+        looking.shows(".blank h1", "This page shows the namespace nlp alone")
 
 
 NOTIFIED = """window.told = []; window.Notification = class {
@@ -435,22 +377,21 @@ def test_replicas_show_cpu_and_memory_or_why_there_is_none(tab: Looking, dashboa
 
 
 def test_logs_of_all_replicas_come_in_one_and_can_be_downloaded(tab: Looking, dashboard: Dashboard) -> None:
-    """Each line has the name of its replica; a file holds the log of one, or of all."""
+    """Each line has the name of its replica; new ones appear at the end; a file holds the log of one, or of all."""
     dashboard.cluster.write_log("resnet50-imagenet-worker-3", b"hello from a worker\n")
     tab.open(f"{RESNET}?tab=logs&replica=all")
     tab.shows(".log div", "chief-0 | step 1190")
     tab.shows(".log div", "worker-3 | hello from a worker")
     tab.page.get_by_label("Replica").select_option("Worker 3")
     tab.gone(".log div:has-text('chief-0')")
-    for choice, name in (
-        ("Worker 3", "vision-resnet50-imagenet-worker-3.log"),
-        ("all", "vision-resnet50-imagenet.log"),
-    ):
+    dashboard.cluster.write_log("resnet50-imagenet-worker-3", b"one more line\n")
+    tab.shows(".log div", "one more line")
+    for choice, name in (("Worker 3", "resnet50-imagenet-worker-3"), ("all", "resnet50-imagenet")):
         tab.page.get_by_label("Replica").select_option(choice)
         tab.shows(".log div", "hello from a worker")
         with tab.page.expect_download() as saved:
             tab.page.get_by_role("button", name="Download").click()
-        assert saved.value.suggested_filename == name
+        assert saved.value.suggested_filename == f"vision-{name}.log"
         assert "hello from a worker" in Path(saved.value.path()).read_text("utf-8")
 
 
