@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,9 +59,7 @@ class PageCluster:
         self._version = 1
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
         self._history: list[tuple[int, str, str, dict[str, Any]]] = []
-        self._logs: dict[str, bytes] = {}
-        self.asked = 0
-        """Requests so far."""
+        self._logs: defaultdict[str, list[bytes]] = defaultdict(list)
         self.served = {"tfjobs"}
         """The resources of jobs that are served: `tfjobs`, and `tfjobs.tensorflow.org`, the first API."""
         self.paths: list[str] = []
@@ -82,11 +81,6 @@ class PageCluster:
         self.kubeconfig = Path()
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f"http://127.0.0.1:{self._port}"
 
     def put(self, resource: str, item: dict[str, Any]) -> None:
         """Create an object, or change it."""
@@ -113,9 +107,9 @@ class PageCluster:
             self._changed.notify_all()
 
     def write_log(self, pod: str, text: bytes) -> None:
-        """Append to the log of a pod."""
+        """Append lines to the log of a pod."""
         with self._changed:
-            self._logs[pod] = self._logs.get(pod, b"") + text
+            self._logs[pod] += text.splitlines(keepends=True)
             self._changed.notify_all()
 
     def start(self) -> None:
@@ -130,7 +124,7 @@ class PageCluster:
         config = {
             "current-context": "team-cluster",
             "contexts": [{"name": "team-cluster", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
-            "clusters": [{"name": "c", "cluster": {"server": self.url}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
             "users": [{"name": "u", "user": {"token": "the-token-of-the-user"}}],
         }
         self.kubeconfig.write_text(json.dumps(config))
@@ -205,31 +199,28 @@ class PageCluster:
         places = {namespace, ""}
         return {"allowed": any((who, asked["verb"], resource, at) in self.rights for who in everybody for at in places)}
 
-    def log_from(self, pod: str, at: int, *, stamps: bool = False) -> bytes:
-        """Return what a log has from a position on; if that is nothing yet, wait for more for a moment.
+    def log_from(self, pod: str, at: int, *, stamps: bool) -> list[bytes]:
+        """Return the lines of a log from a number on; if there are none yet, wait for more for a moment.
 
         With `stamps` each line begins with a time: they were written at intervals of a second.
         """
         with self._changed:
-            found = self._log(pod, stamps=stamps)[at:]
-            if not found:
+            if len(self._logs[pod]) <= at:
                 self._changed.wait(_WAIT_S)
-            return found or self._log(pod, stamps=stamps)[at:]
+            found = self._logs[pod][at:]
+        return [_time(number) + line if stamps else line for number, line in enumerate(found, at)]
 
-    def log_start(self, pod: str, tail: int, since: str, *, stamps: bool) -> int:
-        """Return where the last lines of a log begin, or those that were written since a time."""
-        with self._changed:
-            lines = self._log(pod, stamps=stamps).splitlines(keepends=True)
-        kept = [line for line in lines if line >= since.encode()] if since else lines[-tail:]
-        return sum(map(len, lines)) - sum(map(len, kept))
+    def log_start(self, pod: str, tail: int, since: str) -> int:
+        """Return the number of the first of the last lines of a log, or of those that were written since a time."""
+        count = len(self._logs[pod])
+        if since:
+            return next((number for number in range(count) if _time(number) >= since.encode()), count)
+        return max(0, count - tail) if tail else 0
 
-    def _log(self, pod: str, *, stamps: bool) -> bytes:
-        text = self._logs.get(pod, b"")
-        if not stamps:
-            return text
-        lines = text.splitlines(keepends=True)
-        times = (f"2026-03-01T10:{number // 60:02}:{number % 60:02}Z ".encode() for number in range(len(lines)))
-        return b"".join(map(bytes.__add__, times, lines))
+
+def _time(number: int) -> bytes:
+    """Return what a line of a log begins with."""
+    return f"2026-03-01T10:{number // 60:02}:{number % 60:02}Z ".encode()
 
 
 @contextmanager
@@ -288,7 +279,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if not self.served.is_served_by(self.server):
             return self._break_off()
-        self.served.asked += 1
         address = urlsplit(self.path)
         query = parse_qs(address.query)
         parts = address.path.split("/")[3 if address.path.startswith("/api/") else 4 :]
@@ -357,14 +347,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _log(self, pod: str, query: dict[str, list[str]]) -> None:
         self._begin("text/plain")
         stamps = "timestamps" in query
-        at = self.served.log_start(
-            pod, int(query.get("tailLines", ["0"])[0]), query.get("sinceTime", [""])[0], stamps=stamps
-        )
+        tail, since = (query.get(name, [""])[0] for name in ("tailLines", "sinceTime"))
+        at = self.served.log_start(pod, int(tail or 0), since)
         while self.served.is_served_by(self.server):
             more = self.served.log_from(pod, at, stamps=stamps)
             at += len(more)
             if more:
-                self._chunk(more)
+                self._chunk(b"".join(more))
             elif "follow" not in query:
                 break
         self._chunk(b"")
@@ -374,14 +363,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self._status(404, "NotFound", "the server could not find the requested resource")
         if "pods.metrics.k8s.io" in self.served.forbidden:
             return self._status(403, "Forbidden", "pods.metrics.k8s.io is forbidden")
-        return self._json(
-            {
-                "items": [
-                    {"metadata": {"name": pod, "namespace": namespace}, "containers": [{"usage": used}]}
-                    for pod, used in self.served.usage.items()
-                ]
-            }
-        )
+        items = [
+            {"metadata": {"name": pod, "namespace": namespace}, "containers": [{"usage": used}]}
+            for pod, used in self.served.usage.items()
+        ]
+        return self._json({"items": items})
 
     def _json(self, body: Any, code: int = 200) -> None:
         data = json.dumps(body).encode()

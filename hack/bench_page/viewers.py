@@ -87,9 +87,9 @@ async def _look(bench: Bench, cluster: PageCluster, address: str) -> tuple[list[
             ]
             await asyncio.gather(*(each.until(lambda rows: len(rows) == JOBS) for each in viewers))
             bench.say(f"{VIEWERS} browsers show {JOBS} jobs")
-            asked = cluster.asked
+            asked = len(cluster.paths)
             took = [await _change(cluster, viewers, number) for number in range(CHANGES)]
-            asked = cluster.asked - asked
+            asked = len(cluster.paths) - asked
             for each in looking:
                 each.cancel()
     return took, asked, len(cluster.reviews)

@@ -62,14 +62,14 @@ FLAGS = {
     "--tls-cert-file=x": "--tls-cert-file and --tls-private-key-file belong together",
     "--requestheader-client-ca-file=x": "--requestheader-client-ca-file needs --tls-cert-file",
     "--requestheader-allowed-names=x": "--requestheader-client-ca-file and --requestheader-allowed-names belong together",
-    "--bind-address=203.0.113.1 --port=1": "203.0.113.1:1 can not be listened on",
+    "--bind-address=203.0.113.1": "203.0.113.1:0 can not be listened on",
 }
 
 
 @pytest.mark.parametrize("flags", FLAGS)
 def test_flags_that_do_not_belong_together_are_refused(flags: str) -> None:
     """An authority without names would let any of its certificates name users."""
-    result = CliRunner().invoke(command, [*flags.split(), "--port=0"] if "port" not in flags else flags.split())
+    result = CliRunner().invoke(command, [flags, "--port=0"])
     assert result.exit_code == 1
     assert FLAGS[flags] in result.output
 
