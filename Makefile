@@ -119,7 +119,7 @@ bench-scale: venv ## Measure the operator among 100,000 pods and 11,000 jobs (a 
 	@$(PYTHON) -m hack.bench scale
 
 bench-page: venv ## Measure the live page: 1,000 jobs, 10,000 pods, 200 browsers; writes build/bench/page.json
-	@$(PYTHON) -m hack.bench_page
+	@$(PYTHON) -m hack.bench page
 
 clean: ## Remove what the other targets made in this folder (the cache of built binaries stays)
 	rm -rf .venv .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -10,6 +10,7 @@ Sets of replica indices are written as "0,2-4": short also for a job of a thousa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, groupby, islice
@@ -120,20 +121,6 @@ class TFJob(Struct, frozen=True, tag_field="kind", tag=TFJOBS.kind):
         msgspec.structs.force_setattr(self, "spec", self.spec.copy())
 
 
-class _WithoutStatus(Struct, frozen=True):
-    metadata: ObjectMeta
-    spec: msgspec.Raw = msgspec.Raw(b"null")
-    status: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Conditions(Struct, frozen=True):
-    conditions: tuple[JobCondition, ...] = ()
-
-
-class _Phase(Struct, frozen=True):
-    phase: str = ""
-
-
 def tfjob_with_unreadable_status(raw: bytes, _error: Exception) -> TFJob:
     """Return a job whose status does not decode, with what says how far it is: a new one is computed and written over it (B01).
 
@@ -141,22 +128,26 @@ def tfjob_with_unreadable_status(raw: bytes, _error: Exception) -> TFJob:
     dialect have written in their form. Only a status written while the CRD had no schema can be unreadable. Raises
     msgspec.ValidationError if the metadata are unreadable too, which an API server does not let happen.
     """
-    job = msgspec.json.decode(raw, type=_WithoutStatus)
-    status = JobStatus(
-        conditions=_readable(job.status, _Conditions()).conditions, phase=_readable(job.status, _Phase()).phase
-    )
-    return TFJob(metadata=job.metadata, spec=job.spec, status=status)
+    return with_readable_status(raw, TFJob, "conditions", "phase")
 
 
-_Part = TypeVar("_Part", _Conditions, _Phase)
+J = TypeVar("J", bound=Struct)
 
 
-def _readable(status: msgspec.Raw, otherwise: _Part) -> _Part:
-    """Return a part of a status if it decodes, else `otherwise`."""
-    try:
-        return msgspec.json.decode(status, type=type(otherwise))
-    except msgspec.ValidationError:
-        return otherwise
+def with_readable_status(raw: bytes, kind: type[J], *fields: str) -> J:
+    """Decode a job with those of these fields of its status that decode. Raises msgspec.ValidationError for the rest of it."""
+    parts = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    status = parts.pop("status", msgspec.Raw(b"null"))
+    found = msgspec.json.decode(msgspec.json.encode(parts), type=kind)
+    readable: dict[str, msgspec.Raw] = {}
+    with suppress(msgspec.ValidationError):  # not an object
+        given = msgspec.json.decode(status, type=dict[str, msgspec.Raw])
+        for field in given.keys() & fields:
+            with suppress(msgspec.ValidationError):
+                more = readable | {field: given[field]}
+                found = msgspec.json.decode(msgspec.json.encode(parts | {"status": more}), type=kind)
+                readable = more
+    return found
 
 
 class Port(NamedTuple):

@@ -13,7 +13,7 @@ from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.decoding import is_deeper_than
 from tfjob_operator.api.meta import JSON, ObjectMeta, Struct
 from tfjob_operator.api.v1.constants import CleanPodPolicy
-from tfjob_operator.api.v1.types import Begun, JobCondition, ReplicaStatus, SpecWarning
+from tfjob_operator.api.v1.types import Begun, JobCondition, ReplicaStatus, SpecWarning, with_readable_status
 from tfjob_operator.api.v1alpha1.constants import DEFAULT_CLEANUP, DEFAULT_IMAGE, DEFAULT_PORT, Dialect, ReplicaType
 
 _KEY: Final = "replicaspecs"
@@ -105,31 +105,9 @@ class AlphaJob(Struct, frozen=True):
         return not self.status.conditions and self.status.begun is None and is_alpha(self.spec)
 
 
-class _Marks(Struct, frozen=True):
-    phase: str = ""
-    runtime_id: str = ""
-
-
-class _WithMarks(Struct, frozen=True):
-    metadata: ObjectMeta
-    spec: msgspec.Raw = _NOTHING
-    status: _Marks = _Marks()
-
-
-class _WithoutStatus(Struct, frozen=True):
-    metadata: ObjectMeta
-    spec: msgspec.Raw = _NOTHING
-
-
 def job_with_unreadable_status(raw: bytes, _error: Exception) -> AlphaJob:
     """Return a job with what decodes of its status, so that Done stays Done. Raises ValidationError for its metadata."""
-    try:
-        job = msgspec.json.decode(raw, type=_WithMarks)
-    except msgspec.ValidationError:
-        bare = msgspec.json.decode(raw, type=_WithoutStatus)
-        return AlphaJob(metadata=bare.metadata, spec=bare.spec)
-    marks = AlphaStatus(phase=job.status.phase, runtime_id=job.status.runtime_id)
-    return AlphaJob(metadata=job.metadata, spec=job.spec, status=marks)
+    return with_readable_status(raw, AlphaJob, "phase", "runtimeId")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from tfjob_operator.cli.options import target_options
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
     from tfjob_operator.cli.target import Target
 
@@ -47,27 +48,25 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
     from tfjob_operator.cli.page.run import Plan, run
 
     with listen(port) as listening, tempfile.TemporaryDirectory(prefix="kubectl-tfjob-") as private:
-        told = _Told(None if no_browser or not _has_display() else private)
+        told = _printer(None if no_browser or not _has_display() else private)
         scope = True if everywhere else False if target.namespace else None
         asyncio.run(run(Plan(target.access, scope, listening, told)))
 
 
-class _Told:
-    """Prints addresses. If `folder`, which only this user can read, is given, it opens a browser at the first one."""
+def _printer(folder: str | None) -> Callable[[str], None]:
+    """Return what prints addresses, and opens a browser at the first if `folder` is given, which only this user can read."""
+    printed: list[str] = []
 
-    def __init__(self, folder: str | None) -> None:
-        self._folder = folder
-        self._often = 0
-
-    def __call__(self, address: str) -> None:
-        """Take the next address."""
-        self._often += 1
-        if self._often > 1:
+    def tell(address: str) -> None:
+        printed.append(address)
+        if len(printed) > 1:
             click.echo(f"Opened in a browser. Link for another one: {address}")
             return
         click.echo(f"Dashboard (the link works in one browser):\n\n    {address}\n\nPress Ctrl-C to stop.")
-        if self._folder is not None:
-            _open(address, self._folder)
+        if folder is not None:
+            _open(address, folder)
+
+    return tell
 
 
 def _open(address: str, folder: str) -> None:
@@ -91,13 +90,8 @@ def listen(port: int | None) -> socket.socket:
     import socket
 
     for each in [PORT, 0] if port is None else [port]:
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind((LOOPBACK, each))
+            return socket.create_server((LOOPBACK, each))
         except OSError as error:
-            listening.close()
-            failure = error
-        else:
-            return listening
-    raise CliError(f"cannot listen on port {port}: {failure.strerror}")
+            failure = os.strerror(error.errno or 0)
+    raise CliError(f"cannot listen on port {port}: {failure}")

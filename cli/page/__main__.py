@@ -20,6 +20,7 @@ import structlog
 
 from tfjob_operator.api.access import Access
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.page.cluster import at_once
 from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance, RequestHeaders, exposition
 from tfjob_operator.cli.page.entrance import read_files
 from tfjob_operator.cli.page.reviews import Reviews
@@ -57,20 +58,6 @@ class Plan:
     proxies: RequestHeaders | None = None
 
 
-async def run(plan: Plan) -> None:
-    """Serve until it is cancelled. Raises CliError where the API server cannot be asked, or a certificate not be used."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-    )
-    async with serving(plan):
-        await asyncio.Event().wait()
-
-
 @asynccontextmanager
 async def serving(plan: Plan) -> AsyncIterator[None]:
     """Serve as long as the block lasts. Raises CliError."""
@@ -88,14 +75,10 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
             proxies=plan.proxies,
         )
         page = Page(entrance, parts, files)
-        renewing = asyncio.create_task(_renew(tls, plan.certificate), name="certificate")
         try:
-            async with listening(page, plan.on, tls):
+            async with at_once(_renew(tls, plan.certificate)), listening(page, plan.on, tls):
                 yield
         finally:
-            renewing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await renewing
             await reviews.close()
 
 
@@ -179,16 +162,24 @@ def command(**given: Any) -> None:
 
 
 async def _serve(plan: Plan) -> None:
-    """Run the page until a signal: the first process of a container has to take it itself."""
-    serving = asyncio.create_task(run(plan))
+    """Serve until a signal: the first process of a container has to take it itself. Raises CliError."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+    )
+    [main] = asyncio.all_tasks()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, main.cancel)
     scheme = "https" if plan.certificate is not None else "http"
     host, port = plan.on.getsockname()[:2]
     click.echo(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}", err=True)
-    await asyncio.wait({serving})
-    if not serving.cancelled():
-        serving.result()
+    with contextlib.suppress(asyncio.CancelledError):
+        async with serving(plan):
+            await asyncio.Event().wait()
 
 
 def _listen(address: str, port: int) -> socket.socket:

@@ -7,8 +7,8 @@ Jobs of an API are read as long as the cluster serves it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Generic, NamedTuple
 
 import msgspec
@@ -45,6 +45,18 @@ LOOK_S: Final = 120.0
 """How often it is looked whether an API that is not served has come: somebody installs its CRD."""
 LOOK_AGAIN_S: Final = 5.0
 """When it is looked whether jobs that were not found are served: an API server that starts serves CRDs a moment later."""
+
+
+@asynccontextmanager
+async def at_once(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run these as long as the block lasts, which ends when one of them fails."""
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(each) for each in work]
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
 
 
 class Caches(NamedTuple):
@@ -96,11 +108,8 @@ class JobCaches:
                 await asyncio.sleep(LOOK_S)
                 continue
             caches = self.caches = self._make()
-            async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(each.run(), name=f"informer {each.name}") for each in caches[:2]]
+            async with at_once(*(each.run() for each in caches[:2])):
                 await self._until_absent()
-                for task in running:
-                    task.cancel()
             self._is_absent, self.caches, self.cannot_be_read = True, None, False
             self._gone(caches)
 
@@ -118,13 +127,9 @@ APIS: Final = (TFJOBS, FIRST)
 """Those of which the page shows jobs."""
 
 
-class _Version(msgspec.Struct):
-    version: str = ""
-
-
 class _Group(msgspec.Struct):
     name: str = ""
-    versions: list[_Version] | None = None
+    versions: list[dict[str, str]] | None = None
 
 
 class _Groups(msgspec.Struct):
@@ -137,7 +142,7 @@ async def served(client: RestClient) -> frozenset[Resource]:
         found = msgspec.json.decode(await client.get_page("/apis"), type=_Groups)
     except msgspec.MsgspecError as error:
         raise errors.DecodeError(f"not a list of API groups: {error}") from error
-    there = {(group.name, each.version) for group in found.groups or () for each in group.versions or ()}
+    there = {(group.name, each.get("version")) for group in found.groups or () for each in group.versions or ()}
     return frozenset(each for each in APIS if (each.group, each.version) in there)
 
 
@@ -261,13 +266,10 @@ class Cluster:
         """Return how many jobs there are."""
         return sum(len(api.caches.jobs.indexer) for api in self._apis.values() if api.caches is not None)
 
-    def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Run the informers in `tasks`; cancel what is returned to stop them."""
-        return [
-            *(tasks.create_task(each.run(), name=f"informer {each.name}") for each in (self._pods, self._pod_events)),
-            *(tasks.create_task(each.run(), name=f"jobs of {each.resource.group}") for each in self._apis.values()),
-            tasks.create_task(self._read_events_of_batch_jobs(), name="events of Jobs"),
-        ]
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Run the informers as long as the block lasts."""
+        jobs = (each.run() for each in self._apis.values())
+        return at_once(self._pods.run(), self._pod_events.run(), self._read_events_of_batch_jobs(), *jobs)
 
     def job(self, key: str) -> Job | None:
         """Return a job, None for one that is not there."""

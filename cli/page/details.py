@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
+from typing import Any, Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.yaml_text import yaml_text
 
 _FORBIDDEN: Final = 403
-_BY_NAME: Final = "metadata.name="
+_NAME: Final = "[a-z0-9][a-z0-9.-]*"
 
 
 class LimitedSession(Session):
@@ -42,61 +42,24 @@ class LimitedSession(Session):
         self._readable = readable
 
     def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any],
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        **how: Any,
+        self, method: str, path: str, query: Mapping[str, Any], *more: Any, **how: Any
     ) -> http.client.HTTPResponse:
-        read = read_of(path, query) if method == "GET" else None
-        if read is None or not any(read.is_allowed_by(each) for each in self._readable):
+        if method != "GET" or not any(allows(each, path, query) for each in self._readable):
             raise Refusal("the page does not read this for its viewer", code=_FORBIDDEN, reason="Forbidden")
-        return super()._send(method, path, query, headers, body, **how)
+        return super()._send(method, path, query, *more, **how)
 
 
-class Read(NamedTuple):
-    """What a request reads, as the API server's authorizer sees it. `resource` is like `tfjobs.kubeflow.org`."""
-
-    verb: str
-    resource: str
-    namespace: str
-    name: str
-    subresource: str
-
-    def is_allowed_by(self, question: Question) -> bool:
-        """Whether a yes to this question allows the request."""
-        asked = question.verb, str(question.resource), question.namespace, question.subresource
-        return asked == (self.verb, self.resource, self.namespace, self.subresource) and question.name in {
-            "",
-            self.name,
-        }
-
-
-def read_of(path: str, query: Mapping[str, Any]) -> Read | None:
-    """Return what a path with a query is about; None for a watch, and for a path of no resource."""
-    kind, *parts = [unquote(each) for each in path.strip("/").split("/")]
-    if kind not in {"api", "apis"} or "watch" in query or any("/" in part or part in {".", ".."} for part in parts):
-        return None
-    group = parts.pop(0) if kind == "apis" and parts else ""
-    parts = parts[1:]  # the version
-    namespace = ""
-    if parts[:1] == ["namespaces"] and len(parts) > 2:
-        namespace, parts = parts[1], parts[2:]
-    elif parts[:1] == ["namespaces"] and len(parts) == 2:
-        namespace = parts[1]  # RBAC finds a namespace itself in that namespace
-    if not 1 <= len(parts) <= 3 or not all(parts):
-        return None
-    plural, name, subresource = (*parts, "", "")[:3]
-    selected = str(query.get("fieldSelector", ""))
-    if not name and selected.startswith(_BY_NAME) and "," not in selected:
-        return Read("list", _dotted(plural, group), namespace, selected.removeprefix(_BY_NAME), "")
-    return Read("get" if name else "list", _dotted(plural, group), namespace, name, subresource)
-
-
-def _dotted(plural: str, group: str) -> str:
-    return f"{plural}.{group}" if group else plural
+def allows(question: Question, path: str, query: Mapping[str, Any]) -> bool:
+    """Return True if a yes to this question allows a read, as the API server's authorizer sees it; False for any watch."""
+    collection = question.resource.path(question.namespace)
+    if "watch" in query:
+        return False
+    if question.verb == "list":
+        named = not question.name or query.get("fieldSelector") == f"metadata.name={question.name}"
+        return path == collection and named
+    below = f"/{question.subresource}" if question.subresource else ""
+    found = re.fullmatch(rf"{re.escape(collection)}/({_NAME}){below}", path)
+    return found is not None and question.name in {"", found[1]}
 
 
 FRESH_S: Final = 5.0

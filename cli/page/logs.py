@@ -17,7 +17,7 @@ from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.logs.lines import Position, Splitter
-from tfjob_operator.cli.page.cluster import Cluster
+from tfjob_operator.cli.page.cluster import Cluster, at_once
 from tfjob_operator.cli.page.views import MAX_WORDS, LogLines, place_of, seconds
 from tfjob_operator.cli.timelines.build import training_of
 from tfjob_operator.cli.training import Curves, LogReader
@@ -67,26 +67,19 @@ class Logs:
 
     async def curves(self, keys: Sequence[str]) -> AsyncGenerator[bytes, None]:
         """Yield messages, each the whole of one run as JSON, whenever it has changed; b"" after `BEAT_S` of silence."""
-        runs = [_Run(key) for key in keys]
+        runs = [Run(key) for key in keys]
         silent_s = 0.0
-        async with asyncio.TaskGroup() as tasks:
-            reading = [
-                tasks.create_task(run.read(self._cluster, self._client), name=f"curves {run.key}") for run in runs
-            ]
-            try:
-                while True:
-                    await asyncio.sleep(TOGETHER_S)
-                    changed = [run for run in runs if run.changed]
-                    for run in changed:
-                        run.changed = False
-                        yield run.body()
-                    silent_s = 0.0 if changed else silent_s + TOGETHER_S
-                    if silent_s >= BEAT_S:
-                        silent_s = 0.0
-                        yield b""
-            finally:
-                for task in reading:
-                    task.cancel()
+        async with at_once(*(run.read(self._cluster, self._client) for run in runs)):
+            while True:
+                await asyncio.sleep(TOGETHER_S)
+                changed = [run for run in runs if run.changed]
+                for run in changed:
+                    run.changed = False
+                    yield run.body()
+                silent_s = 0.0 if changed else silent_s + TOGETHER_S
+                if silent_s >= BEAT_S:
+                    silent_s = 0.0
+                    yield b""
 
 
 class _Merged:
@@ -210,21 +203,17 @@ def telling_pod(pods: Iterable[Pod]) -> Pod | None:
     )
 
 
-def no_curves(run: str, why: str) -> bytes:
-    """Return the message about a run that has no curves."""
-    return msgspec.json.encode({"run": run, "pod": "", "error": why, "curves": {}, "progress": None})
-
-
-class _Run:
+class Run:
     """One job and its curves, which go on over restarts: steps that are reported again replace earlier points."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, error: str = "") -> None:
+        """`error` says why the run has no curves."""
         self.key = key
         self.changed = False
         self._curves = Curves()
         self._reader = LogReader()
-        self._pod: str | None = None
-        self._error = ""
+        self._pod = ""
+        self._error = error
 
     async def read(self, cluster: Cluster, client: RestClient) -> None:
         """Follow the log of the pod that `telling_pod` finds, then of the next container in its place, until cancelled."""
@@ -233,7 +222,7 @@ class _Run:
             pod = telling_pod(cluster.pods_of(self.key))
             if pod is None:
                 unread = cluster.troubles.get("pods")
-                self._told(self._pod or "", _words(unread) if unread is not None else "no replica has a pod")
+                self._told(self._pod, _words(unread) if unread is not None else "no replica has a pod")
             elif (mark := _mark(pod)) != seen or is_running(pod):
                 seen = mark if await self._follow(client, pod) else None
             await asyncio.sleep(AGAIN_S)

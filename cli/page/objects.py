@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
-from tfjob_operator.api.meta import Resource, Struct
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus, TFJob
+from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, with_readable_status
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import SetStatus, is_alpha
@@ -145,48 +145,18 @@ class FirstJob(Job, frozen=True, tag_field="kind", tag=FIRST.kind):
         return True
 
 
-class _WithoutStatus(Struct, frozen=True):
-    metadata: LifeMeta
-    spec: msgspec.Raw = msgspec.Raw(b"null")
-    status: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Conditions(Struct, frozen=True):
-    conditions: tuple[JobCondition, ...] = ()
-
-
-class _Marks(Struct, frozen=True):
-    phase: str = ""
-    runtime_id: str = ""
-
-
-P = TypeVar("P", _Conditions, _Marks)
+_READ_ANYWAY: Final = "conditions", "phase", "runtimeId"
+"""What is shown of a status that does not decode, as far as it does."""
 
 
 def job_with_unreadable_status(raw: bytes, _error: Exception) -> Job:
-    """Return a job with what decodes of its status: conditions, phase, RuntimeId. Raises ValidationError."""
-    head, conditions, marks = _parts_of(raw)
-    status = Status(conditions=conditions.conditions, phase=marks.phase, runtime_id=marks.runtime_id)
-    return Job(metadata=head.metadata, spec=head.spec, status=status)
+    """See `with_readable_status`."""
+    return with_readable_status(raw, Job, *_READ_ANYWAY)
 
 
 def first_job_with_unreadable_status(raw: bytes, _error: Exception) -> FirstJob:
-    """See `job_with_unreadable_status`."""
-    head, conditions, marks = _parts_of(raw)
-    status = FirstStatus(conditions=conditions.conditions, phase=marks.phase, runtime_id=marks.runtime_id)
-    return FirstJob(metadata=head.metadata, spec=head.spec, status=status)
-
-
-def _parts_of(raw: bytes) -> tuple[_WithoutStatus, _Conditions, _Marks]:
-    head = msgspec.json.decode(raw, type=_WithoutStatus)
-    return head, _readable(head.status, _Conditions()), _readable(head.status, _Marks())
-
-
-def _readable(status: msgspec.Raw, otherwise: P) -> P:
-    try:
-        return msgspec.json.decode(status, type=type(otherwise))
-    except msgspec.ValidationError:
-        return otherwise
+    """See `with_readable_status`."""
+    return with_readable_status(raw, FirstJob, *_READ_ANYWAY)
 
 
 def job_key_of_pod(pod: Pod) -> str:

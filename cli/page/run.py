@@ -26,7 +26,7 @@ from tfjob_operator.api.client.http.transport import HttpTransport
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.board import Board
-from tfjob_operator.cli.page.cluster import Cluster, readable_scope
+from tfjob_operator.cli.page.cluster import Cluster, at_once, readable_scope
 from tfjob_operator.cli.page.details import Details
 from tfjob_operator.cli.page.entrance import TokenEntrance, read_files
 from tfjob_operator.cli.page.logs import Logs
@@ -96,24 +96,13 @@ async def reading(
         scope = await readable_scope(client, own=access.namespace, everywhere=everywhere)
         about = {"server": "" if shared else access.shown, "context": "" if shared else access.context}
         board = Board(about, bare=shared)
-        async with _caches(streams, scope, board) as cluster:
+        cluster = Cluster(streams, scope, board.changed)
+        async with cluster.running(), at_once(board.run(cluster)):
             details = Details(client, read)
             try:
                 yield Parts(board, cluster, details, Logs(streams, cluster), client)
             finally:
                 await details.close()
-
-
-@asynccontextmanager
-async def _caches(client: RestClient, scope: str, board: Board) -> AsyncIterator[Cluster]:
-    cluster = Cluster(client, scope, board.changed)
-    async with asyncio.TaskGroup() as tasks:
-        running = [*cluster.start(tasks), tasks.create_task(board.run(cluster), name="board")]
-        try:
-            yield cluster
-        finally:
-            for task in running:
-                task.cancel()
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.details import Details
 from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS, Entrance, File
-from tfjob_operator.cli.page.logs import MOST_RUNS, Logs, no_curves
+from tfjob_operator.cli.page.logs import MOST_RUNS, Logs, Run
 from tfjob_operator.cli.page.long_responses import LongResponses
 from tfjob_operator.cli.page.objects import FIRST, FIRST_NAME, JobKey, read_key
 from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError
@@ -224,7 +224,7 @@ class Page:
         async def messages() -> AsyncGenerator[bytes, None]:
             yield b""
             for run in [each for each in reads if each not in allowed]:
-                yield b"event: curves\ndata: %b\n\n" % no_curves(run, "you may not read logs there")
+                yield b"event: curves\ndata: %b\n\n" % Run(run, "you may not read logs there").body()
             async with aclosing(self._logs.curves(allowed)) as changes:
                 async for body in changes:
                     yield b"event: curves\ndata: %b\n\n" % body if body else b": beat\n\n"

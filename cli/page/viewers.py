@@ -85,6 +85,8 @@ class Viewer:
 
     async def require(self, question: Question) -> None:
         """Raise DeniedError if they may not."""
+        if not await self.may(question):
+            raise DeniedError(question.refusal(self.name))
 
     async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
         """Return what they may see of these places; a no may be `refused_s` old."""
@@ -119,22 +121,15 @@ class Guest(Viewer):
         user, _ = await self._user()
         return (await self._reviews.may(user, question, refused_s=refused_s)).value
 
-    async def require(self, question: Question) -> None:
-        """See `Viewer.require`."""
-        user, _ = await self._user()
-        if not (await self._reviews.may(user, question)).value:
-            raise DeniedError(question.refusal(user.name))
-
     async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
         """See `Viewer.sight`. Nothing is asked about the first API where there are no jobs of it."""
         user, at = await self._user()
         now = asyncio.get_running_loop().time()
         here, first_here = namespaces_in(places, TFJOBS), namespaces_in(places, FIRST)
         jobs, jobs_at = await self._where(user, TFJOBS, here, refused_s)
-        first: Namespaces = frozenset()
-        first_at = math.inf
-        if first_here:
-            first, first_at = await self._where(user, FIRST, first_here, refused_s)
+        first, first_at = (
+            await self._where(user, FIRST, first_here, refused_s) if first_here else (first_here, math.inf)
+        )
         seen = (here if jobs is None else jobs) | (first_here if first is None else first)
         pods, pods_at = await self._where(user, PODS, seen, refused_s)
         return Sight(jobs, first, pods, places, min(at, now, jobs_at, first_at, pods_at) + KEPT_S)
@@ -161,15 +156,9 @@ class Guest(Viewer):
                 return None, everywhere.at
         names = sorted(namespaces)
         asked = (self._reviews.may(user, Question("list", resource, name), refused_s=refused_s) for name in names)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        allowed, oldest = set[str](), math.inf
-        for name, answer in zip(names, answers, strict=True):
-            if isinstance(answer, BaseException):
-                raise answer
-            if answer.value:
-                allowed.add(name)
-                oldest = min(oldest, answer.at)
-        return frozenset(allowed), oldest
+        answers = zip(names, await asyncio.gather(*asked), strict=True)
+        allowed = {name: answer.at for name, answer in answers if answer.value}
+        return frozenset(allowed), min(allowed.values(), default=math.inf)
 
 
 READS_OF_CLUSTER: Final = (Question("get", objects.NODES), Question("list", LEASES, name=LEASE))

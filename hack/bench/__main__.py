@@ -1,4 +1,4 @@
-"""`python -m hack.bench [operator|scale] [subject ...]`: measure, print a table, write build/bench/*.json.
+"""`python -m hack.bench [operator|scale|page] [subject ...]`: measure, print a table, write build/bench/*.json.
 
 Without a suite it measures the hot paths (machinery.json), in about five minutes. Named subjects replace only their own lines
 in the file.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from hack.bench import creates, informers, operator, programs, pure, scale
+from hack.bench import creates, informers, operator, page, programs, pure, scale
 from hack.bench.run import Subject, main
 
 SUITES: Final[dict[str, tuple[str, dict[str, Subject]]]] = {
@@ -39,6 +39,7 @@ SUITES: Final[dict[str, tuple[str, dict[str, Subject]]]] = {
         "Measures the operator in a large cluster.",
         {"replicas": scale.measure_replicas, "shared": scale.measure_shared},
     ),
+    "page": ("Measures the live page.", {"viewers": page.measure}),
 }
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ from support.cases import for_each
 from tfjob_operator.api.client.decoding import decode_response
 from tfjob_operator.api.core import LEASES, PODS
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.cli.page.details import read_of
+from tfjob_operator.cli.commands.top_ import POD_METRICS
+from tfjob_operator.cli.diagnosis import objects
+from tfjob_operator.cli.page.details import allows
 from tfjob_operator.cli.page.reviews import Question, Reviews, UnansweredError, User
 
 
@@ -121,57 +123,35 @@ def test_a_refusal_reads_like_the_api_servers() -> None:
     )
 
 
-PATHS: dict[str, tuple[str, ...] | None] = {
-    "/api/v1/namespaces/team/pods": ("list", "pods", "team", "", ""),
-    "/api/v1/namespaces/team/pods/p": ("get", "pods", "team", "p", ""),
-    "/api/v1/namespaces/team/pods/p/log": ("get", "pods", "team", "p", "log"),
-    "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist": ("get", "tfjobs.kubeflow.org", "team", "mnist", ""),
-    "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods": ("list", "pods.metrics.k8s.io", "team", "", ""),
-    "/api/v1/namespaces/team": ("get", "namespaces", "team", "team", ""),
-    "/api/v1/namespaces": ("list", "namespaces", "", "", ""),
-    "/api/v1/pods": ("list", "pods", "", "", ""),
-    "/api/v1/nodes/node-1": ("get", "nodes", "", "node-1", ""),
-    "/apis/kueue.x-k8s.io": None,
+READS: dict[str, Question | None] = {
+    "/api/v1/namespaces/team/pods": Question("list", PODS, "team"),
+    "/api/v1/namespaces/team/pods/p": Question("get", PODS, "team"),
+    "/api/v1/namespaces/team/pods/p/log": Question("get", PODS, "team", subresource="log"),
+    "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist": Question("get", TFJOBS, "team", "mnist"),
+    "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods": Question("list", POD_METRICS, "team"),
+    "/api/v1/namespaces/team": Question("get", objects.NAMESPACES, "team", "team"),
+    "/api/v1/namespaces": Question("list", objects.NAMESPACES),
+    "/api/v1/pods": Question("list", PODS),
+    "/api/v1/nodes/node-1": Question("get", objects.NODES),
+    "/apis/coordination.k8s.io/v1/leases?of": Question("list", LEASES, name="of"),
+    "/apis/coordination.k8s.io/v1/leases": None,
+    "/apis/coordination.k8s.io/v1/leases?other": None,
+    "/apis/coordination.k8s.io/v1/leases?of,a=b": None,
+    "/apis/kubeflow.org/v1/namespaces/team/tfjobs/other": None,
     "/apis": None,
     "/version": None,
     "/api/v1/namespaces/team/pods/p/log/x": None,
     "/api/v1/namespaces/team/../other/pods": None,
+    "/api/v1/namespaces/team/pods/..": None,
     "/api/v1/namespaces/team/pods/..%2Fsecrets": None,
 }
 
 
-@for_each("path", PATHS)
-def test_what_a_request_for_somebody_else_reads_is_told_by_its_path(path: str) -> None:
-    """With its API group: the right to pods is not one to their metrics."""
-    assert read_of(path, {}) == PATHS[path]
-
-
-def test_a_read_is_allowed_by_the_right_to_it_and_by_no_other() -> None:
-    """A right to all objects is one to each, but the right to get is not the one to list."""
-    read = read_of("/api/v1/namespaces/team/pods/p", {})
-    assert read is not None
-    assert read.is_allowed_by(Question("get", PODS, "team"))
-    assert read.is_allowed_by(Question("get", PODS, "team", "p"))
-    others = (
-        Question("get", PODS, "team", "q"),
-        Question("get", PODS, "other"),
-        Question("get", PODS),
-        Question("list", PODS, "team"),
-        Question("get", PODS, "team", subresource="log"),
-        Question("get", TFJOBS, "team"),
-    )
-    assert not any(map(read.is_allowed_by, others))
-
-
-def test_a_list_of_one_name_needs_the_right_to_that_name_alone() -> None:
-    """As the API server sees it: by `metadata.name` in the field selector."""
-    path = "/apis/coordination.k8s.io/v1/leases"
-    of_operator = Question("list", LEASES, name="tf-operator")
-    read = read_of(path, {"fieldSelector": "metadata.name=tf-operator"})
-    assert read is not None
-    assert read.is_allowed_by(of_operator)
-    for query in ({}, {"fieldSelector": "metadata.name=other"}, {"fieldSelector": "metadata.name=tf-operator,a=b"}):
-        other = read_of(path, query)
-        assert other is not None
-        assert not other.is_allowed_by(of_operator)
-    assert read_of(path, {"watch": "true"}) is None
+@for_each("read", READS)
+def test_a_read_is_allowed_by_the_right_to_it_and_by_no_other(read: str) -> None:
+    """With its API group, and for a list of one name with `metadata.name` in the field selector; no right allows a watch."""
+    path, _, name = read.partition("?")
+    query = {"fieldSelector": f"metadata.name={name}"} if name else {}
+    rights = [*filter(None, READS.values()), Question("get", PODS, "other"), Question("get", PODS, "team", "q")]
+    assert [each for each in rights if allows(each, path, query)] == [each for each in [READS[read]] if each]
+    assert not any(allows(each, path, {**query, "watch": "true"}) for each in rights)

@@ -1,4 +1,4 @@
-"""Subject `viewers`: a thousand jobs of ten pods each, and two hundred browsers that look at them.
+"""Suite `page`: a thousand jobs of ten pods each, and two hundred browsers that look at them.
 
 The page runs in both ways: as a user starts it, and as in a cluster, where each browser is somebody else's.
 
@@ -12,15 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import urllib.request
-from contextlib import suppress
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from hack.bench.child import MeasureError
+from hack.bench.child import memory_of
 from hack.bench.result import Result, at_most
 from hack.page_cluster import ADDON, DASHBOARD, PageCluster, enter, page_of
 from hack.page_objects import a_job, a_pod, an_event, wanting
@@ -46,10 +43,8 @@ def measure(bench: Bench) -> list[Result]:
         cluster = _cluster()
         bench.say(f"{JOBS} jobs of {PODS} pods are there")
         with cluster.running(), page_of(cluster.kubeconfig, *arguments) as (process, address):
-            if arguments is ADDON:  # before that a Service sends nobody there
-                _wait_until_ready(address)
             took, asked, reviewed = asyncio.run(_look(bench, cluster, address))
-            peak_mb = _peak_mb(process.pid)
+            peak_mb = memory_of(process.pid)["peak"]
         results += [
             Result(f"{name}_event_to_all_200_viewers", median(took), "s", at_most(1.0)),
             Result(f"{name}_event_to_all_200_viewers_worst", max(took), "s"),
@@ -75,12 +70,12 @@ async def _look(bench: Bench, cluster: PageCluster, address: str) -> tuple[list[
     """Return the seconds that changes took, and how many calls and reviews the server was asked for."""
     home, _, token = address.partition("/#token=")
     session = await asyncio.to_thread(enter, address) if token else {}
-    cluster.reviews.clear()
-    connector = aiohttp.TCPConnector(limit=0)
-    timeout = aiohttp.ClientTimeout(None)
+    connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(None)
     async with aiohttp.ClientSession(headers=session, connector=connector, timeout=timeout) as http:
         viewers = [_Viewer() for _ in range(VIEWERS)]
         async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+            while not token and not (await http.get(f"{home}/readyz")).ok:  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.1)  # a Service sends no viewer to a pod that is not ready
             looking = [
                 tasks.create_task(each.look(http, f"{home}/-/stream", f"Bearer token-{number}"))
                 for number, each in enumerate(viewers)
@@ -126,21 +121,6 @@ class _Viewer:
         while not holds(self._states):
             self._news.clear()
             await self._news.wait()
-
-
-def _wait_until_ready(address: str) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        with suppress(OSError), urllib.request.urlopen(f"{address}/readyz"):  # noqa: S310 - it is http
-            return
-        time.sleep(0.1)
-    raise MeasureError("the page is not ready")
-
-
-def _peak_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(peak.split()[1]) / 1024
 
 
 def _fill(cluster: PageCluster, name: str) -> None:

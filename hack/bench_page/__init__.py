@@ -1,1 +1,0 @@
-"""Measures the live page under load: many jobs, many pods, many browsers."""
