@@ -24,7 +24,7 @@ from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Event, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
 from tfjob_operator.cli.page.objects import Job
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
-from tfjob_operator.cli.timelines.values import Interval, Life, Replica, Span, State
+from tfjob_operator.cli.timelines.values import Interval, Life, Replica, Span, State, replica_of
 from tfjob_operator.cli.timelines.values import Job as TimedJob
 
 MOST_EVENTS: Final = 200
@@ -310,11 +310,8 @@ OOM_KILLED: Final = "OOMKilled"
 
 def place_of(pod: Pod) -> tuple[str, int]:
     """Return the replica type and index of a pod, as its labels say; ("", 0) for labels that were edited away."""
-    labels = pod.metadata.labels or {}
-    kind = labels.get(c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE) or labels.get("job_type", "")
-    index = labels.get(c.LABEL_PREFIX + c.LABEL_REPLICA_INDEX) or labels.get("task_index", "")
-    names = {each.lower(): each for each in c.REPLICA_TYPES}
-    return names.get(kind.lower(), kind), int(index) if index.isdecimal() and len(index) < 7 else 0
+    replica = replica_of(pod.metadata.labels, "", "")
+    return replica.type, max(0, replica.number)
 
 
 def is_ready(pod: Pod) -> bool:

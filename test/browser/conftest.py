@@ -85,12 +85,8 @@ class Looking:
         self.page = page
         self.home = home
         self.errors: list[str] = []
-        page.on("console", self._heard)
+        page.on("console", lambda said: self.errors.extend([said.text] if said.type == "error" else []))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-
-    def _heard(self, message: Any) -> None:
-        if message.type == "error":
-            self.errors.append(message.text)
 
     def open(self, path: str) -> Any:
         """Go to an address of the page."""

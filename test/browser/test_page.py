@@ -14,7 +14,7 @@ import pytest
 
 from browser.conftest import ROOT, Dashboard, Looking, browsing, dashboard_of, reads_well
 from browser.scene import SCRIPT, fill, job, pod, runs
-from hack.page_cluster import PageCluster
+from hack.page_cluster import ADDON, PageCluster, page_of
 from hack.page_objects import a_board
 from support.waiting import eventually
 
@@ -405,3 +405,38 @@ def test_curves_tell_why_a_log_cannot_be_read_as_logs_do(tab: Looking, dashboard
     dashboard.cluster.forbidden.discard("pods/log")
     assert all("403" in each for each in tab.errors)
     tab.errors.clear()
+
+
+def test_somebody_logs_in_where_a_link_led_and_sees_what_is_theirs_until_they_log_out(chromium: Any) -> None:
+    """A wrong token is told of in the form. The list has no job of other namespaces, and their pages show nothing."""
+    with PageCluster().running() as cluster:
+        fill(cluster)
+        cluster.tokens["good"] = ("ann", ("system:authenticated",))
+        cluster.grant("ann", "nlp")
+        cluster.grant("ann", "nlp", verbs="get", resources="pods/log")
+        cluster.grant("ann", "nlp", resources="pods.metrics.k8s.io")
+        with (
+            page_of(cluster.kubeconfig, *ADDON) as (_, address),
+            # To a browser this name is as good as https, so it keeps the cookie.
+            browsing(chromium, address.replace("127.0.0.1", "localhost")) as stranger,
+        ):
+            page = stranger.open("/nlp/bert-finetune-2")
+            field = page.get_by_label("Token")
+            field.fill("wrong")
+            page.get_by_role("button", name="Log in").click()
+            stranger.shows("#problem", "does not accept this token")
+            assert reads_well(page)
+            field.fill(" good\n")
+            page.get_by_role("button", name="Log in").click()
+            stranger.shows(".why h2", "Python module sentencepiece not found in the image")
+            stranger.shows("#where", "ann")
+            stranger.open("/")
+            stranger.shows("tr[data-key='nlp/bert-finetune-2']")
+            keys = page.locator("tr[data-key]").evaluate_all("rows => rows.map((row) => row.dataset.key)")
+            assert {key.partition("/")[0] for key in keys} == {"nlp"}
+            stranger.open("/vision/resnet50-imagenet")
+            stranger.shows(".blank", "or you may not list the TFJobs of that namespace")
+            page.get_by_role("button", name="Log out").click()
+            stranger.shows("#login")
+            assert page.context.cookies() == []
+            assert all("status of 401" in each for each in stranger.errors)

@@ -98,10 +98,9 @@ export class Curves {
 }
 
 const swatch = (number) => s('svg', { width: 10, height: 10, 'aria-hidden': 'true' }, s('circle', { cx: 5, cy: 5, r: 4.5, fill: `var(--c${number})` }));
-const UNITS = { step_time: ' s' };
 
 /** A number in as few digits as tell it. */
-export function short(value) {
+function short(value) {
   const size = Math.abs(value);
   if (size && (size < 0.001 || size >= 1e6)) return value.toExponential(2);
   return String(Number(value.toPrecision(size >= 1000 ? 6 : 4)));
@@ -110,11 +109,9 @@ export function short(value) {
 class Chart {
   constructor(name) {
     this.name = name;
-    this.title = h('h2', null, name.replace('step_time', 'step time'));
     this.readout = h('span', { class: 'muted num' });
-    this.title.append(this.readout);
     this.frame = h('div');
-    this.element = h('section', { class: 'panel' }, this.title, this.frame);
+    this.element = h('section', { class: 'panel' }, h('h2', null, name.replace('step_time', 'step time'), this.readout), this.frame);
     new ResizeObserver(() => this.curves && this.draw(this.curves)).observe(this.frame);
   }
 
@@ -145,7 +142,7 @@ class Chart {
       this.cursor);
     picture.addEventListener('pointermove', (event) => this.point(picture, event));
     picture.addEventListener('pointerleave', () => this.point(picture, null));
-    this.latest = `${short(last[1])}${UNITS[this.name] ?? ''} at ${last[0]}${drawn.some((each) => each.dashed) ? ', dashed: on evaluation data' : ''}`;
+    this.latest = `${short(last[1])}${this.name === 'step_time' ? ' s' : ''} at ${last[0]}${drawn.some((each) => each.dashed) ? ', dashed: on evaluation data' : ''}`;
     this.readout.textContent = this.latest;
     return picture;
   }
@@ -158,16 +155,13 @@ class Chart {
     }
     const box = picture.getBoundingClientRect();
     const at = ((event.clientX - box.left) / box.width) * this.width;
-    const near = this.curves.map((each) => [each, nearest(each.points, at, this.x)]);
+    const away = ([step]) => Math.abs(this.x(step) - at);
+    const near = this.curves.map((each) => [each, each.points.reduce((best, point) => (away(point) < away(best) ? point : best))]);
     const [step] = near[0][1];
     this.cursor.replaceChildren(s('line', { x1: this.x(step), x2: this.x(step), y1: PAD.top, y2: HEIGHT - PAD.bottom, stroke: 'var(--muted)', 'stroke-dasharray': '3 3' }),
       ...near.map(([each, point]) => s('circle', { cx: this.x(point[0]), cy: this.y(point[1]), r: 3.4, fill: `var(--c${each.number})` })));
     this.readout.textContent = `${near.map(([, point]) => short(point[1])).join(' / ')} at ${step}`;
   }
-}
-
-function nearest(points, at, x) {
-  return points.reduce((best, each) => (Math.abs(x(each[0]) - at) < Math.abs(x(best[0]) - at) ? each : best));
 }
 
 /** The range to draw: all, but for the few far outliers that would press the rest flat. */

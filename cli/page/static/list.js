@@ -20,13 +20,12 @@ function rank(row) {
 }
 
 const order = (a, b) => (b.since ?? b.created ?? 0) - (a.since ?? a.created ?? 0) || compare(a.key, b.key);
-const sum = (row) => row.replicas.reduce((all, each) => all + each.ready, 0);
 const COLUMNS = [
   { id: 'name', label: 'Job', value: (row) => row.name },
   { id: 'ns', label: 'Namespace', value: (row) => row.namespace },
   { id: 'state', label: 'State', value: (row) => row.state },
   { id: 'reason', label: 'Reason', value: (row) => row.note },
-  { id: 'ready', label: 'Ready', value: sum },
+  { id: 'ready', label: 'Ready', value: (row) => row.replicas.reduce((all, each) => all + each.ready, 0) },
   { id: 'restarts', label: 'Restarts', value: (row) => row.restarts, number: true, title: 'of all replicas together' },
   { id: 'queue', label: 'Queue', value: (row) => row.queue, needed: (row) => row.queue },
   { id: 'took', label: 'Duration', value: (row) => took(row) ?? -1, number: true },
