@@ -16,34 +16,24 @@ import yaml
 
 from hack.demo.stage import DemoError
 from hack.hollow_node.script import LOG, RUN
+from hack.page_objects import a_job, wanting
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
     from hack.demo.stage import Teller
 
 ROOT: Final = Path(__file__).parents[2]
-RUNS_ON: Final = {
-    "apiVersion": "kubeflow.org/v1",
-    "kind": "TFJob",
-    "metadata": {"name": "runs-on", "namespace": "default"},
-    "spec": {
-        "tfReplicaSpecs": {
-            type_: {
-                "replicas": replicas,
-                "restartPolicy": "ExitCode",
-                "template": {
-                    "metadata": {"annotations": {RUN: run, LOG: "keras 500 every 2s"}},
-                    "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]},
-                },
-            }
-            for type_, replicas, run in (
-                ("Chief", 1, "forever"),
-                ("PS", 2, "forever"),
-                ("Worker", 3, "20s:137, forever"),
-            )
-        }
-    },
-}
+RUNS: Final = {"Chief": "forever", "PS": "forever", "Worker": "20s:137, forever"}
+"""How the pods of the job that runs on end, by their type."""
+
+
+def _runs_on() -> dict[str, Any]:
+    spec = wanting(Chief=1, PS=2, Worker=3)
+    for type_, replica in spec["tfReplicaSpecs"].items():
+        annotations = {RUN: RUNS[type_], LOG: "keras 500 every 2s"}
+        replica["template"] = {**replica["template"], "metadata": {"annotations": annotations}}
+        replica["restartPolicy"] = "ExitCode"
+    return a_job("runs-on", spec=spec, namespace="default")
 
 
 def _with_a_log(job: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +51,7 @@ async def keep_up(plane: ControlPlane, teller: Teller) -> None:
     jobs = [_with_a_log(document) for document in documents if document["kind"] == "TFJob"]
     for job in jobs:
         await asyncio.to_thread(plane.run_kubectl, "create", "-f", "-", input=json.dumps(job))
-    await asyncio.to_thread(plane.run_kubectl, "create", "-f", "-", input=json.dumps(RUNS_ON))
+    await asyncio.to_thread(plane.run_kubectl, "create", "-f", "-", input=json.dumps(_runs_on()))
     teller.say(f"{len(jobs) + 1} jobs created")
     command = (sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--all-namespaces")
     process = await asyncio.create_subprocess_exec(

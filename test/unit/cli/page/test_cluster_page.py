@@ -15,17 +15,7 @@ from hack.page_cluster import PageCluster
 from hack.page_objects import a_board, a_first_job, a_job, a_pod, an_alpha_pod, an_event, ended
 from support.waiting import until
 from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance
-from unit.cli.page.browser import (
-    MIXED,
-    PAGES,
-    READS,
-    Browser,
-    a_cluster_page,
-    routes_of,
-    rows_of,
-    until_known,
-    views,
-)
+from unit.cli.page.browser import MIXED, PAGES, READS, Browser, a_cluster_page, routes_of, rows_of, until_known, views
 
 ANN = "Bearer token-of-ann"
 BEN = "Bearer token-of-ben"

@@ -133,7 +133,6 @@ async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(page_cl
             view = await anext(views(events))
         assert [each["state"] for each in view["replicas"]] == ["Running", "No pod"]
         assert view["events"] == []
-        assert (await browser.get(f"/{KEY}"))[0] == 200
         manifests = [(await browser.get(f"/-/manifest/{key}"))[2] for key in (KEY, "team/old")]
         assert [b"kind: TfJob\n" in each for each in manifests] == [True, False]
         diagnosis = json.loads((await browser.get(f"/-/explain/{KEY}"))[2])
