@@ -24,7 +24,7 @@ from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Event, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
 from tfjob_operator.cli.page.objects import Job
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
-from tfjob_operator.cli.timelines.values import Interval, Life, Replica, Span, State, replica_of
+from tfjob_operator.cli.timelines.values import Interval, Life, Replica, ReplicaName, Span, State, order_of, replica_of
 from tfjob_operator.cli.timelines.values import Job as TimedJob
 
 MOST_EVENTS: Final = 200
@@ -200,14 +200,11 @@ def _replicas(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]
         there = {(each["type"], each["index"]) if wish.alpha else each["name"] for each in found}
         for kind, size in wish.sizes.items():
             done = parse_indices(job.status.finished_indices.get(kind, ""), size)
-            names = {index: _name_of(job, wish, kind, index) for index in range(size)}
-            found += [
-                missing_view(name, kind, index, done=index in done, restarts=restarts[kind, index])
-                for index, name in names.items()
-                if ((kind, index) if wish.alpha else name) not in there
-            ]
-    order = {kind: number for number, kind in enumerate(c.REPLICA_TYPES)}
-    return sorted(found, key=lambda each: (order.get(each["type"], 9), each["index"], natural(each["name"])))
+            for index in range(size):
+                name = _name_of(job, wish, kind, index)
+                if ((kind, index) if wish.alpha else name) not in there:
+                    found.append(missing_view(name, kind, index, done=index in done, restarts=restarts[kind, index]))
+    return sorted(found, key=lambda each: (order_of(ReplicaName(each["type"], each["index"])), natural(each["name"])))
 
 
 def _name_of(job: Job, wish: Wish, kind: str, index: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,19 +63,22 @@ class Dashboard:
 
 
 @contextmanager
-def dashboard_of(cluster: PageCluster, *options: str) -> Iterator[Dashboard]:
-    """Run `kubectl tfjob dashboard` as a user of this cluster would."""
-    with page_of(cluster.kubeconfig, *DASHBOARD, *options) as (process, address):
-        yield Dashboard(cluster, process, address)
+def dashboard_of(
+    *options: str, scene: Callable[[PageCluster], None] = fill, forbidden: Iterable[str] = ()
+) -> Iterator[Dashboard]:
+    """Run `kubectl tfjob dashboard` as a user of a cluster with this scene would."""
+    with PageCluster().running() as cluster:
+        cluster.forbidden |= {*forbidden}
+        scene(cluster)
+        with page_of(cluster.kubeconfig, *DASHBOARD, *options) as (process, address):
+            yield Dashboard(cluster, process, address)
 
 
 @pytest.fixture(scope="module")
 def dashboard(request: pytest.FixtureRequest) -> Iterator[Dashboard]:
     """A page with the jobs that the module's FILL puts, by default the scene's; each test has to undo its changes."""
-    with PageCluster().running() as cluster:
-        getattr(request.module, "FILL", fill)(cluster)
-        with dashboard_of(cluster) as started:
-            yield started
+    with dashboard_of(scene=getattr(request.module, "FILL", fill)) as started:
+        yield started
 
 
 class Looking:

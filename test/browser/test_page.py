@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -192,22 +192,16 @@ def test_every_view_reads_well_light_and_dark_and_on_a_phone(
 
 
 @contextmanager
-def newcomer(
-    chromium: Any, *options: str, filled: bool = True, forbidden: Iterable[str] = ()
-) -> Iterator[tuple[Looking, Dashboard]]:
-    """A browser that has opened the address of a page with a cluster of its own."""
-    with PageCluster().running() as cluster:
-        cluster.forbidden |= {*forbidden}
-        if filled:
-            fill(cluster)
-        with dashboard_of(cluster, *options) as dashboard, browsing(chromium, dashboard.home) as looking:
-            looking.page.goto(dashboard.address)
-            yield looking, dashboard
+def newcomer(chromium: Any, *options: str, **more: Any) -> Iterator[tuple[Looking, Dashboard]]:
+    """A browser that has opened the address of a page with a cluster of its own, see `dashboard_of`."""
+    with dashboard_of(*options, **more) as dashboard, browsing(chromium, dashboard.home) as looking:
+        looking.page.goto(dashboard.address)
+        yield looking, dashboard
 
 
 def test_an_empty_cluster_says_how_a_job_comes_into_it(chromium: Any) -> None:
     """The first job is shown in its place."""
-    with newcomer(chromium, filled=False) as (looking, dashboard):
+    with newcomer(chromium, scene=lambda _: None) as (looking, dashboard):
         looking.shows(".blank h2", "There are no jobs in this cluster")
         assert reads_well(looking.page)
         dashboard.cluster.put("tfjobs", job("first", "Created", 1, {"Worker": 1}))

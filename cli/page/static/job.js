@@ -154,17 +154,15 @@ export class JobPage {
 
   manifest() {
     const text = h('pre', { class: 'manifest', tabindex: '0', role: 'region', 'aria-label': 'Manifest' });
-    const read = async () => {
-      const answer = await ask(`/-/manifest/${this.path}`);
-      text.replaceChildren(...(answer.error ? [answer.error] : (await answer.response.text()).split('\n').flatMap(yamlLine)));
-    };
     let shown = '';
-    return { element: h('section', { class: 'panel' }, h('h2', null, 'Manifest', copyButton(text)), text), update: () => {
+    const update = async () => {
       const version = `${this.view.row.uid} ${this.view.row.state}`;
       if (shown === version || this.gone) return;
       shown = version;
-      read();
-    } };
+      const answer = await ask(`/-/manifest/${this.path}`);
+      text.replaceChildren(...(answer.error ? [answer.error] : (await answer.response.text()).split('\n').flatMap(yamlLine)));
+    };
+    return { element: h('section', { class: 'panel' }, h('h2', null, 'Manifest', copyButton(text)), text), update };
   }
 
   /** Ask where TensorBoard is reached: a load balancer gets its address after a while. Without one there is the command. */

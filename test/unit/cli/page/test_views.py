@@ -107,9 +107,8 @@ def test_a_job_of_the_alpha_dialect_is_shown_with_its_own_words() -> None:
 def test_a_status_that_nobody_can_read_still_leaves_a_job_on_the_list() -> None:
     """With its conditions, if those can be read."""
     raw = msgspec.json.encode(a_job("mnist", "Running", status={"restarts": "many"}))
-    found = job_with_unreadable_status(raw, ValueError())
-    assert row(found)["state"] == "Running"
-    assert row(found)["created"] == CREATED_S
+    found = row(job_with_unreadable_status(raw, ValueError()))
+    assert (found["state"], found["created"]) == ("Running", CREATED_S)
 
 
 def test_replicas_without_a_pod_are_shown_and_stand_in_order() -> None:
@@ -142,23 +141,16 @@ def test_events_of_an_earlier_job_of_the_name_are_left_out() -> None:
     assert view(job(), (), [other, old])["events"] == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "key"),
-    [
-        ("TFJob", "mnist", "team/mnist"),
-        ("Pod", "a-worker-0-ps-12", "team/a-worker-0"),
-        ("TfJob", "mnist", "team/tfjob.tensorflow.org/mnist"),
-        ("Pod", "nginx", None),
-        ("Node", "mnist", None),
-    ],
-)
-def test_an_event_belongs_to_the_job_that_it_or_its_pod_is_of(kind: str, name: str, key: str | None) -> None:
-    """Also when the pod is gone."""
-    assert [*marks_of_event(event(name, kind))] == ([] if key is None else [key])
-
-
-def test_a_pod_belongs_to_the_job_of_its_label_in_both_dialects() -> None:
-    """A pod without a label belongs to none."""
+def test_an_event_belongs_to_the_job_that_it_or_its_pod_is_of_and_a_pod_to_that_of_its_label() -> None:
+    """An event also when the pod is gone; a pod in both dialects, and without a label to none."""
+    for kind, name, keys in (
+        ("TFJob", "mnist", ["team/mnist"]),
+        ("Pod", "a-worker-0-ps-12", ["team/a-worker-0"]),
+        ("TfJob", "mnist", ["team/tfjob.tensorflow.org/mnist"]),
+        ("Pod", "nginx", []),
+        ("Node", "mnist", []),
+    ):
+        assert [*marks_of_event(event(name, kind))] == keys, name
     assert job_key_of_pod(pod("mnist")) == "team/mnist"
     assert job_key_of_pod(pod("mnist", labels={"tf_job_name": "old"})) == "team/old"
     assert job_key_of_pod(pod("mnist", labels=None)) == ""
