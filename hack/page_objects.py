@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -13,20 +15,13 @@ T = TypeVar("T")
 NAMES = "training.kubeflow.org/"
 CREATED = "2026-03-01T10:00:00Z"
 CREATED_S = 1772359200.0
+TEMPLATE: Final = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
 
 
 def a_job(name: str = "mnist", *states: str, spec: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
     """Return a job whose conditions of these types are True; the last one says how it stands."""
-    conditions = [
-        {
-            "type": each,
-            "status": "True",
-            "reason": f"TFJob{each}",
-            "message": f"is {each}",
-            "lastTransitionTime": CREATED,
-        }
-        for each in states
-    ]
+    true = {"status": "True", "lastTransitionTime": CREATED}
+    conditions = [{"type": each, "reason": f"TFJob{each}", "message": f"is {each}", **true} for each in states]
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
@@ -38,7 +33,7 @@ def a_job(name: str = "mnist", *states: str, spec: Any = None, status: Any = Non
 
 def wanting(**sizes: int) -> dict[str, Any]:
     """Return a specification of so many replicas by type."""
-    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+    template = deepcopy(TEMPLATE)
     return {"tfReplicaSpecs": {kind: {"replicas": size, "template": template} for kind, size in sizes.items()}}
 
 
@@ -70,37 +65,31 @@ def a_pod(job: str, kind: str = "Worker", index: int = 0, *, status: Any = None,
 
 def running(**more: Any) -> dict[str, Any]:
     """Return the status of a pod that runs and is ready."""
-    state = {"running": {"startedAt": CREATED}}
-    return {
-        "phase": "Running",
-        "startTime": CREATED,
-        "conditions": [{"type": "Ready", "status": "True"}],
-        "containerStatuses": [{"name": "tensorflow", "state": state, **more}],
-    }
+    ready = {"startTime": CREATED, "conditions": [{"type": "Ready", "status": "True"}]}
+    return _status("Running", {"running": {"startedAt": CREATED}}, **more) | ready
 
 
 def ended(code: int, message: str = "") -> dict[str, Any]:
     """Return the status of a pod whose training has ended."""
     over = {"exitCode": code, "message": message, "finishedAt": "2026-03-01T10:05:00Z"}
-    return {
-        "phase": "Failed" if code else "Succeeded",
-        "containerStatuses": [{"name": "tensorflow", "state": {"terminated": over}}],
-    }
+    return _status("Failed" if code else "Succeeded", {"terminated": over})
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
     """Return the status of a pod whose container does not start."""
-    state = {"waiting": {"reason": reason, "message": message}}
-    return {"phase": "Pending", "containerStatuses": [{"name": "tensorflow", "state": state}]}
+    return _status("Pending", {"waiting": {"reason": reason, "message": message}})
+
+
+def _status(phase: str, state: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"phase": phase, "containerStatuses": [{"name": "tensorflow", "state": state, **more}]}
 
 
 def a_first_job(name: str = "old", *states: str, status: Any = None, **meta: Any) -> dict[str, Any]:
     """Return a TfJob of tensorflow.org of a MASTER and two WORKERs, with the RuntimeId x7ab; see `a_job`."""
-    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+    replicas = {"MASTER": 1, "WORKER": 2}
     spec = {
         "replicaSpecs": [
-            {"tfReplicaType": "MASTER", "template": template},
-            {"tfReplicaType": "WORKER", "replicas": 2, "template": template},
+            {"tfReplicaType": kind, "replicas": size, "template": TEMPLATE} for kind, size in replicas.items()
         ]
     }
     made = a_job(name, *states, spec=spec, status={"phase": "Running", "runtimeId": "x7ab", **(status or {})}, **meta)
@@ -147,34 +136,13 @@ def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> 
     }
 
 
-def decoded(item: Any, kind: type[T]) -> T:
-    """Return the slice of it that an informer keeps."""
-    return msgspec.json.decode(msgspec.json.encode(item), type=kind)
+def _decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..., T]:
+    """Return what makes the slice of it that an informer keeps."""
+    return lambda *given, **more: msgspec.json.decode(msgspec.json.encode(make(*given, **more)), type=kind)
 
 
-def job(*given: Any, **more: Any) -> Job:
-    """`a_job`, decoded."""
-    return decoded(a_job(*given, **more), Job)
-
-
-def first_job(*given: Any, **more: Any) -> FirstJob:
-    """`a_first_job`, decoded."""
-    return decoded(a_first_job(*given, **more), FirstJob)
-
-
-def alpha_pod(*given: Any, **more: Any) -> Pod:
-    """`an_alpha_pod`, decoded."""
-    return decoded(an_alpha_pod(*given, **more), Pod)
-
-
-def pod(*given: Any, **more: Any) -> Pod:
-    """`a_pod`, decoded."""
-    return decoded(a_pod(*given, **more), Pod)
-
-
-def event(*given: Any, **more: Any) -> Event:
-    """`an_event`, decoded."""
-    return decoded(an_event(*given, **more), Event)
+job, first_job = _decoding(a_job, Job), _decoding(a_first_job, FirstJob)
+pod, alpha_pod, event = _decoding(a_pod, Pod), _decoding(an_alpha_pod, Pod), _decoding(an_event, Event)
 
 
 def a_board(host: str | None, namespace: str = "team", **of: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import http.client
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +17,7 @@ from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import SERVICES
-from tfjob_operator.api.meta import Meta, Struct
+from tfjob_operator.api.meta import Struct
 from tfjob_operator.cli.collecting import collect
 from tfjob_operator.cli.commands.tensorboard_ import selector_of
 from tfjob_operator.cli.commands.top_ import ABSENT, POD_METRICS, total
@@ -79,23 +78,7 @@ class Usage(Struct, frozen=True):
     memory: int
 
 
-class _Container(Struct, frozen=True):
-    usage: dict[str, str] | None = None
-
-
-class _PodMetrics(Struct, frozen=True):
-    metadata: Meta
-    containers: tuple[_Container, ...] | None = None
-
-    def total(self, resource: str) -> Decimal:
-        return total((each.usage or {}).get(resource) for each in self.containers or ())
-
-
-class _PodMetricsList(Struct, frozen=True):
-    items: tuple[_PodMetrics, ...] | None = None
-
-
-class _Services(Struct, frozen=True):
+class _Items(Struct, frozen=True):
     items: tuple[dict[str, Any], ...] | None = None
 
 
@@ -136,15 +119,12 @@ class Details:
         async def ask() -> dict[str, Usage] | None:
             options = ListOptions(namespace=namespace, label_selector=POD_SELECTOR)
             try:
-                found = await self._client.list_page(POD_METRICS, options, _PodMetricsList)
+                found = await self._client.list_page(POD_METRICS, options, _Items)
             except StatusError as error:
                 if error.code in ABSENT:
                     return None
                 raise
-            return {
-                each.metadata.name: Usage(float(each.total("cpu")), int(each.total("memory")))
-                for each in found.items or ()
-            }
+            return {each["metadata"]["name"]: _usage(each) for each in found.items or ()}
 
         return (await self._usages.get(namespace, ask, lambda _: USAGE_S)).value
 
@@ -152,7 +132,7 @@ class Details:
         """Return where the TensorBoard of a job is reached if its Service has a load balancer, else ""."""
         selector = selector_of(job.name, is_alpha=job.resource == FIRST)
         options = ListOptions(namespace=job.namespace, label_selector=selector)
-        found = await self._client.list_page(SERVICES, options, _Services)
+        found = await self._client.list_page(SERVICES, options, _Items)
         for service in found.items or ():
             for at in service["status"].get("loadBalancer", {}).get("ingress") or ():
                 host = at.get("hostname") or at.get("ip", "")
@@ -163,3 +143,8 @@ class Details:
         access = self._read(job.namespace)
         with Session(access) if readable is None else LimitedSession(access, readable) as session:
             return msgspec.json.encode(diagnose(collect(session, job.full_name, datetime.now(UTC))))
+
+
+def _usage(pod: Mapping[str, Any]) -> Usage:
+    used = [each.get("usage") or {} for each in pod.get("containers") or ()]
+    return Usage(float(total(each.get("cpu") for each in used)), int(total(each.get("memory") for each in used)))

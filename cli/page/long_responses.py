@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -72,30 +72,27 @@ class LongResponses:
         self._of[viewer.name] += 1
         try:
             async with aclosing(pieces):
-                return await self._send(request, viewer, pieces, headers, [*needs])
+                first = await anext(pieces, b"")
+                response = web.StreamResponse(headers=headers)
+                await response.prepare(request)
+                is_whole = await self._is_written(_write(response, first, pieces), _until_withdrawn(viewer, [*needs]))
+                if not is_whole and request.transport is not None:
+                    request.transport.abort()  # an orderly end would wait, and look like the end of the log
+                return response
         finally:
             self._of[viewer.name] -= 1
             self._of += Counter()  # forgets viewers without any
 
-    async def _send(
-        self,
-        request: web.Request,
-        viewer: Viewer,
-        pieces: AsyncGenerator[bytes, None],
-        headers: dict[str, str],
-        needs: list[Question],
-    ) -> web.StreamResponse:
-        first = await anext(pieces, b"")
-        response = web.StreamResponse(headers=headers)
-        await response.prepare(request)
-        writing = asyncio.create_task(_write(response, first, pieces), name="long response")
-        checking = asyncio.create_task(_until_withdrawn(viewer, needs), name="right to a long response")
+    async def _is_written(self, write: Coroutine[Any, Any, None], check: Coroutine[Any, Any, None]) -> bool:
+        """Write a response until the check of its viewer's rights ends; return whether all was written."""
+        writing = asyncio.create_task(write, name="long response")
+        checking = asyncio.create_task(check, name="right to a long response")
         self._open.add(writing)
         try:
             await asyncio.wait({writing, checking}, return_when=asyncio.FIRST_COMPLETED)
             if writing.done() and not writing.cancelled():
                 await writing
-                return response
+                return True
         except _ENDS:
             pass
         finally:
@@ -103,9 +100,7 @@ class LongResponses:
             for task in (writing, checking):
                 task.cancel()
             await asyncio.gather(writing, checking, return_exceptions=True)
-        if request.transport is not None:
-            request.transport.abort()  # an orderly end would wait for the browser, and look like the end of the log
-        return response
+        return False
 
 
 async def _write(response: web.StreamResponse, first: bytes, pieces: AsyncGenerator[bytes, None]) -> None:

@@ -145,17 +145,13 @@ class _TokenStatus(Struct, frozen=True):
     audiences: tuple[str, ...] | None = None
 
 
-class _TokenReview(Struct, frozen=True):
-    status: _TokenStatus
-
-
 class _AccessStatus(Struct, frozen=True):
     allowed: bool
     denied: bool = False
 
 
-class _AccessReview(Struct, frozen=True):
-    status: _AccessStatus
+class _Review(Struct, Generic[T], frozen=True):
+    status: T
 
 
 class Reviews:
@@ -198,7 +194,7 @@ class Reviews:
         spec: dict[str, Any] = {"token": token}
         if self._audiences:
             spec["audiences"] = self._audiences
-        return await self._ask(TOKEN_REVIEWS, spec, _TokenReview, lambda review: self._user_in(review.status))
+        return await self._ask(TOKEN_REVIEWS, spec, _Review[_TokenStatus], self._user_in)
 
     def _user_in(self, status: _TokenStatus) -> User | None:
         info = status.user
@@ -226,24 +222,16 @@ class Reviews:
             "resourceAttributes": {key: value for key, value in attributes.items() if value},
         }
         return await self._ask(
-            ACCESS_REVIEWS, spec, _AccessReview, lambda review: review.status.allowed and not review.status.denied
+            ACCESS_REVIEWS, spec, _Review[_AccessStatus], lambda status: status.allowed and not status.denied
         )
 
-    async def _ask(self, resource: Resource, spec: dict[str, Any], into: type[T], read: Callable[[T], V]) -> V:
+    async def _ask(self, resource: Resource, spec: dict[str, Any], into: type[_Review[T]], read: Callable[[T], V]) -> V:
         """Send a review, return what `read` finds in its answer, and count it."""
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
         answer = "failed"
         try:
-            found = read(await self._sent(resource, spec, into))
-            answer = "yes" if found else "no"
-            return found
-        finally:
-            self.counts[resource.kind, answer] += 1
-
-    async def _sent(self, resource: Resource, spec: dict[str, Any], into: type[T]) -> T:
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
-        try:
             async with asyncio.timeout(REVIEW_S), self._some:
-                return await self._client.create(resource, "", body, into)
+                found = read((await self._client.create(resource, "", body, into)).status)
         except TimeoutError as error:
             raise UnansweredError(f"the API server has not answered a {resource.kind} in time") from error
         except StatusError as error:
@@ -252,3 +240,8 @@ class Reviews:
             raise UnansweredError(
                 f"the API server could not be asked for a {resource.kind}: {error.message}"
             ) from error
+        else:
+            answer = "yes" if found else "no"
+            return found
+        finally:
+            self.counts[resource.kind, answer] += 1
