@@ -23,36 +23,31 @@ if TYPE_CHECKING:
     from hack.demo.stage import Teller
 
 ROOT: Final = Path(__file__).parents[2]
-RUNS: Final = {"Chief": "forever", "PS": "forever", "Worker": "20s:137, forever"}
-"""How the pods of the job that runs on end, by their type."""
+RUNS_ON: Final = {"Chief": "forever", "PS": "forever", "Worker": "20s:137, forever"}
+"""How the pods of the job that runs on live, by type."""
 
 
-def _runs_on() -> dict[str, Any]:
-    spec = wanting(Chief=1, PS=2, Worker=3)
-    for type_, replica in spec["tfReplicaSpecs"].items():
-        annotations = {RUN: RUNS[type_], LOG: "keras 500 every 2s"}
-        replica["template"] = {**replica["template"], "metadata": {"annotations": annotations}}
-        replica["restartPolicy"] = "ExitCode"
-    return a_job("runs-on", spec=spec, namespace="default")
-
-
-def _with_a_log(job: dict[str, Any]) -> dict[str, Any]:
-    """Let the pods of a TFJob print what a training of a few seconds would."""
-    for replica in job["spec"]["tfReplicaSpecs"].values():
+def _jobs() -> list[dict[str, Any]]:
+    """Return the TFJobs of the examples, whose pods print what a training of a few seconds would, and one that runs on."""
+    examples = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
+    documents = [document for path in examples for document in yaml.safe_load_all(path.read_text())]
+    jobs = [document for document in documents if document["kind"] == "TFJob"]
+    for replica in (each for job in jobs for each in job["spec"]["tfReplicaSpecs"].values()):
         meta = replica["template"].setdefault("metadata", {})
         meta["annotations"] = {LOG: "keras 10 every 0.2s", **meta.get("annotations", {})}
-    return job
+    runs_on = a_job("runs-on", spec=wanting(Chief=1, PS=2, Worker=3), namespace="default")
+    for kind, replica in runs_on["spec"]["tfReplicaSpecs"].items():
+        annotations = {RUN: RUNS_ON[kind], LOG: "keras 500 every 2s"}
+        replica["restartPolicy"] = "ExitCode"
+        replica["template"] = {**replica["template"], "metadata": {"annotations": annotations}}
+    return [runs_on, *jobs]
 
 
 async def keep_up(plane: ControlPlane, teller: Teller) -> None:
     """Create the jobs and serve the page, until cancelled. Raises ControlPlaneError, DemoError when the page ends by itself."""
-    examples = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
-    documents = [document for path in examples for document in yaml.safe_load_all(path.read_text())]
-    jobs = [_with_a_log(document) for document in documents if document["kind"] == "TFJob"]
-    for job in jobs:
-        await asyncio.to_thread(plane.run_kubectl, "create", "-f", "-", input=json.dumps(job))
-    await asyncio.to_thread(plane.run_kubectl, "create", "-f", "-", input=json.dumps(_runs_on()))
-    teller.say(f"{len(jobs) + 1} jobs created")
+    jobs = {"apiVersion": "v1", "kind": "List", "items": _jobs()}
+    await asyncio.to_thread(plane.run_kubectl, "create", "-f", "-", input=json.dumps(jobs))
+    teller.say(f"{len(jobs['items'])} jobs created")
     command = (sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--all-namespaces")
     process = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, env={**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
