@@ -143,8 +143,8 @@ class _Merged:
             await asyncio.sleep(AGAIN_S)
 
     def _cut(self, wanted: int) -> list[str]:
-        name = self._key.rpartition("/")[2]
-        more = f"kubectl tfjob logs -f {name} --max-log-requests={wanted}"
+        namespace, _, name = self._key.partition("/")
+        more = f"kubectl tfjob logs -n {namespace} -f {name} --max-log-requests={wanted}"
         return [f"Following {MOST_LOGS} of {wanted} replicas. To follow all: {more}"] if wanted > MOST_LOGS else []
 
     async def _read_pod(self, place: Place, pod: Pod) -> None:

@@ -24,7 +24,17 @@ from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Event, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
 from tfjob_operator.cli.page.objects import Job
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
-from tfjob_operator.cli.timelines.values import Interval, Life, Replica, ReplicaName, Span, State, order_of, replica_of
+from tfjob_operator.cli.timelines.values import (
+    Ending,
+    Interval,
+    Life,
+    Replica,
+    ReplicaName,
+    Span,
+    State,
+    order_of,
+    replica_of,
+)
 from tfjob_operator.cli.timelines.values import Job as TimedJob
 
 MOST_EVENTS: Final = 200
@@ -245,7 +255,7 @@ MOST_LANES: Final = 200
 def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dict[str, Any]:
     """Return lanes of replicas with the lives of their pods, and when the job was suspended or held. An end of None is now."""
     timeline = timeline_of(msgspec.convert(job, TimedJob, from_attributes=True), pods, events)
-    worst = sorted(range(len(timeline.replicas)), key=lambda place: -timeline.replicas[place].restarts)
+    worst = sorted(range(len(timeline.replicas)), key=lambda place: _urgency(timeline.replicas[place]))
     return {
         "start": seconds(timeline.start),
         "end": seconds(timeline.end),
@@ -257,6 +267,13 @@ def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dic
             for each in spans
         ],
     }
+
+
+def _urgency(replica: Replica) -> tuple[bool, int]:
+    """Return what replicas are ordered by when not all can be drawn: those that do not run first, then those that restart."""
+    last = replica.lives[-1] if replica.lives else None
+    runs = last is not None and bool(last.intervals) and last.intervals[-1].state is State.RUNNING
+    return runs or (last is not None and last.ending is Ending.SUCCEEDED), -replica.restarts
 
 
 def _lane(replica: Replica, begin: datetime | None) -> dict[str, Any]:

@@ -90,15 +90,15 @@ export class JobPage {
   showHead() {
     const { row, message, held, mistakes, tensorboard } = this.view;
     const over = isOver(row);
-    const watched = this.app.watch.keys.has(this.key);
+    const { watch } = this.app;
     const length = row.state === 'Suspended' ? null : took(row);
     const words = this.gone ? 'This job was deleted. The page shows its last known state.' : mistakes || held || message;
     const fact = (label, value) => h('div', null, h('dt', null, label), h('dd', null, value));
-    show(this.head, [row, words, this.board.url, watched, this.gone], () => [
-      h('div', { class: 'crumbs' }, h('a', { href: '/', 'data-link': true }, 'Jobs'), ' / ', h('a', { href: `/?ns=${encodeURIComponent(row.namespace)}`, 'data-link': true }, row.namespace)),
+    show(this.head, [row, words, this.board.url, watch.possible && watch.words(this.key), this.gone], () => [
+      h('div', { class: 'crumbs' }, h('a', { href: this.app.home, 'data-link': true }, 'Jobs'), ' / ', h('a', { href: `/?ns=${encodeURIComponent(row.namespace)}`, 'data-link': true }, row.namespace)),
       h('div', { class: 'title' }, h('h1', null, row.name), pill(this.gone ? 'Deleted' : row.state, { big: true }),
-        !over && !this.gone && this.app.watch.possible && h('button', { type: 'button', class: 'button', 'data-focus': 'watch', 'aria-pressed': String(watched),
-          onclick: () => this.app.watch.toggle(this.key) }, watched ? 'You will be notified' : 'Notify me when it ends'),
+        !over && !this.gone && watch.possible && h('button', { type: 'button', class: 'button', 'data-focus': 'watch', 'aria-pressed': String(watch.keys.has(this.key)),
+          onclick: () => watch.toggle(this.key) }, watch.words(this.key)),
         !this.gone && this.board.url && h('a', { class: 'button', href: this.board.url, target: '_blank', rel: 'noopener noreferrer' }, 'TensorBoard')),
       h('p', { class: 'lead' }, words),
       h('dl', { class: 'facts' },
@@ -183,7 +183,9 @@ export class JobPage {
       && (row.state !== 'Running' || row.replicas.some((each) => each.ready)); // who may not list pods sees none that is ready
     const wrong = !this.gone && !row.deleting && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || waits);
     if (!wrong) this.found = null;
-    show(this.why, wrong ? [row.note, row.why, row.state, this.found] : [], () => wrong && this.box(row));
+    show(this.why, wrong ? [row.note, row.why, row.state, this.found, this.whole] : [], () => wrong && this.box(row));
+    const all = this.why.querySelector('.all');
+    if (all) all.hidden = all.parentElement.scrollHeight <= all.parentElement.clientHeight;
     const due = wrong && (row.note || !waits || Date.now() / 1000 - (row.created ?? 0) > LATE_S);
     const state = due ? JSON.stringify([row.state, row.note, mistakes]) : '';
     const again = due && !document.hidden && Date.now() - this.asked.at > ASK_AGAIN_MS && !over;
@@ -207,11 +209,12 @@ export class JobPage {
       return h('li', null, prose && h('span', null, prose), text && command(text));
     }));
     const level = first ? { error: '', warning: ' warning' }[first.severity] ?? ' note-level' : row.note || row.state === 'Failed' ? '' : ' note-level';
-    return h('section', { class: `why${level}`, 'aria-label': 'Why', 'aria-live': 'polite', tabindex: '0' },
+    return h('section', { class: `why${level}${this.whole ? ' whole' : ''}`, 'aria-label': 'Why', 'aria-live': 'polite', tabindex: '0' },
       first ? [h('h2', null, first.title), proofs(first), advice(first)]
         : [h('h2', null, row.note || (isOver(row) ? row.state : 'Not all replicas are ready')), h('p', { class: 'muted' }, row.why || this.view.message), !this.found && h('p', { class: 'muted' }, 'Looking for the cause ...')],
       others.length > 0 && h('details', null, h('summary', null, `${others.length} more`), others.map((cause) => [h('h3', null, cause.title), proofs(cause), advice(cause)])),
-      this.found?.unseen && h('details', null, h('summary', null, 'Not checked'), h('p', null, this.found.unseen)));
+      this.found?.unseen && h('details', null, h('summary', null, 'Not checked'), h('p', null, this.found.unseen)),
+      !this.whole && h('button', { type: 'button', class: 'button all', onclick: () => { this.whole = true; this.app.later(); } }, 'Show all'));
   }
 }
 

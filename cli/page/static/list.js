@@ -54,7 +54,7 @@ export class List {
     show(this.choice, [wanted, namespaces], () => ['', ...namespaces].map((each) => h('option', { value: each, selected: each === wanted }, each || 'All namespaces')));
     this.choice.hidden = namespaces.length < 2 && !wanted;
     this.table.panel.classList.toggle('without-ns', namespaces.length < 2 || Boolean(wanted));
-    const shown = this.table.update(found);
+    const shown = this.table.update(found, [...rows.values()]);
     const forbidden = this.app.forbids('TFJobs');
     const kind = shown ? '' : forbidden ? 'rights' : !state?.synced ? 'wait' : rows.size ? 'filter' : this.app.viewer ? 'guest' : 'empty';
     show(this.blank, [kind, forbidden, this.app.reason], () => this.blanks(kind, state, forbidden));

@@ -81,11 +81,11 @@ export class LogView {
     const query = { tail: what ? TAIL : TAIL_OF_EACH, follow: String(!what?.previous) };
     const answer = await ask(this.address(what, query), { signal: stop.signal });
     if (stop.signal.aborted) return;
-    this.status.textContent = answer.error ?? 'following';
+    this.status.textContent = answer.error ?? 'no lines yet';
     if (answer.error) return;
     try {
       await readLines(answer.response, (lines) => !stop.signal.aborted && this.add(lines.map((line) => ['', line])));
-      if (!stop.signal.aborted) this.status.textContent = 'end of the log';
+      if (!stop.signal.aborted) this.status.textContent = this.lines.childElementCount ? 'end of the log' : 'the log is empty';
     } catch {
       if (!stop.signal.aborted) this.status.textContent = 'the connection was lost';
     }
@@ -95,12 +95,24 @@ export class LogView {
   async save() {
     this.download.disabled = true;
     const answer = await ask(this.address(this.what, { download: 'true' }));
+    const pieces = [];
+    let size = 0;
+    try {
+      for await (const piece of answer.response?.body ?? []) {
+        pieces.push(piece);
+        size += piece.length;
+        this.download.textContent = `${Math.ceil(size / 1024)} KiB ...`; // a thousand replicas take a minute
+      }
+    } catch {
+      answer.error = 'the connection was lost: the download is not complete';
+    }
+    this.download.textContent = 'Download';
     this.download.disabled = false;
     if (answer.error) {
       this.status.textContent = answer.error;
       return;
     }
-    const url = URL.createObjectURL(await answer.response.blob());
+    const url = URL.createObjectURL(new Blob(pieces));
     h('a', { href: url, download: `${this.what ? `${this.page.namespace}-${this.what.replica}` : `${this.page.namespace}-${this.page.name}`}.log` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 60_000);
   }
@@ -115,6 +127,7 @@ export class LogView {
       const added = this.waiting.map(([kind, text]) => h('div', { class: kind || null }, text));
       this.find(added);
       this.lines.append(...added);
+      if (this.status.textContent === 'no lines yet') this.status.textContent = 'following';
       this.waiting = [];
       while (this.lines.childElementCount > MOST) this.lines.firstChild.remove();
       if (this.sticks) this.lines.scrollTop = this.lines.scrollHeight;

@@ -20,6 +20,7 @@ class App {
     this.watch = new Watch(() => this.later(), (key) => this.go(`/${key}`));
     this.stream = new Stream((...news) => this.told(...news), () => this.watch.keys.size > 0);
     this.due = false;
+    this.home = '/'; // the list as it was last filtered
   }
 
   /** Show what the address names. */
@@ -35,6 +36,7 @@ class App {
       at('main').replaceChildren((this.page ?? this.list).element);
       scrollTo(0, 0);
     }
+    if (!key) this.home = url.pathname + url.search;
     this.stream.watch(key);
     this.show();
   }
@@ -145,7 +147,7 @@ document.addEventListener('keydown', (event) => {
   else if (event.key === '/' && table) table.input.focus();
   else if (event.key === 'j' && table) table.move(1);
   else if (event.key === 'k' && table) table.move(-1);
-  else if (event.key === 'u' && app.page) app.go('/');
+  else if (event.key === 'u' && app.page) app.go(app.home);
   else if (tab && app.page) app.page.open(tab[0]);
   else return;
   event.preventDefault();

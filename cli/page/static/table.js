@@ -46,8 +46,8 @@ export class Table {
     this.element = h('div', null, this.bar, this.count, this.panel, this.pages);
   }
 
-  /** Show these items; return how many fit the filter. */
-  update(items) {
+  /** Show these items; return how many fit the filter. `all` has the states that can be chosen. */
+  update(items, all = items) {
     const { query } = this.app;
     const words = query.get('q') ?? '';
     if (document.activeElement !== this.input) this.input.value = words;
@@ -55,7 +55,7 @@ export class Table {
     const found = parts.length ? items.filter((each) => fits(this.fields(each), parts)) : items;
     this.ranks = new Map(found.map((each) => [each, this.rank(each)]));
     const state = query.get('state') ?? '';
-    this.showChips(found, state);
+    this.showChips(found, state, all);
     const shown = found.filter((each) => !state || (state === UNHEALTHY ? this.ranks.get(each) === 0 : each.state === state));
     const sort = query.get('sort') ?? '';
     this.showHead(sort);
@@ -79,9 +79,9 @@ export class Table {
     return items.toSorted((a, b) => first(a, b) || this.order(a, b));
   }
 
-  showChips(items, wanted) {
-    const counts = new Map();
-    for (const each of items) counts.set(each.state, (counts.get(each.state) ?? 0) + 1);
+  showChips(items, wanted, all) {
+    const counts = new Map(all.map((each) => [each.state, 0]));
+    for (const each of items) counts.set(each.state, counts.get(each.state) + 1);
     if (wanted && !counts.has(wanted) && wanted !== UNHEALTHY) counts.set(wanted, 0);
     const place = (state) => this.states.indexOf(state) + 1 || this.states.length + 1;
     const states = [...counts].sort(([a], [b]) => place(a) - place(b));

@@ -56,7 +56,7 @@ export class Timeline {
     const entry = ([label, fill]) => h('span', null, s('svg', { width: 14, height: 10, 'aria-hidden': 'true' }, s('rect', { width: 14, height: 10, rx: 3, fill })), label);
     this.legend.replaceChildren(...Object.entries({ ...STATES, ...BANDS }).filter(([id]) => used.has(id)).map(([, each]) => entry(each)));
     this.more.hidden = !timeline.more;
-    this.more.textContent = timeline.more ? `${timeline.more} more replicas, with no more restarts than these, are not drawn.` : '';
+    this.more.textContent = timeline.more ? `${timeline.more} more replicas, which run and have no more restarts than these, are not drawn.` : '';
     return picture;
   }
 

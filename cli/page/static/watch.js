@@ -10,12 +10,17 @@ export class Watch {
     this.changed = changed;
     this.open = open;
     this.keys = new Set(JSON.parse(sessionStorage.getItem(KEPT) ?? '[]'));
-    this.possible = 'Notification' in window && isSecureContext && Notification.permission !== 'denied';
+    this.possible = 'Notification' in window && isSecureContext;
+  }
+
+  /** What the button for a job says. */
+  words(key) {
+    return this.keys.has(key) ? 'You will be notified' : Notification.permission === 'denied' ? 'Notifications are blocked in this browser' : 'Notify me when it ends';
   }
 
   async toggle(key) {
-    this.possible = (await Notification.requestPermission()) === 'granted'; // the browser asks once
-    if (!this.keys.delete(key) && this.possible) this.keys.add(key);
+    const granted = (await Notification.requestPermission()) === 'granted'; // the browser asks once
+    if (!this.keys.delete(key) && granted) this.keys.add(key);
     this.keep();
   }
 
