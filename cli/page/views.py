@@ -103,13 +103,13 @@ def row_of(job: Job, wish: Wish, pods: Sequence[Pod]) -> dict[str, Any]:
 def job_view(job: Job, wish: Wish, pods: Sequence[Pod], events: Sequence[Event]) -> dict[str, Any]:
     """Return all that the page of one job shows, except logs, manifest and diagnosis."""
     held = conditions.find(job.status.conditions, c.ConditionType.HELD)
-    last = _last(job)
+    last, spec = _last(job), msgspec.json.decode(job.spec)
     return {
         "row": row_of(job, wish, pods),
         "message": clean(last.message, MAX_WORDS) if last is not None else "",
         "held": clean(held.message, MAX_WORDS) if held is not None and held.status == conditions.TRUE else "",
         "mistakes": wish.mistakes,
-        "tensorboard": any(key.lower() == "tensorboard" for key in _spec_fields(job)),
+        "tensorboard": isinstance(spec, dict) and any(key.lower() == "tensorboard" for key in spec),
         "replicas": _replicas(job, wish, pods),
         "events": _events(job, events),
         "timeline": timeline_view(job, pods, events),
@@ -160,20 +160,14 @@ def _has_run(job: Job, pods: Iterable[Pod]) -> bool:
     )
 
 
-def _spec_fields(job: Job) -> Iterable[str]:
-    spec = msgspec.json.decode(job.spec)
-    return spec if isinstance(spec, dict) else ()
-
-
 def _restarts(job: Job, wish: Wish, pods: Iterable[Pod]) -> Counter[tuple[str, int]]:
     """Return the restarts of each replica, as `list` counts them: those on record, or what the pods show if more."""
     found: Counter[tuple[str, int]] = Counter()
     for pod in pods:
         place, main = place_of(pod), training_of(pod)
         found[place] += (place in found) + (main.restart_count if main is not None else 0)
-    return (
-        found if wish.alpha else found | Counter({(each.type, each.index): each.total for each in job.status.restarts})
-    )
+    on_record = Counter({(each.type, each.index): each.total for each in job.status.restarts})
+    return found if wish.alpha else found | on_record
 
 
 def _newest(wish: Wish, pods: Sequence[Pod]) -> Sequence[Pod]:
@@ -226,11 +220,6 @@ def _name_of(job: Job, wish: Wish, kind: str, index: int) -> str:
 
 def _events(job: Job, events: Iterable[Event]) -> list[dict[str, Any]]:
     own = job.resource.kind
-    told = [
-        each
-        for each in events
-        if each.involved_object.kind != own or each.involved_object.uid in {"", job.metadata.uid}
-    ]
     created = seconds(job.metadata.creation_timestamp) or 0
     shown: list[dict[str, Any]] = [
         {
@@ -242,7 +231,8 @@ def _events(job: Job, events: Iterable[Event]) -> list[dict[str, Any]]:
             "count": each.series.count if each.series is not None else max(each.count, 1),
             "at": seconds(each.at),
         }
-        for each in told
+        for each in events
+        if each.involved_object.kind != own or each.involved_object.uid in {"", job.metadata.uid}
         if (seconds(each.at) or created) >= created - 1  # pods of an earlier job had the same names
     ]
     return sorted(shown, key=lambda each: (-(each["at"] or 0), each["id"]))[:MOST_EVENTS]

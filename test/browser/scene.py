@@ -81,20 +81,17 @@ def ended(code: int, age: float, message: str) -> dict[str, Any]:
 
 def event(about: str, reason: str, message: str, age: float, **more: Any) -> dict[str, Any]:
     """An event about a job, or a pod."""
-    made = an_event(
-        about, more.get("kind", "TFJob"), int(age), reason=reason, message=message, lastTimestamp=before(age)
-    )
-    made["type"] = more.get("type", "Normal")
+    told = {"reason": reason, "message": message, "lastTimestamp": before(age), "type": more.get("type", "Normal")}
+    made = an_event(about, more.get("kind", "TFJob"), int(age), **told)
     made["metadata"]["namespace"] = made["involvedObject"]["namespace"] = more.get("namespace", "vision")
     return made
 
 
 def training_log(steps: int, speed: float) -> bytes:
     """What a training writes."""
-    lines = (
-        f"step {10 * n}: loss = {2.3 * speed**n + 0.1:.4f} accuracy = {1 - 0.9 * speed**n:.4f}" for n in range(steps)
-    )
-    return "".join(f"{line}\n" for line in lines).encode()
+    return "".join(
+        f"step {10 * n}: loss = {2.3 * speed**n + 0.1:.4f} accuracy = {1 - 0.9 * speed**n:.4f}\n" for n in range(steps)
+    ).encode()
 
 
 def put(cluster: PageCluster, *items: dict[str, Any]) -> None:

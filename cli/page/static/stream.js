@@ -3,7 +3,6 @@
 const SILENCE_MS = 25_000; // the server says something every 10 s
 const HIDDEN_MS = 60_000;
 const PAUSES_MS = [300, 600, 1200, 2500, 5000];
-
 const SESSION = 'session';
 
 /**

@@ -21,9 +21,8 @@ export class Timeline {
     this.frame = h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Timeline' });
     this.legend = h('div', { class: 'legend' });
     this.table = h('tbody');
-    this.more = h('p', { class: 'legend', hidden: true });
     const table = tablePanel('', 'Timeline as a table', headings(['Replica', 'Pod', 'From', 'To', 'Restarts', 'Ending']), this.table);
-    this.element = h('div', null, h('section', { class: 'panel' }, h('h2', null, 'Timeline', h('span', { class: 'muted' }, 'of each replica and its pods')), this.frame, this.legend, this.more),
+    this.element = h('div', null, h('section', { class: 'panel' }, h('h2', null, 'Timeline', h('span', { class: 'muted' }, 'of each replica and its pods')), this.frame, this.legend),
       h('details', { class: 'more' }, h('summary', null, 'As a table'), table));
     new ResizeObserver(() => this.update()).observe(this.frame);
   }
@@ -54,9 +53,8 @@ export class Timeline {
       timeline.spans.map((each) => this.band(each, x, last, height, used)), this.axis(begin, last, x, height, (width - left) / TICK),
       timeline.lanes.map((lane, number) => this.lane(lane, names[number], TOP + number * LANE, x, last, used)));
     const entry = ([label, fill]) => h('span', null, s('svg', { width: 14, height: 10, 'aria-hidden': 'true' }, s('rect', { width: 14, height: 10, rx: 3, fill })), label);
-    this.legend.replaceChildren(...Object.entries({ ...STATES, ...BANDS }).filter(([id]) => used.has(id)).map(([, each]) => entry(each)));
-    this.more.hidden = !timeline.more;
-    this.more.textContent = timeline.more ? `${timeline.more} more replicas, which run and have no more restarts than these, are not drawn.` : '';
+    this.legend.replaceChildren(...Object.entries({ ...STATES, ...BANDS }).filter(([id]) => used.has(id)).map(([, each]) => entry(each)),
+      timeline.more ? `${timeline.more} more replicas, which run and have no more restarts than these, are not drawn.` : '');
     return picture;
   }
 

@@ -20,14 +20,6 @@ def view(item: Job, pods: Any = (), events: Any = ()) -> dict[str, Any]:
     return job_view(item, wish_of(item), pods, events)
 
 
-def crashing(reason: str) -> dict[str, Any]:
-    """The status of a pod whose last run has ended so."""
-    found = waiting("CrashLoopBackOff", "back-off 5m0s")
-    over = {"exitCode": 137, "reason": reason, "message": "no memory"}
-    found["containerStatuses"][0]["lastState"] = {"terminated": over}
-    return found
-
-
 @pytest.mark.parametrize(
     ("states", "state"), [((), "New"), (("Created",), "Created"), (("Created", "Held", "Running"), "Running")]
 )
@@ -71,8 +63,11 @@ def test_the_reason_of_a_job_has_the_message_of_most_of_its_pods_in_one_line_of_
     pods = [pod("mnist", "Worker", each, status=waiting("ErrImagePull", "no\nsuch image " * 50)) for each in range(2)]
     found = row(job("mnist", "Created"), *pods, pod("mnist", "PS", status=ended(3)))
     assert (found["note"], found["why"][:14], len(found["why"]) <= MAX_WHY) == ("ErrImagePull", "no such image ", True)
+    crashing = waiting("CrashLoopBackOff", "back-off 5m0s")
     for reason, note in (("Error", "CrashLoopBackOff"), ("OOMKilled", "OOMKilled")):
-        found = row(job("mnist", "Running"), pod("mnist", status=crashing(reason)))
+        over = {"exitCode": 137, "reason": reason, "message": "no memory"}
+        crashing["containerStatuses"][0]["lastState"] = {"terminated": over}
+        found = row(job("mnist", "Running"), pod("mnist", status=crashing))
         assert (found["note"], found["why"]) == (note, "no memory")
     for status in (waiting("ContainerCreating"), ended(0)):
         assert row(job("mnist", "Created"), pod("mnist", status=status))["note"] == "", "it will pass by itself"
@@ -156,8 +151,8 @@ def test_an_event_belongs_to_the_job_that_it_or_its_pod_is_of_and_a_pod_to_that_
     assert job_key_of_pod(pod("mnist", labels=None)) == ""
 
 
-def test_lanes_have_the_lives_of_pods_in_seconds() -> None:
-    """The oldest first; what goes on has no end."""
+def test_lanes_have_the_lives_of_pods_in_seconds_and_a_suspension_is_a_span_over_all_of_them() -> None:
+    """The oldest first; what goes on has no end. A suspension begins with the condition."""
     shown = timeline_view(job("mnist", "Running"), [pod("mnist"), pod("mnist", "PS", status=ended(3))], [])
     ps, worker = shown["lanes"]
     assert (ps["type"], ps["index"], worker["type"]) == ("PS", 0, "Worker")
@@ -166,9 +161,5 @@ def test_lanes_have_the_lives_of_pods_in_seconds() -> None:
     assert (life["ending"], life["exit_code"], life["end"]) == ("failed", 3, CREATED_S + 300)
     last = worker["lives"][0]["intervals"][-1]
     assert (last["state"], last["start"], last["end"], last["exit_code"]) == ("running", CREATED_S, None, None)
-
-
-def test_a_suspension_is_a_span_over_all_lanes() -> None:
-    """It begins with the condition."""
     [span] = timeline_view(job("mnist", "Suspended"), [], [])["spans"]
     assert (span["kind"], span["start"], span["end"]) == ("suspended", CREATED_S, None)
