@@ -220,7 +220,7 @@ export class JobPage {
 
 function eventRow(each) {
   return h('tr', null,
-    h('td', null, age(each.at)), h('td', { class: each.type === 'Warning' ? 'warn' : 'muted' }, each.type), h('td', { class: 'reason' }, each.reason),
+    h('td', null, age(each.at)), h('td', { class: each.type === 'Warning' ? 'warn' : 'muted' }, each.type), h('td', { class: 'cause' }, each.reason),
     h('td', { class: 'muted' }, each.object || 'TFJob'),
     h('td', { class: 'words' }, each.message, each.count > 1 && h('span', { class: 'muted' }, ` (${each.count} times)`)));
 }
