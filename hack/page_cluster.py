@@ -119,7 +119,7 @@ class PageCluster:
         class Handler(_Handler):
             served = cluster
 
-        self._server = _Server(("127.0.0.1", self._port), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_port
         config = {
             "current-context": "team-cluster",
@@ -264,11 +264,6 @@ class Chosen:
         if any(label not in labels or (value and labels[label] != value) for label, value in self._labels):
             return False
         return not self._field or item.get("involvedObject", {}).get("kind", self._field) == self._field
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -49,10 +49,7 @@ class Feed(Generic[B]):
 
     def put(self, key: str, body: B | None) -> bool:
         """Set the state of a key, None for gone. Return whether that is a change."""
-        known = self._entries.get(key)
-        if known is None and body is None:
-            return False
-        if known is not None and known[1] == body:
+        if self._entries.get(key, (0, None))[1] == body:
             return False
         self.number += 1
         self._entries.pop(key, None)

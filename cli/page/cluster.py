@@ -189,6 +189,7 @@ class NotedSource(Generic[T]):
 BY_JOB: Final = "job"
 BY_MARK: Final = "mark"
 _NOT_FOUND: Final = 404
+_NO_CRD: Final = "this cluster has no TFJobs: the operator's CRD is not installed (kubectl get crd tfjobs.kubeflow.org)"
 _OWNERS: Final = {each.kind for each in APIS}
 _KINDS: Final[dict[Resource, tuple[str, Codec[Any]]]] = {
     TFJOBS: ("TFJobs", Codec(TFJOBS, Job, on_undecodable=job_with_unreadable_status)),
@@ -208,14 +209,9 @@ async def readable_scope(client: RestClient, *, own: str, everywhere: bool | Non
         await _find_jobs(client, ListOptions(namespace=scope, limit=1))
     except errors.ForbiddenError:
         return own if everywhere is None else scope
-    except errors.StatusError as error:
-        if error.code == _NOT_FOUND:
-            raise CliError(
-                "this cluster has no TFJobs: the operator's CRD is not installed (kubectl get crd tfjobs.kubeflow.org)"
-            ) from error
-        raise CliError(str(error)) from error
     except errors.ApiError as error:
-        raise CliError(str(error)) from error
+        is_missing = isinstance(error, errors.StatusError) and error.code == _NOT_FOUND
+        raise CliError(_NO_CRD if is_missing else str(error)) from error
     return scope
 
 

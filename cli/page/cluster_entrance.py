@@ -188,18 +188,17 @@ def _is_from_here(request: web.Request) -> bool:
 
 def exposition(reviews: Mapping[tuple[str, str], int], streams: int, jobs: int) -> str:
     """Return the metrics: reviews by kind (`TokenReview`) and answer (`yes`, `no`, `failed`), open streams, jobs in caches."""
-    lines = [
-        "# HELP tfjob_page_reviews_total Reviews that the API server was asked for, by kind and answer.",
-        "# TYPE tfjob_page_reviews_total counter",
-        *(
-            f'tfjob_page_reviews_total{{kind="{kind}",answer="{answer}"}} {count}'
-            for (kind, answer), count in sorted(reviews.items())
-        ),
-        "# HELP tfjob_page_streams Streams, logs and curves that are open.",
-        "# TYPE tfjob_page_streams gauge",
-        f"tfjob_page_streams {streams}",
-        "# HELP tfjob_page_jobs Jobs in the cache.",
-        "# TYPE tfjob_page_jobs gauge",
-        f"tfjob_page_jobs {jobs}",
-    ]
-    return "\n".join(lines) + "\n"
+    counted = "".join(
+        f'tfjob_page_reviews_total{{kind="{kind}",answer="{answer}"}} {count}\n'
+        for (kind, answer), count in sorted(reviews.items())
+    )
+    return f"""\
+# HELP tfjob_page_reviews_total Reviews that the API server was asked for, by kind and answer.
+# TYPE tfjob_page_reviews_total counter
+{counted}# HELP tfjob_page_streams Streams, logs and curves that are open.
+# TYPE tfjob_page_streams gauge
+tfjob_page_streams {streams}
+# HELP tfjob_page_jobs Jobs in the cache.
+# TYPE tfjob_page_jobs gauge
+tfjob_page_jobs {jobs}
+"""

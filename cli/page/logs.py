@@ -236,7 +236,9 @@ class Run:
             async with client.logs(PODS, meta.namespace, meta.name, options) as chunks:
                 self._told(meta.name, "" if has_log(pod) else "no replica has written anything yet")
                 async for chunk in chunks:
-                    self._add(chunk)
+                    points = self._reader.feed(chunk)
+                    self._curves.add(points)
+                    self.changed = self.changed or bool(points)
         except ApiError as error:
             self._told(meta.name, _words(error))
             return False
@@ -260,12 +262,6 @@ class Run:
             else {"step": progress.step, "total": progress.total, "unit": progress.unit},
         }
         return msgspec.json.encode(about)
-
-    def _add(self, chunk: bytes) -> None:
-        points = self._reader.feed(chunk)
-        if points:
-            self._curves.add(points)
-            self.changed = True
 
     def _told(self, pod: str, error: str) -> None:
         if (self._pod, self._error) != (pod, error):

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -75,24 +75,19 @@ class Page:
     def application(self) -> web.Application:
         """Return what aiohttp runs."""
         app = web.Application(middlewares=[self._guard])
-        long = {
-            f"{OURS}stream": self._stream,
-            f"{OURS}curves": self._curves,
-            f"{OURS}log/{{namespace}}/{{name}}": self._log,
-            **{f"{OURS}logs{job}": self._job_logs for job in _JOBS},
+        long = {"stream": self._stream, "curves": self._curves, "log/{namespace}/{name}": self._log}
+        long |= {f"logs{job}": self._job_logs for job in _JOBS}
+        short = {
+            "manifest": self._manifest,
+            "explain": self._explain,
+            "usage": self._usage,
+            "tensorboard": self._tensorboard,
         }
-        app.add_routes([web.get(path, handler, allow_head=False) for path, handler in long.items()])
+        app.add_routes([web.get(OURS + path, handler, allow_head=False) for path, handler in long.items()])
         app.add_routes([web.get("/", self._index), web.get(f"{OURS}static/{{file}}", self._static)])
         for job in _JOBS:
-            app.add_routes(
-                [
-                    web.get(job, self._index),
-                    web.get(f"{OURS}manifest{job}", self._manifest),
-                    web.get(f"{OURS}explain{job}", self._explain),
-                    web.get(f"{OURS}usage{job}", self._usage),
-                    web.get(f"{OURS}tensorboard{job}", self._tensorboard),
-                ]
-            )
+            app.add_routes([web.get(f"{OURS}{path}{job}", handler) for path, handler in short.items()])
+            app.add_routes([web.get(job, self._index)])
         own = self._entrance.routes()
         app.add_routes(own)
         self._open |= {each.handler for each in own}
@@ -185,14 +180,12 @@ class Page:
         pods = {pod.metadata.name for pod in self._cluster.pods_of(str(job))}
         shown = {pod: usage for pod, usage in (used or {}).items() if pod in pods}
         message = NOT_AVAILABLE if used is None else "" if shown else "The usage of these pods was not measured yet"
-        return web.Response(
-            body=msgspec.json.encode({"pods": shown, "message": message}), headers={"Content-Type": JSON}
-        )
+        return _json({"pods": shown, "message": message})
 
     async def _tensorboard(self, request: web.Request) -> web.Response:
         job = _job(request)
         await _VIEWER.get().require(Question("list", SERVICES, job.namespace))
-        return web.json_response({"url": await self._details.tensorboard(job)})
+        return _json({"url": await self._details.tensorboard(job)})
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         """Send a log line by line, as it is written. Only pods of replicas are served: the page does not show other pods."""
@@ -284,16 +277,16 @@ async def _text(lines: AsyncGenerator[list[str], None]) -> AsyncGenerator[bytes,
             yield "".join(f"{line}\n" for line in some).encode()
 
 
+def _json(value: dict[str, Any], code: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=code, headers={"Content-Type": JSON})
+
+
 def _refusal(code: int, message: str) -> web.Response:
-    return web.Response(body=msgspec.json.encode({"message": message}), status=code, headers={"Content-Type": JSON})
+    return _json({"message": message}, code)
 
 
 def _failure(error: ApiError | CliError) -> web.Response:
     """Return an error of the API server, or on the way to it: with its code if that is about the request, else as 502."""
-    if isinstance(error, StatusError):
-        code, message = error.code, error.status_message
-    elif isinstance(error, Refusal):
-        code, message = error.code, error.message
-    else:
-        code, message = 0, error.message
+    code = error.code if isinstance(error, (StatusError, Refusal)) else 0
+    message = error.status_message if isinstance(error, StatusError) else error.message
     return _refusal(code if code in {400, 403, 404} else _BAD_GATEWAY, message)
