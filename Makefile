@@ -27,8 +27,8 @@ demo-page: venv ## Show a live page of the example jobs, until Ctrl-C
 
 test: venv ## Run all tests: unit, and integration on a real API server
 	@$(PYTHON) -m hack.control_plane build >/dev/null
-	@$(UNIT) test/unit
-	@$(BESIDE) test --ignore=test/unit
+	@$(UNIT) test/unit test/worlds
+	@$(BESIDE) test --ignore=test/unit --ignore=test/worlds
 
 unit: venv ## Run the unit tests alone; they need no API server and take less than a minute
 	@$(UNIT) test/unit
