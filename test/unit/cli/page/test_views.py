@@ -121,6 +121,12 @@ def test_a_replica_shows_its_exit_its_message_and_its_node() -> None:
     assert [shown[key] for key in ("state", "exit", "message", "node")] == ["Failed", 3, "no data", "node-1"]
 
 
+def test_control_characters_of_users_are_shown_as_what_they_are() -> None:
+    """Escape sequences are escaped, and so are characters that turn the direction of the text after them."""
+    [shown] = view(job(), [pod("mnist", status=ended(1, "\x1b[31m\u202egnp.exe"))])["replicas"][:1]
+    assert shown["message"] == r"\x1b[31m\u202egnp.exe"
+
+
 def test_events_are_the_newest_first_and_bounded() -> None:
     """Those of the job and of its pods."""
     many = [event("mnist", number=each % 60) for each in range(MOST_EVENTS)]
