@@ -149,6 +149,17 @@ async def beginning(browser: Browser, path: str, token: str) -> tuple[int, bytes
     return response.status, shown
 
 
+async def test_a_log_needs_the_right_to_logs(cluster: PageCluster) -> None:
+    """That of pods is not enough, as for kubectl logs."""
+    cluster.grant("ben", "team")
+    cluster.write_log("mnist-worker-0", b"step 1\n")
+    async with a_cluster_page(cluster) as browser:
+        status, _, body = await browser.get("/-/log/team/mnist-worker-0", Authorization=BEN)
+        assert status == 403
+        assert 'cannot get resource "pods/log"' in json.loads(body)["message"]
+        assert (await browser.get("/-/log/team/mnist-worker-0", Authorization=ANN))[2] == b"step 1\n"
+
+
 async def test_a_diagnosis_is_made_of_what_its_viewer_may_read(cluster: PageCluster) -> None:
     """Ben may not read logs, so he is not told what stands in them; nobody is told of what the page itself does not read."""
     cluster.put("tfjobs", a_job("mnist", "Failed"))
