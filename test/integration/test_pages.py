@@ -18,6 +18,7 @@ import pytest
 from hack.control_plane import ControlPlane
 from integration.cluster import Cluster, replica, specs
 from integration.https import Handler, Serving, kubelet_is_at, serving
+from integration.test_dashboard import dashboard
 from support.pages import ROOT, Command, blocks, pages
 from support.waiting import eventually
 
@@ -256,6 +257,13 @@ def test_the_commands_of_the_plugin_s_page_work_as_written(
                 printed = reader.runs([command], code)
                 if words[2] in {"logs", "top"}:
                     assert printed == shown_after(command)
+                if words[2] == "top":
+                    with dashboard(control_plane.kubeconfig, "-n", cluster.namespace) as page:
+                        used = json.loads(page.open(f"/-/usage/{cluster.namespace}/mnist").read())
+                    assert used["message"] == ""
+                    assert {
+                        name: (each["cpu"] * 1000, each["memory"] / 2**20) for name, each in used["pods"].items()
+                    } == {name: (int(cpu), int(memory)) for name, (_, (cpu, memory)) in WRITES.items()}
         finally:
             control_plane.run_kubectl("delete", "apiservice", METRICS_API, "--ignore-not-found")
 
