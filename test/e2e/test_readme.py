@@ -93,8 +93,10 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def bare(cluster: NodeCluster, images: None) -> Iterator[NodeCluster]:
-    """The node without the operator, which is installed again for the tests after these."""
+    """The node without the operator, which is installed again for the tests after these, and without what Helm has left."""
     uninstall(cluster.node.plane)
+    left = ("crd,clusterroles", "--selector=app.kubernetes.io/name=tfjob-operator")
+    cluster.node.plane.run_kubectl("delete", *left, "--ignore-not-found")
     yield cluster
     install(cluster.node.plane)
     cluster.wait_for_operator()
