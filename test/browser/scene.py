@@ -203,6 +203,7 @@ def _wide() -> Iterator[dict[str, Any]]:
 
 
 def _restarts() -> Iterator[dict[str, Any]]:
+    cluster.put("events", event("sweep-241", "TFJobFailed", "shapes differ", 60, namespace="nlp", type="Warning"))
     record = [{"type": "Worker", "index": 1, "carried": 7}]
     yield job("restarts", "Running", 1_440, {"Worker": 2}, restarts=record)
     again = pod("restarts", "Worker", 0, 1_438, runs(80), restarts=92)

@@ -113,6 +113,7 @@ def test_a_phone_shows_restarts_exit_codes_logs_and_every_tab(tab: Looking) -> N
         "/vision/wide?q=worker-877": ["td.restarts:has-text('65')"],
         "/nlp/sweep-241": ["td.exit:has-text('3')", "td.link a", ".tabs a >> nth=0", ".tabs a >> nth=5"],
         "/vision/restarts?tab=timeline": [".gantt .count"],
+        "/nlp/sweep-241?tab=events": [".events td.words"],
     }.items():
         tab.open(path)
         for selector in selectors:

@@ -185,7 +185,10 @@ export class JobPage {
     if (!wrong) this.found = null;
     show(this.why, wrong ? [row.note, row.why, row.state, this.found, this.whole] : [], () => wrong && this.box(row));
     const all = this.why.querySelector('.all');
-    if (all) all.hidden = all.parentElement.scrollHeight <= all.parentElement.clientHeight;
+    if (all) {
+      all.hidden = true; // it takes room itself
+      all.hidden = all.parentElement.scrollHeight <= all.parentElement.clientHeight;
+    }
     const due = wrong && (row.note || !waits || Date.now() / 1000 - (row.created ?? 0) > LATE_S);
     const state = due ? JSON.stringify([row.state, row.note, mistakes]) : '';
     const again = due && !document.hidden && Date.now() - this.asked.at > ASK_AGAIN_MS && !over;
