@@ -193,6 +193,7 @@ def _sweeps() -> Iterator[dict[str, Any]]:
             states["Running"] = waits("ImagePullBackOff", "Back-off pulling image train:2")
         if state in states:
             yield pod(name, "Worker", 0, age, states[state], namespace=team)
+    yield event("sweep-241", "TFJobFailed", "shapes differ", 60, namespace="nlp", type="Warning")
 
 
 def _wide() -> Iterator[dict[str, Any]]:
@@ -203,7 +204,6 @@ def _wide() -> Iterator[dict[str, Any]]:
 
 
 def _restarts() -> Iterator[dict[str, Any]]:
-    cluster.put("events", event("sweep-241", "TFJobFailed", "shapes differ", 60, namespace="nlp", type="Warning"))
     record = [{"type": "Worker", "index": 1, "carried": 7}]
     yield job("restarts", "Running", 1_440, {"Worker": 2}, restarts=record)
     again = pod("restarts", "Worker", 0, 1_438, runs(80), restarts=92)
