@@ -97,8 +97,11 @@ class EventDeduplicator(Generic[K]):
         self._emitted.pop(uid, None)
 
     def forget_subject(self, uid: str, subject: K) -> None:
-        """Forget what was emitted about one subject."""
-        self._emitted.get(uid, {}).pop(subject, None)
+        """Forget what was emitted about one subject; with the last one, the job."""
+        emitted = self._emitted.get(uid, {})
+        emitted.pop(subject, None)
+        if not emitted:
+            self.forget(uid)
 
 
 class JobEvents:
