@@ -389,7 +389,9 @@ def test_why_a_job_of_the_alpha_dialect_does_not_run_is_on_line_one(
             return next((cause.id for cause in stage.explain(name, LATER.get(name, 0.0)).causes), "")
 
         for name in TROUBLES:
-            eventually(lambda: first(name) == name, name, yet=lambda: str(stage.explain(name)))  # noqa: B023
+            # On a busy machine the container has restarted several times when its turn comes.
+            found = {name, "crash-loop"} if name == "exit-code" else {name}
+            eventually(lambda: first(name) in found, name, yet=lambda: str(stage.explain(name)))  # noqa: B023
         to_do = stage.explain("service-account-missing").causes[0].to_do
         assert to_do[0].endswith("create serviceaccount nobody")
 

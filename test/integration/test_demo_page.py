@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 from typing import Final
+from urllib.error import HTTPError
 
 from hack.page_cluster import enter
 from integration.pages import Page
 from support.pages import ROOT
+from support.waiting import eventually
 
 LIMIT_S: Final = 90
 READ: Final = {
@@ -18,6 +20,15 @@ READ: Final = {
     "/-/curves?run=default/runs-on": b'"loss"',
 }
 """What is read of logs, and what comes soon: rows, lines, and curves of them."""
+
+
+def is_shown(page: Page, path: str, text: bytes) -> bool:
+    """Whether a stream of the page has a line with this text before it ends."""
+    try:
+        with page.open(path) as stream:
+            return any(text in line for line in stream)
+    except HTTPError:
+        return False
 
 
 def test_the_demo_keeps_a_page_up_until_ctrl_c() -> None:
@@ -30,8 +41,8 @@ def test_the_demo_keeps_a_page_up_until_ctrl_c() -> None:
             address = next(line.strip() for line in process.stdout if "#token=" in line)
             page = Page(address.partition("/#")[0], enter(address))
             for path, shows in READ.items():
-                with page.open(path) as stream:
-                    assert any(shows in line for line in stream)
+                # A log ends, or is not there yet, while its container starts.
+                eventually(lambda path=path, shows=shows: is_shown(page, path, shows), f"{path} shows {shows!r}")  # type: ignore[misc]
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=LIMIT_S)
         finally:

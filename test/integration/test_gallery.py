@@ -5,6 +5,7 @@ Nodes of three pools are simulated, so a wrong label, taint or resource leaves t
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final
 
@@ -69,7 +70,8 @@ def nightly(plane: ControlPlane, cluster: Cluster) -> str:
     """Start the CronJob's Job now, and run its command, which no node runs here, as its service account; return the TFJob."""
     cluster.kubectl("create", "job", "--from=cronjob/nightly", "nightly-now")
     (config,) = (each for each in cluster.items("configmaps") if each["metadata"]["name"] == "nightly")
-    (container,) = cluster.items("cronjobs")[0]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    (cron,) = json.loads(cluster.kubectl("get", "cronjobs", "--output=json"))["items"]
+    (container,) = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["kubectl", "create", "--filename=/job/job.yaml"]
     assert yaml.safe_load(config["data"]["job.yaml"])["kind"] == "TFJob"
     eventually(
