@@ -23,7 +23,7 @@ VIEWS = {
     "list": ("/", "tr[data-key]"),
     "nothing": ("/?q=nothing-is-called-so", ".blank"),
     "job": (RESNET, ".replicas td"),
-    "failed": ("/nlp/bert-finetune-2", ".why"),
+    "failed": ("/nlp/bert-finetune-2", ".why .advice"),
     "timeline": (f"{RESNET}?tab=timeline", ".gantt"),
     "curves": (f"{RESNET}?tab=curves&with=vision/resnet50-small", ".chart"),
     "logs": (f"{RESNET}?tab=logs", ".log div"),
