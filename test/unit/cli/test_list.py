@@ -170,7 +170,7 @@ def test_a_failed_job_has_a_reason_when_its_pods_are_gone(
     server: Server, rows: Any, message: str, told: str, reason: str
 ) -> None:
     """From its condition: a limit, or how the first container ended."""
-    body = a_job("mnist", "Failed", completionTime=ago(590))
+    body = a_job("mnist", "Failed", startTime="2026-03-01T10:00:00Z", completionTime="2026-03-01T10:00:10Z")
     body["status"]["conditions"][0] |= {"reason": told, "message": message}
     serve(server, body)
     assert rows()[1] == ["mnist", "Failed", "0/2", "0", "10s", "10m", reason]
