@@ -135,7 +135,7 @@ def build(
         event_gate=event_gate,
         pages=pages,
         beside=beside,
-        on_synced=parts.counted.expect_found,
+        on_synced=lambda: parts.counted.by_state(clock.monotonic()),
     )
     metrics.gauge(IS_LEADER, read=lambda: float(manager.is_leading))
     metrics.gauges(JOBS, lambda: parts.counted.by_state(clock.monotonic()) if manager.is_leading else {})

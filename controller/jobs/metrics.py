@@ -79,14 +79,18 @@ class JobMetrics:
                 for metric, values in _series_of(namespace):
                     (self._metrics.histogram if metric.buckets else self._metrics.counter)(metric, *values)
 
-    def expect_found(self) -> None:
-        """Create the series of all namespaces whose jobs are in the caches."""
-        self.expect({namespace for namespace, _ in self._count()})
-
     def by_state(self, now: float) -> Counter[tuple[str, ...]]:
-        """Return the number of jobs by namespace and state. Drop the series of namespaces that had none for KEPT_S."""
-        found = self._count()
+        """Return the number of jobs by namespace and state.
+
+        Namespaces with jobs get their series, also if all their jobs are managed by another controller; namespaces without
+        jobs for KEPT_S lose them.
+        """
+        found: Counter[tuple[str, ...]] = Counter()
+        for indexer in self.indexers:
+            for value in indexer.index_values(STATE_INDEX):
+                found[tuple(value.split("/"))] += len(indexer.index_keys(STATE_INDEX, value))
         busy = {namespace for namespace, _ in found}
+        self.expect(busy)
         for namespace, since in [*self._idle_since.items()]:
             if namespace in busy or since is None:
                 self._idle_since[namespace] = None if namespace in busy else now
@@ -125,13 +129,6 @@ class JobMetrics:
             self.expect([job.namespace])
             seconds = (running.last_transition_time - since).total_seconds()
             self._metrics.histogram(START, job.namespace).observe(max(0.0, seconds))
-
-    def _count(self) -> Counter[tuple[str, ...]]:
-        found: Counter[tuple[str, ...]] = Counter()
-        for indexer in self.indexers:
-            for value in indexer.index_values(STATE_INDEX):
-                found[tuple(value.split("/"))] += len(indexer.index_keys(STATE_INDEX, value))
-        return found
 
 
 def _series_of(namespace: str) -> Iterator[tuple[Metric, tuple[str, ...]]]:

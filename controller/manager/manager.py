@@ -72,7 +72,7 @@ class Manager:
         event_gate: GatedTransport | None = None,
         pages: PageServer | None = None,
         beside: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
-        on_synced: Callable[[], None] | None = None,
+        on_synced: Callable[[], object] | None = None,
         sync_timeout_s: float = math.inf,
     ) -> None:
         """Prepare; nothing runs yet.

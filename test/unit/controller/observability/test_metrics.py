@@ -214,6 +214,8 @@ def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() 
     for number, found in enumerate(statuses):
         indexer.put(f"{number}", TFJob(ObjectMeta(namespace="team"), status=JobStatus(conditions=found)))
     assert jobs.by_state(0.0) == {("team", "Created"): 3, ("team", "Running"): 1, ("team", "Failed"): 1}
+    # The dashboard lists namespaces by this series, also those in which another controller manages all jobs.
+    assert Page(registry).value("training_operator_jobs_created_total", job_namespace="team") == 0.0
     indexer.put("2", TFJob(ObjectMeta(namespace="team"), status=JobStatus(conditions=(CREATED, failed))))
     assert jobs.by_state(0.0) == {("team", "Created"): 3, ("team", "Failed"): 2}
     jobs.observe(ObjectMeta(namespace="team"), (), (failed,))
