@@ -46,7 +46,7 @@ class Namespace:
         return self.plane.run_kubectl(*arguments, f"--namespace={self.namespace}", input=stdin).stdout
 
     def api(self, method: str, resource: str, name: str = "", body: object = None, query: str = "") -> Any:
-        """Send a request about objects of the namespace, which must succeed. What is asked again and again is read by it."""
+        """Send a request about objects of the namespace, which must succeed. Cheaper than kubectl, so polls use it."""
         code, found = self._ask(method, resource, name, body, query)
         assert code < 300, found
         return found
@@ -156,8 +156,8 @@ class Cluster(Namespace):
                     process.kill()
 
 
-class Service:
-    """An operator and a hollow node for all namespaces, which run while the tests of a module want them."""
+class SharedOperator:
+    """An operator and a hollow node for all namespaces, started on demand and shared by the tests of a module."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self._plane = plane
@@ -166,17 +166,17 @@ class Service:
         self._running = contextlib.ExitStack()
 
     def start(self, kubelet: Kubernetes) -> None:
-        """Let both run, the node as a kubelet of that version."""
+        """Start both unless they run already, the node as a kubelet of that version."""
         if kubelet == self._kubelet:
             return
         self.stop()
-        self._kubelet = kubelet
         cluster = Cluster(self._plane, "", self._folder, kubelet)
         self._running.enter_context(cluster.operator())
         self._running.enter_context(cluster.node())
+        self._kubelet = kubelet
 
     def stop(self) -> None:
-        """End both, before a test that has its own. The operator's exit code and log must be those of one that did well."""
+        """Stop both. The operator must exit with 0, without a traceback in its log."""
         self._kubelet = None
         self._running.close()
 

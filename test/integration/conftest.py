@@ -1,4 +1,9 @@
-"""A namespace of the session's control plane for each integration test."""
+"""A namespace of the session's control plane for each integration test.
+
+A test uses one of two fixtures. `served`: its jobs run under an operator and a node that it shares with the other tests of
+its module, and that it neither configures nor stops. `cluster`: nothing runs; the test starts its own operator and node, with
+the flags that it needs. An operator for all namespaces would act on its jobs too, so the shared one is stopped before.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ import pytest
 
 from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import NEWEST, Kubernetes
-from integration.cluster import Cluster, Service
+from integration.cluster import Cluster, SharedOperator
 from integration.plugin import Plugin
 from integration.stage import Stage
 
@@ -46,28 +51,30 @@ def kubelet() -> Kubernetes:
 
 
 @pytest.fixture(scope="module")
-def service(control_plane: ControlPlane, crd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """What `served` starts and `cluster` stops."""
-    service = Service(control_plane, tmp_path_factory.mktemp("service"))
-    yield service
-    service.stop()
+def shared_operator(
+    control_plane: ControlPlane, crd: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SharedOperator]:
+    """The operator and node that `served` starts and `cluster` stops."""
+    shared = SharedOperator(control_plane, tmp_path_factory.mktemp("shared-operator"))
+    yield shared
+    shared.stop()
 
 
 @pytest.fixture
 def cluster(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path, service: Service, kubelet: Kubernetes
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, shared_operator: SharedOperator, kubelet: Kubernetes
 ) -> Cluster:
     """The namespace of a test, with nothing running in it."""
-    service.stop()
+    shared_operator.stop()
     return Cluster(control_plane, namespace, tmp_path, kubelet)
 
 
 @pytest.fixture
 def served(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path, service: Service, kubelet: Kubernetes
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, shared_operator: SharedOperator, kubelet: Kubernetes
 ) -> Cluster:
-    """The namespace of a test, with an operator and a node that serve all namespaces, and other tests before and after it."""
-    service.start(kubelet)
+    """The namespace of a test, with the operator and the node of its module."""
+    shared_operator.start(kubelet)
     return Cluster(control_plane, namespace, tmp_path, kubelet)
 
 

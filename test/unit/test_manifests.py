@@ -126,6 +126,18 @@ def test_every_alert_has_an_entry_among_the_runbooks() -> None:
         assert rule["annotations"]["runbook_url"] == f"docs/runbooks.md#{rule['alert'].lower()}"
 
 
+def test_the_command_of_the_docs_puts_an_address_before_every_runbook() -> None:
+    """The project has no public address, so the manifests have paths."""
+    guide = (ROOT / "docs" / "operations.md").read_text()
+    (program,) = re.findall(
+        r"kubectl kustomize manifests/overlays/monitoring \| sed '(.*)' \| kubectl apply -f -", guide
+    )
+    rules = (MANIFESTS / "overlays" / "monitoring" / "rules.yaml").read_text()
+    done = subprocess.run(["sed", program], input=rules, capture_output=True, text=True, check=True)
+    address = "https://git.example.com/team/tfjob-operator/blob/main/docs/runbooks.md#tfjob"
+    assert done.stdout.count(f"runbook_url: {address}") == rules.count("runbook_url: ") > 0
+
+
 def test_thresholds_of_alerts_that_follow_from_settings_are_those_of_the_default_settings() -> None:
     """The chart computes them from its values; here they are constants."""
     folder = MANIFESTS / "overlays" / "monitoring"
