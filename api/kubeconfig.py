@@ -245,15 +245,14 @@ def _plugin(where: str, entry: Mapping[str, Any], folder: Path, cluster: Mapping
         raise AccessError(f"{where}: exec.apiVersion must be one of {', '.join(_VERSIONS)}")
     if mode not in _MODES:
         raise AccessError(f"{where}: exec.interactiveMode must be one of {', '.join(_MODES)}")
-    environment: dict[Any, Any] = {}
-    for each in read.get("env", ()):
-        environment |= {each.get("name"): each.get("value", "")} if isinstance(each, dict) else {None: None}
-    if not all(isinstance(each, str) for each in (*args, *environment, *environment.values())):
-        raise AccessError(f"{where}: exec.args must be strings, and exec.env names and values")
+    listed = [each if isinstance(each, dict) else {} for each in read.get("env", ())]
+    env = [_fields(f"{where}: exec.env", each, {"name": str, "value": str}) for each in listed]
+    if not (all(isinstance(each, str) for each in args) and all("name" in each for each in env)):
+        raise AccessError(f"{where}: exec.args must be strings, and exec.env mappings with a name")
     return Plugin(
         command=(str(folder / command) if os.sep in command else command, *args),  # else it is found in the PATH
         api_version=str(version),
-        environment=environment,
+        environment={each["name"]: each.get("value", "") for each in env},
         mode=mode,
         hint=read.get("installHint", ""),
         cluster=cluster if read.get("provideClusterInfo") else None,
@@ -272,8 +271,9 @@ def _impersonation(where: str, user: Mapping[str, Any]) -> Iterator[tuple[str, s
     found = [("Impersonate-User", user["as"])] if "as" in user else []
     found += [("Impersonate-Uid", user["as-uid"])] if "as-uid" in user else []
     found += [("Impersonate-Group", each) for each in user.get("as-groups", ())]
-    for key, values in user.get("as-user-extra", {}).items():
-        found += [(f"Impersonate-Extra-{quote(str(key).lower())}", each) for each in values or ()]
+    extra = user.get("as-user-extra", {})
+    for key, values in _fields(f"{where}: as-user-extra", extra, dict.fromkeys(extra, list)).items():
+        found += [(f"Impersonate-Extra-{quote(str(key).lower())}", each) for each in values]
     if found and "as" not in user:
         raise AccessError(f"{where}: impersonating a UID or groups requires a user: pass --as")
     if not all(isinstance(value, str) and value.isascii() and value.isprintable() for _, value in found):
