@@ -67,9 +67,9 @@ class Access:
 
     def route(self) -> tuple[SplitResult, SplitResult | None]:
         """Return the addresses of the server and of its proxy, if any. Raises AccessError."""
-        server = _address("API server", self.server)
+        server = _address("API server", self.server, "https")
         proxy = self.proxy or proxy_of_environment(self.server)
-        return server, _address("proxy", proxy) if proxy else None
+        return server, _address("proxy", proxy, "http") if proxy else None
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return a context for this server and certificate, None for http. Raises AccessError."""
@@ -162,15 +162,15 @@ def access_of_pod(server: str | None = None) -> Access:
     )
 
 
-def _address(what: str, url: str) -> SplitResult:
-    """Parse an address. Raises AccessError, which does not quote it: it may contain a password."""
+def _address(what: str, url: str, usual: str) -> SplitResult:
+    """Parse an address. Raises AccessError with the usual scheme; it does not quote the address, which may have a password."""
     try:
         parts = urlsplit(url)
         if parts.scheme in {"http", "https"} and (parts.hostname or "").encode("idna") and parts.port != 0:
             return parts
     except ValueError:
         pass
-    raise AccessError(f"the address of the {what} must have the form https://host:port")
+    raise AccessError(f"the address of the {what} must have the form {usual}://host:port")
 
 
 def proxy_of_environment(server: str) -> str | None:

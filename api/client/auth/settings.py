@@ -60,11 +60,8 @@ class _Reader:
     def __call__(self) -> Credentials:
         """Return the credentials of now. Raises AccessError."""
         access = self._read()
-        if (
-            access.server,
-            access.context,
-        ) != self._for:  # else the server of before would get the credentials for another
-            raise AccessError("the current context of the kubeconfig has changed")
+        if (access.server, access.context) != self._for:  # they are not for this server
+            raise AccessError("the kubeconfig names another context or server now: restart to use it")
         return self.credentials_of(access.log_in(quiet=True))
 
     def credentials_of(self, access: Access) -> Credentials:
@@ -82,5 +79,5 @@ def _access_of_kubeconfig(file: str | None, master: str | None) -> Access:
 
     found = read_kubeconfig(file, cluster={"server": master} if master else {})
     if found is None:
-        raise AccessError("no cluster configured")
+        raise AccessError("no cluster configured: set KUBECONFIG or pass --kubeconfig")
     return found.complete(read_entries(found))

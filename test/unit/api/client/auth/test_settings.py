@@ -64,7 +64,7 @@ def plugin(tmp_path: Path, **status: str) -> dict[str, Any]:
     """The `exec` of a user whose plugin prints credentials, and counts its runs in `runs`."""
     version = "client.authentication.k8s.io/v1"
     (tmp_path / "answer").write_text(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
-    script = f"echo run >> {tmp_path}/runs; cat {tmp_path}/answer"
+    script = f"echo {SECRET} >&2; echo run >> {tmp_path}/runs; cat {tmp_path}/answer"
     return {"exec": {"apiVersion": version, "command": "sh", "args": ["-c", script], "interactiveMode": "Never"}}
 
 
@@ -152,27 +152,32 @@ def test_a_client_certificate_in_files_is_read_again_when_it_rotates(tmp_path: P
 # Plugins
 
 
-def test_a_plugin_is_run_by_the_first_request_and_not_again_while_its_token_lives(tmp_path: Path) -> None:
+def test_a_plugin_is_run_by_the_first_request_and_not_again_while_its_token_lives(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What it writes to standard error is not in the operator's log."""
     user = plugin(tmp_path, token=SECRET, expirationTimestamp="2999-01-01T00:00:00Z")
     settings = load_settings(write(tmp_path / "config", user))
     assert not (tmp_path / "runs").exists()
     assert [header_of(settings), header_of(settings)] == [f"Bearer {SECRET}"] * 2
     assert len((tmp_path / "runs").read_text().splitlines()) == 1
+    assert capfd.readouterr().err == ""
 
 
 # Servers
 
 
-async def test_credentials_of_another_context_are_not_sent_to_the_server_of_the_first(mocker: MockerFixture) -> None:
+@pytest.mark.parametrize("change", [{"context": "b"}, {"server": "http://127.0.0.1:2"}], ids=["context", "server"])
+def test_credentials_for_another_context_or_server_are_not_sent_to_the_first(change: dict[str, Any]) -> None:
     """The kubeconfig is read again each minute, and `kubectl config use-context` changes it."""
-    http = access.Access("http://127.0.0.1:1")
-    mocker.patch("tfjob_operator.api.client.auth.credentials.RETRY_S", 0.0)
-    mocker.patch("tfjob_operator.api.client.auth.credentials.call_in_daemon_thread")
-    found = [replace(http, context="a", authorization="Bearer of-a"), replace(http, context="b")]
-    source = settings_of(lambda: found.pop(0) if len(found) > 1 else found[0]).credentials
-    assert (await source.get()).authorization == "Bearer of-a"
-    with pytest.raises(AccessError, match="context of the kubeconfig has changed"):
-        source._read()  # type: ignore[attr-defined]
+    first = access.Access("http://127.0.0.1:1", context="a", authorization="Bearer of-a")
+    found = iter([first, replace(first, authorization="Bearer of-b", **change)])
+    settings = settings_of(lambda: next(found))
+    with capture_logs() as lines:
+        assert asyncio.run(get_later(settings)).authorization == "Bearer of-a"
+    assert [line["error"] for line in lines] == [
+        "the kubeconfig names another context or server now: restart to use it"
+    ]
 
 
 def test_a_server_that_the_authority_did_not_sign_for_this_name_is_refused(
@@ -195,8 +200,10 @@ def test_insecure_skip_tls_verify_accepts_any_certificate_and_warns(tmp_path: Pa
     assert [line["event"] for line in lines] == ["server_not_verified"]
 
 
-def test_master_overrides_the_server(tmp_path: Path) -> None:
-    path = write(tmp_path / "config", {"token": "t"})
+def test_master_overrides_the_server_and_the_name_in_its_certificate(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", {"token": "t"}, **{"tls-server-name": "kubernetes"})
+    assert load_settings(path).tls_server_name == "kubernetes"
+    assert load_settings(path, master="https://10.0.0.1:443").tls_server_name is None
     assert load_settings(path, master="https://10.0.0.1:443/").server == "https://10.0.0.1:443"
     assert credentials_of(load_settings(path, master="http://127.0.0.1:8001")).ssl_context is None
 
@@ -244,7 +251,7 @@ def test_proxies_of_the_environment_have_exceptions_and_those_of_a_kubeconfig_ha
 
 def test_a_proxy_that_is_not_spoken_to_by_http_is_refused_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "config", {}, **{"proxy-url": f"socks5://ada:{SECRET}@q:1080"})
-    with pytest.raises(AccessError, match="the address of the proxy must have the form") as raised:
+    with pytest.raises(AccessError, match="the address of the proxy must have the form http://host:port") as raised:
         load_settings(path)
     assert SECRET not in str(raised.value)
 
@@ -345,7 +352,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_one_error_without_secrets(tmp_path:
     with pytest.raises(AccessError, match=r"kubeconfig file .*/config not found"):
         load_settings(str(tmp_path / "config"))
     (tmp_path / "config").write_text(f"users: [{{name: u, user: {{token: {SECRET}}}}}]")
-    with pytest.raises(AccessError, match="no cluster configured"):
+    with pytest.raises(AccessError, match="no cluster configured: set KUBECONFIG or pass --kubeconfig"):
         load_settings(str(tmp_path / "config"))
     user = {"client-certificate-data": inline(tmp_path / "config"), "client-key-data": inline(tmp_path / "config")}
     with pytest.raises(AccessError, match="invalid certificate or key") as raised:
