@@ -24,6 +24,7 @@ unknown() {
 
 if [ ! -d "$tools" ]; then
     echo "fetching pip-audit" >&2
+    rm -rf "$tools.new" # of a run that was interrupted: pip does not replace what is there
     "$python" -m pip install --quiet --no-input --disable-pip-version-check --only-binary=:all: --target="$tools.new" \
         "${packages[@]}" || unknown "pip-audit cannot be fetched"
     mv -T "$tools.new" "$tools"

@@ -4,7 +4,7 @@ Run as `python -m hack.check`, or with `--since COMMIT` for the files that diffe
 these alone, and their unit tests run too. mypy and the table of behaviours are never limited, since a change may break them
 elsewhere.
 
-Exit codes: 0 all passed, 1 at least one check failed or the tests took too long.
+Exit codes: 0 all passed, 1 at least one check failed or the tests took too long, 2 a wrong command line.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ def main() -> int:
     )
     commit = parser.parse_args().since
     began = time.monotonic()
-    changed = _changed(commit) if commit else []
+    try:
+        changed = _changed(commit) if commit else []
+    except subprocess.CalledProcessError as error:
+        parser.error(f"{error.stderr.strip()}. Name a commit of this clone: make quick BASE=COMMIT")
     sources = [path for path in changed if path.endswith(".py")] if commit else SOURCES
     texts = [path for path in changed if not path.startswith("test/data/")] if commit else (*SOURCES, *TEXTS)
     passed = [_passes("ruff", "check", *sources), _passes("ruff", "format", "--check", *sources)] if sources else []

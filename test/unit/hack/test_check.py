@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -43,3 +44,13 @@ def test_every_check_runs_though_the_first_one_failed(mocker: MockerFixture) -> 
     assert [call.args[0] for call in run.call_args_list] == [
         *("ruff", "ruff", "mypy", "codespell_lib", "hack.check_behaviours")
     ]
+
+
+def test_a_base_that_this_clone_does_not_have_is_named(
+    capsys: pytest.CaptureFixture[str], mocker: MockerFixture
+) -> None:
+    """A clone without a remote has no `origin/main`."""
+    mocker.patch.object(sys, "argv", ["check", "--since", "nowhere/main"])
+    with pytest.raises(SystemExit, match="2"):
+        check.main()
+    assert re.search(r"nowhere/main.*make quick BASE=COMMIT", capsys.readouterr().err)
