@@ -76,15 +76,31 @@ class Prometheus(Stoppable):
         self._url = f"http://127.0.0.1:{port}"
 
     @classmethod
-    def start(cls, folder: Path, targets: Mapping[str, str], rules: Path, *, alertmanagers: Sequence[str] = ()) -> Self:
-        """Start one that scrapes `targets` (job: host and port) and evaluates the rules of a file; return when it responds."""
+    def start(
+        cls,
+        folder: Path,
+        targets: Mapping[str, str],
+        rules: Path,
+        *,
+        alertmanagers: Sequence[str] = (),
+        honor_labels: bool = False,
+    ) -> Self:
+        """Start one that scrapes `targets` (job: host and port) and evaluates the rules of a file; return when it responds.
+
+        Targets have the label `namespace`, as from the Prometheus operator; with `honor_labels` that of a series counts.
+        """
         port = choose_ports().etcd
         settings = {
             "global": {"scrape_interval": PERIOD, "scrape_timeout": PERIOD, "evaluation_interval": PERIOD},
             "rule_files": [str(rules)],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [*alertmanagers]}]}]},
             "scrape_configs": [
-                {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
+                {
+                    "job_name": job,
+                    "honor_labels": honor_labels,
+                    "static_configs": [{"targets": [target], "labels": {"namespace": "kubeflow"}}],
+                }
+                for job, target in targets.items()
             ],
         }
         (folder / "prometheus.yaml").write_text(json.dumps(settings))

@@ -34,6 +34,14 @@ VARIABLES = {"$__rate_interval": "30s", "$__range": "1m", "$job_namespace": ".*"
 """The values that Grafana substitutes for variables in queries."""
 
 
+def prometheus_with(folder: Path, target: str, rules: Path, *alertmanagers: str) -> Prometheus:
+    """A Prometheus that scrapes as the ServiceMonitor says."""
+    (endpoint,) = read_document(MONITORING / "service-monitor.yaml")["spec"]["endpoints"]
+    honor_labels = endpoint.get("honorLabels", False)
+    targets = {"tf-job-operator": target}
+    return Prometheus.start(folder, targets, rules, alertmanagers=alertmanagers, honor_labels=honor_labels)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def programs() -> None:
     """Fetch the programs from Debian's packages."""
@@ -126,7 +134,7 @@ def test_a_real_prometheus_scrapes_the_operator_and_has_data_for_every_panel(
 ) -> None:
     """No panel and no alert asks for a metric or a label that the operator does not have."""
     bad = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "bad"}, "spec": {}}
-    with Prometheus.start(tmp_path, {"tf-job-operator": operator}, rules) as prometheus:
+    with prometheus_with(tmp_path, operator, rules) as prometheus:
         eventually(lambda: prometheus.query("tf_operator_is_leader == 1"), "the operator is scraped, and leads")
         control_plane.run_kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(bad))
         failed = f'increase(training_operator_jobs_failed_total{{job_namespace="{namespace}"}}[1m]) > 0'
@@ -192,7 +200,7 @@ def test_a_team_is_told_of_its_own_failed_jobs_by_the_recipe_of_the_docs(rules: 
             assert routed.stdout.split() == [receiver]
         with (
             alertmanager(tmp_path, settings) as manager,
-            Prometheus.start(tmp_path, {"tf-job-operator": here}, rules, alertmanagers=[manager]) as prometheus,
+            prometheus_with(tmp_path, here, rules, manager) as prometheus,
         ):
             eventually(
                 lambda: prometheus.query("tf_operator_job_failures_total == 0"), "the counters are scraped at zero"
