@@ -110,7 +110,7 @@ def pages(session: Session, namespace: str | None, *, selector: str = "", fields
 
 
 def chunks(session: Session, where: str, most: int = sys.maxsize, **query: str) -> Iterator[dict[str, Any]]:
-    """Yield a list of any objects in pages of `_CHUNK`, until there are `most`."""
+    """Yield a list of any objects in pages of `_CHUNK`, up to the page that reaches `most` objects."""
     following, count = "", 0
     while True:
         page = session.get(where, limit=_CHUNK, **query, **{"continue": following})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from pytest_mock import MockerFixture
 from fakes.recordings import kueue
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
-from tfjob_operator.cli import listing
+from tfjob_operator.cli import jobs, listing
+from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server, job, run
 from unit.cli.conftest import pod as a_pod
 
@@ -256,6 +258,13 @@ def test_jobs_and_pods_are_read_in_chunks(server: Server, rows: Any) -> None:
     assert [row[:3] for row in rows()[1:]] == [["a", "Running", "1/2"], ["b", "Running", "1/2"]]
     assert all("limit=500" in path for _, path, _, _ in server.asked)
     assert sum("continue=more" in path for _, path, _, _ in server.asked) == 2
+
+
+def test_a_list_with_a_bound_ends_with_the_page_that_reaches_it(server: Server, kubeconfig: Path) -> None:
+    """A namespace may have more events than fit into memory."""
+    server.answers(EVENTS, {"metadata": {"continue": "more"}, "items": [{}, {}]})
+    with Target(kubeconfig=str(kubeconfig)).session() as session:
+        assert len([*islice(jobs.chunks(session, EVENTS, 3), 9)]) == 2
 
 
 def test_jobs_of_the_first_api_are_listed_below(server: Server, kubeconfig: Path, rows: Any) -> None:
