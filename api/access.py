@@ -1,4 +1,4 @@
-"""Where an API server is and who we are: what the client and the plugin need to know, whether from a pod or from a kubeconfig.
+"""The address of an API server and our credentials, from a pod or a kubeconfig, for the client and the plugin.
 
 The standard library alone: `kubectl tfjob` imports this at every start.
 """
@@ -24,7 +24,7 @@ its end; client-go reads it once a minute too."""
 
 
 class AccessError(Exception):
-    """A kubeconfig, a service account or a credential plugin cannot be used. The message is for people and holds no secret."""
+    """A kubeconfig, a service account or a credential plugin cannot be used. The message is for users and has no secret."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

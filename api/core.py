@@ -1,7 +1,7 @@
 """Slices of the core API: what a controller reads of pods, services and events, as frozen structs; and the kinds of PodGroups.
 
-A cached pod costs about 3 KB this way, against 49 KB as the official client's model. Fields that nobody reads are not here. Who
-caches an object declares its slice from these parts, with the labels that are read (`controller.jobs.children`).
+A cached pod costs about 3 KB this way, against 49 KB as the official client's model. Fields that nobody reads are not here.
+Code that caches objects declares its own slices from these parts, with the labels that it reads (`controller.jobs.children`).
 """
 
 from __future__ import annotations

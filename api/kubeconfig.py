@@ -1,8 +1,8 @@
 """Kubeconfig files, merged and checked by client-go's rules (`tools/clientcmd`), for the operator and the plugin alike.
 
 The first file that sets a value wins, a relative path is relative to its file, and what client-go refuses is refused, with the
-name of the field. Token files and credential plugins are taken out: they are read again during the life of a process. The
-exceptions from these rules are in docs/design/client.md.
+name of the field. Token files and credential plugins are separated from the rest, since a process reads them again and again.
+docs/design/client.md lists where the rules differ from client-go's.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def read_kubeconfig(
 ) -> Kubeconfig | None:
     """Read `file`, or the files of KUBECONFIG, or ~/.kube/config. Return None if they have no cluster and none is asked for.
 
-    `names` may have the `context` to choose, and a `cluster` and a `user` in place of the context's; `cluster` and `user` have
-    fields that go before those of the files. Raises AccessError.
+    `names` may have the `context` to choose, and a `cluster` and a `user` in place of the context's. Fields of `cluster` and
+    `user` override those of the files. Raises AccessError.
     """
     named = [file] if file else [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
     merged: dict[str, Any] = {"clusters": {}, "users": {}, "contexts": {}, "current-context": ""}
@@ -201,7 +201,7 @@ def _named(
 
 
 def _cluster(where: str, entry: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cluster with what options give: those of TLS go before all of the file's."""
+    """Return the cluster with the given fields. One about TLS overrides all fields about TLS of the file."""
     hidden = [
         *(_AUTHORITY if given.keys() & {*_AUTHORITY} else ()),
         *(["tls-server-name"] if "server" in given else ()),
@@ -215,7 +215,7 @@ def _cluster(where: str, entry: Mapping[str, Any], given: Mapping[str, Any]) -> 
 
 
 def _user(where: str, entry: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the user with what options give, and with one way to authenticate beside a certificate."""
+    """Return the user with the given fields, and with one authentication method beside a certificate."""
     hidden = [*_SECRETS, "exec", "auth-provider"] if "token" in given else []
     hidden += ["as-uid", "as-groups", "as-user-extra"] if "as" in given else []
     user = _fields(where, entry, _USER, hidden) | {**given}
@@ -260,7 +260,7 @@ def _plugin(where: str, entry: Mapping[str, Any], folder: Path, cluster: Mapping
 
 
 def _config(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a cluster has for plugins alone, which they get as `config`."""
+    """Return the extension of a cluster that is meant for plugins, which get it as `config`."""
     listed = _fields("extensions", entry, {"extensions": list}).get("extensions", ())
     found = [each.get("extension") for each in listed if isinstance(each, dict) and each.get("name") == _EXTENSION]
     return {"config": found[0]} if found else {}

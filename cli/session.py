@@ -40,7 +40,7 @@ class Shown(NamedTuple):
 
 
 class Credentials:
-    """A user's credentials, for all connections of a command: made when they are first needed, and a plugin runs once."""
+    """A user's credentials, for all connections of a command: created when first needed, so that a plugin runs once."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -48,14 +48,14 @@ class Credentials:
         self._shown: Shown | None = None
 
     def get(self) -> Shown:
-        """Return the credentials. Raises CliError for certificates that can not be used, and when a credential plugin fails."""
+        """Return the credentials. Raises CliError for invalid certificates, and when a credential plugin fails."""
         with self._lock:
             if self._shown is None:
                 self._shown = self._make()
             return self._shown
 
     def renew(self, refused: Shown) -> bool:
-        """Return whether `get` may now return others than the refused ones: a plugin's tokens expire within minutes."""
+        """Return True if `get` now returns other credentials than the refused ones: a plugin's tokens expire within minutes."""
         with self._lock:
             if self._access.plugin is None:
                 return False

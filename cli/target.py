@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the global options give, None or empty for what they do not: it goes before what stands in the kubeconfig."""
+    """The global options, None or empty where not given. They override the kubeconfig."""
 
     namespace: str | None = None
     context: str | None = None
@@ -39,9 +39,9 @@ class Target:
         ]
 
     def access(self, namespace: str | None = None) -> Access:
-        """Return how to reach the cluster, for `namespace` if given. Raises CliError, which says what is missing and where.
+        """Return how to reach the cluster, for `namespace` if given; in a pod without a kubeconfig by its service account.
 
-        Without a kubeconfig, a pod uses its own token.
+        Raises CliError.
         """
         from tfjob_operator.api.access import AccessError, access_of_pod, in_pod
         from tfjob_operator.api.kubeconfig import read_kubeconfig
@@ -63,7 +63,7 @@ class Target:
             if found is None and not in_pod():
                 raise CliError("no cluster configured: set KUBECONFIG or pass --kubeconfig")
             access = access_of_pod() if found is None else found.access()
-            access.route()  # an address that is none is an error now, and not in the middle of a command
+            access.route()  # report an invalid address now, not in the middle of a command
         except AccessError as error:
             raise CliError(error.message) from error
         limit_s = access.timeout_s if self.request_timeout is None else self.request_timeout or None

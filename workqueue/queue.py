@@ -262,7 +262,7 @@ class DelayingQueue(Queue[T]):
             self._set_timer()
 
     def _refuse_adds(self) -> None:
-        """Also drop what is delayed and end the timer (DQ-05)."""
+        """Also drop delayed items and stop the timer (DQ-05)."""
         self._heap.clear()
         self._live.clear()
         self._set_timer()

@@ -41,10 +41,10 @@ def board_of(name: str, job: Mapping[str, Any]) -> Board:
     """Return the TensorBoard that a job asks for. Raises CliError when it asks for none."""
     if not any(key.lower() == "tensorboard" for key in jobs.spec_of(job)):
         raise CliError(f"{name} has no TensorBoard: set spec.tensorBoard.logDir with kubectl edit tfjob {name}")
-    return Board(name, job["metadata"]["uid"], selector_of(job["metadata"]["name"], is_alpha=jobs.is_alpha(job)))
+    return Board(name, job["metadata"]["uid"], board_selector(job["metadata"]["name"], is_alpha=jobs.is_alpha(job)))
 
 
-def selector_of(job: str, *, is_alpha: bool) -> str:
+def board_selector(job: str, *, is_alpha: bool) -> str:
     """Return the selector of what the operator creates for the TensorBoard of a job."""
     return f"{_OPERATOR},{alpha.LABEL_JOB_NAME if is_alpha else 'app.kubernetes.io/instance'}={job}"
 

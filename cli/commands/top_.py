@@ -77,7 +77,7 @@ def _cells(replica: Replica, used: list[dict[str, Any]] | None) -> list[str]:
 
 
 def total(quantities: Iterable[object]) -> Decimal:
-    """Return the sum of quantities such as `250m`; what is none counts nothing."""
+    """Return the sum of quantities such as `250m`, without invalid ones."""
     return sum((number for each in quantities if (number := parse_quantity(each)) is not None), Decimal(0))
 
 

@@ -19,7 +19,7 @@ from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import SERVICES
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.cli.collecting import collect
-from tfjob_operator.cli.commands.tensorboard_ import selector_of
+from tfjob_operator.cli.commands.tensorboard_ import board_selector
 from tfjob_operator.cli.commands.top_ import ABSENT, POD_METRICS, total
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.errors import ApiError as Refusal
@@ -130,7 +130,7 @@ class Details:
 
     async def tensorboard(self, job: JobKey) -> str:
         """Return where the TensorBoard of a job is reached if its Service has a load balancer, else ""."""
-        selector = selector_of(job.name, is_alpha=job.resource == FIRST)
+        selector = board_selector(job.name, is_alpha=job.resource == FIRST)
         options = ListOptions(namespace=job.namespace, label_selector=selector)
         found = await self._client.list_page(SERVICES, options, _Items)
         for service in found.items or ():

@@ -151,7 +151,7 @@ class _Drawing:
 
 
 def _runs(drawn: _Drawing, training: ContainerStatus | None, first_start: datetime | None) -> None:
-    """Add the runs that the status shows, the last two. A lost container has no times: it ran from `first_start` on."""
+    """Add the runs that the status shows, the last two. A lost container has no times: its run begins at `first_start`."""
     last = training.last_state.terminated if training is not None and training.last_state is not None else None
     if training is not None and last is not None:
         earlier = training.restart_count > 1

@@ -1,4 +1,4 @@
-"""What the entries of a kubeconfig give, read by the public API of the `kubernetes` package.
+"""Reads the entries of a kubeconfig by the public API of the `kubernetes` package.
 
 That package is imported only here, and only when a kubeconfig is read: it costs 0.15 s of CPU and 23 MB. `api.kubeconfig`
 merges and checks the files first; the package gets one cluster and one user.
@@ -22,7 +22,7 @@ thread at a time may read a kubeconfig."""
 
 
 def read_entries(found: Kubeconfig) -> Access:
-    """Return what the entries of a cluster and a user give. Raises AccessError, which quotes no entry, as the package does."""
+    """Return the access of a cluster and a user. Raises AccessError, which unlike the package's errors quotes no entry."""
     from kubernetes.client import Configuration
     from kubernetes.config import load_kube_config_from_dict
 
