@@ -184,7 +184,7 @@ def proxy_of_environment(server: str) -> str | None:
         return None
     from ipaddress import ip_address
 
-    host = (url.hostname or "").rstrip(".")
+    host = url.hostname or ""
     port = str(url.port or (443 if url.scheme == "https" else 80))
     try:
         address = ip_address(host)

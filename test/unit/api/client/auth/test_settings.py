@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -226,6 +227,9 @@ def test_master_overrides_the_server_and_the_name_in_its_certificate(tmp_path: P
         ("https://sub.a.example", {"HTTPS_PROXY": "p:3128", "NO_PROXY": "a.example:80"}, {}, "http://p:3128"),
         ("https://[fd00::1]", {"HTTPS_PROXY": "p:3128", "NO_PROXY": "[fd00::1]:80,fe80::/10"}, {}, "http://p:3128"),
         ("https://[fd00::1]", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": " [fd00::1]:443"}, {}, None),
+        ("https://10.0.0.1", {"HTTPS_PROXY": "http://p:3128", "https_proxy": "http://q:1"}, {}, "http://p:3128"),
+        ("https://a.example", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "A.EXAMPLE"}, {}, None),
+        ("https://a.example.", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "a.example"}, {}, "http://p:3128"),
         ("https://10.0.0.1", {"ALL_PROXY": "http://p:3128"}, {}, None),
         ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://p:3128"}, {}, None),
         ("https://localhost:6443", {"HTTPS_PROXY": "http://p:3128"}, {}, None),
@@ -360,7 +364,9 @@ def test_a_kubeconfig_that_cannot_be_used_is_one_error_without_secrets(tmp_path:
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
-@pytest.mark.parametrize("server", ["", "api.example:6443", "ftp://api.example", "https://"])
+@pytest.mark.parametrize(
+    "server", ["", "api.example:6443", "ftp://api.example", "https://", "https://a..b", "https://a:0"]
+)
 def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, server: str) -> None:
     with pytest.raises(AccessError, match=r"address|server"):
         load_settings(write(tmp_path / "config", {}, server=server))
@@ -371,8 +377,13 @@ def test_settings_do_not_show_their_secrets(tmp_path: Path) -> None:
     assert SECRET not in repr(settings)
 
 
-def test_no_key_is_left_in_a_file(tmp_path: Path, authority: Authority) -> None:
-    """OpenSSL and the `kubernetes` package need files; these exist only while the settings are loaded."""
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_no_key_is_left_in_a_file(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch, *, in_memory: bool
+) -> None:
+    """OpenSSL and the `kubernetes` package need files; these exist, or are open, only while the settings are loaded."""
+    if not in_memory:  # as on macOS
+        monkeypatch.delattr(os, "memfd_create")
     client = authority.client("ada", "ada")
     embedded = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
     answered = {"clientCertificateData": client.certificate.read_text(), "clientKeyData": client.key.read_text()}
@@ -383,6 +394,8 @@ def test_no_key_is_left_in_a_file(tmp_path: Path, authority: Authority) -> None:
     settings = load_settings(write(tmp_path / "config", plugin(tmp_path, **answered), **ca))
     assert presented(settings, authority) == "ada"
     assert [*(tmp_path / "temporary").iterdir()] == []
+    opened = (os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+    assert not [name for name in opened if "memfd:tfjob-operator" in name]
 
 
 def test_an_encrypted_key_fails_and_does_not_ask_the_terminal(tmp_path: Path, authority: Authority) -> None:
