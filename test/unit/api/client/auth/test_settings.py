@@ -394,7 +394,7 @@ def test_no_key_is_left_in_a_file(
     settings = load_settings(write(tmp_path / "config", plugin(tmp_path, **answered), **ca))
     assert presented(settings, authority) == "ada"
     assert [*(tmp_path / "temporary").iterdir()] == []
-    opened = (os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+    opened = (str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
     assert not [name for name in opened if "memfd:tfjob-operator" in name]
 
 
