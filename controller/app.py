@@ -124,6 +124,11 @@ def build(
             reader, recorder, options.own_namespace, options.own_deployment, is_leading=lambda: manager.is_leading
         )
         beside["config-file"] = partial(config.follow, own.tell)
+
+    def jobs_by_state() -> Mapping[tuple[str, ...], int]:
+        found = parts.counted.by_state(clock.monotonic())  # also in a replica that waits: it may count next
+        return found if manager.is_leading else {}
+
     manager = Manager(
         informers,
         *(parts.tfjobs() if V1 in options.apis else ()),
@@ -135,10 +140,10 @@ def build(
         event_gate=event_gate,
         pages=pages,
         beside=beside,
-        on_synced=lambda: parts.counted.by_state(clock.monotonic()),
+        on_synced=jobs_by_state,
     )
     metrics.gauge(IS_LEADER, read=lambda: float(manager.is_leading))
-    metrics.gauges(JOBS, lambda: parts.counted.by_state(clock.monotonic()) if manager.is_leading else {})
+    metrics.gauges(JOBS, jobs_by_state)
     return manager
 
 

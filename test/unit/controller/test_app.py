@@ -432,15 +432,20 @@ async def test_a_job_is_counted_once_among_all_replicas_and_lives() -> None:
 
 
 async def test_the_leader_alone_exports_jobs_by_state_and_observes_starts() -> None:
-    """The next leader exports the same at once, and observes a start from the creation of the job, before its own term."""
+    """The next leader exports the same at once, and observes a start from the creation of the job, before its own term.
+
+    Its series of a namespace exist, at zero, before its term: an alert needs the zero before the first failure.
+    """
     async with a_cluster() as cluster:
-        a = cluster.start("a")
+        a = cluster.start("a", namespace="")
         await asyncio.sleep(1.0)
-        b = cluster.start("b")
+        b = cluster.start("b", namespace="")
+        await asyncio.sleep(1.0)
         await cluster.create("mnist")
         await cluster.create("later", {"suspend": True}, wait_s=10.0)
         expected = {(HOME, "Created"): 1, (HOME, "Suspended"): 1}
         assert (a.metrics.families[JOBS](), b.metrics.families[JOBS]()) == (expected, {})
+        assert b.metrics[START].observed == []
         await a.end()
         await asyncio.sleep(10.0)
         assert b.metrics.families[JOBS]() == expected
