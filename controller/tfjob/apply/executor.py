@@ -113,7 +113,9 @@ class StatusWriter:
             if not (at_once or self._is_due(view, status)):
                 return view
             view.writing()
-            view = view.wrote(await self.write(view.job, status, plan.events))
+            # The status of `view.job` may have conditions that no write has contained, and so nothing has counted.
+            job = msgspec.structs.replace(view.job, status=view.written)
+            view = view.wrote(await self.write(job, status, plan.events))
         self.forget(view.job.metadata.uid)
         return view
 

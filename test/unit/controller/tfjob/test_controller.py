@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 import msgspec
 import pytest
 from pytest_mock import MockerFixture
+from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
 from fakes.controller import KEY, STATUS, ControllerHarness
@@ -683,10 +684,15 @@ async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children
 
 
 async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> None:
-    """Found by the model checker ("in office, with much to do"): the job had failed without ever having been created."""
+    """Found by the model checker ("in office, with much to do"): the job had failed without ever having been created.
+
+    Both conditions are new on the API server, so both are counted and logged.
+    """
     world = await untouched_job_behind(1)
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(InvalidError, 422, "args: must be strings")
-    await world.sync()
+    with capture_logs() as lines:
+        await world.sync()
+    assert [line["condition"] for line in lines if line["event"] == "tfjob_condition"] == ["Created", "Failed"]
     written = world.client.bodies[STATUS][1]["value"]
     assert [condition["type"] for condition in written["conditions"]] == ["Created", "Failed"]
     assert "Worker" in written["replicaStatuses"]
