@@ -141,13 +141,13 @@ class JobEvents:
 
     def report(self, job: Meta, problems: Iterable[Problem], *, finished: bool = False) -> None:
         """Record the problems that were not reported yet. Nothing is remembered of a job that has finished (D17)."""
-        if finished:
-            self._problems.forget(job.uid)
         for problem in problems:
             others = (key for key in self._problems.subjects(job.uid) if key != problem.key)
             alike = sum(key[-1] == problem.key[-1] for key in others)
             if alike < MOST_PER_REASON and self._problems.should_emit(job.uid, problem.key):
                 self.record(job, problem.event.type, problem.event.reason, problem.event.message)
+        if finished:
+            self._problems.forget(job.uid)
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""

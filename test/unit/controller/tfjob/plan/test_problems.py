@@ -108,6 +108,17 @@ def test_a_trouble_is_reported_once() -> None:
     assert recorder.reasons == ["ErrImagePull", "ImagePullBackOff", "ErrImagePull"]
 
 
+def test_a_trouble_is_not_reported_again_when_its_job_ends() -> None:
+    """D17: then it is forgotten."""
+    recorder = FakeRecorder()
+    reported = job_events(recorder)
+    for finished in (False, True):
+        reported.report(OF_JOB, problems_of(observed([waiting("ErrImagePull")])), finished=finished)
+    assert recorder.reasons == ["ErrImagePull"]
+    reported.report(OF_JOB, problems_of(observed([waiting("ErrImagePull")])))
+    assert recorder.reasons == ["ErrImagePull"] * 2
+
+
 def test_five_hundred_pods_without_a_place_are_one_story() -> None:
     """They do not cause five hundred events, neither at once nor one after the other."""
     problems = problems_of(observed([unschedulable(index) for index in range(500)]))
