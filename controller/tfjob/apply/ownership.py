@@ -104,6 +104,7 @@ class RefManager:
             kind, child = due[number]
             try:
                 changed.append(await self._adopt(job.metadata, kind, child))
+                self._delays.clear(owner, _what(child))
             except ApiError as error:
                 wait_s = self._delays.tried(owner, _what(child))
                 waits.append(wait_s)

@@ -8,6 +8,7 @@ import pytest
 
 from fakes.jobs import OWNER
 from fakes.virtual_loop import FakeClock
+from simulation.scenarios.memory import remembered
 from tfjob_operator.api.meta import ObjectMeta, owner_uid_key
 from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.apply.conflicts import (
@@ -155,8 +156,18 @@ def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
     blocked.forget(META)  # the earlier job of this name; the event of its deletion may come late
     assert "mnist-worker-2" not in names(without_blocked(PLAN, blocked.of(AGAIN)))
     blocked.forget(AGAIN)
+    assert not remembered(blocked, {META.uid, AGAIN.uid})
     assert all(not limiter.num_requeues((owner_uid_key(meta), slot.name)) for meta in (META, AGAIN) for slot in WORKERS)
     assert names(without_blocked(PLAN, blocked.of(AGAIN))) == names(PLAN)
+
+
+def test_nothing_is_kept_of_a_job_whose_children_are_all_created() -> None:
+    """Its deletion is no news to what has no record of it, so nothing else would be dropped then."""
+    blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
+    blocked.refused(META, "mnist-worker-0")
+    assert blocked.should_warn(META, "mnist-worker-0", "taken")
+    blocked.created(META, "mnist-worker-0")
+    assert not remembered(blocked, {META.uid})
 
 
 def test_a_plan_without_a_child_that_waits_is_made_again_when_its_wait_is_over() -> None:

@@ -293,6 +293,16 @@ async def test_an_adoption_that_fails_for_ever_is_tried_every_five_minutes_at_la
     assert wait_s == LONGEST_DELAY_S
 
 
+async def test_an_adoption_that_succeeds_has_no_delay_left() -> None:
+    """Nothing is kept of it, and another one of this child starts with the first delay."""
+    world = AdoptionHarness()
+    left = worker(0, orphan=True)
+    for fails in (True, False, True):
+        world.client.fail = {ADOPT: status_error(ConflictError, 409)} if fails else {}
+        assert await world.adopt(left) == ((False, FIRST_DELAY_S) if fails else (True, None))
+        world.clock.step(FIRST_DELAY_S)
+
+
 SPEC = {"tfReplicaSpecs": {"Worker": replica(2), "PS": replica(1)}}
 REPLICAS = (("Worker", 0), ("Worker", 1), ("PS", 0))
 NAMES = ("mnist-ps-0", "mnist-worker-0", "mnist-worker-1")
