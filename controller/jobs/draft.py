@@ -95,7 +95,3 @@ class Window:
         else:
             latest = self.write_by = now + COUNTER_WINDOW_S if self.write_by is None else self.write_by
         return (latest if self.write_by is None else min(latest, self.write_by)) - now
-
-    def close(self) -> None:
-        """End the wait: the status is written."""
-        self.opened_at = self.write_by = None

@@ -329,15 +329,6 @@ def test_what_starts_waits_for_five_seconds_while_others_wait_and_for_one_else()
     assert window.left_s(103.0, starts=True, busy=False) <= 0
 
 
-def test_what_was_written_opens_a_new_window() -> None:
-    """Otherwise the next change would be written at once, and each one after it."""
-    window = Window()
-    window.left_s(100.0, starts=False, busy=False)
-    window.close()
-    assert window.left_s(150.0, starts=False, busy=False) == COUNTER_WINDOW_S
-    assert window.left_s(150.5, starts=True, busy=True) == pytest.approx(COUNTER_WINDOW_S - 0.5)
-
-
 @given(st.lists(st.tuples(st.floats(0.0, 3.0), st.booleans(), st.booleans()), min_size=1, max_size=20))
 def test_no_wait_outlasts_its_window(steps: list[tuple[float, bool, bool]]) -> None:
     """What has ended is said within a second of the first such change, what has started within five."""
