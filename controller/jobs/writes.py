@@ -198,10 +198,6 @@ class NameTakenError(ApiError):
         self.passes = passes
 
 
-def _what_to_do(found: Object) -> str:
-    return in_the_way(controller_of(found.metadata))
-
-
 async def resolve_name_conflict(
     client: RestClient,
     resource: Resource,
@@ -210,7 +206,7 @@ async def resolve_name_conflict(
     *,
     job: Meta,
     jobs: Resource,
-    what_to_do: Callable[[W], str] = _what_to_do,
+    what_to_do: Callable[[W], str] = lambda found: in_the_way(controller_of(found.metadata)),
 ) -> W:
     """Return the object of this name if the job controls it: it comes from a create whose response was lost (WR-07).
 

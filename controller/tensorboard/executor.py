@@ -48,9 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import Meta, Resource
     from tfjob_operator.controller.jobs.writes import JobEvents
-    from tfjob_operator.controller.tensorboard.children import Found
     from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish
 
 
