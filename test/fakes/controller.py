@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import msgspec
 
 from fakes.api import FakeClient
 from fakes.jobs import pod, service
+from fakes.objects import changed
 from fakes.recorder import FakeRecorder, job_events
 from fakes.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.api.client import RestClient
@@ -115,6 +118,29 @@ class ControllerHarness:
         for each in jobs:
             self.jobs.put(each)
 
+    @property
+    def status(self) -> dict[str, Any]:
+        """The status that was written last."""
+        found: dict[str, Any] = self.client.bodies[STATUS][1]["value"]
+        return found
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the workers in this block."""
+        workers = asyncio.create_task(self.workers.run())
+        yield
+        self.queue.shut_down()
+        await workers
+
+    async def idle(self) -> None:
+        """Take all keys out of the queue, as if workers had done with them."""
+        while len(self.queue):
+            self.queue.done(await self.queue.get())
+
+    def confirms(self, version: str = "2") -> None:
+        """Let the API server have the job in this version when it is read."""
+        self.client.objects["tfjobs", "mnist"] = {"metadata": {"name": "mnist", "resourceVersion": version}}
+
     async def sync(self, version: TFJob | None = None) -> None:
         """Sync the job once, as the cache has it, or after the cache has seen this `version`."""
         if version is not None:
@@ -147,8 +173,8 @@ class ControllerHarness:
         sent = self.client.bodies[STATUS][1]["value"]
         status = msgspec.convert({key: value for key, value in sent.items() if key not in self.client.drops}, JobStatus)
         held = cast("TFJob", self.jobs.indexer.get(KEY))
-        meta = msgspec.structs.replace(held.metadata, resource_version=self.client.given_version)
-        self.jobs.put(msgspec.structs.replace(held, metadata=meta, status=status))
+        self.jobs.put(changed(held, metadata__resource_version=self.client.given_version, status=status))
+        self.confirms(self.client.given_version)
 
 
 class Parts:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from fakes.objects import after, changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
     Container,
@@ -20,14 +21,31 @@ from tfjob_operator.api.core import (
 )
 from tfjob_operator.api.meta import ObjectMeta, OwnerKey, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, JobStatus, TFJob, TFJobSpec, child_name
-from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.children import (
+    ChildMeta,
+    Pod,
+    PodGroup,
+    PodGroupSpec,
+    PodGroupStatus,
+    ReplicaKey,
+    Service,
+)
 from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
 from tfjob_operator.controller.tfjob.plan.status import in_force, read
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
 """The key under which the children of a job are found."""
+CONTROLLER = OwnerReference(kind="TFJob", name="mnist", uid=JOB_UID, controller=True)
+NO_CHILDREN: dict[str, list[str]] = {"create pods": [], "create services": [], "delete pods": [], "delete services": []}
+"""The `names` of a plan that creates and deletes nothing."""
+
+
+def at(seconds: float) -> datetime:
+    """So many seconds after EPOCH."""
+    return EPOCH + timedelta(seconds=seconds)
 
 
 def template(**pod_spec: Any) -> dict[str, Any]:
@@ -45,6 +63,13 @@ def replica(replicas: int | None = None, restart_policy: str | None = None, **fi
     return given | fields
 
 
+def spec(policy: str | None = None, /, **fields: Any) -> dict[str, Any]:
+    """A specification: `Worker=2` are two workers with this restart policy, `PS=replica(...)` any entry; others are fields."""
+    kinds = {name: given for name, given in fields.items() if name[0].isupper()}
+    entries = {name: given if isinstance(given, dict) else replica(given, policy) for name, given in kinds.items()}
+    return {"tfReplicaSpecs": entries} | {name: given for name, given in fields.items() if name not in kinds}
+
+
 def job(
     spec: dict[str, Any] | None = None, *, name: str = "mnist", status: JobStatus | None = None, **meta: Any
 ) -> TFJob:
@@ -52,7 +77,7 @@ def job(
     body = {"tfReplicaSpecs": {"Worker": replica(2)}} if spec is None else spec
     metadata = ObjectMeta(name=name, namespace="ns", uid=JOB_UID, generation=1, resource_version="1")
     return TFJob(
-        metadata=msgspec.structs.replace(metadata, **meta),
+        metadata=changed(metadata, **meta),
         spec=msgspec.Raw(msgspec.json.encode(body)),
         status=status or JobStatus(),
     )
@@ -97,8 +122,8 @@ def pod(
     With `exit_code` its training container has terminated, `ended_s` after EPOCH. One that is `terminating` was deleted at
     EPOCH with the grace `grace_s`; its own grace is 30 s.
     """
-    at = None if ended_s is None else EPOCH + timedelta(seconds=ended_s)
-    terminated = None if exit_code is None else ContainerStateTerminated(exit_code=exit_code, finished_at=at)
+    end = None if ended_s is None else at(ended_s)
+    terminated = None if exit_code is None else ContainerStateTerminated(exit_code=exit_code, finished_at=end)
     state = ContainerState(terminated=terminated) if terminated is not None else None
     statuses = None
     if state is not None or phase == "Running":
@@ -115,6 +140,27 @@ def service(replica_type: str, index: int, *, job_name: str = "mnist", terminati
     return Service(metadata=_child_meta(job_name, replica_type, index, "", terminating=terminating))
 
 
+def pod_group(phase: str = "", min_member: int = 1, **spec: Any) -> PodGroup:
+    """The PodGroup of the job."""
+    meta = ChildMeta(name="mnist", namespace="ns", uid="group-uid", owner_references=(CONTROLLER,))
+    return PodGroup(meta, PodGroupSpec(min_member=min_member, **spec), PodGroupStatus(phase=phase))
+
+
+def decide(tfjob: TFJob, *pods: Pod, services: Sequence[Service] = (), at_s: float = 60, **more: Any) -> Plan:
+    """The plan for a job as the controller makes it, a minute after EPOCH."""
+    return plan(tfjob, in_force(tfjob, read(tfjob)), pods, services, at(at_s), **more)
+
+
+def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60, **more: Any) -> TFJob:
+    """The job when the status of its plan has been written."""
+    return after(tfjob, decide(tfjob, *pods, at_s=at_s, **more))
+
+
+def true_of(tfjob: TFJob) -> list[str]:
+    """The types of the conditions that are True, in order."""
+    return [each.type for each in tfjob.status.conditions if each.status == "True"]
+
+
 def _child_meta(
     job_name: str, replica_type: str, index: int, uid: str, *, terminating: bool, grace_s: int = 30
 ) -> ChildMeta:
@@ -125,8 +171,8 @@ def _child_meta(
         uid=uid or f"uid-{name}",
         resource_version="5",
         labels=labels_wanted(job_name, ReplicaKey(replica_type, index, name)),
-        owner_references=(OwnerReference(kind="TFJob", name=job_name, uid=JOB_UID, controller=True),),
-        deletion_timestamp=EPOCH + timedelta(seconds=grace_s) if terminating else None,
+        owner_references=(changed(CONTROLLER, name=job_name),),
+        deletion_timestamp=at(grace_s) if terminating else None,
         deletion_grace_period_seconds=grace_s if terminating else None,
     )
 

@@ -1,6 +1,10 @@
-"""Slices of a pod and a service with all labels, such as a controller of any kind declares."""
+"""Slices of a pod and a service with all labels, such as a controller of any kind declares; and how tests change any object."""
 
 from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
 
 from tfjob_operator.api.core import PODS, SERVICES, PodStatus
 from tfjob_operator.api.meta import ObjectMeta, Struct
@@ -17,3 +21,29 @@ class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
     """A service: only its identity is read."""
 
     metadata: ObjectMeta
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def changed(found: T, /, **fields: Any) -> T:
+    """Return the struct with these fields; `status__phase="Failed"` reaches into a field that is a struct itself."""
+    for path, value in fields.items():
+        name, _, rest = path.partition("__")
+        found = msgspec.structs.replace(
+            found, **{name: changed(getattr(found, name), **{rest: value}) if rest else value}
+        )
+    return found
+
+
+def edited(job: T, spec: Any = None, /, **fields: Any) -> T:
+    """Return the job in its next generation, with another specification and these other fields."""
+    given: Any = job
+    if spec is not None:
+        fields["spec"] = msgspec.Raw(msgspec.json.encode(spec))
+    return changed(job, metadata__generation=given.metadata.generation + 1, **fields)
+
+
+def after(job: T, plan: Any) -> T:
+    """Return the job when the status of a plan, if there is one, has been written."""
+    return job if plan.status is None else changed(job, status=plan.status)
