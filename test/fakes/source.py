@@ -20,7 +20,7 @@ from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.core import PodStatus
 from tfjob_operator.api.meta import ObjectMeta, meta_key
 from tfjob_operator.informers.codec import Page, Skipped, WatchEvent
-from tfjob_operator.informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, T
+from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, T
 from tfjob_operator.informers.listwatch import Batch
 
 Arrival = Batch[T] | ApiError | None
@@ -83,28 +83,6 @@ def no_streaming_lists() -> InvalidError:
     )
 
 
-class RecordingSink:
-    """A `Sink` that keeps every delta; it raises `refuse` for the next one, if a test sets that."""
-
-    def __init__(self) -> None:
-        self.deltas: list[Delta[Pod]] = []
-        self.refuse: Exception | None = None
-
-    def put(self, delta: Delta[Pod]) -> None:
-        if self.refuse is not None:
-            error, self.refuse = self.refuse, None
-            raise error
-        self.deltas.append(delta)
-
-    def extend(self, changes: list[Change[Pod]]) -> None:
-        for change in changes:
-            self.put(change)
-
-    def names(self) -> list[str]:
-        """The kinds of deltas in order."""
-        return [type(delta).__name__ for delta in self.deltas]
-
-
 class FakeSource(Generic[T]):
     """`ListerWatcher` over objects in memory.
 
@@ -121,6 +99,8 @@ class FakeSource(Generic[T]):
         """Watches that asked for the collection first, whatever became of them."""
         self.watches: list[ListOptions] = []
         """All others."""
+        self.transcript: list[str] = []
+        """Every request with the second in which it came: `0.8 watch 11`, or `0 list newest` where no version was given."""
         self.stream_errors: list[ApiError] = []
         """Raised when the next streams are opened, one each."""
         self.initial_events: list[Arrival[T]] = []
@@ -186,11 +166,16 @@ class FakeSource(Generic[T]):
         self._log.clear()
         self._compacted = self.version
 
+    def note(self, what: str) -> None:
+        """Add to the transcript."""
+        self.transcript.append(f"{round(asyncio.get_running_loop().time(), 1):g} {what}")
+
     # ListerWatcher
 
     async def list(self, options: ListOptions) -> Page[T]:
         """Return a page. A continue token is the number of objects that went before."""
         self.lists.append(options)
+        self.note(f"list {options.resource_version or 'newest'}")
         await self.hold.wait()
         if self.list_errors:
             raise self.list_errors.pop(0)
@@ -207,6 +192,7 @@ class FakeSource(Generic[T]):
         stream: Stream[T] = asyncio.Queue()
         if options.send_initial_events:
             self.streams.append(options)
+            self.note(f"stream {options.resource_version or 'newest'}")
             if self.stream_errors:
                 raise self.stream_errors.pop(0)
             if not self.streaming:
@@ -214,6 +200,7 @@ class FakeSource(Generic[T]):
             stream.put_nowait(self.initial_events.pop(0) if self.initial_events else self._beginning())
         else:
             self.watches.append(options)
+            self.note(f"watch {options.resource_version or 'newest'}")
             if self.watch_errors:
                 raise self.watch_errors.pop(0)
             self._replay(int(options.resource_version or 0), stream)

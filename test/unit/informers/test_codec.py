@@ -189,6 +189,19 @@ def test_a_bookmark_has_a_version_and_need_not_be_an_object_of_the_type() -> Non
     assert Codec(JOBS, Job, on_undecodable=keep_as_invalid).decode_event(line("BOOKMARK", item)) == Bookmark("77")
 
 
+def test_the_bookmark_that_ends_a_streaming_list_is_read_as_the_server_writes_it() -> None:
+    """RF-27: lines of 1.36.3, of a streaming list and of an idle minute"""
+    codec = Codec(PODS, Pod)
+    end = (
+        b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"253",'
+        b'"annotations":{"k8s.io/initial-events-end":"true"}}}}'
+    )
+    assert codec.decode_event(end) == Bookmark("253", ends_initial_events=True)
+    assert codec.decode_event(end.replace(b'"true"', b'"false"')) == Bookmark("253")
+    idle = b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"260"}}}'
+    assert codec.decode_event(idle) == Bookmark("260")
+
+
 def test_an_error_event_hands_over_its_status_whatever_that_looks_like() -> None:
     """RF-16"""
     event = Codec(PODS, Pod).decode_event(line("ERROR", {"kind": "Status", "code": 410, "metadata": {}}))

@@ -1,16 +1,19 @@
-"""The reflector against a fake source, on virtual time. Its sink records; stores and handlers are other tests' business."""
+"""The reflector against a fake source, on virtual time. Its sink records; stores and handlers are other tests' business.
+
+Most tests play a failure and compare everything that was asked and reported, each with its second: `0.8 list 11`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from fakes.objects import Pod
-from fakes.source import FakeSource, RecordingSink, expired, pod, running, settle, settled, status_error
+from fakes.source import FakeSource, expired, pod, running, settle, status_error
 from fakes.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.api.client.errors import (
     ApiError,
@@ -18,194 +21,227 @@ from tfjob_operator.api.client.errors import (
     ConnectionLostError,
     CredentialsError,
     DecodeError,
-    ExpiredError,
     RequestTimeoutError,
-    ServerError,
-    Status,
     TLSError,
-    TooLargeResourceVersionError,
-    TooManyRequestsError,
 )
-from tfjob_operator.api.client.exchange import LONGEST_RETRY_AFTER_S
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
 from tfjob_operator.informers.reflector import Reflector, ReflectorOptions, RetryWindow, State
+from unit.informers.rig import FIRST_BACKOFF_S, Rig, Step, refused, too_large, too_many
 
-FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always returns 0
-
-
-class Rig:
-    """A reflector between a fake source and a recording sink."""
-
-    def __init__(self, *objects: Pod, options: ReflectorOptions | None = None, paging: bool = False) -> None:
-        self.source = FakeSource(*objects, paging=paging)
-        self.sink = RecordingSink()
-        self.errors: list[Exception] = []
-        lists = replace(options or ReflectorOptions(), stream_lists=False)
-        self.reflector = Reflector(self.source, self.sink, name="pods", options=lists, random=lambda: 0.0)
-        self.reflector.on_error = self.errors.append
-
-    @property
-    def listed_versions(self) -> list[str]:
-        return [options.resource_version for options in self.source.lists]
-
-    @property
-    def watched_versions(self) -> list[str]:
-        return [options.resource_version for options in self.source.watches]
+BOOM = status_error(500, "Boom")
+FORBIDDEN = status_error(403, "Forbidden")
+INTERNAL = status_error(500, "InternalError")
+CUT = ConnectionLostError("cut")
+SILENCE = RequestTimeoutError("silence")
+GARBAGE = DecodeError("not a list of pods: kind 'Table'")
 
 
-def too_large() -> TooLargeResourceVersionError:
-    """The 504 of a server that has not seen our version yet."""
-    return TooLargeResourceVersionError(Status(code=504, reason="Timeout", message="Too large resource version: 9"))
+def add_b(source: FakeSource[Pod]) -> None:
+    """A change that the open watch brings."""
+    source.add(pod("b"))
 
 
-def too_many(retry_after_s: float | None = None) -> TooManyRequestsError:
-    """A 429."""
-    return TooManyRequestsError(Status(code=429, reason="TooManyRequests"), retry_after_s=retry_after_s)
+def lose_a(source: FakeSource[Pod]) -> None:
+    """A deletion that no watch brings."""
+    source.delete("ns/a", notify=False)
+
+
+def compact(source: FakeSource[Pod]) -> None:
+    """Begin a gap: no watch brings what happens, and the next list at a known version is refused as well."""
+    source.add(pod("b"), notify=False)
+    source.compact()
+    source.list_errors = [expired()]
 
 
 async def test_it_lists_hands_the_list_over_and_watches_from_the_version_of_the_list() -> None:
     """RF-01, RF-02, reflector_test.go:TestReflectorListAndWatch"""
     rig = Rig(pod("a"), pod("b"))
-    async with settled(rig.reflector.run()):
+    async with rig.running():
         rig.source.add(pod("c"))
         rig.source.modify(pod("a"))
         rig.source.delete("ns/b")
         await settle()
-    assert rig.listed_versions == ["0"]
-    assert rig.watched_versions == ["12"]
-    replaced = rig.sink.deltas[0]
+    assert rig.source.transcript == ["0 list 0", "0 watch 12"]
+    replaced = rig.deltas[0]
     assert isinstance(replaced, ReplacedAll)
     assert [item.metadata.name for item in replaced.objects] == ["a", "b"]
     assert replaced.resource_version == "12"
-    assert rig.sink.names() == ["ReplacedAll", "Added", "Modified", "Deleted"]
+    assert rig.names == ["ReplacedAll", "Added", "Modified", "Deleted"]
     assert rig.reflector.resource_version == "15"
 
 
-async def test_a_list_that_the_sink_refused_does_not_move_the_version() -> None:
-    """RF-01, reflector_test.go:TestReflectorListAndWatchWithErrors"""
-    rig = Rig(pod("a"))
-    rig.sink.refuse = RuntimeError("no")
-    async with settled(rig.reflector.run()):
+@pytest.mark.parametrize(
+    ("streaming", "transcript"),
+    [(False, "0 list 0; 0.8 list 0; 0.8 watch 11"), (True, "0 stream newest; 0.8 stream newest")],
+    ids=["listed", "streamed"],
+)
+async def test_a_collection_that_the_sink_refused_does_not_move_the_version(streaming: bool, transcript: str) -> None:
+    """RF-01, RF-27, reflector_test.go:TestReflectorListAndWatchWithErrors"""
+    rig = Rig(pod("a"), streaming=streaming)
+    rig.refuse = RuntimeError("no")
+    async with rig.running():
         assert rig.reflector.resource_version == ""
         await settle(FIRST_BACKOFF_S)
-    assert rig.listed_versions == ["0", "0"]
+    assert "; ".join(rig.source.transcript) == transcript
     assert rig.reflector.resource_version == "11"
 
 
-async def test_a_later_list_asks_for_nothing_older_than_what_was_seen() -> None:
-    """RF-03, RF-10, reflector_test.go:TestReflectorResyncWithResourceVersion, TestReflectorResourceVersionUpdate"""
-    rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
-        rig.source.add(pod("b"))
-        rig.source.bookmark()
-        await settle()
-        rig.source.end_watches(status_error(500, "Boom"))
-        await settle(FIRST_BACKOFF_S)
-    assert rig.listed_versions == ["0", "13"]
-    assert rig.sink.names() == ["ReplacedAll", "Added", "Bookmark", "ReplacedAll"]
+EXPIRED = "0 reported ExpiredError"
+LISTS: dict[str, tuple[list[Exception], list[Step], str]] = {
+    "expired": ([expired()], [5.0, BOOM], "0 list 0; 0 list newest; 0 watch 11; 5.8 list 11; 5.8 watch 11"),
+    "too large": ([too_large()], [5.0, BOOM], "0 list 0; 0 list newest; 0 watch 11; 5.8 list 11; 5.8 watch 11"),
+    "the newest expired too": (
+        [expired(), expired(), BOOM], [],
+        f"0 list 0; 0 list newest; {EXPIRED}; 0.8 list newest; 0.8 reported StatusError; 2.4 list newest; 2.4 watch 11",
+    ),
+    "no list": ([GARBAGE], [], "0 list 0; 0 reported DecodeError; 0.8 list 0; 0.8 watch 11"),
+    "a crash": ([ZeroDivisionError()], [], "0 list 0; 0.8 list 0; 0.8 watch 11"),
+    "a time to come back counts once": (
+        [too_many(20.0), BOOM], [20.0],
+        "0 list 0; 0 reported TooManyRequestsError; 20 list 0; 20 reported StatusError; 21.6 list 0; 21.6 watch 11",
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("error", [expired(), too_large()], ids=["expired", "too large"])
-async def test_a_version_that_the_server_refuses_is_answered_at_once_by_a_quorum_list(error: ApiError) -> None:
-    """RF-04, RF-05, reflector_test.go:TestReflectorFullListIfExpired, TestReflectorFullListIfTooLarge"""
-    rig = Rig(pod("a"))
-    rig.source.list_errors = [error]
-    async with settled(rig.reflector.run()):
-        rig.source.end_watches(status_error(500, "Boom"))
-        await settle(FIRST_BACKOFF_S)
-    assert rig.listed_versions == ["0", "", "11"], "retried without delay, and back to normal after the success"
-    assert rig.errors == []
+@pytest.mark.parametrize(("list_errors", "steps", "transcript"), LISTS.values(), ids=LISTS)
+async def test_a_list_that_fails_is_repeated(list_errors: list[Exception], steps: list[Step], transcript: str) -> None:
+    """RF-04, RF-05, RF-12, RF-17, RF-22, RF-24, RF-25: a version that the server refuses is answered at once by a quorum list,
+    and only once; each other failure is reported before a pause, but a crash is logged.
+
+    reflector_test.go:TestReflectorFullListIfExpired, TestReflectorFullListIfTooLarge, TestReflectorExpiredExactResourceVersion,
+    TestIsUnsupportedTableObject, controller_test.go:TestPanicPropagated
+    """
+    assert await Rig(pod("a"), list_errors=list_errors).play(*steps) == transcript
 
 
-async def test_a_quorum_list_that_fails_too_goes_the_way_of_all_failures_and_is_tried_again_as_such() -> None:
-    """RF-04, reflector_test.go:TestReflectorExpiredExactResourceVersion"""
-    rig = Rig(pod("a"))
-    rig.source.list_errors = [expired(), expired(), status_error(500, "Boom")]
-    async with settled(rig.reflector.run()):
-        assert rig.listed_versions == ["0", ""]
-        assert [type(error) for error in rig.errors] == [ExpiredError]
-        await settle(FIRST_BACKOFF_S)
-        assert rig.listed_versions == ["0", "", ""]
-        await settle(2 * FIRST_BACKOFF_S)
-    assert rig.listed_versions == ["0", "", "", ""]
-    assert rig.reflector.state is State.WATCHING
+STREAMS_END: dict[str, tuple[list[Step], str]] = {
+    # RF-14, RF-29: resumed at once from the last version, without a list and without a report
+    "normally": ([5.0, None], "5 watch 11"),
+    "after a second": ([1.0, None], "1 watch 11"),
+    "at once, after a change": ([add_b, None], "0 watch 12"),
+    "cut": ([80.0, CUT], "80 watch 11"),
+    "silent": ([80.0, SILENCE], "80 watch 11"),
+    # RF-15
+    "at once": ([None], "0.8 list 11; 0.8 watch 11"),
+    # RF-03, RF-06, RF-10, RF-16: the list asks for nothing older than what was seen, and what came before the error counts
+    "expired": ([5.0, expired()], "5.8 list 11; 5.8 watch 11"),
+    "expired after a change": ([add_b, expired()], "0.8 list 12; 0.8 watch 12"),
+    "expired, and the list too": ([5.0, compact, expired()], "5.8 list 11; 5.8 list newest; 5.8 watch 12"),
+    "an error after a bookmark": ([add_b, FakeSource.bookmark, 5.0, BOOM], "5.8 list 13; 5.8 watch 13"),
+    # RF-18
+    "busy": ([5.0, too_many()], "5.8 watch 11"),
+    "busy, with a time to come back": ([5.0, too_many(), 5.0, too_many(20.0), 20.0], "5.8 watch 11; 30 watch 11"),
+    # RF-19, RF-20
+    "internal error": ([5.0, INTERNAL], "5.8 list 11; 5.8 watch 11"),
+    "corrupt object": ([5.0, lose_a, status_error(500, "StoreReadError")], "5.8 list 11; 5.8 watch 12"),
+    "forbidden": ([5.0, FORBIDDEN], "5.8 list 11; 5.8 watch 11"),
+    "garbage": ([5.0, GARBAGE], "5.8 list 11; 5.8 watch 11"),
+}
 
 
-async def test_a_410_in_the_stream_lists_at_the_last_version_before_it_falls_back_to_a_quorum_list() -> None:
-    """RF-06, RF-16, reflector_test.go:TestReflectorExpiredExactResourceVersion"""
-    rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
-        rig.source.add(pod("b"), notify=False)
-        rig.source.compact()
-        rig.source.list_errors = [expired()]
-        rig.source.end_watches(expired())
-        await settle(FIRST_BACKOFF_S)
-    assert rig.listed_versions == ["0", "11", ""]
-    assert rig.watched_versions == ["11", "12"]
+@pytest.mark.parametrize(("steps", "transcript"), STREAMS_END.values(), ids=STREAMS_END)
+async def test_a_stream_that_ends_is_followed_by_a_watch_or_a_list(steps: list[Step], transcript: str) -> None:
+    """RF-03, RF-06, RF-10, RF-14, RF-15, RF-16, RF-18, RF-19, RF-20, RF-29
+
+    reflector_test.go:TestReflectorListAndWatch, TestReflectorResyncWithResourceVersion, TestReflectorResourceVersionUpdate,
+    TestReflectorHandleWatchResultChanClosedBefore, TestReflectorExpiredExactResourceVersion, TestBackoffOnTooManyRequests,
+    TestRetryInternalError, TestReflectorReplacesStoreOnUnsafeDelete, rest/connection_test.go:TestReconnectBrokenTCP_HTTP1
+    """
+    assert await Rig(pod("a")).play(*steps) == f"0 list 0; 0 watch 11; {transcript}"
 
 
-async def test_first_lists_ask_for_pages_and_later_ones_do_not() -> None:
-    """RF-07, reflector_test.go:TestReflectorNotPaginatingNotConsistentReads"""
-    rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
-        rig.source.list_errors = [expired()]
-        rig.source.end_watches(status_error(500, "Boom"))
-        await settle(FIRST_BACKOFF_S)
-    assert [(options.resource_version, options.limit) for options in rig.source.lists] == [
-        ("0", 500),
-        ("11", 0),
-        ("", 500),
-    ]
+def reported(error: ApiError) -> str:
+    """What is asked and reported when a list would fare no better than the two watches that failed so."""
+    name = type(error).__name__
+    return f"0 reported {name}; 0.8 watch 11; 0.8 reported {name}; 2.4 watch 11"
 
 
-async def test_a_server_without_a_watch_cache_is_asked_for_pages_for_ever() -> None:
-    """RF-07, reflector_test.go:TestReflectorPaginatingNonConsistentReadsIfWatchCacheDisabled"""
-    rig = Rig(*[pod(f"p{number}") for number in range(501)], paging=True)
-    async with settled(rig.reflector.run()):
-        rig.source.end_watches(status_error(500, "Boom"))
-        await settle(FIRST_BACKOFF_S)
-    assert [(options.resource_version, options.limit) for options in rig.source.lists] == [
-        ("0", 500), ("", 500), ("511", 500), ("", 500),
-    ]  # fmt: skip
-    assert len(rig.sink.deltas[-1].objects) == 501  # type: ignore[union-attr]  # a ReplacedAll
+NO_WAY, NO_CREDENTIALS = ConnectError("Name or service not known"), CredentialsError("the plugin failed")
+WATCHES: dict[str, tuple[list[ApiError], list[Step], str]] = {
+    # RF-17: without a list and without a report
+    "connection refused": ([refused(), refused()], [], "0.8 watch 11; 2.4 watch 11"),
+    "busy": ([too_many(), too_many()], [], "0.8 watch 11; 2.4 watch 11"),
+    "a time to come back counts once": (
+        [too_many(20.0)], [25.0, expired()], "20 watch 11; 26.6 list 11; 26.6 watch 11",
+    ),
+    # RF-21, RF-24, RF-29: only a refused connection is a matter of seconds; a cache must not be stale without a report
+    "no way": ([NO_WAY, NO_WAY], [], reported(NO_WAY)),
+    "no credentials": ([NO_CREDENTIALS, NO_CREDENTIALS], [], reported(NO_CREDENTIALS)),
+    "a proxy holds the head back": ([SILENCE, SILENCE], [], reported(SILENCE)),
+    # RF-21: a list next
+    "forbidden": ([FORBIDDEN], [], "0 reported StatusError; 0.8 list 11; 0.8 watch 11"),
+    "expired": ([expired()], [], "0 reported ExpiredError; 0.8 list 11; 0.8 watch 11"),
+    "tls": ([TLSError("bad certificate")], [], "0 reported TLSError; 0.8 list 11; 0.8 watch 11"),
+    "cut": ([CUT], [], "0 reported ConnectionLostError; 0.8 list 11; 0.8 watch 11"),
+}  # fmt: skip
 
 
-async def test_an_explicit_page_size_wins() -> None:
-    """RF-07, reflector_test.go:TestReflectorWatchListPageSize"""
-    rig = Rig(*[pod(f"p{number}") for number in range(5)], options=ReflectorOptions(page_size=2), paging=True)
-    async with settled(rig.reflector.run()):
-        rig.source.end_watches(status_error(500, "Boom"))
-        await settle(FIRST_BACKOFF_S)
-    assert [options.limit for options in rig.source.lists] == [2] * 6
+@pytest.mark.parametrize(("watch_errors", "steps", "transcript"), WATCHES.values(), ids=WATCHES)
+async def test_a_watch_that_cannot_be_opened_is_tried_again_after_a_pause(
+    watch_errors: list[ApiError], steps: list[Step], transcript: str
+) -> None:
+    """RF-17, RF-21, RF-24, RF-29, M8
+
+    reflector_test.go:TestReflectorListAndWatchInitConnBackoff, TestNoRelistOnTooManyRequests,
+    TestReflectorListAndWatchWithErrors
+    """
+    rig = Rig(pod("a"), watch_errors=watch_errors)
+    assert await rig.play(*steps) == f"0 list 0; 0 watch 11; {transcript}"
+
+
+PAGES: dict[str, tuple[int, dict[str, Any], list[Step], list[tuple[str, int]]]] = {
+    "the first list and a quorum list": (1, {}, [5.0, compact, BOOM], [("0", 500), ("11", 0), ("", 500)]),
+    "all lists, without a watch cache": (
+        501, {"paging": True}, [5.0, BOOM], [("0", 500), ("", 500), ("511", 500), ("", 500)],
+    ),
+    "all lists, of a size that was given": (
+        3, {"paging": True, "options": ReflectorOptions(stream_lists=False, page_size=2)}, [5.0, BOOM],
+        [("0", 2), ("", 2), ("13", 2), ("", 2)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("count", "given", "steps", "asked"), PAGES.values(), ids=PAGES)
+async def test_pages_are_asked_for_where_the_watch_cache_does_not_answer_whole(
+    count: int, given: dict[str, Any], steps: list[Step], asked: list[tuple[str, int]]
+) -> None:
+    """RF-07
+
+    reflector_test.go:TestReflectorNotPaginatingNotConsistentReads, TestReflectorWatchListPageSize,
+    TestReflectorPaginatingNonConsistentReadsIfWatchCacheDisabled
+    """
+    rig = Rig(*[pod(f"p{number}") for number in range(count)], **given)
+    await rig.play(*steps)
+    assert [(options.resource_version, options.limit) for options in rig.source.lists] == asked
 
 
 async def test_a_watch_asks_for_bookmarks_and_for_an_end_between_five_and_ten_minutes() -> None:
     """RF-09, reflector_test.go:TestWatchTimeout"""
     rig = Rig()
-    async with running(rig.reflector.run()):
-        await settle()
-    assert rig.source.watches[0].allow_bookmarks
-    assert rig.source.watches[0].timeout_s == 300
+    async with rig.running():
+        assert (rig.source.watches[0].allow_bookmarks, rig.source.watches[0].timeout_s) == (True, 300)
+    assert [ReflectorOptions().watch_timeout_s(fraction) for fraction in (0.0, 0.999999)] == [300, 599]
+    assert ReflectorOptions(min_watch_timeout_s=1000.0).watch_timeout_s(0.5) == 1500, "a larger minimum doubles too"
+    assert ReflectorOptions(min_watch_timeout_s=10.0).watch_timeout_s(0.0) == 300, "a smaller one is ignored"
 
 
 async def test_a_bookmark_moves_the_version_and_reaches_the_store_but_changes_no_object() -> None:
     """RF-10, reflector_test.go:TestReflectorWatchHandler"""
     rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
+    async with rig.running():
         rig.source.bookmark()
         await settle()
-    assert rig.sink.deltas[1:] == [Bookmark("12")]
+    assert rig.deltas[1:] == [Bookmark("12")]
     assert rig.reflector.resource_version == "12"
 
 
 async def test_what_exists_when_a_watch_begins_at_no_version_does_not_move_the_version() -> None:
     """RF-11, reflector_watchlist_test.go:TestWatchListResourceVersion"""
-    rig = Rig()
-    rig.source.version = 0  # the list answers "0", as an aggregated server without versions may
-    async with settled(rig.reflector.run()):
-        old, new = pod("old"), pod("new")
-        rig.source.send(Added(rig.source._stamp(new)), Added(rig.source._stamp(old)))
+    rig = Rig(version=0)  # the list answers "0", as an aggregated server without versions may
+    async with rig.running():
+        rig.source.add(pod("new"), notify=False)
+        rig.source.send(*[Added(item) for item in rig.source.objects()], Added(rig.source.add(pod("b"), notify=False)))
         await settle()
         assert rig.reflector.resource_version == "0"
         rig.source.modify(pod("new"))
@@ -216,313 +252,117 @@ async def test_what_exists_when_a_watch_begins_at_no_version_does_not_move_the_v
     assert rig.reflector.resource_version == "4"
 
 
-async def test_an_event_that_cannot_be_decoded_is_skipped_and_the_stream_goes_on() -> None:
-    """RF-12, B01, reflector_test.go:TestReflectorWatchHandler"""
-    rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
-        rig.source.send(Skipped(TypeError("no pod"), "ns/poison", "12"), Added(pod("b")))
-        await settle()
-    assert rig.sink.names() == ["ReplacedAll", "Bookmark", "Added"]
+async def test_an_object_that_cannot_be_decoded_is_logged_and_the_stream_goes_on() -> None:
+    """RF-12, B01, reflector_test.go:TestReflectorWatchHandler: of a deletion the key is enough."""
+    rig = Rig(pod("a"), skipped=[Skipped(TypeError("bad"), "ns/listed")])
+    with capture_logs() as logs:
+        async with rig.running():
+            rig.source.send(Skipped(TypeError("bad"), "ns/watched"), Added(pod("b")))
+            await settle()
+            assert rig.reflector.resource_version == "11", "an object without a version moves nothing"
+            rig.source.send(
+                Skipped(TypeError("bad"), "ns/poison", "12"), Skipped(TypeError(), "ns/a", "13", deleted=True)
+            )
+            await settle()
+            assert rig.reflector.resource_version == "13"
+            assert len(rig.source.watches) == rig.source.open_watches == 1
+    assert rig.deltas[1:] == [Added(pod("b")), Bookmark("12"), Vanished("ns/a"), Bookmark("13")]
+    assert [(log["event"], log["key"], log["log_level"]) for log in logs] == [
+        ("object_skipped", f"ns/{name}", "warning") for name in ("listed", "watched", "poison", "a")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "watches"),
+    [
+        pytest.param({"hold": asyncio.Event()}, State.LISTING, 0, id="it lists"),
+        pytest.param({}, State.WATCHING, 1, id="a stream is read"),
+        pytest.param({"list_errors": [BOOM]}, State.LIST_LATER, 0, id="it backs off"),
+        pytest.param({"streaming": True, "initial_events": [[]]}, State.STREAMING, 1, id="a collection is streamed"),
+    ],
+)
+async def test_cancelling_ends_it_and_closes_the_stream_while(
+    given: dict[str, Any], state: State, watches: int
+) -> None:
+    """RF-13, RF-27
+
+    reflector_test.go:TestReflectorWatchStoppedBefore, TestReflectorStopWatch, TestCloseWatchChannelOnError, TestRunUntil
+    """
+    rig = Rig(**given)
+    async with rig.running():
+        assert (rig.reflector.state, rig.source.open_watches) == (state, watches)
     assert rig.source.open_watches == 0
-    assert len(rig.source.watches) == 1
-
-
-async def test_the_deletion_of_an_object_that_cannot_be_decoded_still_removes_it() -> None:
-    """RF-12, B01: the key is enough"""
-    rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
-        rig.source.send([Skipped(TypeError("no pod"), "ns/a", "12", deleted=True)][0])
-        await settle()
-    assert rig.sink.deltas[1:] == [Vanished("ns/a"), Bookmark("12")]
-    assert rig.reflector.resource_version == "12"
-
-
-async def test_a_response_that_is_not_a_list_is_a_failure() -> None:
-    """RF-12, reflector_test.go:TestIsUnsupportedTableObject"""
-    rig = Rig(pod("a"))
-    rig.source.list_errors = [DecodeError("not a list of pods: kind 'Table'")]
-    async with settled(rig.reflector.run()):
-        assert rig.sink.deltas == []
-        await settle(FIRST_BACKOFF_S)
-    assert rig.sink.names() == ["ReplacedAll"]
-
-
-async def test_cancelling_ends_it_while_it_lists() -> None:
-    """RF-13, reflector_test.go:TestReflectorWatchStoppedBefore"""
-    rig = Rig()
-    rig.source.hold.clear()
-    async with settled(rig.reflector.run()):
-        assert rig.reflector.state is State.LISTING
-    assert rig.source.watches == []
-
-
-async def test_cancelling_closes_the_stream_that_is_being_read() -> None:
-    """RF-13, reflector_test.go:TestReflectorStopWatch, TestCloseWatchChannelOnError"""
-    rig = Rig()
-    async with settled(rig.reflector.run()):
-        assert rig.source.open_watches == 1
-    assert rig.source.open_watches == 0
-
-
-async def test_cancelling_ends_it_while_it_backs_off() -> None:
-    """RF-13, reflector_test.go:TestRunUntil"""
-    rig = Rig()
-    rig.source.list_errors = [status_error(500, "Boom")]
-    async with settled(rig.reflector.run()):
-        assert rig.reflector.state is State.LIST_LATER
     assert VirtualClock().monotonic() < FIRST_BACKOFF_S
-
-
-async def test_a_stream_that_ends_is_resumed_at_once_from_the_last_version_without_a_list() -> None:
-    """RF-14, reflector_test.go:TestReflectorListAndWatch"""
-    rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
-        rig.source.add(pod("b"))
-        rig.source.end_watches()
-        await settle()
-        assert rig.watched_versions == ["11", "12"]
-    assert rig.listed_versions == ["0"]
-
-
-@pytest.mark.parametrize("error", [ConnectionLostError("cut"), RequestTimeoutError("silence")], ids=["cut", "silent"])
-async def test_a_stream_that_breaks_or_falls_silent_is_resumed_at_once_without_a_list(error: ApiError) -> None:
-    """RF-14, RF-29, rest/connection_test.go:TestReconnectBrokenTCP_HTTP1"""
-    rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await asyncio.sleep(80.0)
-        rig.source.end_watches(error)
-        await settle()
-        assert rig.watched_versions == ["11", "11"]
-    assert rig.listed_versions == ["0"]
-    assert rig.errors == []
-
-
-async def test_a_stream_that_was_silent_for_more_than_a_second_is_no_failure() -> None:
-    """RF-15: just above the limit"""
-    rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await asyncio.sleep(1.001)
-        rig.source.end_watches()
-        await settle()
-        assert rig.watched_versions == ["11", "11"]
-
-
-async def test_a_stream_that_ends_at_once_and_brought_nothing_leads_to_a_pause_and_a_list() -> None:
-    """RF-15, reflector_test.go:TestReflectorHandleWatchResultChanClosedBefore"""
-    rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
-        rig.source.end_watches()
-        await settle()
-        assert rig.reflector.state is State.LIST_LATER
-        assert len(rig.source.lists) == 1
-        await settle(FIRST_BACKOFF_S)
-    assert rig.listed_versions == ["0", "11"]
-
-
-def refused() -> ConnectError:
-    """The transport's error for a port on which nobody listens."""
-    error = ConnectError("connection refused")
-    error.__cause__ = ConnectionRefusedError()
-    return error
-
-
-@pytest.mark.parametrize("error", [refused(), too_many()], ids=["connection refused", "429"])
-async def test_a_watch_that_is_refused_is_tried_again_after_a_pause_without_a_list(error: ApiError) -> None:
-    """RF-17, reflector_test.go:TestReflectorListAndWatchInitConnBackoff, TestNoRelistOnTooManyRequests"""
-    rig = Rig(pod("a"))
-    rig.source.watch_errors = [error, error]
-    async with settled(rig.reflector.run()):
-        assert rig.reflector.state is State.WATCH_LATER
-        await settle(3 * FIRST_BACKOFF_S)
-    assert len(rig.source.watches) == 3
-    assert len(rig.source.lists) == 1
-    assert rig.errors == []
-
-
-@pytest.mark.parametrize("error", [ConnectError("Name or service not known"), CredentialsError("the plugin failed")])
-async def test_a_watch_that_finds_no_way_to_the_server_is_reported_each_time(error: ApiError) -> None:
-    """RF-21, RF-24: only a refused connection is a matter of seconds; a cache must not be stale for hours without a report."""
-    rig = Rig(pod("a"))
-    rig.source.watch_errors = [error, error]
-    async with running(rig.reflector.run()):
-        await settle(4 * FIRST_BACKOFF_S)
-    assert rig.errors == [error, error]
-    assert len(rig.source.lists) == 1, "a list would fare no better"
-
-
-async def test_a_server_that_names_a_time_to_come_back_is_left_alone_for_so_long() -> None:
-    """RF-17: Retry-After is longer than our own back-off"""
-    rig = Rig(pod("a"))
-    rig.source.watch_errors = [too_many(retry_after_s=20.0)]
-    async with running(rig.reflector.run()):
-        await asyncio.sleep(19.9)
-        assert len(rig.source.watches) == 1
-        await asyncio.sleep(0.2)
-    assert len(rig.source.watches) == 2
-
-
-async def test_a_time_to_come_back_counts_for_one_pause_and_not_for_the_next() -> None:
-    """RF-17: what the server asked for when it was busy says nothing about a later failure."""
-    rig = Rig(pod("a"))
-    rig.source.watch_errors = [too_many(retry_after_s=20.0)]
-    async with running(rig.reflector.run()):
-        await asyncio.sleep(25.0)
-        rig.source.end_watches(expired())
-        await asyncio.sleep(5.0)
-    assert len(rig.source.lists) == 2
 
 
 async def test_no_answer_of_a_server_blinds_the_cache_for_longer_than_half_a_minute() -> None:
     """RF-17: the maintenance page of a load balancer may ask for days."""
-    rig = Rig(pod("a"))
-    rig.source.watch_errors = [too_many(retry_after_s=1_000_000.0)]
-    rig.source.list_errors = [status_error(503, "Maintenance", retry_after_s=1_000_000.0)]
-    async with running(rig.reflector.run()):
-        await asyncio.sleep(2 * LONGEST_RETRY_AFTER_S + 0.2)
-        assert (len(rig.source.lists), len(rig.source.watches)) == (2, 2)
+    maintenance = status_error(503, "Maintenance", retry_after_s=1_000_000.0)
+    rig = Rig(list_errors=[maintenance], watch_errors=[too_many(1_000_000.0)])
+    assert await rig.play(60.0) == "0 list 0; 0 reported StatusError; 30 list 0; 30 watch 10; 60 watch 10"
 
 
 async def test_how_long_no_watch_has_been_open_is_known() -> None:
     """From the start on; a collection that the server does not have is not waited for."""
-    rig = Rig(pod("a"))
-    rig.source.list_errors = [status_error(503, "Unavailable", retry_after_s=20.0)]
+    rig = Rig(pod("a"), list_errors=[status_error(503, "Unavailable", retry_after_s=20.0)])
+
+    async def after(*seconds: float) -> Sequence[float]:
+        found = []
+        for each in seconds:
+            await asyncio.sleep(each)
+            found.append(round(rig.reflector.disconnected_s, 1))
+        return found
+
     async with running(rig.reflector.run()):
-        await asyncio.sleep(15.0)
-        assert rig.reflector.disconnected_s == pytest.approx(15.0)
-        await asyncio.sleep(10.0)
-        assert rig.reflector.disconnected_s == 0.0
+        assert await after(15.0, 10.0) == [15.0, 0.0]
         rig.source.watch_errors = [too_many(retry_after_s=20.0)]
         rig.source.end_watches()
-        await asyncio.sleep(15.0)
-        assert rig.reflector.disconnected_s == pytest.approx(15.0)
-        await asyncio.sleep(10.0)
-        assert rig.reflector.disconnected_s == 0.0
+        assert await after(15.0, 10.0) == [15.0, 0.0]
         rig.source.watch_errors = [status_error(404, "NotFound")]
         rig.source.list_errors = [status_error(404, "NotFound")] * 20
         rig.source.end_watches()
-        await asyncio.sleep(120.0)
-        assert rig.reflector.disconnected_s == 0.0
-
-
-async def test_a_time_to_come_back_holds_for_one_pause_and_for_lists_too() -> None:
-    """RF-17, RF-22"""
-    rig = Rig(pod("a"))
-    rig.source.list_errors = [too_many(retry_after_s=20.0), status_error(500, "Boom")]
-    async with running(rig.reflector.run()):
-        await asyncio.sleep(19.9)
-        assert len(rig.source.lists) == 1
-        await asyncio.sleep(0.2)
-        assert len(rig.source.lists) == 2
-        await asyncio.sleep(2 * FIRST_BACKOFF_S)
-        assert len(rig.source.lists) == 3
-
-
-async def test_a_429_in_the_stream_pauses_the_watch_without_a_list() -> None:
-    """RF-18, reflector_test.go:TestBackoffOnTooManyRequests"""
-    rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
-        rig.source.end_watches(too_many())
-        await settle()
-        assert rig.reflector.state is State.WATCH_LATER
-        await settle(FIRST_BACKOFF_S)
-        assert rig.watched_versions == ["11", "11"]
-        rig.source.end_watches(too_many(retry_after_s=20.0))
-        await asyncio.sleep(19.9)
-        assert len(rig.source.watches) == 2
-        await asyncio.sleep(0.2)
-    assert rig.watched_versions == ["11", "11", "11"]
-    assert len(rig.source.lists) == 1
-
-
-async def test_an_internal_error_in_the_stream_leads_to_a_list_by_default() -> None:
-    """RF-19, RF-20, reflector_test.go:TestRetryInternalError"""
-    rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
-        rig.source.end_watches(status_error(500, "InternalError"))
-        await settle()
-    assert rig.reflector.state is State.LIST_LATER
+        assert await after(120.0) == [0.0]
 
 
 async def test_an_internal_error_inside_the_window_reopens_the_watch_at_once() -> None:
     """RF-19, reflector_test.go:TestRetryInternalError"""
-    rig = Rig(pod("a"), options=ReflectorOptions(internal_error_window_s=30.0))
-    async with settled(rig.reflector.run()):
-        for _ in range(3):
-            rig.source.end_watches(status_error(500, "InternalError"))
-            await asyncio.sleep(10.5)
-        assert len(rig.source.lists) == 1
-        rig.source.end_watches(status_error(500, "InternalError"))
-        await settle()
-        assert rig.reflector.state is State.LIST_LATER
+    rig = Rig(pod("a"), options=ReflectorOptions(stream_lists=False, internal_error_window_s=30.0))
+    assert await rig.play(INTERNAL, 10.5, INTERNAL, 10.5, INTERNAL, 10.5, INTERNAL) == (
+        "0 list 0; 0 watch 11; 0 watch 11; 10.5 watch 11; 21 watch 11; 32.3 list 11; 32.3 watch 11"
+    )
 
 
 @pytest.mark.parametrize(
-    "error",
-    [status_error(500, "StoreReadError"), status_error(403, "Forbidden"), DecodeError("garbage")],
-    ids=["corrupt object", "forbidden", "garbage"],
+    ("window_s", "faults_at", "allowed"),
+    [
+        pytest.param(30.0, (0, 10, 20, 30, 40), [True, True, True, False, False], id="from the first fault on"),
+        pytest.param(30.0, (0, 40, 100, 160.1), [True, False, False, True], id="anew after more than a minute"),
+        pytest.param(0.0, (0,), [False], id="never, without a window"),
+    ],
 )
-async def test_any_other_failure_of_a_stream_leads_to_a_list_at_the_last_version(error: ApiError) -> None:
-    """RF-20, reflector_test.go:TestReflectorReplacesStoreOnUnsafeDelete"""
-    rig = Rig(pod("a"), pod("corrupt"))
-    async with settled(rig.reflector.run()):
-        rig.source.delete("ns/corrupt", notify=False)
-        rig.source.end_watches(error)
-        await settle(FIRST_BACKOFF_S)
-    assert rig.listed_versions == ["0", "12"]
-    assert [item.metadata.name for item in rig.sink.deltas[-1].objects] == ["a"]  # type: ignore[union-attr]
+def test_faults_are_retried_in_a_window(window_s: float, faults_at: tuple[float, ...], allowed: list[bool]) -> None:
+    """RF-19, retry_with_deadline_test.go:TestRetryWithDeadline"""
+    clock = FakeClock()
+    window, began = RetryWindow(window_s, clock), clock.monotonic()
+    answers = []
+    for at in faults_at:
+        clock.step(began + at - clock.monotonic())
+        answers.append(window.allows())
+    assert answers == allowed
 
 
-@pytest.mark.parametrize(
-    "error",
-    [status_error(403, "Forbidden"), expired(), TLSError("bad certificate"), ConnectionLostError("cut")],
-    ids=["forbidden", "410", "tls", "cut"],
-)
-async def test_any_other_failure_to_open_a_watch_is_reported_and_leads_to_a_list(error: ApiError) -> None:
-    """RF-21, reflector_test.go:TestReflectorListAndWatchWithErrors"""
-    rig = Rig(pod("a"))
-    rig.source.watch_errors = [error]
-    async with settled(rig.reflector.run()):
-        assert rig.reflector.state is State.LIST_LATER
-        assert rig.errors == [error]
-        await settle(FIRST_BACKOFF_S)
-    assert rig.listed_versions == ["0", "11"]
-
-
-async def test_repeated_failures_double_the_pause_up_to_thirty_seconds() -> None:
-    """RF-22, apimachinery wait_test.go:TestBackoff_Step"""
-    rig = Rig()
-    rig.source.list_errors = [status_error(500, "Boom") for _ in range(8)]
-    seen: list[float] = []
-    rig.reflector.on_error = lambda _: seen.append(VirtualClock().monotonic())
-    async with running(rig.reflector.run()):
-        await asyncio.sleep(300.0)
-    pauses = [round(later - earlier, 3) for earlier, later in pairwise(seen)]
-    assert pauses == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
+async def test_repeated_failures_double_the_pause_up_to_thirty_seconds_until_a_quiet_time() -> None:
+    """RF-22, RF-23, apimachinery wait_test.go:TestBackoff_Step, TestExponentialBackoffManagerGetNextBackoff"""
+    rig = Rig(list_errors=[BOOM] * 8)
+    await rig.play(300.0, BOOM)
+    lists = [line.removesuffix(" list 0") for line in rig.source.transcript if " list " in line]
+    assert lists == ["0", "0.8", "2.4", "5.6", "12", "24.8", "50.4", "80.4", "110.4", "300.8 list 10"]
 
 
 async def test_lists_and_watches_share_one_back_off() -> None:
     """RF-22, reflector_test.go:TestBackoffOnTooManyRequests"""
-    rig = Rig()
-    rig.source.list_errors = [status_error(500, "Boom")]
-    rig.source.watch_errors = [too_many()]
-    async with running(rig.reflector.run()):
-        await settle(FIRST_BACKOFF_S)
-        assert rig.reflector.state is State.WATCH_LATER
-        await asyncio.sleep(FIRST_BACKOFF_S)
-        assert len(rig.source.watches) == 1, "the second pause is twice as long as the first"
-        await settle(FIRST_BACKOFF_S)
-    assert len(rig.source.watches) == 2
-
-
-async def test_a_quiet_time_makes_the_next_pause_short_again() -> None:
-    """RF-23, apimachinery wait_test.go:TestExponentialBackoffManagerGetNextBackoff"""
-    rig = Rig()
-    rig.source.list_errors = [status_error(500, "Boom") for _ in range(4)]
-    async with running(rig.reflector.run()):
-        await asyncio.sleep(150.0)
-        rig.source.end_watches(status_error(500, "Boom"))
-        await settle(FIRST_BACKOFF_S)
-    assert len(rig.source.lists) == 6
+    rig = Rig(list_errors=[BOOM], watch_errors=[too_many()])
+    assert await rig.play() == "0 list 0; 0 reported StatusError; 0.8 list 0; 0.8 watch 10; 2.4 watch 10"
 
 
 async def test_a_pace_of_ones_own_can_be_given() -> None:
@@ -532,156 +372,58 @@ async def test_a_pace_of_ones_own_can_be_given() -> None:
         def next(self) -> float:
             return 5.0
 
-    source = FakeSource[Pod]()
-    source.list_errors = [status_error(500, "Boom") for _ in range(3)]
-    reflector = Reflector(source, RecordingSink(), name="pods", backoff=Constant())
-    async with running(reflector.run()):
-        await asyncio.sleep(15.5)
-    assert len(source.lists) == 4
+    rig = Rig(list_errors=[BOOM] * 2, streaming=False)
+    rig.reflector = Reflector(
+        rig.source, rig, name="pods", options=ReflectorOptions(stream_lists=False), backoff=Constant()
+    )
+    assert await rig.play() == "0 list 0; 5 list 0; 10 list 0; 10 watch 10"
 
 
-async def test_each_failed_list_is_reported_once_and_before_the_pause() -> None:
-    """RF-24, shared_informer_test.go:TestSharedInformerErrorHandling"""
-    rig = Rig()
-    boom = ServerError(Status(code=500))
-    rig.source.list_errors = [boom, boom]
-    async with settled(rig.reflector.run()):
-        assert rig.errors == [boom]
-        await asyncio.sleep(10.0)
-    assert rig.errors == [boom, boom]
-
-
-async def test_a_crash_in_a_list_is_reported_and_the_reflector_goes_on() -> None:
-    """RF-25, controller_test.go:TestPanicPropagated. In place of the re-raised panic: nothing is lost, and it goes on"""
-    rig = Rig(pod("a"))
+async def test_a_crash_is_logged_with_its_traceback_and_a_hook_that_fails_is_one() -> None:
+    """RF-24, RF-25, controller_test.go:TestPanicPropagated. In place of the re-raised panic: nothing is lost, and it goes on"""
     crash = ZeroDivisionError("a bug of ours")
-    rig.source.list_errors = [crash]
-    with capture_logs() as logs:
-        async with settled(rig.reflector.run()):
-            assert [(log["event"], log["exc_info"]) for log in logs] == [("reflector_crashed", crash)]
-            await settle(FIRST_BACKOFF_S)
-    assert rig.sink.names() == ["ReplacedAll"]
-
-
-async def test_a_hook_that_fails_is_a_crash_like_any_other() -> None:
-    """RF-24, RF-25"""
-    rig = Rig(pod("a"))
-    rig.source.list_errors = [status_error(500, "Boom")]
+    rig = Rig(pod("a"), list_errors=[crash, BOOM])
 
     def fail(_: ApiError) -> None:
-        raise ZeroDivisionError
+        raise crash
 
     rig.reflector.on_error = fail
     with capture_logs() as logs:
-        async with running(rig.reflector.run()):
-            await asyncio.sleep(2 * FIRST_BACKOFF_S)
-    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["reflector_crashed"]
-    assert rig.sink.names() == ["ReplacedAll"]
+        await rig.play()
+    crashes = [(log["event"], log["exc_info"]) for log in logs if log["log_level"] == "error"]
+    assert crashes == [("reflector_crashed", crash)] * 2
+    assert rig.names == ["ReplacedAll"]
 
 
 @pytest.mark.parametrize(
-    ("error", "level"),
+    ("list_errors", "end", "event", "level"),
     [
-        pytest.param(status_error(403, "Forbidden"), "warning", id="forbidden"),
-        pytest.param(ConnectionLostError("cut"), "debug", id="cut"),
+        pytest.param([FORBIDDEN], (), "list_and_watch_failed", "warning", id="a list that is forbidden"),
+        pytest.param([CUT], (), "list_and_watch_failed", "debug", id="a list that is cut"),
+        pytest.param([], (expired(),), "watch_expired", "debug", id="an expired watch"),
+        pytest.param([], (None,), "watch_very_short", "warning", id="a stream that ends at once"),
+        pytest.param([], (GARBAGE,), "watch_failed", "warning", id="a stream of garbage"),
     ],
 )
-async def test_only_a_failure_that_is_not_a_matter_of_course_is_a_warning(error: ApiError, level: str) -> None:
-    """RF-24, shared_informer_test.go:TestSharedInformerErrorHandling"""
-    rig = Rig(pod("a"))
-    rig.source.list_errors = [error]
+async def test_only_a_failure_that_is_not_a_matter_of_course_is_a_warning(
+    list_errors: list[Exception], end: tuple[ApiError | None, ...], event: str, level: str
+) -> None:
+    """RF-15, RF-16, RF-20, RF-24, shared_informer_test.go:TestSharedInformerErrorHandling"""
+    rig = Rig(pod("a"), list_errors=list_errors)
     with capture_logs() as logs:
-        async with running(rig.reflector.run()):
-            await settle()
-    assert [(log["event"], log["log_level"]) for log in logs] == [("list_and_watch_failed", level)]
-
-
-async def test_an_expired_watch_is_a_matter_of_course() -> None:
-    """RF-16, RF-24"""
-    rig = Rig(pod("a"))
-    with capture_logs() as logs:
-        async with settled(rig.reflector.run()):
-            rig.source.end_watches(expired())
-            await settle()
-    assert [(log["event"], log["log_level"]) for log in logs] == [("watch_expired", "debug")]
-
-
-@pytest.mark.parametrize(
-    ("error", "event"),
-    [
-        pytest.param(None, "watch_very_short", id="at once"),
-        pytest.param(DecodeError("garbage"), "watch_failed", id="garbage"),
-    ],
-)
-async def test_a_stream_that_fails_is_a_warning(error: ApiError | None, event: str) -> None:
-    """RF-15, RF-20"""
-    rig = Rig(pod("a"))
-    with capture_logs() as logs:
-        async with settled(rig.reflector.run()):
-            rig.source.end_watches(error)
-            await settle()
-    assert [(log["event"], log["log_level"]) for log in logs] == [(event, "warning")]
-
-
-async def test_a_skipped_object_is_named_in_the_log_be_it_listed_or_watched() -> None:
-    """RF-12, B01"""
-    rig = Rig(pod("a"))
-    rig.source.skipped = [Skipped(TypeError("bad"), "ns/listed")]
-    with capture_logs() as logs:
-        async with settled(rig.reflector.run()):
-            rig.source.send(Skipped(TypeError("bad"), "ns/watched"))
-            await settle()
-    assert [(log["event"], log["key"], log["log_level"]) for log in logs] == [
-        ("object_skipped", "ns/listed", "warning"), ("object_skipped", "ns/watched", "warning"),
-    ]  # fmt: skip
-    assert rig.reflector.resource_version == "11", "an object without a version moves nothing"
+        async with rig.running():
+            for each in end:
+                rig.source.end_watches(each)
+                await settle()
+    assert [(log["event"], log["log_level"]) for log in logs] == [(event, level)]
 
 
 async def test_events_reach_the_sink_as_they_came() -> None:
     """RF-30, reflector_test.go:TestReflectorRespectStoreTransformer. The decoder is the transform, and nothing decodes twice"""
     rig = Rig()
     first, second = pod("a"), pod("b")
-    async with settled(rig.reflector.run()):
+    async with rig.running():
         rig.source.send(Added(first), Modified(second), Deleted(first))
         await settle()
-    objects = [delta.object for delta in rig.sink.deltas[1:] if isinstance(delta, (Added, Modified, Deleted))]
+    objects = [delta.object for delta in rig.deltas[1:] if isinstance(delta, (Added, Modified, Deleted))]
     assert [item is expected for item, expected in zip(objects, (first, second, first), strict=True)] == [True] * 3
-
-
-async def test_a_batch_that_ends_in_an_error_is_taken_up_to_the_error() -> None:
-    """RF-03, RF-16: what came before the error did happen"""
-    rig = Rig(pod("a"))
-    async with settled(rig.reflector.run()):
-        rig.source.add(pod("b"))
-        rig.source.end_watches(expired())
-        await settle(FIRST_BACKOFF_S)
-    assert rig.listed_versions == ["0", "12"]
-
-
-def test_faults_are_retried_until_the_window_that_the_first_one_opened_is_over() -> None:
-    """RF-19, retry_with_deadline_test.go:TestRetryWithDeadline"""
-    clock = FakeClock()
-    window = RetryWindow(30.0, clock)
-    answers = []
-    for _ in range(5):
-        answers.append(window.allows())
-        clock.step(10.0)
-    assert answers == [True, True, True, False, False]
-
-
-def test_a_minute_without_a_fault_makes_the_next_one_the_first_again() -> None:
-    """RF-19, retry_with_deadline_test.go:TestRetryWithDeadline"""
-    clock = FakeClock()
-    window = RetryWindow(30.0, clock)
-    window.allows()
-    clock.step(40.0)
-    assert not window.allows()
-    clock.step(60.0)
-    assert not window.allows(), "a minute, but not more"
-    clock.step(60.1)
-    assert window.allows()
-
-
-def test_a_window_of_no_length_allows_nothing() -> None:
-    """RF-19: the default"""
-    assert not RetryWindow(0.0, FakeClock()).allows()
