@@ -74,7 +74,7 @@ class PageCluster:
         """The questions of all reviews: a token, or who, verb, resource, namespace."""
         self.subjects: dict[str, tuple[list[str], dict[str, list[str]]]] = {}
         """Groups and extra of the users that were last asked about."""
-        self.usage: dict[str, dict[str, str]] | None = None
+        self.usage: dict[str, Any] | None = None
         """CPU and memory by pod; None where the metrics API is not served."""
         self.reviews_fail = False
         """Whether reviews are answered with 500."""

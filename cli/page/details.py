@@ -7,7 +7,7 @@ import http.client
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import SERVICES
-from tfjob_operator.api.meta import Struct
+from tfjob_operator.api.meta import Meta, Struct
 from tfjob_operator.cli.collecting import collect
 from tfjob_operator.cli.commands.tensorboard_ import board_selector
 from tfjob_operator.cli.commands.top_ import ABSENT, POD_METRICS, total
@@ -27,6 +27,8 @@ from tfjob_operator.cli.page.objects import FIRST, POD_SELECTOR, JobKey
 from tfjob_operator.cli.page.reviews import Answers, Question
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.yaml_text import yaml_text
+
+T = TypeVar("T")
 
 _FORBIDDEN: Final = 403
 _NAME: Final = "[a-z0-9][a-z0-9.-]*"
@@ -78,8 +80,17 @@ class Usage(Struct, frozen=True):
     memory: int
 
 
-class _Items(Struct, frozen=True):
-    items: tuple[dict[str, Any], ...] | None = None
+class _Container(Struct, frozen=True):
+    usage: dict[str, object] | None = None
+
+
+class _PodMetrics(Struct, frozen=True):
+    metadata: Meta
+    containers: tuple[_Container, ...] | None = None
+
+
+class _Items(Struct, Generic[T], frozen=True):
+    items: tuple[T, ...] | None = None
 
 
 class Details:
@@ -119,12 +130,12 @@ class Details:
         async def ask() -> dict[str, Usage] | None:
             options = ListOptions(namespace=namespace, label_selector=POD_SELECTOR)
             try:
-                found = await self._client.list_page(POD_METRICS, options, _Items)
+                found = await self._client.list_page(POD_METRICS, options, _Items[_PodMetrics])
             except StatusError as error:
                 if error.code in ABSENT:
                     return None
                 raise
-            return {each["metadata"]["name"]: _usage(each) for each in found.items or ()}
+            return {each.metadata.name: _usage(each) for each in found.items or ()}
 
         return (await self._usages.get(namespace, ask, lambda _: USAGE_S)).value
 
@@ -132,7 +143,7 @@ class Details:
         """Return where the TensorBoard of a job is reached if its Service has a load balancer, else ""."""
         selector = board_selector(job.name, is_alpha=job.resource == FIRST)
         options = ListOptions(namespace=job.namespace, label_selector=selector)
-        found = await self._client.list_page(SERVICES, options, _Items)
+        found = await self._client.list_page(SERVICES, options, _Items[dict[str, Any]])
         for service in found.items or ():
             for at in service["status"].get("loadBalancer", {}).get("ingress") or ():
                 host = at.get("hostname") or at.get("ip", "")
@@ -145,6 +156,6 @@ class Details:
             return msgspec.json.encode(diagnose(collect(session, job.full_name, datetime.now(UTC))))
 
 
-def _usage(pod: Mapping[str, Any]) -> Usage:
-    used = [each.get("usage") or {} for each in pod.get("containers") or ()]
+def _usage(pod: _PodMetrics) -> Usage:
+    used = [each.usage or {} for each in pod.containers or ()]
     return Usage(float(total(each.get("cpu") for each in used)), int(total(each.get("memory") for each in used)))

@@ -79,7 +79,7 @@ async def test_a_diagnosis_is_that_of_explain(page_cluster: PageCluster) -> None
 
 
 async def test_the_usage_of_a_jobs_pods_is_read_once_for_all_who_ask(page_cluster: PageCluster) -> None:
-    """In cores and bytes. Without the metrics API the page says so."""
+    """In cores and bytes. Without the metrics API the page says so; a malformed answer of it is a bad gateway."""
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
     page_cluster.put("pods", a_pod("mnist"))
     async with a_page(page_cluster) as browser:
@@ -91,6 +91,8 @@ async def test_the_usage_of_a_jobs_pods_is_read_once_for_all_who_ask(page_cluste
             assert shown == {"pods": {"mnist-worker-0": {"cpu": 0.25, "memory": 2048}}, "message": ""}
         assert len([path for path in page_cluster.paths if "metrics.k8s.io" in path]) == 2
         assert "not measured" in json.loads((await browser.get("/-/usage/team/none"))[2])["message"]
+        page_cluster.usage = {"mnist-worker-0": "malformed"}
+        assert (await browser.get("/-/usage/fourth/mnist"))[0] == 502
         page_cluster.forbidden.add("pods.metrics.k8s.io")
         assert (await browser.get("/-/usage/third/mnist"))[0] == 403
 
