@@ -26,6 +26,8 @@ MOST_LOGS: Final = 50
 """How many logs of one job are followed at a time, as the verb `logs` does by default."""
 MOST_RUNS: Final = 6
 """How many runs one picture has: more colours could not be told apart."""
+AHEAD: Final = 8
+"""How many logs are opened ahead of the one that is being sent; the client buffers at most 256 KiB of each."""
 TOGETHER_S: Final = 1.0
 """The interval of curves: a program may report each step, and a message has whole curves."""
 AGAIN_S: Final = 3.0
@@ -96,6 +98,8 @@ class _Merged:
         self._read: dict[Place, tuple[str, int]] = {}
         """The container that was read last, or is being read."""
         self._failed: set[Place] = set()
+        self._before: dict[Place, asyncio.Task[None]] = {}
+        """The task that sends the log before this one, where logs are sent in order."""
 
     async def lines(self) -> AsyncGenerator[list[str], None]:
         """Yield lines, some at a time."""
@@ -120,9 +124,15 @@ class _Merged:
 
     async def _read_all(self) -> None:
         await self._queue.put([])
+        reading: list[asyncio.Task[None]] = []
         for place, pod in self._replicas().items():
             if has_log(pod):
-                await self._read_pod(place, pod)
+                if reading:
+                    self._before[place] = reading[-1]
+                reading.append(self._start(place, pod))
+                if len(reading) > AHEAD:
+                    await reading.pop(0)
+        await asyncio.gather(*reading)
         await self._queue.put(None)
 
     async def _follow(self) -> None:
@@ -137,10 +147,13 @@ class _Merged:
                     break
                 if place not in self._reading or self._reading[place].done():
                     self._read[place] = _mark(pod)
-                    self._reading[place] = asyncio.create_task(
-                        self._read_pod(place, pod), name=f"log of {_name(place)}"
-                    )
+                    self._start(place, pod)
             await asyncio.sleep(AGAIN_S)
+
+    def _start(self, place: Place, pod: Pod) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._read_pod(place, pod), name=f"log of {_name(place)}")
+        self._reading[place] = task
+        return task
 
     def _cut(self, wanted: int) -> list[str]:
         namespace, _, name = self._key.partition("/")
@@ -168,20 +181,27 @@ class _Merged:
                     await self._put(place, position, splitter.feed(chunk))
             await self._put(place, position, [rest for rest in [splitter.rest()] if rest])
         except ForbiddenError as error:
-            await self._queue.put(error)
+            await self._send(place, error)
         except NotFoundError:
             return  # the pod is gone
         except ApiError as error:
             self._read.pop(place, None)
             if place not in self._failed:
                 self._failed.add(place)
-                await self._queue.put([f"{_name(place)}: cannot read the log: {_words(error)}"])
+                await self._send(place, [f"{_name(place)}: cannot read the log: {_words(error)}"])
 
     async def _put(self, place: Place, position: Position, raw: Iterable[bytes]) -> None:
         found = [line.text for each in raw if (line := position.unseen(each)) is not None]
         if found:
             name = _name(place)
-            await self._queue.put([f"{name} | {shown}" for text in found for shown in LogLines().feed(text + b"\n")])
+            await self._send(
+                place, [f"{name} | {shown}" for text in found for shown in LogLines().feed(text + b"\n")]
+            )
+
+    async def _send(self, place: Place, found: list[str] | ForbiddenError) -> None:
+        if place in self._before:
+            await asyncio.wait([self._before[place]])
+        await self._queue.put(found)
 
 
 def replicas_of(pods: Iterable[Pod]) -> dict[Place, Pod]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,8 +15,10 @@ from hypothesis import strategies as st
 
 from hack.page_cluster import PageCluster
 from hack.page_objects import a_job, a_pod, ended, pod, running, waiting
+from support.waiting import until
+from tfjob_operator.api.client.options import LogOptions
 from tfjob_operator.cli.diagnosis.objects import Pod
-from tfjob_operator.cli.page.logs import MOST_RUNS, telling_pod
+from tfjob_operator.cli.page.logs import AHEAD, MOST_RUNS, Logs, telling_pod
 from tfjob_operator.cli.page.views import MAX_LINE, LogLines
 from unit.cli.page.browser import Browser, a_page
 
@@ -106,6 +111,30 @@ async def test_no_more_logs_are_followed_than_may_be_and_the_first_line_says_so(
         page_cluster.forbidden.add("pods/log")
         assert (await browser.get("/-/logs/team/mnist?follow=true"))[0] == 403
         assert (await browser.get("/-/logs/team/none"))[0] == 404
+
+
+async def test_the_next_logs_are_opened_ahead_and_all_are_sent_in_order() -> None:
+    """At most eight, whose memory is bounded: one after another a thousand would take minutes."""
+    pods = [pod("mnist", index=each, status=ended(0)) for each in range(3 * AHEAD)]
+    opened, closed = [0], [0]
+
+    @asynccontextmanager
+    async def logs(_kind: Any, _namespace: str, name: str, _options: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def chunks(last: int) -> AsyncIterator[bytes]:
+            yield b"first\n"
+            await until(lambda: opened[0] >= last)
+            yield b"last\n"
+
+        opened[0] += 1
+        assert opened[0] - closed[0] <= 1 + AHEAD
+        yield chunks(min(int(name.rpartition("-")[2]) + 1 + AHEAD, len(pods)))
+        closed[0] += 1
+
+    client, cluster = SimpleNamespace(logs=logs), SimpleNamespace(pods_of=lambda _: pods)
+    found = Logs(cast("Any", client), cast("Any", cluster)).of_job("team/mnist", LogOptions())
+    async with asyncio.timeout(60):
+        lines = [line async for some in found for line in some]
+    assert lines == [f"worker-{number} | {line}" for number in range(len(pods)) for line in ("first", "last")]
 
 
 @pytest.mark.parametrize(
