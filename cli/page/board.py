@@ -191,7 +191,9 @@ class Board:
             self._views = {view: kept for view, kept in self._views.items() if view[0] != key}
             return None
         wish = self._wish(key, job)
-        whole = msgspec.json.encode(row_of(job, wish, cluster.pods_of(key)))
+        pods = cluster.pods_of(key)
+        events = cluster.events_of(key) if not (pods or self._bare) else ()  # not all may see events
+        whole = msgspec.json.encode(row_of(job, wish, pods, events))
         return Row(whole, msgspec.json.encode(row_of(job, wish, [])) if self._bare else whole)
 
     def _wish(self, key: str, job: Job) -> Wish:

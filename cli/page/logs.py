@@ -194,9 +194,7 @@ class _Merged:
         found = [line.text for each in raw if (line := position.unseen(each)) is not None]
         if found:
             name = _name(place)
-            await self._send(
-                place, [f"{name} | {shown}" for text in found for shown in LogLines().feed(text + b"\n")]
-            )
+            await self._send(place, [f"{name} | {shown}" for text in found for shown in LogLines().feed(text + b"\n")])
 
     async def _send(self, place: Place, found: list[str] | ForbiddenError) -> None:
         if place in self._before:

@@ -22,6 +22,7 @@ from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.diagnosis.facts import natural
 from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Event, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
+from tfjob_operator.cli.listing import word_of
 from tfjob_operator.cli.page.objects import Job
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
 from tfjob_operator.cli.timelines.values import (
@@ -42,6 +43,8 @@ MOST_EVENTS: Final = 200
 
 _PLAIN_ENDS: Final = {"", c.ConditionReason.FAILED, c.ConditionReason.SUCCEEDED}
 """Reasons that say no more than the state does."""
+_CREATED: Final = {c.EventReason.CREATED_POD, alpha.EventReason.CREATED}
+"""Reasons of events about replicas that were created."""
 _OVER: Final = {alpha.Phase.DONE, alpha.Phase.FAILED}
 """The phases of alpha jobs that have ended, which the operators of 2018 wrote without conditions."""
 
@@ -74,12 +77,12 @@ def wish_of(job: Job) -> Wish:
     return Wish(begun.replicas if begun is not None else {}, queue, clean(invalid.text, MAX_WORDS), job.is_alpha)
 
 
-def row_of(job: Job, wish: Wish, pods: Sequence[Pod]) -> dict[str, Any]:
-    """Return the row of a job. Times are seconds since 1970, None where they are not known."""
+def row_of(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event] = ()) -> dict[str, Any]:
+    """Return the row of a job. Times are in seconds since 1970, None if unknown. Only a job without pods needs events."""
     meta, status = job.metadata, job.status
     last = _last(job)
     restarts = _restarts(job, wish, pods)
-    note, why = _reason(job, wish, pods)
+    note, why = _reason(job, wish, pods, events)
     return {
         "key": job.key,
         "namespace": meta.namespace,
@@ -105,7 +108,7 @@ def job_view(job: Job, wish: Wish, pods: Sequence[Pod], events: Sequence[Event])
     held = conditions.find(job.status.conditions, c.ConditionType.HELD)
     last, spec = _last(job), msgspec.json.decode(job.spec)
     return {
-        "row": row_of(job, wish, pods),
+        "row": row_of(job, wish, pods, events),
         "message": clean(last.message, MAX_WORDS) if last is not None else "",
         "held": clean(held.message, MAX_WORDS) if held is not None and held.status == conditions.TRUE else "",
         "mistakes": wish.mistakes,
@@ -122,7 +125,7 @@ def _last(job: Job) -> Any:
     return next((each for each in states if each.type != c.ConditionType.HELD), None)
 
 
-def _reason(job: Job, wish: Wish, pods: Sequence[Pod]) -> tuple[str, str]:
+def _reason(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event]) -> tuple[str, str]:
     """Return in a few words what keeps a job from running or made it fail, and a message; both are "" if nothing does."""
     last = _last(job)
     message = last.message if last is not None else ""
@@ -145,7 +148,24 @@ def _reason(job: Job, wish: Wish, pods: Sequence[Pod]) -> tuple[str, str]:
         return "invalid spec", wish.mistakes
     if note:
         return note, words
+    is_suspended = last is not None and last.type == c.ConditionType.SUSPENDED
+    warning = _warning(job, events) if not (pods or is_suspended) else None
+    if warning is not None:
+        return word_of(clean(warning.reason, MAX_WORDS), warning.message), warning.message
     return "", message if last is not None and last.type == c.ConditionType.RESTARTING else ""
+
+
+def _warning(job: Job, events: Iterable[Event]) -> Event | None:
+    """Return the newest Warning event about a job, None if a replica was created later."""
+    found = [each for each in events if _is_of(job, each) and (each.type == "Warning" or each.reason in _CREATED)]
+    last = max(found, key=lambda each: seconds(each.at) or 0, default=None)
+    return last if last is not None and last.type == "Warning" else None
+
+
+def _is_of(job: Job, event: Event) -> bool:
+    """Return True if an event is about a job, and not about a pod or an earlier job of the same name."""
+    about = event.involved_object
+    return about.kind == job.resource.kind and about.uid in {"", job.metadata.uid}
 
 
 def _has_run(job: Job, pods: Iterable[Pod]) -> bool:
@@ -232,7 +252,7 @@ def _events(job: Job, events: Iterable[Event]) -> list[dict[str, Any]]:
             "at": seconds(each.at),
         }
         for each in events
-        if each.involved_object.kind != own or each.involved_object.uid in {"", job.metadata.uid}
+        if each.involved_object.kind != own or _is_of(job, each)
         if (seconds(each.at) or created) >= created - 1  # pods of an earlier job had the same names
     ]
     return sorted(shown, key=lambda each: (-(each["at"] or 0), each["id"]))[:MOST_EVENTS]

@@ -12,8 +12,8 @@ from tfjob_operator.cli.page.objects import Job, job_key_of_pod, job_with_unread
 from tfjob_operator.cli.page.views import MAX_WHY, MOST_EVENTS, job_view, row_of, timeline_view, wish_of
 
 
-def row(item: Job, *pods: Any) -> dict[str, Any]:
-    return row_of(item, wish_of(item), pods)
+def row(item: Job, *pods: Any, events: Any = ()) -> dict[str, Any]:
+    return row_of(item, wish_of(item), pods, events)
 
 
 def view(item: Job, pods: Any = (), events: Any = ()) -> dict[str, Any]:
@@ -74,6 +74,20 @@ def test_the_reason_of_a_job_has_the_message_of_most_of_its_pods_in_one_line_of_
     assert row(job("mnist", "Failed"), pod("mnist", status=ended(3)))["note"] == "exit code 3"
     assert row(job("mnist", "Failed"))["why"] == "is Failed"
     assert row(job("mnist", "Succeeded"), pod("mnist", "PS", status=ended(3)))["note"] == ""
+
+
+def test_the_reason_of_a_job_without_pods_is_its_newest_warning() -> None:
+    """Unless it is suspended, a pod was created later, or the event is about an earlier job of the same name."""
+    quota = event("mnist", number=1, type="Warning", reason="FailedCreatePod", message="exceeded quota: team")
+    other = event("mnist", number=2, type="Warning", reason="FailedCreatePod", message="denied")
+    earlier = event("mnist", number=3, type="Warning", involvedObject={"kind": "TFJob", "uid": "earlier"})
+    item, created = job("mnist", "Created"), event("mnist", number=4, reason="SuccessfulCreatePod")
+    found = row(item, events=[earlier, quota])
+    assert (found["note"], found["why"]) == ("QuotaExceeded", "exceeded quota: team"), "as `kubectl tfjob list` prints"
+    assert view(item, (), [other, quota])["row"]["note"] == "FailedCreatePod"
+    for shown in (row(item, events=[created, other]), row(job("mnist", "Suspended"), events=[quota])):
+        assert shown["note"] == ""
+    assert row(item, pod("mnist"), events=[quota])["note"] == ""
 
 
 def test_a_mistake_in_a_specification_is_told_and_harms_nothing() -> None:
