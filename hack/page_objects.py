@@ -126,7 +126,7 @@ def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> 
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"{name}.{number}", "namespace": "team", "uid": f"event-{name}-{number}"},
-        "involvedObject": {"kind": kind, "namespace": "team", "name": name},
+        "involvedObject": {"kind": kind, "namespace": "team", "name": name, "uid": f"uid-{name}"},
         "reason": "Scheduled",
         "message": "was scheduled",
         "type": "Normal",

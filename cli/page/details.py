@@ -73,11 +73,8 @@ MOST: Final = 100
 """Diagnoses, and namespaces with their usage, that are kept."""
 
 
-class Usage(Struct, frozen=True):
-    """What a pod uses: cores, and bytes of memory."""
-
-    cpu: float
-    memory: int
+Usage = dict[str, float]
+"""What a pod uses: `cpu` in cores, `memory` in bytes."""
 
 
 class _Container(Struct, frozen=True):
@@ -158,4 +155,4 @@ class Details:
 
 def _usage(pod: _PodMetrics) -> Usage:
     used = [each.usage or {} for each in pod.containers or ()]
-    return Usage(float(total(each.get("cpu") for each in used)), int(total(each.get("memory") for each in used)))
+    return {name: float(total(each.get(name) for each in used)) for name in ("cpu", "memory")}

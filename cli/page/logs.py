@@ -275,9 +275,7 @@ class Run:
                 clean(name, MAX_WORDS): [(point.step, point.value) for point in points]
                 for name, points in self._curves.by_name.items()
             },
-            "progress": None
-            if progress is None
-            else {"step": progress.step, "total": progress.total, "unit": progress.unit},
+            "progress": progress and progress._asdict(),
         }
         return msgspec.json.encode(about)
 

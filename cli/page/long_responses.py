@@ -46,8 +46,8 @@ class LongResponses:
         """Return how many are open."""
         return self._of.total()
 
-    def close(self) -> None:
-        """End all."""
+    async def close(self, _: web.Application) -> None:
+        """Cancel all."""
         for each in self._open:
             each.cancel()
 

@@ -44,11 +44,6 @@ class JobKey(NamedTuple):
         return f"tfjob.{self.resource.group}/{self.name}"
 
 
-def job_key(resource: Resource, namespace: str, name: str) -> str:
-    """Return the key of a job."""
-    return str(JobKey(resource, namespace, name))
-
-
 def read_key(key: str) -> JobKey:
     """Return what a key says. Whatever is sent as one: for what is none there is no job."""
     place, _, name = key.rpartition("/")
@@ -63,7 +58,7 @@ def place_of(key: str) -> str:
 
 def places_of(resource: Resource, namespaces: Iterable[str]) -> frozenset[str]:
     """Return the places of the jobs of one API in these namespaces."""
-    return frozenset(place_of(job_key(resource, each, "")) for each in namespaces)
+    return frozenset(place_of(str(JobKey(resource, each, ""))) for each in namespaces)
 
 
 def namespaces_in(places: Iterable[str], resource: Resource) -> frozenset[str]:
@@ -121,7 +116,7 @@ class Job(TFJob, frozen=True, tag_field="kind", tag=c.TFJOBS.kind):
     @property
     def key(self) -> str:
         """Its key, see `JobKey`."""
-        return job_key(self.resource, self.metadata.namespace, self.metadata.name)
+        return str(JobKey(self.resource, self.metadata.namespace, self.metadata.name))
 
     @property
     def is_alpha(self) -> bool:
@@ -159,12 +154,12 @@ def first_job_with_unreadable_status(raw: bytes, _error: Exception) -> FirstJob:
     return with_readable_status(raw, FirstJob, *_READ_ANYWAY)
 
 
-def job_key_of_pod(pod: Pod) -> str:
-    """Return the key of the job that a pod was made for, "" for none."""
+def by_job_of_pod(pod: Pod) -> Sequence[str]:
+    """Index pods by the key of the job that they were created for."""
     labels = pod.metadata.labels or {}
     name = labels.get(c.LABEL_PREFIX + c.LABEL_JOB_NAME) or labels.get(alpha.LABEL_JOB_NAME, "")
     resource = FIRST if alpha.TENSORFLOW.label in labels else c.TFJOBS
-    return job_key(resource, pod.metadata.namespace, name) if name else ""
+    return (str(JobKey(resource, pod.metadata.namespace, name)),) if name else ()
 
 
 def marks_of_event(event: Event) -> Sequence[str]:
@@ -175,10 +170,10 @@ def marks_of_event(event: Event) -> Sequence[str]:
     namespace, about = event.metadata.namespace, event.involved_object
     for resource in (c.TFJOBS, FIRST):
         if about.kind == resource.kind:
-            return (job_key(resource, namespace, about.name),)
+            return (str(JobKey(resource, namespace, about.name)),)
     found = _OF_REPLICA.fullmatch(about.name) if about.kind == "Pod" else None
     if found is not None:
-        return (job_key(c.TFJOBS, namespace, found[1]),)
+        return (str(JobKey(c.TFJOBS, namespace, found[1])),)
     found = _OF_ALPHA_REPLICA.fullmatch(about.name) if about.kind in {"Pod", "Job"} else None
     return (runtime_mark(namespace, found[1]),) if found is not None else ()
 
@@ -197,8 +192,3 @@ def marks_of_job(job: Job) -> Sequence[str]:
     """Index jobs by the marks of their RuntimeIds."""
     mark = runtime_mark(job.metadata.namespace, job.status.runtime_id)
     return (mark,) if mark else ()
-
-
-def by_job_of_pod(pod: Pod) -> Sequence[str]:
-    """Index pods by their job."""
-    return (job_key_of_pod(pod),)

@@ -91,7 +91,7 @@ class Page:
         own = self._entrance.routes()
         app.add_routes(own)
         self._open |= {each.handler for each in own}
-        app.on_shutdown.append(self._shut_down)
+        app.on_shutdown.append(self.long_responses.close)
         return app
 
     @web.middleware
@@ -224,9 +224,6 @@ class Page:
 
         needs = (reads[run] for run in allowed)
         return await self._send_long(request, messages(), {"Content-Type": EVENT_STREAM}, *needs)
-
-    async def _shut_down(self, _: web.Application) -> None:
-        self.long_responses.close()
 
 
 def require_name(name: str) -> None:

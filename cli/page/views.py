@@ -148,24 +148,19 @@ def _reason(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event]) 
         return "invalid spec", wish.mistakes
     if note:
         return note, words
-    is_suspended = last is not None and last.type == c.ConditionType.SUSPENDED
-    warning = _warning(job, events) if not (pods or is_suspended) else None
+    state = last.type if last is not None else ""
+    warning = _warning(job, events) if not pods and state != c.ConditionType.SUSPENDED else None
     if warning is not None:
         return word_of(clean(warning.reason, MAX_WORDS), warning.message), warning.message
-    return "", message if last is not None and last.type == c.ConditionType.RESTARTING else ""
+    return "", message if state == c.ConditionType.RESTARTING else ""
 
 
 def _warning(job: Job, events: Iterable[Event]) -> Event | None:
     """Return the newest Warning event about a job, None if a replica was created later."""
-    found = [each for each in events if _is_of(job, each) and (each.type == "Warning" or each.reason in _CREATED)]
+    own = [each for each in events if each.involved_object.uid == job.metadata.uid]
+    found = [each for each in own if each.type == "Warning" or each.reason in _CREATED]
     last = max(found, key=lambda each: seconds(each.at) or 0, default=None)
     return last if last is not None and last.type == "Warning" else None
-
-
-def _is_of(job: Job, event: Event) -> bool:
-    """Return True if an event is about a job, and not about a pod or an earlier job of the same name."""
-    about = event.involved_object
-    return about.kind == job.resource.kind and about.uid in {"", job.metadata.uid}
 
 
 def _has_run(job: Job, pods: Iterable[Pod]) -> bool:
@@ -252,7 +247,7 @@ def _events(job: Job, events: Iterable[Event]) -> list[dict[str, Any]]:
             "at": seconds(each.at),
         }
         for each in events
-        if each.involved_object.kind != own or _is_of(job, each)
+        if each.involved_object.kind != own or each.involved_object.uid in {"", job.metadata.uid}
         if (seconds(each.at) or created) >= created - 1  # pods of an earlier job had the same names
     ]
     return sorted(shown, key=lambda each: (-(each["at"] or 0), each["id"]))[:MOST_EVENTS]

@@ -23,7 +23,7 @@ from hack.page_objects import (
     waiting,
 )
 from support.waiting import until
-from tfjob_operator.cli.page.objects import first_job_with_unreadable_status, job_key_of_pod, marks_of_event, read_key
+from tfjob_operator.cli.page.objects import by_job_of_pod, first_job_with_unreadable_status, marks_of_event, read_key
 from tfjob_operator.cli.page.views import job_view, row_of, wish_of
 from unit.cli.page.browser import a_cluster_page, a_page, rows_of, until_known, views
 
@@ -78,7 +78,7 @@ def test_events_of_jobs_and_pods_of_an_alpha_job_belong_to_it_by_the_runtime_id(
         assert [*marks_of_event(event(name, kind))] == ["team/~x7ab/"], name
     assert [*marks_of_event(event("worker-my-own-1-0-abcde", "Pod"))] == ["team/~my-own-1/"]
     assert not marks_of_event(event("nightly-27", "Job"))
-    assert job_key_of_pod(alpha_pod("old")) == KEY
+    assert by_job_of_pod(alpha_pod("old")) == (KEY,)
     assert read_key(KEY).full_name == "tfjob.tensorflow.org/old"
 
 

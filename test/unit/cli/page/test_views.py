@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hack.page_objects import CREATED, CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
-from tfjob_operator.cli.page.objects import Job, job_key_of_pod, job_with_unreadable_status, marks_of_event
+from tfjob_operator.cli.page.objects import Job, by_job_of_pod, job_with_unreadable_status, marks_of_event
 from tfjob_operator.cli.page.views import MAX_WHY, MOST_EVENTS, job_view, row_of, timeline_view, wish_of
 
 
@@ -166,9 +166,9 @@ def test_an_event_belongs_to_the_job_that_it_or_its_pod_is_of_and_a_pod_to_that_
         ("Node", "mnist", []),
     ):
         assert [*marks_of_event(event(name, kind))] == keys, name
-    assert job_key_of_pod(pod("mnist")) == "team/mnist"
-    assert job_key_of_pod(pod("mnist", labels={"tf_job_name": "old"})) == "team/old"
-    assert job_key_of_pod(pod("mnist", labels=None)) == ""
+    assert by_job_of_pod(pod("mnist")) == ("team/mnist",)
+    assert by_job_of_pod(pod("mnist", labels={"tf_job_name": "old"})) == ("team/old",)
+    assert by_job_of_pod(pod("mnist", labels=None)) == ()
 
 
 def test_lanes_have_the_lives_of_pods_in_seconds_and_a_suspension_is_a_span_over_all_of_them() -> None:
