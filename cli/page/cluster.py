@@ -27,13 +27,12 @@ from tfjob_operator.cli.page.objects import (
     FirstJob,
     Job,
     by_job_of_pod,
-    first_job_with_unreadable_status,
     is_runtime_mark,
-    job_with_unreadable_status,
     marks_of_event,
     marks_of_job,
     places_of,
     read_key,
+    with_unreadable_status,
 )
 from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, Registration, SharedIndexInformer, object_of
 from tfjob_operator.informers.codec import Page
@@ -192,8 +191,8 @@ _NOT_FOUND: Final = 404
 _NO_CRD: Final = "this cluster has no TFJobs: the operator's CRD is not installed (kubectl get crd tfjobs.kubeflow.org)"
 _OWNERS: Final = {each.kind for each in APIS}
 _KINDS: Final[dict[Resource, tuple[str, Codec[Any]]]] = {
-    TFJOBS: ("TFJobs", Codec(TFJOBS, Job, on_undecodable=job_with_unreadable_status)),
-    FIRST: ("TfJobs of tensorflow.org", Codec(FIRST, FirstJob, on_undecodable=first_job_with_unreadable_status)),
+    TFJOBS: ("TFJobs", Codec(TFJOBS, Job, on_undecodable=with_unreadable_status(Job))),
+    FIRST: ("TfJobs of tensorflow.org", Codec(FIRST, FirstJob, on_undecodable=with_unreadable_status(FirstJob))),
 }
 """What is read of each API, and what it is called. Codecs have no state."""
 

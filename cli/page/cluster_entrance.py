@@ -71,7 +71,7 @@ class ClusterEntrance:
         self._proxies = proxies
 
     def routes(self) -> list[web.RouteDef]:
-        """See `Entrance.routes`."""
+        """See `TokenEntrance.routes`."""
         own = {"/metrics": self._show_metrics, "/healthz": self._health, "/readyz": self._health}
         return [
             web.post(LOGIN, self._log_in),
@@ -92,7 +92,7 @@ class ClusterEntrance:
         return response
 
     def refusal(self, request: web.Request) -> tuple[int, str] | None:
-        """See `Entrance.refusal`. The kubelet and Prometheus come by the pod's address, so what they ask for has no name."""
+        """See `TokenEntrance.refusal`. The kubelet and Prometheus use the pod's address, so their paths need no host name."""
         logs_in = request.method == "POST" and request.path in {LOGIN, LOGOUT}
         if request.method not in READS and not logs_in:
             return ONLY_READS
@@ -105,7 +105,7 @@ class ClusterEntrance:
         return FOREIGN if is_of_another_page(request.headers) else None
 
     async def viewer(self, request: web.Request) -> Viewer | None:
-        """See `Entrance.viewer`. Raises DeniedError for a user's name from somebody who may give none."""
+        """See `TokenEntrance.viewer`. Raises UnansweredError; DeniedError if someone other than a known proxy names a user."""
         user = self._named_by_proxy(request)
         if user is not None:
 

@@ -12,7 +12,7 @@ import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from importlib.resources import files
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -87,32 +87,13 @@ SESSION: Final = "TFJob-Session"
 """Headers."""
 
 
-class Entrance(Protocol):
-    """Lets people in."""
-
-    login_page: str
-    """The file that is shown instead of a page to whoever is not let in, "" if the page itself says so."""
-    words: str
-    """The same for a script, in a sentence."""
-
-    def routes(self) -> list[web.RouteDef]:
-        """Return the routes that are for everybody: those about being let in, and about the server itself."""
-        ...
-
-    def refusal(self, request: web.Request) -> tuple[int, str] | None:
-        """Return why a request is refused whoever sends it, as a code and a sentence; None for one that is in order."""
-        ...
-
-    async def viewer(self, request: web.Request) -> Viewer | None:
-        """Return who sends a request, None for somebody unknown. Raises UnansweredError, and DeniedError."""
-        ...
-
-
 class TokenEntrance:
     """For the page on its user's own machine, on a port: a browser that has used the printed address is the user's."""
 
     login_page = ""
+    """The file that an unknown viewer gets in place of a page, "" if the page itself shows what to do."""
     words = "Access denied. Open the link printed by kubectl tfjob dashboard; each link works in one browser."
+    """The message for an unknown viewer."""
 
     def __init__(self, port: int, entered: Callable[[], None]) -> None:
         """`entered` is called when a browser was let in, and the token has changed."""
@@ -124,7 +105,7 @@ class TokenEntrance:
         """Good for one browser. As soon as it is used, another one replaces it."""
 
     def routes(self) -> list[web.RouteDef]:
-        """See `Entrance.routes`."""
+        """Return the routes that need no viewer: those to get in, and those about the server itself."""
         return [web.get(ENTER, self._enter)]
 
     async def _enter(self, request: web.Request) -> web.Response:
@@ -151,7 +132,7 @@ class TokenEntrance:
         return any(_same(session, each) for each in self._sessions)
 
     def refusal(self, request: web.Request) -> tuple[int, str] | None:
-        """See `Entrance.refusal`."""
+        """Return why a request is refused for any viewer, as a code and a sentence; None if it is allowed."""
         if request.method not in READS:
             return ONLY_READS
         if request.headers.get("Host", "") != self._host:
@@ -159,5 +140,5 @@ class TokenEntrance:
         return FOREIGN if is_of_another_page(request.headers) else None
 
     async def viewer(self, request: web.Request) -> Viewer | None:
-        """See `Entrance.viewer`."""
+        """Return who sends a request, None if unknown."""
         return self._owner if self.knows(request.headers.get(SESSION, "")) else None

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
 from aiohttp import web
 
 from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.cli.page.entrance import HEADERS
 from tfjob_operator.cli.page.reviews import Question, UnansweredError
 from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError, Viewer
 
@@ -57,8 +58,7 @@ class LongResponses:
         viewer: Viewer,
         pieces: AsyncGenerator[bytes, None],
         headers: dict[str, str],
-        *,
-        needs: Iterable[Question] = (),
+        *needs: Question,
     ) -> web.StreamResponse:
         """Send pieces until they end, or the viewer loses a right that this `needs`. Raises what the first of them raises."""
         if viewer.name and self._of[viewer.name] >= MOST_OF_ONE:
@@ -73,9 +73,9 @@ class LongResponses:
         try:
             async with aclosing(pieces):
                 first = await anext(pieces, b"")
-                response = web.StreamResponse(headers=headers)
+                response = web.StreamResponse(headers={**HEADERS, **headers})
                 await response.prepare(request)
-                is_whole = await self._is_written(_write(response, first, pieces), _until_withdrawn(viewer, [*needs]))
+                is_whole = await self._is_written(_write(response, first, pieces), _until_withdrawn(viewer, needs))
                 if not is_whole and request.transport is not None:
                     request.transport.abort()  # an orderly end would wait, and look like the end of the log
                 return response
@@ -117,7 +117,7 @@ async def _write_parts(response: web.StreamResponse, piece: bytes) -> None:
             await response.write(piece[begin : begin + PART])
 
 
-async def _until_withdrawn(viewer: Viewer, needs: list[Question]) -> None:
+async def _until_withdrawn(viewer: Viewer, needs: Sequence[Question]) -> None:
     try:
         while True:
             await asyncio.sleep(CHECK_S)

@@ -7,8 +7,8 @@ same form. What stands before the last "/" is a *place*, an API and a namespace:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -140,18 +140,14 @@ class FirstJob(Job, frozen=True, tag_field="kind", tag=FIRST.kind):
         return True
 
 
+J = TypeVar("J", bound=Job)
 _READ_ANYWAY: Final = "conditions", "phase", "runtimeId"
 """What is shown of a status that does not decode, as far as it does."""
 
 
-def job_with_unreadable_status(raw: bytes, _error: Exception) -> Job:
-    """See `with_readable_status`."""
-    return with_readable_status(raw, Job, *_READ_ANYWAY)
-
-
-def first_job_with_unreadable_status(raw: bytes, _error: Exception) -> FirstJob:
-    """See `with_readable_status`."""
-    return with_readable_status(raw, FirstJob, *_READ_ANYWAY)
+def with_unreadable_status(kind: type[J]) -> Callable[[bytes, Exception], J]:
+    """Return what decodes a job whose status does not decode, see `with_readable_status`."""
+    return lambda raw, _: with_readable_status(raw, kind, *_READ_ANYWAY)
 
 
 def by_job_of_pod(pod: Pod) -> Sequence[str]:

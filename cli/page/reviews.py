@@ -125,11 +125,7 @@ class Question(NamedTuple):
 
 
 class UnansweredError(Exception):
-    """A review failed. `message` says why, in one line for people."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+    """A review failed. Its text is the reason, in one line for users."""
 
 
 class _UserInfo(Struct, frozen=True):

@@ -24,8 +24,9 @@ from tfjob_operator.cli.errors import ApiError as Refusal
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster
+from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance
 from tfjob_operator.cli.page.details import Details
-from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS, Entrance, File
+from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS, File, TokenEntrance
 from tfjob_operator.cli.page.logs import MOST_RUNS, Logs, Run
 from tfjob_operator.cli.page.long_responses import LongResponses
 from tfjob_operator.cli.page.objects import FIRST, FIRST_NAME, JobKey, read_key
@@ -60,11 +61,9 @@ class Parts(NamedTuple):
 class Page:
     """The handlers of one server."""
 
-    def __init__(self, entrance: Entrance, parts: Parts, files: Mapping[str, File]) -> None:
+    def __init__(self, entrance: TokenEntrance | ClusterEntrance, parts: Parts, files: Mapping[str, File]) -> None:
         self._entrance = entrance
-        self._cluster = parts.cluster
-        self._details = parts.details
-        self._logs = parts.logs
+        self._parts = parts
         self._streams = Streams(parts.board)
         self._files = files
         self._open: set[object] = {self._static} if entrance.login_page else {self._static, self._index}
@@ -106,9 +105,9 @@ class Page:
         except NotLetInError:
             response = self._no_entry(request)
         except DeniedError as error:
-            response = _refusal(403, error.message)
+            response = _refusal(403, str(error))
         except UnansweredError as error:
-            response = _refusal(503, error.message)
+            response = _refusal(503, str(error))
             response.headers["Retry-After"] = f"{REFUSED_S:.0f}"
         except (ApiError, CliError) as error:
             response = _failure(error)
@@ -154,30 +153,25 @@ class Page:
         job = _keys(request, "job")[:1]
         seen = request.headers.get("Last-Event-ID") or request.query.get("since", "")
         messages = self._streams.messages(_VIEWER.get(), seen, *job or [""])
-        return await self._send_long(request, messages, {"Content-Type": EVENT_STREAM})
-
-    async def _send_long(
-        self, request: web.Request, pieces: AsyncGenerator[bytes, None], headers: dict[str, str], *needs: Question
-    ) -> web.StreamResponse:
-        return await self.long_responses.send(request, _VIEWER.get(), pieces, {**HEADERS, **headers}, needs=needs)
+        return await self.long_responses.send(request, _VIEWER.get(), messages, {"Content-Type": EVENT_STREAM})
 
     async def _manifest(self, request: web.Request) -> web.Response:
         job = _job(request)
         await _VIEWER.get().require(Question("get", *job))
-        text = await self._details.manifest(job)
+        text = await self._parts.details.manifest(job)
         return web.Response(text=text, headers={"Content-Type": TEXT})
 
     async def _explain(self, request: web.Request) -> web.Response:
         job, viewer = _job(request), _VIEWER.get()
         await viewer.require(Question("get", *job))
-        body = await self._details.diagnosis(job, await viewer.readable(job))
+        body = await self._parts.details.diagnosis(job, await viewer.readable(job))
         return web.Response(body=body, headers={"Content-Type": JSON})
 
     async def _usage(self, request: web.Request) -> web.Response:
         job = _job(request)
         await _VIEWER.get().require(Question("list", POD_METRICS, job.namespace))
-        used = await self._details.usage(job.namespace)
-        pods = {pod.metadata.name for pod in self._cluster.pods_of(str(job))}
+        used = await self._parts.details.usage(job.namespace)
+        pods = {pod.metadata.name for pod in self._parts.cluster.pods_of(str(job))}
         shown = {pod: usage for pod, usage in (used or {}).items() if pod in pods}
         message = NOT_AVAILABLE if used is None else "" if shown else "The usage of these pods was not measured yet"
         return _json({"pods": shown, "message": message})
@@ -185,17 +179,17 @@ class Page:
     async def _tensorboard(self, request: web.Request) -> web.Response:
         job = _job(request)
         await _VIEWER.get().require(Question("list", SERVICES, job.namespace))
-        return _json({"url": await self._details.tensorboard(job)})
+        return _json({"url": await self._parts.details.tensorboard(job)})
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         """Send a log line by line, as it is written. Only pods of replicas are served: the page does not show other pods."""
         namespace, name, options = request.match_info["namespace"], request.match_info["name"], _log_options(request)
         needs = Question("get", PODS, namespace, name, "log")
         await _VIEWER.get().require(needs)
-        if self._cluster.pod(object_key(namespace, name)) is None:
+        if self._parts.cluster.pod(object_key(namespace, name)) is None:
             raise web.HTTPNotFound(text=f"{PODS.kind} {name} is not there (any more)")
-        lines = self._logs.of_pod(namespace, name, options)
-        return await self._send_long(request, _text(lines), _log_headers(request, name), needs)
+        lines = self._parts.logs.of_pod(namespace, name, options)
+        return await self.long_responses.send(request, _VIEWER.get(), _text(lines), _log_headers(request, name), needs)
 
     async def _job_logs(self, request: web.Request) -> web.StreamResponse:
         """Send the logs of all replicas of a job: to those who may list its pods, and read the logs of all of them."""
@@ -203,10 +197,10 @@ class Page:
         needs = Question("list", PODS, job.namespace), Question("get", PODS, job.namespace, subresource="log")
         for each in needs:
             await viewer.require(each)
-        if self._cluster.job(str(job)) is None:
+        if self._parts.cluster.job(str(job)) is None:
             raise web.HTTPNotFound(text=f"{job.resource.kind} {job.name} is not there (any more)")
-        lines = self._logs.of_job(str(job), options)
-        return await self._send_long(request, _text(lines), _log_headers(request, job.name), *needs)
+        lines = self._parts.logs.of_job(str(job), options)
+        return await self.long_responses.send(request, viewer, _text(lines), _log_headers(request, job.name), *needs)
 
     async def _curves(self, request: web.Request) -> web.StreamResponse:
         """Send the curves of some jobs, each whenever it changes, and why there are none of others."""
@@ -218,12 +212,12 @@ class Page:
             yield b""
             for run in [each for each in reads if each not in allowed]:
                 yield b"event: curves\ndata: %b\n\n" % Run(run, "you may not read logs there").body()
-            async with aclosing(self._logs.curves(allowed)) as changes:
+            async with aclosing(self._parts.logs.curves(allowed)) as changes:
                 async for body in changes:
                     yield b"event: curves\ndata: %b\n\n" % body if body else b": beat\n\n"
 
         needs = (reads[run] for run in allowed)
-        return await self._send_long(request, messages(), {"Content-Type": EVENT_STREAM}, *needs)
+        return await self.long_responses.send(request, viewer, messages(), {"Content-Type": EVENT_STREAM}, *needs)
 
 
 def require_name(name: str) -> None:

@@ -42,13 +42,13 @@ class Streams:
         board, clock = self._board, asyncio.get_running_loop()
         sight = await viewer.sight(board.places)
         number = self._number(seen, sight)
-        shown: tuple[object, ...] = ()
+        shown: tuple[int, bool, bool] | tuple[()] | None = ()
         silent = True
         about = viewer.about
         parts = [b"event: viewer\ndata: %b\n\n" % msgspec.json.encode(about)] if about is not None else []
         while True:
             rounds = board.feed.rounds
-            if clock.time() >= sight.until or not sight.covers(board.places):
+            if clock.time() >= sight.until or not (sight.asked is None or board.places <= sight.asked):
                 before, sight = sight, await viewer.sight(board.places, refused_s=MISSING_S)
                 number = number if sight.shown == before.shown else 0
             if board.feed.number > number:
@@ -58,7 +58,8 @@ class Streams:
                 now = await self._job_now(job, viewer, sight)
                 if now != shown:
                     shown = now
-                    parts.append(b"event: job\ndata: %b\n\n" % self._view(job, now))
+                    view = board.view(job, pods=now[1], events=now[2]) if now is not None else None
+                    parts.append(b"event: job\ndata: %b\n\n" % (view or b"null"))
             parts = [part for part in parts if part]
             if silent and not parts:  # else others than this viewer were told something
                 parts.append(b"event: beat\ndata:\n\n")
@@ -77,19 +78,13 @@ class Streams:
         known = life == self._life + mark_of(sight) and number.isdecimal() and len(number) < 16
         return int(number) if known and int(number) <= self._board.feed.number else 0
 
-    async def _job_now(self, job: str, viewer: Viewer, sight: Sight) -> tuple[object, ...]:
-        """Return what the view of a job depends on: its version, and whether its pods and its events may be seen."""
+    async def _job_now(self, job: str, viewer: Viewer, sight: Sight) -> tuple[int, bool, bool] | None:
+        """Return what the view of a job depends on: its version, whether pods and events may be shown; None if it may not."""
         if not sight.shows_job(job):
-            return (None,)
+            return None
         question = Question("list", EVENTS, job.partition("/")[0])
         events = await viewer.may(question, refused_s=MISSING_S)
         return self._board.version(job), sight.shows_pods(job), events
-
-    def _view(self, job: str, now: tuple[object, ...]) -> bytes:
-        if now == (None,):
-            return b"null"
-        _, pods, events = now
-        return self._board.view(job, pods=bool(pods), events=bool(events)) or b"null"
 
     def _rows(self, since: int, sight: Sight) -> bytes:
         """Return one message, or b"" if nothing in it is for this viewer. Browsers that have and may see the same share it."""

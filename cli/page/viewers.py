@@ -28,11 +28,7 @@ class NotLetInError(Exception):
 
 
 class DeniedError(Exception):
-    """The viewer may not do this. `message` is what the API server would say."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+    """The viewer may not do this. Its text is what the API server would say."""
 
 
 class Sight(NamedTuple):
@@ -59,10 +55,6 @@ class Sight(NamedTuple):
     def shows_pods(self, key: str) -> bool:
         """Whether the pods of the job of this key may be shown, and what was made of them."""
         return _within(key, self.pods)
-
-    def covers(self, places: frozenset[str]) -> bool:
-        """Whether it is known of all these places if they may be seen."""
-        return self.asked is None or places <= self.asked
 
 
 EVERYTHING: Final = Sight(None, None, None, None, math.inf)

@@ -15,8 +15,8 @@ from hack.control_plane import ControlPlane
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.page import __main__ as addon
-from tfjob_operator.cli.page.cluster_entrance import LOGIN
-from tfjob_operator.cli.page.entrance import ENTER, SESSION, Entrance
+from tfjob_operator.cli.page.cluster_entrance import LOGIN, ClusterEntrance
+from tfjob_operator.cli.page.entrance import ENTER, SESSION, TokenEntrance
 from tfjob_operator.cli.page.run import Plan, serving
 from tfjob_operator.cli.page.server import Page, Parts
 from tfjob_operator.cli.target import Target
@@ -44,7 +44,7 @@ READS: Final = {
 """Those that are refused to who may not see what was asked for."""
 
 
-def routes_of(entrance: Entrance) -> set[str]:
+def routes_of(entrance: TokenEntrance | ClusterEntrance) -> set[str]:
     """All routes of a page, as the application has them."""
     parts = Parts(*[cast("Any", None)] * len(Parts._fields))
     return {

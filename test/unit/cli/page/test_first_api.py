@@ -23,7 +23,7 @@ from hack.page_objects import (
     waiting,
 )
 from support.waiting import until
-from tfjob_operator.cli.page.objects import by_job_of_pod, first_job_with_unreadable_status, marks_of_event, read_key
+from tfjob_operator.cli.page.objects import FirstJob, by_job_of_pod, marks_of_event, read_key, with_unreadable_status
 from tfjob_operator.cli.page.views import job_view, row_of, wish_of
 from unit.cli.page.browser import a_cluster_page, a_page, rows_of, until_known, views
 
@@ -103,7 +103,7 @@ def test_a_mistake_of_the_first_api_is_told_and_a_status_that_nobody_can_read_ha
     broken = msgspec.structs.replace(broken, spec=msgspec.Raw(b'{"replicaSpecs": 7}'))
     assert "replicaSpecs" in wish_of(broken).mistakes
     raw = msgspec.json.encode(a_first_job("old", "Running", status={"replicaStatuses": "none"}))
-    found = first_job_with_unreadable_status(raw, ValueError())
+    found = with_unreadable_status(FirstJob)(raw, ValueError())
     assert (found.key, found.status.phase, found.status.runtime_id) == (KEY, "Running", "x7ab")
     assert row_of(found, wish_of(found), [])["state"] == "Running"
 

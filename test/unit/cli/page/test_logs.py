@@ -116,19 +116,20 @@ async def test_no_more_logs_are_followed_than_may_be_and_the_first_line_says_so(
 async def test_the_next_logs_are_opened_ahead_and_all_are_sent_in_order() -> None:
     """At most eight, whose memory is bounded: one after another a thousand would take minutes."""
     pods = [pod("mnist", index=each, status=ended(0)) for each in range(3 * AHEAD)]
-    opened, closed = [0], [0]
+    opened: list[str] = []
+    closed: list[str] = []
 
     @asynccontextmanager
     async def logs(_kind: Any, _namespace: str, name: str, _options: Any) -> AsyncIterator[AsyncIterator[bytes]]:
-        async def chunks(last: int) -> AsyncIterator[bytes]:
+        async def chunks(next_ones: int) -> AsyncIterator[bytes]:
             yield b"first\n"
-            await until(lambda: opened[0] >= last)
+            await until(lambda: len(opened) >= next_ones)
             yield b"last\n"
 
-        opened[0] += 1
-        assert opened[0] - closed[0] <= 1 + AHEAD
-        yield chunks(min(int(name.rpartition("-")[2]) + 1 + AHEAD, len(pods)))
-        closed[0] += 1
+        opened.append(name)
+        assert len(opened) - len(closed) <= 1 + AHEAD
+        yield chunks(min(len(opened) + AHEAD, len(pods)))
+        closed.append(name)
 
     client, cluster = SimpleNamespace(logs=logs), SimpleNamespace(pods_of=lambda _: pods)
     found = Logs(cast("Any", client), cast("Any", cluster)).of_job("team/mnist", LogOptions())

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hack.page_objects import CREATED, CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
-from tfjob_operator.cli.page.objects import Job, by_job_of_pod, job_with_unreadable_status, marks_of_event
+from tfjob_operator.cli.page.objects import Job, by_job_of_pod, marks_of_event, with_unreadable_status
 from tfjob_operator.cli.page.views import MAX_WHY, MOST_EVENTS, job_view, row_of, timeline_view, wish_of
 
 
@@ -116,7 +116,7 @@ def test_a_job_of_the_alpha_dialect_is_shown_with_its_own_words() -> None:
 def test_a_status_that_nobody_can_read_still_leaves_a_job_on_the_list() -> None:
     """With its conditions, if those can be read."""
     raw = msgspec.json.encode(a_job("mnist", "Running", status={"restarts": "many"}))
-    found = row(job_with_unreadable_status(raw, ValueError()))
+    found = row(with_unreadable_status(Job)(raw, ValueError()))
     assert (found["state"], found["created"]) == ("Running", CREATED_S)
 
 
