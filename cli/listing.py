@@ -234,7 +234,7 @@ class Listing:
             uids = (job.uid, *(each.uid for each in newest if each.starting))
             event = next((self._events[uid] for uid in uids if uid in self._events), None)
             if event is not None:
-                return word_of(event.reason, event.message), event.message
+                return "QuotaExceeded" if "exceeded quota" in event.message else event.reason, event.message
             waiting = Counter(each.starting for each in newest if each.starting)
             if waiting:
                 return waiting.most_common(1)[0][0], job.message
@@ -255,11 +255,6 @@ class Listing:
         there = {each.replica for each in pods if not each.succeeded}
         done = max(self.jobs[key].succeeded, sum(each.succeeded for each in pods))
         return len(there) + done < self.jobs[key].wanted
-
-
-def word_of(reason: str, message: str) -> str:
-    """Return the reason of a Warning event in one word; a used-up quota has one of its own."""
-    return "QuotaExceeded" if "exceeded quota" in message else reason
 
 
 def state_of(body: Mapping[str, Any]) -> str:

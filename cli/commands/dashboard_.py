@@ -48,16 +48,16 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
     from tfjob_operator.cli.page.run import Plan, run
 
     with listen(port) as listening, tempfile.TemporaryDirectory(prefix="kubectl-tfjob-") as private:
-        show = _printer(None if no_browser or not _has_display() else private)
+        print_link = _printer(None if no_browser or not _has_display() else private)
         scope = True if everywhere else False if target.namespace else None
-        asyncio.run(run(Plan(target.access, scope, listening, show)))
+        asyncio.run(run(Plan(target.access, scope, listening, print_link)))
 
 
 def _printer(folder: str | None) -> Callable[[str], None]:
-    """Return a printer of addresses, which opens the first one in a browser, by a file in `folder`, if that is given."""
+    """Return a function that prints links and opens the first in a browser if `folder`, private to this user, is given."""
     printed: list[str] = []
 
-    def show(address: str) -> None:
+    def print_link(address: str) -> None:
         printed.append(address)
         if len(printed) > 1:
             click.echo(f"Opened in a browser. Link for another one: {address}")
@@ -66,7 +66,7 @@ def _printer(folder: str | None) -> Callable[[str], None]:
         if folder is not None:
             _open(address, folder)
 
-    return show
+    return print_link
 
 
 def _open(address: str, folder: str) -> None:

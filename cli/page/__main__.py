@@ -28,8 +28,8 @@ from tfjob_operator.cli.page.run import listening, reading
 from tfjob_operator.cli.page.server import Page
 from tfjob_operator.cli.target import Target
 
-RENEWED_S: Final = 60.0
-"""How often the certificate is read again: those of cert-manager live for some weeks, and are replaced in their files."""
+RELOAD_S: Final = 60.0
+"""The interval at which the certificate is reloaded: cert-manager replaces its files every few weeks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
         )
         page = Page(entrance, parts, files)
         try:
-            async with at_once(_renew(tls, plan.certificate)), listening(page, plan.on, tls):
+            async with at_once(_reload(tls, plan.certificate)), listening(page, plan.on, tls):
                 yield
         finally:
             await reviews.close()
@@ -90,43 +90,43 @@ def _context(files: Certificate) -> ssl.SSLContext:
             context.load_verify_locations(files.clients)
             context.verify_mode = ssl.CERT_OPTIONAL  # browsers have none
     except OSError as error:
-        raise CliError(f"the certificate of the page, or its key or authority, can not be used: {error}") from error
+        raise CliError(f"cannot load the certificate of the page, its key or its authority: {error}") from error
     return context
 
 
-async def _renew(context: ssl.SSLContext | None, files: Certificate | None) -> None:
-    """Read the certificate again and again: connections that are made from then on get what is in its files."""
+async def _reload(context: ssl.SSLContext | None, files: Certificate | None) -> None:
+    """Reload the certificate periodically; new connections use the reloaded one."""
     while context is not None and files is not None:
-        await asyncio.sleep(RENEWED_S)
+        await asyncio.sleep(RELOAD_S)
         try:
             await asyncio.to_thread(context.load_cert_chain, files.certificate, files.key, "")
-        except OSError as error:  # they are being replaced, or wrong: the old one goes on
-            structlog.get_logger().warning("certificate_not_renewed", error=str(error))
+        except OSError as error:  # being replaced, or invalid: keep the old one
+            structlog.get_logger().warning("certificate_not_reloaded", error=str(error))
 
 
 PORT: Final = 8080
 _FILE: Final = click.Path(path_type=Path)
 _MANY: Final[dict[str, Any]] = {"multiple": True, "metavar": "NAME"}
 HELP: Final = (
-    "Serve the page of TFJobs in a cluster. Every request passes TokenReview and SubjectAccessReview, so each viewer sees "
-    "what they could see with kubectl; nothing can be changed. /healthz, /readyz and /metrics are for everybody."
+    "Serve the page of TFJobs in a cluster, read-only. TokenReview and SubjectAccessReview check each request, so viewers see "
+    "what they could see with kubectl. /healthz, /readyz and /metrics need no token."
 )
 
 
 @click.command(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--bind-address", default="", metavar="ADDRESS", help="The address to listen on; all if it is left out.")
+@click.option("--bind-address", default="", metavar="ADDRESS", help="The address to listen on; default all.")
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port to listen on.")
-@click.option("--namespace", default="", metavar="NAME", help="Show the jobs of this namespace alone.")
+@click.option("--namespace", default="", metavar="NAME", help="Show only the jobs of this namespace.")
 @click.option(
     "--host",
     "hosts",
-    help="A name by which browsers may call the page, without port; may be repeated. Any name if it is left out.",
+    help="An accepted host name of the page, without port; may be repeated; default any.",
     **_MANY,
 )
 @click.option(
     "--audience",
     "audiences",
-    help="An audience that a token may be meant for; may be repeated. The API server's own if it is left out.",
+    help="An accepted audience of tokens; may be repeated; default that of the API server.",
     **_MANY,
 )
 @click.option("--tls-cert-file", type=_FILE, help="The certificate to serve with (PEM). Without it, plain HTTP.")
@@ -134,11 +134,11 @@ HELP: Final = (
 @click.option(
     "--requestheader-client-ca-file",
     type=_FILE,
-    help="The authority of the client certificates of proxies that name the user in a header.",
+    help="The authority of client certificates of proxies, which name the user in a header.",
 )
 @click.option(
     "--requestheader-allowed-names",
-    help="The common name of such a certificate; may be repeated, and must be given.",
+    help="An accepted common name of such a certificate; may be repeated; required with it.",
     **_MANY,
 )
 @click.option("--requestheader-username-headers", default=("X-Remote-User",), show_default=True, **_MANY)
@@ -188,23 +188,23 @@ def _listen(address: str, port: int) -> socket.socket:
     try:
         return socket.create_server((address, port), family=family, dualstack_ipv6=both)
     except OSError as error:
-        raise CliError(f"{address or '*'}:{port} can not be listened on: {error.strerror or error}") from error
+        raise CliError(f"cannot listen on {address or '*'}:{port}: {error.strerror or error}") from error
 
 
 def _certificate(given: dict[str, Any]) -> Certificate | None:
     certificate, key = given["tls_cert_file"], given["tls_private_key_file"]
     clients = given["requestheader_client_ca_file"]
     if bool(certificate) != bool(key):
-        raise CliError("--tls-cert-file and --tls-private-key-file belong together")
+        raise CliError("--tls-cert-file and --tls-private-key-file must be used together")
     if clients and not certificate:
-        raise CliError("--requestheader-client-ca-file needs --tls-cert-file: client certificates are a part of TLS")
+        raise CliError("--requestheader-client-ca-file requires --tls-cert-file")
     return Certificate(certificate, key, clients) if certificate else None
 
 
 def _proxies(given: dict[str, Any]) -> RequestHeaders | None:
     names = frozenset(given["requestheader_allowed_names"])
     if bool(names) != bool(given["requestheader_client_ca_file"]):
-        raise CliError("--requestheader-client-ca-file and --requestheader-allowed-names belong together")
+        raise CliError("--requestheader-client-ca-file and --requestheader-allowed-names must be used together")
     if not names:
         return None
     return RequestHeaders(

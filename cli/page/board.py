@@ -97,7 +97,7 @@ STATE: Final = "#state"
 TOGETHER_S: Final = 0.1
 """Changes within this time are sent together: a job of a hundred pods changes hundreds of times as it starts."""
 LOOK_S: Final = 0.2
-"""How often it is looked whether the caches are complete, until they are: a list without objects tells of no change."""
+"""The interval at which the caches are checked until they have synced: an empty list causes no change."""
 MOST_VIEWS: Final = 64
 """Views of jobs that are kept between two changes, for several browsers that show the same ones."""
 
@@ -122,7 +122,7 @@ class Board:
         self._cluster: Cluster | None = None
         self._dirty: dict[str, None] = {"": None}
         self._woken = asyncio.Event()
-        self._told_synced = False
+        self._shown_synced = False
         self._wishes: dict[str, tuple[Job, Wish]] = {}
         self._changes = 0
         self._versions: dict[str, int] = {}
@@ -139,7 +139,7 @@ class Board:
         self._woken.set()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if self._told_synced else LOOK_S):
+                async with asyncio.timeout(None if self._shown_synced else LOOK_S):
                     await self._woken.wait()
             if not self._woken.is_set() and not cluster.has_synced:
                 continue
@@ -160,8 +160,8 @@ class Board:
         kept = self._views.pop((key, pods, events), None)
         if kept is None or kept[0] != version:
             shown = self._cluster.pods_of(key) if pods else []
-            told = self._cluster.events_of(key) if events else []
-            kept = version, msgspec.json.encode(job_view(job, self._wish(key, job), shown, told))
+            about = self._cluster.events_of(key) if events else []
+            kept = version, msgspec.json.encode(job_view(job, self._wish(key, job), shown, about))
         self._views[key, pods, events] = kept
         while len(self._views) > MOST_VIEWS:
             del self._views[next(iter(self._views))]
@@ -177,7 +177,7 @@ class Board:
                 self.feed.put(key, self._row(cluster, key))
             if number % 200 == 0:
                 await asyncio.sleep(0)
-        self._told_synced = synced
+        self._shown_synced = synced
         state = msgspec.json.encode(self._state(cluster))
         self.feed.put(STATE, Row(state, state))
         self.places = cluster.places
@@ -208,7 +208,7 @@ class Board:
         return {
             **self._about,
             "namespace": cluster.scope,
-            "synced": self._told_synced,
+            "synced": self._shown_synced,
             "troubles": [
                 {
                     "what": what,

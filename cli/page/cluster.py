@@ -59,11 +59,11 @@ async def at_once(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 class Caches(NamedTuple):
-    """Two informers; `told` says whether all jobs that were read have been told of."""
+    """Two informers, and the registration of the handler of jobs."""
 
     jobs: SharedIndexInformer[Any]
     events: SharedIndexInformer[Event]
-    told: Registration
+    registration: Registration
 
 
 class JobCaches:
@@ -77,7 +77,7 @@ class JobCaches:
         is_served: Callable[[bool], Awaitable[bool]],
         gone: Callable[[Caches], None],
     ) -> None:
-        """`is_served` gets what was true last, for the case that it cannot be told; `gone` what is no longer cached."""
+        """`is_served` gets its last result, to return if the API server does not answer; `gone` gets the removed caches."""
         self.resource = resource
         self.caches: Caches | None = None
         self.cannot_be_read = False
@@ -90,10 +90,10 @@ class JobCaches:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all jobs are in the cache and were told of, cannot be read, or cannot be there."""
+        """Return True if all jobs are cached and handled, cannot be read, or are not served."""
         if self.caches is None:
             return self._is_absent
-        return self.caches.told.has_synced or self.cannot_be_read
+        return self.caches.registration.has_synced or self.cannot_be_read
 
     def not_found(self) -> None:
         """Note that the API server does not know the resource: perhaps its CRD was deleted."""
@@ -234,7 +234,9 @@ class Cluster:
         self.troubles: dict[str, errors.ApiError] = {}
         """The last error by the name of what was read, such as "pods", until reading it succeeds."""
         self._apis = {each: self._api(each) for each in APIS}
-        self._pods, self._pods_told = self._informer("pods", PODS, Codec(PODS, Pod), by_job_of_pod, labels=POD_SELECTOR)
+        self._pods, self._pods_handled = self._informer(
+            "pods", PODS, Codec(PODS, Pod), by_job_of_pod, labels=POD_SELECTOR
+        )
         self._pods.add_indexers({BY_JOB: by_job_of_pod})
         self._pod_events = self._informer_of_events(PODS)
         self._batch_events = self._informer_of_events(BATCH_JOBS)
@@ -243,7 +245,7 @@ class Cluster:
     @property
     def has_synced(self) -> bool:
         """Whether jobs and pods are complete, or cannot be read."""
-        pods = self._pods_told.has_synced or self._pods.name in self.troubles
+        pods = self._pods_handled.has_synced or self._pods.name in self.troubles
         return pods and all(each.is_settled for each in self._apis.values())
 
     @property
@@ -301,16 +303,16 @@ class Cluster:
         what, codec = _KINDS[resource]
 
         def make() -> Caches:
-            jobs, told = self._informer(
+            jobs, registration = self._informer(
                 what, resource, codec, lambda job: (job.key,), note=lambda error: self._note_jobs(api, what, error)
             )
             jobs.add_indexers({BY_MARK: marks_of_job})
-            return Caches(jobs, self._informer_of_events(resource), told)
+            return Caches(jobs, self._informer_of_events(resource), registration)
 
         async def is_served(before: bool) -> bool:  # noqa: FBT001 - of JobCaches
             try:
                 return resource in await served(self._client)
-            except errors.ApiError:  # then what could be read is read on, and says what is wrong
+            except errors.ApiError:  # keep reading: the informers report the error
                 return before or resource == TFJOBS
 
         def gone(caches: Caches) -> None:
@@ -345,12 +347,12 @@ class Cluster:
         fields: str = "",
         note: Callable[[errors.ApiError | None], None] | None = None,
     ) -> tuple[SharedIndexInformer[T], Registration]:
-        """Return an informer, and whether `changed` was called for all that it has read."""
+        """Return an informer, and the registration of the handler that calls `changed` for each object."""
         source = ListWatch(self._client, codec, namespace=self.scope, label_selector=labels, field_selector=fields)
         noted = NotedSource(source, note or (lambda error: self._note(what, error)))
         informer = SharedIndexInformer[T](noted, resource, name=what)
 
-        def told(item: T) -> None:
+        def handle(item: T) -> None:
             if isinstance(item, Job) and item.is_alpha:
                 self._alpha_jobs_seen.set()
             for key in self._keys(marks_of(item)):
@@ -358,9 +360,9 @@ class Cluster:
 
         registration = informer.add_event_handler(
             EventHandlerFuncs[T](
-                on_add=lambda item, _: told(item),
-                on_update=lambda _, new: told(new),
-                on_delete=lambda item: told(object_of(item)),
+                on_add=lambda item, _: handle(item),
+                on_update=lambda _, new: handle(new),
+                on_delete=lambda item: handle(object_of(item)),
             )
         )
         return informer, registration

@@ -1,6 +1,6 @@
-"""The way into a page that runs in the cluster: every request says who sends it, and the API server confirms that.
+"""Access to the page in a cluster: every request identifies its viewer, and the API server confirms the identity.
 
-There are three ways, and the first that applies counts: a proxy that has shown its client certificate names the user in a
+Three methods exist, and the first that applies counts: a proxy that has shown its client certificate names the user in a
 header, as it would to an API server (`--requestheader-*`); a bearer token in `Authorization`; such a token in a cookie, after
 somebody has logged in with it.
 """
@@ -23,13 +23,13 @@ from tfjob_operator.cli.page.viewers import DeniedError, Guest, NotLetInError, V
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 COOKIE: Final = "tfjob-page"
 MOST_COOKIE: Final = 3_800
-"""The longest token that is kept in a cookie, in bytes: browsers drop cookies of more than 4096."""
+"""The most bytes of a token in a cookie: browsers drop cookies of more than 4096."""
 LOGIN: Final = f"{OURS}login"
 LOGOUT: Final = f"{OURS}logout"
 OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""For everybody: they say nothing of any job."""
+"""Paths for everybody: they reveal nothing of any job."""
 AUTHENTICATED: Final = "system:authenticated"
-"""The group that the API server itself gives to everybody it knows."""
+"""The group of all authenticated users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class _Login(msgspec.Struct):
 
 
 class ClusterEntrance:
-    """Lets in the users of a cluster. `is_ready`: whether the page has read what it shows; `metrics`: what it has counted."""
+    """Access for the users of a cluster. `is_ready` returns True once the caches have synced; `metrics` returns the metrics."""
 
     login_page = "login.html"
-    words = "Log in first: the page does not know who sends this request, or its token is not good any more."
+    words = "Log in: the token is missing or no longer valid."
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ClusterEntrance:
         hosts: frozenset[str] = frozenset(),
         proxies: RequestHeaders | None = None,
     ) -> None:
-        """`scope`: the only namespace of the page; `hosts`: by which names it may be called, any if there are none."""
+        """`scope` is the only namespace of the page, "" for all; `hosts` are its accepted host names, any if empty."""
         self._reviews = reviews
         self._is_ready = is_ready
         self._metrics = metrics
@@ -84,7 +84,7 @@ class ClusterEntrance:
 
     async def _health(self, request: web.Request) -> web.Response:
         good = request.path == "/healthz" or self._is_ready()
-        return web.Response(text="ok" if good else "the caches are being filled", status=200 if good else 503)
+        return web.Response(text="ok" if good else "the caches have not synced", status=200 if good else 503)
 
     async def _log_out(self, _: web.Request) -> web.Response:
         response = web.Response(status=204)
@@ -125,11 +125,11 @@ class ClusterEntrance:
         return Guest(self._reviews, identify, user.name, scope=self._scope, by=by)
 
     async def _log_in(self, request: web.Request) -> web.Response:
-        """Keep a token in a cookie of the browser, until that is closed. The page itself keeps none."""
+        """Keep a token in a session cookie of the browser. The page itself keeps none."""
         try:
             token = msgspec.json.decode(await request.read(), type=_Login).token.strip()
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise web.HTTPBadRequest(text="a token was expected") from None
+            raise web.HTTPBadRequest(text="a token is required") from None
         if len(token) > MOST_COOKIE:
             raise DeniedError("This token is too long for a browser's cookie: a proxy can send it as a header.")
         if not token or (await self._reviews.user(token)).value is None:
@@ -175,7 +175,7 @@ def _host(name: str) -> str:
 
 
 def _is_from_here(request: web.Request) -> bool:
-    """Whether a browser, if it says so, sends this from a page of this very server."""
+    """Return False if the browser reports that the request comes from another site."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site == "same-origin"

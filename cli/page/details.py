@@ -46,7 +46,7 @@ class LimitedSession(Session):
         self, method: str, path: str, query: Mapping[str, Any], *more: Any, **how: Any
     ) -> http.client.HTTPResponse:
         if method != "GET" or not any(allows(each, path, query) for each in self._readable):
-            raise Refusal("the page does not read this for its viewer", code=_FORBIDDEN, reason="Forbidden")
+            raise Refusal("you are not allowed to read this", code=_FORBIDDEN, reason="Forbidden")
         return super()._send(method, path, query, *more, **how)
 
 

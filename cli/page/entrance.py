@@ -1,9 +1,9 @@
-"""Who is let in, and why everybody else is refused.
+"""Access to the page on its user's own machine, and what both kinds of access share.
 
-The page on its user's own machine lets in whoever has the secret of a browser session, which is given for a one-time token.
-Other users of the machine can connect to 127.0.0.1 too, and other pages in the same browser can send requests there. So what is
-read from the cluster needs the secret, in a header, where no other server of this machine is sent it; a request names this
-server in its `Host` (else a page could make its own name point here), and comes from this page itself (`Sec-Fetch-Site`).
+Access needs the secret of a browser session, which a one-time token buys. Other users of the machine can connect to 127.0.0.1
+too, and other pages in the same browser can send requests there. So data of the cluster needs the secret in a header, which is
+sent to no other server of this machine; `Host` must name this server (else a page could resolve its own name to it), and
+`Sec-Fetch-Site` this page.
 """
 
 from __future__ import annotations
@@ -59,23 +59,23 @@ HEADERS: Final = {
 }
 """On every response. Nothing is loaded from anywhere else, no script may write HTML, and nobody may frame the page."""
 MOST_SESSIONS: Final = 50
-"""Browsers that are let in at a time; the first is forgotten for a newer one."""
+"""The most browser sessions; the oldest is forgotten for a new one."""
 
 READS: Final = frozenset({"GET", "HEAD"})
-ONLY_READS: Final = (405, "This page only shows: it takes no other requests than GET.")
-UNKNOWN_NAME: Final = (421, "This server is not known under that name.")
-FOREIGN: Final = (403, "Requests of other pages are not answered.")
+ONLY_READS: Final = (405, "The dashboard is read-only: only GET is allowed.")
+UNKNOWN_NAME: Final = (421, "Unknown host name: open the page by its own address.")
+FOREIGN: Final = (403, "Requests from other sites are refused.")
 """Refusals: a code, and a sentence."""
 
 
 def is_of_another_page(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that another page sends this request, and not somebody who follows a link or types an address."""
+    """Return True if the browser reports that another site sends this request; following a link is allowed."""
     navigates = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest", "document") == "document"
     return headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"} and not navigates
 
 
 def _same(given: str, kept: str) -> bool:
-    """Compare two texts in a time that does not tell how much of them agrees."""
+    """Compare two texts in constant time."""
     return hmac.compare_digest(given.encode(errors="replace"), kept.encode())
 
 
@@ -88,7 +88,7 @@ SESSION: Final = "TFJob-Session"
 
 
 class TokenEntrance:
-    """For the page on its user's own machine, on a port: a browser that has used the printed address is the user's."""
+    """Access on the user's own machine: a browser that has used the printed link is the user's."""
 
     login_page = ""
     """The file that an unknown viewer gets in place of a page, "" if the page itself shows what to do."""
@@ -96,13 +96,13 @@ class TokenEntrance:
     """The message for an unknown viewer."""
 
     def __init__(self, port: int, entered: Callable[[], None]) -> None:
-        """`entered` is called when a browser was let in, and the token has changed."""
+        """`entered` is called when a browser has used the token, and a new one has replaced it."""
         self._host = f"127.0.0.1:{port}"
         self._entered = entered
         self._owner = Viewer()
         self._sessions: dict[str, None] = {}
         self.token = secrets.token_urlsafe(32)
-        """Good for one browser. As soon as it is used, another one replaces it."""
+        """Valid for one browser. A new one replaces it when it is used."""
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes that need no viewer: those to get in, and those about the server itself."""
@@ -117,7 +117,7 @@ class TokenEntrance:
         return web.json_response({"session": session})
 
     def let_in(self, token: str) -> str | None:
-        """Return the secret of a new session for the token, which is used up by that; None for a wrong one."""
+        """Return the secret of a new session, None if the token is wrong. A token works once."""
         if not _same(token, self.token):
             return None
         self.token = secrets.token_urlsafe(32)
@@ -128,7 +128,7 @@ class TokenEntrance:
         return session
 
     def knows(self, session: str) -> bool:
-        """Whether this is the secret of a session."""
+        """Return True if this is the secret of a session."""
         return any(_same(session, each) for each in self._sessions)
 
     def refusal(self, request: web.Request) -> tuple[int, str] | None:

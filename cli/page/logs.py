@@ -1,4 +1,4 @@
-"""Logs for as long as somebody reads them: of one pod, of all replicas of a job in one, and curves of what a log reports."""
+"""Streams of logs: of one pod, of all replicas of a job merged into one, and of the metrics that logs report, as curves."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from tfjob_operator.cli.timelines.build import training_of
 from tfjob_operator.cli.training import Curves, LogReader
 
 MOST_LOGS: Final = 50
-"""How many logs of one job are followed at a time, as the verb `logs` does by default."""
+"""The most logs of one job that are followed at a time, as `kubectl tfjob logs` does by default."""
 MOST_RUNS: Final = 6
-"""How many runs one picture has: more colours could not be told apart."""
+"""The most runs in one chart: more colors would look alike."""
 AHEAD: Final = 8
-"""How many logs are opened ahead of the one that is being sent; the client buffers at most 256 KiB of each."""
+"""The most logs that are opened ahead of the one being sent; the client buffers up to 256 KiB of each."""
 TOGETHER_S: Final = 1.0
-"""The interval of curves: a program may report each step, and a message has whole curves."""
+"""The interval between messages of curves: a program may report each step, and each message contains the whole curves."""
 AGAIN_S: Final = 3.0
-"""The interval at which it is checked whether a log that has ended goes on in another container."""
+"""The interval at which pods are checked for new containers after their logs have ended."""
 BEAT_S: Final = 10.0
 _WAITING: Final = 16
-"""Pieces of logs that wait for a slow reader."""
+"""The most pieces of logs that are queued for a slow reader."""
 _PIECE: Final = 65_536
-"""The most bytes of a line that are held; a longer one is split."""
-_TELLING: Final = (c.CHIEF, c.MASTER, c.WORKER)
-"""The types of replicas whose logs tell how a training goes, the best one first."""
+"""The most bytes of a line that are buffered; a longer line is split."""
+_WITH_METRICS: Final = (c.CHIEF, c.MASTER, c.WORKER)
+"""The types of replicas whose logs report metrics, in order of preference."""
 
 Place = tuple[str, int]
 """The type and the index of a replica."""
@@ -52,7 +52,7 @@ class Logs:
         self._cluster = cluster
 
     async def of_pod(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[list[str], None]:
-        """Yield nothing once the log is open, then its lines as they come, some at a time."""
+        """Yield an empty list when the log is open, then its lines in batches as they arrive."""
         lines = LogLines()
         async with self._client.logs(PODS, namespace, pod, options) as chunks:
             yield []
@@ -61,14 +61,14 @@ class Logs:
         yield [*lines.end()]
 
     def of_job(self, key: str, options: LogOptions) -> AsyncGenerator[list[str], None]:
-        """Yield the lines of all replicas of a job, each after the name of its replica.
+        """Yield the lines of all replicas of a job, each prefixed with its replica.
 
-        With `follow` as they come, also those of pods that start later, each line once; else replica by replica.
+        With `follow`, lines are yielded once, as they arrive, including those of pods that start later; else in replica order.
         """
         return _Merged(self._client, self._cluster, key, options).lines()
 
     async def curves(self, keys: Sequence[str]) -> AsyncGenerator[bytes, None]:
-        """Yield messages, each the whole of one run as JSON, whenever it has changed; b"" after `BEAT_S` of silence."""
+        """Yield a run as JSON whenever it has changed, and b"" after `BEAT_S` without a change."""
         runs = [Run(key) for key in keys]
         silent_s = 0.0
         async with at_once(*(run.read(self._cluster, self._client) for run in runs)):
@@ -85,7 +85,7 @@ class Logs:
 
 
 class _Merged:
-    """The logs of the replicas of a job. Lines that were read before a stream broke off are known by their times."""
+    """The merged logs of a job. After a reconnect, lines that were read before are recognized by their timestamps."""
 
     def __init__(self, client: RestClient, cluster: Cluster, key: str, options: LogOptions) -> None:
         self._client = client
@@ -96,13 +96,13 @@ class _Merged:
         self._reading: dict[Place, asyncio.Task[None]] = {}
         self._positions: dict[str, Position] = {}
         self._read: dict[Place, tuple[str, int]] = {}
-        """The container that was read last, or is being read."""
+        """The container that is being read, or was read last."""
         self._failed: set[Place] = set()
         self._before: dict[Place, asyncio.Task[None]] = {}
-        """The task that sends the log before this one, where logs are sent in order."""
+        """The task that sends the preceding log, if logs are sent in order."""
 
     async def lines(self) -> AsyncGenerator[list[str], None]:
-        """Yield lines, some at a time."""
+        """Yield lines in batches."""
         running = asyncio.create_task(
             self._follow() if self._options.follow else self._read_all(), name="logs of a job"
         )
@@ -161,7 +161,7 @@ class _Merged:
         return [f"Following {MOST_LOGS} of {wanted} replicas. To follow all: {more}"] if wanted > MOST_LOGS else []
 
     async def _read_pod(self, place: Place, pod: Pod) -> None:
-        """Read a log to its end; after an error it is read again."""
+        """Read a log to its end. A followed log is read again after an error."""
         position = self._positions.setdefault(pod.metadata.uid, Position())
         since = position.since
         position.resume()
@@ -203,7 +203,7 @@ class _Merged:
 
 
 def replicas_of(pods: Iterable[Pod]) -> dict[Place, Pod]:
-    """Return the newest pod of each replica, in the order of types and indices."""
+    """Return the newest pod of each replica, ordered by type and index."""
     types = {kind: number for number, kind in enumerate(c.REPLICA_TYPES)}
 
     def order(pod: Pod) -> tuple[int, str, int, float]:
@@ -213,19 +213,19 @@ def replicas_of(pods: Iterable[Pod]) -> dict[Place, Pod]:
     return {place_of(pod): pod for pod in sorted(pods, key=order)}
 
 
-def telling_pod(pods: Iterable[Pod]) -> Pod | None:
-    """Return the pod whose log tells how the training goes: of those that have one, else of all."""
-    found = [pod for pod in replicas_of(pods).values() if place_of(pod)[0] in _TELLING]
+def metrics_pod(pods: Iterable[Pod]) -> Pod | None:
+    """Return the pod whose log reports metrics; one that already has a log is preferred."""
+    found = [pod for pod in replicas_of(pods).values() if place_of(pod)[0] in _WITH_METRICS]
     return min(
-        found, key=lambda pod: (not has_log(pod), _TELLING.index(place_of(pod)[0]), place_of(pod)[1]), default=None
+        found, key=lambda pod: (not has_log(pod), _WITH_METRICS.index(place_of(pod)[0]), place_of(pod)[1]), default=None
     )
 
 
 class Run:
-    """One job and its curves, which go on over restarts: steps that are reported again replace earlier points."""
+    """The curves of one job. They continue over restarts: a step that is reported again replaces the earlier point."""
 
     def __init__(self, key: str, error: str = "") -> None:
-        """`error` says why the run has no curves."""
+        """`error` is the reason why the run has no curves."""
         self.key = key
         self.changed = False
         self._curves = Curves()
@@ -234,13 +234,13 @@ class Run:
         self._error = error
 
     async def read(self, cluster: Cluster, client: RestClient) -> None:
-        """Follow the log of the pod that `telling_pod` finds, then of the next container in its place, until cancelled."""
+        """Follow the log of `metrics_pod`, and of the containers and pods that replace it, until cancelled."""
         seen: tuple[str, int] | None = None
         while True:
-            pod = telling_pod(cluster.pods_of(self.key))
+            pod = metrics_pod(cluster.pods_of(self.key))
             if pod is None:
                 unread = cluster.troubles.get("pods")
-                self._told(self._pod, _words(unread) if unread is not None else "no replica has a pod")
+                self._set_source(self._pod, _words(unread) if unread is not None else "no replica has a pod")
             elif (mark := _mark(pod)) != seen or is_running(pod):
                 seen = mark if await self._follow(client, pod) else None
             await asyncio.sleep(AGAIN_S)
@@ -252,20 +252,20 @@ class Run:
         self._reader = LogReader()
         try:
             async with client.logs(PODS, meta.namespace, meta.name, options) as chunks:
-                self._told(meta.name, "" if has_log(pod) else "no replica has written anything yet")
+                self._set_source(meta.name, "" if has_log(pod) else "no replica has written anything yet")
                 async for chunk in chunks:
                     points = self._reader.feed(chunk)
                     self._curves.add(points)
                     self.changed = self.changed or bool(points)
         except ApiError as error:
-            self._told(meta.name, _words(error))
+            self._set_source(meta.name, _words(error))
             return False
         self._curves.add(self._reader.close())
         self.changed = True
         return has_log(pod)
 
     def body(self) -> bytes:
-        """Return all that is known of the run."""
+        """Return the run as JSON."""
         progress = self._reader.progress
         about: dict[str, Any] = {
             "run": self.key,
@@ -279,21 +279,21 @@ class Run:
         }
         return msgspec.json.encode(about)
 
-    def _told(self, pod: str, error: str) -> None:
+    def _set_source(self, pod: str, error: str) -> None:
         if (self._pod, self._error) != (pod, error):
             self._pod, self._error = pod, error
             self.changed = True
 
 
 def has_log(pod: Pod) -> bool:
-    """Return whether the training of a pod has started, perhaps in an earlier container: then it has a log."""
+    """Return True if the training container of a pod has started, perhaps before a restart: then it has a log."""
     main = training_of(pod)
     states = (main.state, main.last_state) if main is not None else ()
     return any(state is not None and (state.running or state.terminated) for state in states)
 
 
 def is_running(pod: Pod) -> bool:
-    """Return whether the training of a pod runs: then its log goes on, though a stream of it may have ended."""
+    """Return True if the training container is running: its log continues even if a stream of it has ended."""
     main = training_of(pod)
     return main is not None and main.state is not None and main.state.running is not None
 

@@ -1,7 +1,7 @@
-"""Responses that last: the streams of changes, logs and curves. They are limited in number and in what they hold.
+"""Long responses: streams of changes, logs and curves. Their number and buffers are limited.
 
-Each holds a connection and what its browser has not read yet. So a viewer may have some of them open and all viewers some more,
-one whose browser reads nothing is closed, and one ends as soon as its viewer may not read what it sends any more.
+Each has a connection and a buffer for its browser. So their number is limited for each viewer and in total. A response is
+closed if its browser reads nothing, or if its viewer loses a right that it needs.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from tfjob_operator.cli.page.reviews import Question, UnansweredError
 from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError, Viewer
 
 MOST: Final = 500
-"""How many may be open."""
+"""The most that may be open."""
 MOST_OF_ONE: Final = 30
-"""How many of one user of the cluster may be open: each tab has one or two."""
+"""The most that one user of the cluster may have open: each tab has one or two."""
 RETRY_S: Final = 10
-"""When a browser may ask again that was refused because of these limits."""
+"""When a browser that was refused by these limits may retry."""
 STALLED_S: Final = 30.0
-"""A browser that reads nothing for so long is disconnected. It opens a stream again when it is awake."""
+"""A browser that reads nothing for this long is disconnected. It reconnects when it is awake."""
 CHECK_S: Final = 2.0
-"""How often it is checked whether the viewer still has the right."""
+"""The interval at which the rights of viewers are checked."""
 PART: Final = 32_768
-"""How many bytes are written at once: what a browser has not read yet is copied."""
+"""The most bytes per write: unread bytes are copied."""
 _WITHDRAWN: Final = (DeniedError, NotLetInError, UnansweredError)
 _ENDS: Final = (ConnectionError, TimeoutError, ApiError, *_WITHDRAWN)
-"""What ends a response that has begun."""
+"""Errors that end a response that has begun."""
 
 
 class LongResponses:
-    """All that are open."""
+    """The open ones."""
 
     def __init__(self) -> None:
         self._open: set[asyncio.Task[None]] = set()
@@ -60,7 +60,7 @@ class LongResponses:
         headers: dict[str, str],
         *needs: Question,
     ) -> web.StreamResponse:
-        """Send pieces until they end, or the viewer loses a right that this `needs`. Raises what the first of them raises."""
+        """Send pieces until they end or the viewer loses one of the rights in `needs`. Raises what the first piece raises."""
         if viewer.name and self._of[viewer.name] >= MOST_OF_ONE:
             message = f"You have {MOST_OF_ONE} streams and logs of this page open, the maximum. Close some of its tabs."
             raise web.HTTPTooManyRequests(text=message, headers={"Retry-After": str(RETRY_S)})

@@ -165,7 +165,7 @@ class Reviews:
         """How many reviews were asked for, by kind and answer."""
 
     async def user(self, token: str) -> Answer[User | None]:
-        """Return whose token it is, None for one that is not good (any more). Raises UnansweredError."""
+        """Return the user of a token, None if it is invalid or expired. Raises UnansweredError."""
         key = hashlib.sha256(token.encode(errors="replace")).digest()
         return await self._users.get(
             key, lambda: self._review_token(token), lambda user: REFUSED_S if user is None else KEPT_S
@@ -229,7 +229,7 @@ class Reviews:
             async with asyncio.timeout(REVIEW_S), self._some:
                 found = read((await self._client.create(resource, "", body, into)).status)
         except TimeoutError as error:
-            raise UnansweredError(f"the API server has not answered a {resource.kind} in time") from error
+            raise UnansweredError(f"the API server did not answer a {resource.kind} in time") from error
         except StatusError as error:
             raise UnansweredError(f"the API server refused a {resource.kind}: {error.status_message}") from error
         except ApiError as error:

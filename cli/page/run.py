@@ -42,20 +42,18 @@ class Plan:
     """What to serve. `read` returns the access to the server for a namespace, None for the context's own.
 
     `everywhere` None shows all namespaces if the user may list their jobs, else the one that `read` finds. `listening` is a
-    socket of this machine's loopback. `told` is called with the address for a browser, again whenever one was let in.
+    socket of this machine's loopback. `print_link` gets the link for a browser, and a new one whenever it was used.
     """
 
     read: Callable[[str | None], Access]
     everywhere: bool | None
     listening: socket.socket
-    told: Callable[[str], None]
+    print_link: Callable[[str], None]
 
 
 async def run(plan: Plan) -> None:
     """Serve until it is cancelled. Raises CliError where the API server cannot be asked."""
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
-    )  # the page says what fails
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the page shows errors
     async with serving(plan):
         await asyncio.Event().wait()
 
@@ -65,15 +63,15 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
     """Serve as long as the block lasts. Raises CliError."""
     host, port = plan.listening.getsockname()[:2]
 
-    def tell() -> None:
-        plan.told(f"http://{host}:{port}/#token={entrance.token}")
+    def print_link() -> None:
+        plan.print_link(f"http://{host}:{port}/#token={entrance.token}")
 
-    entrance = TokenEntrance(port, tell)
+    entrance = TokenEntrance(port, print_link)
     async with (
         reading(plan.read, everywhere=plan.everywhere) as parts,
         listening(Page(entrance, parts, read_files()), plan.listening),
     ):
-        tell()
+        print_link()
         yield
 
 

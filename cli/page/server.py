@@ -1,4 +1,4 @@
-"""The pages and what they ask for, over HTTP. Every response bears the headers of `entrance`; none changes anything."""
+"""The HTTP handlers. Every response has the headers of `entrance`; no request changes anything."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ TEXT: Final = "text/plain; charset=utf-8"
 EVENT_STREAM: Final = "text/event-stream"
 MOST_LINES: Final = 10_000
 _VIEWER: Final[ContextVar[Viewer]] = ContextVar("viewer")
-"""Who sends the request that a handler answers."""
+"""The sender of the current request."""
 _JOBS: Final = ("/{namespace}/{name}", f"/{{namespace}}/{{kind:{re.escape(FIRST_NAME)}}}/{{name}}")
 """The paths of jobs, see `JobKey`."""
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""A DNS name, as all names of namespaces, jobs, pods and containers are; those of our files, too."""
+"""A DNS name, as of namespaces, jobs, pods and containers. Our files have such names, too."""
 _BAD_GATEWAY: Final = 502
 
 
 class Parts(NamedTuple):
-    """What a page is made of: caches and what is shown of them, what is read when it is asked for, and a client."""
+    """The parts of a page: caches and views of them, reads on request, and a client."""
 
     board: Board
     cluster: Cluster
@@ -67,7 +67,7 @@ class Page:
         self._streams = Streams(parts.board)
         self._files = files
         self._open: set[object] = {self._static} if entrance.login_page else {self._static, self._index}
-        """The handlers that answer everybody: their responses are the same for all, and in each release."""
+        """The handlers that need no viewer: their responses do not depend on the cluster."""
         self.long_responses = LongResponses()
         """Streams, logs and curves that are open."""
 
@@ -142,7 +142,7 @@ class Page:
     async def _static(self, request: web.Request) -> web.Response:
         name = request.match_info["file"]
         if name not in self._files:
-            raise web.HTTPNotFound(text="there is no such file")
+            raise web.HTTPNotFound(text="file not found")
         return self._file(name)
 
     def _file(self, name: str, status: int = 200) -> web.Response:
@@ -173,7 +173,7 @@ class Page:
         used = await self._parts.details.usage(job.namespace)
         pods = {pod.metadata.name for pod in self._parts.cluster.pods_of(str(job))}
         shown = {pod: usage for pod, usage in (used or {}).items() if pod in pods}
-        message = NOT_AVAILABLE if used is None else "" if shown else "The usage of these pods was not measured yet"
+        message = NOT_AVAILABLE if used is None else "" if shown else "No usage has been measured for these pods yet"
         return _json({"pods": shown, "message": message})
 
     async def _tensorboard(self, request: web.Request) -> web.Response:
@@ -182,28 +182,28 @@ class Page:
         return _json({"url": await self._parts.details.tensorboard(job)})
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
-        """Send a log line by line, as it is written. Only pods of replicas are served: the page does not show other pods."""
+        """Send the log of a pod, if it is the pod of a replica, line by line as it is written."""
         namespace, name, options = request.match_info["namespace"], request.match_info["name"], _log_options(request)
         needs = Question("get", PODS, namespace, name, "log")
         await _VIEWER.get().require(needs)
         if self._parts.cluster.pod(object_key(namespace, name)) is None:
-            raise web.HTTPNotFound(text=f"{PODS.kind} {name} is not there (any more)")
+            raise web.HTTPNotFound(text=f"{PODS.kind} {name} not found")
         lines = self._parts.logs.of_pod(namespace, name, options)
         return await self.long_responses.send(request, _VIEWER.get(), _text(lines), _log_headers(request, name), needs)
 
     async def _job_logs(self, request: web.Request) -> web.StreamResponse:
-        """Send the logs of all replicas of a job: to those who may list its pods, and read the logs of all of them."""
+        """Send the logs of all replicas of a job. Requires `list` of pods and `get` of logs in its namespace."""
         job, viewer, options = _job(request), _VIEWER.get(), _log_options(request)
         needs = Question("list", PODS, job.namespace), Question("get", PODS, job.namespace, subresource="log")
         for each in needs:
             await viewer.require(each)
         if self._parts.cluster.job(str(job)) is None:
-            raise web.HTTPNotFound(text=f"{job.resource.kind} {job.name} is not there (any more)")
+            raise web.HTTPNotFound(text=f"{job.resource.kind} {job.name} not found")
         lines = self._parts.logs.of_job(str(job), options)
         return await self.long_responses.send(request, viewer, _text(lines), _log_headers(request, job.name), *needs)
 
     async def _curves(self, request: web.Request) -> web.StreamResponse:
-        """Send the curves of some jobs, each whenever it changes, and why there are none of others."""
+        """Send the curves of jobs whenever they change, or the reason why a job has none."""
         viewer, runs = _VIEWER.get(), _keys(request, "run")[:MOST_RUNS]
         reads = {run: Question("get", PODS, run.partition("/")[0], subresource="log") for run in runs}
         allowed = [run for run in reads if await viewer.may(reads[run])]
@@ -211,7 +211,7 @@ class Page:
         async def messages() -> AsyncGenerator[bytes, None]:
             yield b""
             for run in [each for each in reads if each not in allowed]:
-                yield b"event: curves\ndata: %b\n\n" % Run(run, "you may not read logs there").body()
+                yield b"event: curves\ndata: %b\n\n" % Run(run, "you are not allowed to read its logs").body()
             async with aclosing(self._parts.logs.curves(allowed)) as changes:
                 async for body in changes:
                     yield b"event: curves\ndata: %b\n\n" % body if body else b": beat\n\n"
@@ -221,9 +221,9 @@ class Page:
 
 
 def require_name(name: str) -> None:
-    """Raise HTTPBadRequest for what is no DNS name: it would become a part of a path, or of a question about a right."""
+    """Raise HTTPBadRequest if this is not a DNS name: it becomes part of API paths and access reviews."""
     if not _NAME.fullmatch(name):
-        raise web.HTTPBadRequest(text=f"{clean(name, MAX_WORDS)!r} is not a name of a Kubernetes object")
+        raise web.HTTPBadRequest(text=f"{clean(name, MAX_WORDS)!r} is not a valid name")
 
 
 def _job(request: web.Request) -> JobKey:
@@ -277,7 +277,7 @@ def _refusal(code: int, message: str) -> web.Response:
 
 
 def _failure(error: ApiError | CliError) -> web.Response:
-    """Return an error of the API server, or on the way to it: with its code if that is about the request, else as 502."""
+    """Return an error of the API server or the connection to it: 400, 403 and 404 as they are, others as 502."""
     code = error.code if isinstance(error, (StatusError, Refusal)) else 0
     message = error.status_message if isinstance(error, StatusError) else error.message
     return _refusal(code if code in {400, 403, 404} else _BAD_GATEWAY, message)

@@ -61,7 +61,7 @@ class Streams:
                     view = board.view(job, pods=now[1], events=now[2]) if now is not None else None
                     parts.append(b"event: job\ndata: %b\n\n" % (view or b"null"))
             parts = [part for part in parts if part]
-            if silent and not parts:  # else others than this viewer were told something
+            if silent and not parts:  # else only other viewers got something
                 parts.append(b"event: beat\ndata:\n\n")
             for part in parts:  # one by one: joined, each browser's would be a copy of a long list
                 yield part

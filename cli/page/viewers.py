@@ -24,7 +24,7 @@ Namespaces = frozenset[str] | None
 
 
 class NotLetInError(Exception):
-    """Nobody is known by what the browser sent, or not any more."""
+    """The credentials of the browser are missing or no longer valid."""
 
 
 class DeniedError(Exception):

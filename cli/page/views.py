@@ -22,7 +22,6 @@ from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.diagnosis.facts import natural
 from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Event, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
-from tfjob_operator.cli.listing import word_of
 from tfjob_operator.cli.page.objects import Job
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
 from tfjob_operator.cli.timelines.values import (
@@ -151,7 +150,8 @@ def _reason(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event]) 
     state = last.type if last is not None else ""
     warning = _warning(job, events) if not pods and state != c.ConditionType.SUSPENDED else None
     if warning is not None:
-        return word_of(clean(warning.reason, MAX_WORDS), warning.message), warning.message
+        is_quota = "exceeded quota" in warning.message  # as `kubectl tfjob list`
+        return "QuotaExceeded" if is_quota else clean(warning.reason, MAX_WORDS), warning.message
     return "", message if state == c.ConditionType.RESTARTING else ""
 
 

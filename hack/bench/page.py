@@ -30,7 +30,7 @@ PODS: Final = 10
 VIEWERS: Final = 200
 CHANGES: Final = 20
 MOST_REVIEWS: Final = 10
-"""Reviews of one viewer of a namespace: of the token, of jobs and pods, of all and of that namespace; again after a minute."""
+"""Reviews of one viewer of a namespace: of the token, of jobs and pods, of all and of that namespace; again after 20 s."""
 LIMIT_S: Final = 120.0
 ENV: Final = {"env": [{"name": "A", "value": "b"}] * 20}
 """What makes jobs and pods as large as usual."""

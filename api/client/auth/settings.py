@@ -49,7 +49,7 @@ def settings_of(read: Callable[[], Access]) -> Settings:
 
 
 class _Reader:
-    """Reads credentials again. A TLS context is made anew only for other certificates: a new one closes all connections."""
+    """Reloads credentials. The TLS context is replaced only if certificates changed: a new one closes all connections."""
 
     def __init__(self, read: Callable[[], Access], first: Access) -> None:
         self._read = read

@@ -53,12 +53,12 @@ def routes_of(entrance: TokenEntrance | ClusterEntrance) -> set[str]:
 
 
 class Browser:
-    """Sends requests to one page. `told` are the addresses that the page has printed."""
+    """Sends requests to one page. `links` are those that the page has printed."""
 
-    def __init__(self, http: aiohttp.ClientSession, told: list[str]) -> None:
+    def __init__(self, http: aiohttp.ClientSession, links: list[str]) -> None:
         self.http = http
-        self.told = told
-        address = urlsplit(told[0])
+        self.links = links
+        address = urlsplit(links[0])
         self.home = f"{address.scheme}://{address.netloc}"
 
     async def get(
@@ -76,7 +76,7 @@ class Browser:
 
     async def enter(self) -> None:
         """Use the newest address."""
-        code, _, body = await self.get(ENTER, TFJob_Token=self.told[-1].partition("#token=")[2])
+        code, _, body = await self.get(ENTER, TFJob_Token=self.links[-1].partition("#token=")[2])
         assert code == 200
         self.http.headers[SESSION] = json.loads(body)["session"]
 
@@ -107,14 +107,14 @@ async def a_page(
     cluster: PageCluster | ControlPlane, *, everywhere: bool | None = None, enter: bool = True
 ) -> AsyncIterator[Browser]:
     """Serve a page on a free port, which has read all; with `enter` the browser was let in."""
-    told: list[str] = []
+    links: list[str] = []
     timeout = aiohttp.ClientTimeout(LIMIT_S)
     with listen(0) as listening:
         async with (
-            serving(Plan(Target(kubeconfig=str(cluster.kubeconfig)).access, everywhere, listening, told.append)),
+            serving(Plan(Target(kubeconfig=str(cluster.kubeconfig)).access, everywhere, listening, links.append)),
             aiohttp.ClientSession(timeout=timeout) as http,
         ):
-            browser = Browser(http, told)
+            browser = Browser(http, links)
             if enter:
                 await browser.enter()
                 await rows_of(browser)

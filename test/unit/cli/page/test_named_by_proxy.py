@@ -59,10 +59,10 @@ async def test_only_a_named_proxy_names_users(page_cluster: PageCluster, authori
 
 
 FLAGS = {
-    "--tls-cert-file=x": "--tls-cert-file and --tls-private-key-file belong together",
-    "--requestheader-client-ca-file=x": "--requestheader-client-ca-file needs --tls-cert-file",
-    "--requestheader-allowed-names=x": "--requestheader-client-ca-file and --requestheader-allowed-names belong together",
-    "--bind-address=203.0.113.1": "203.0.113.1:0 can not be listened on",
+    "--tls-cert-file=x": "--tls-cert-file and --tls-private-key-file must be used together",
+    "--requestheader-client-ca-file=x": "--requestheader-client-ca-file requires --tls-cert-file",
+    "--requestheader-allowed-names=x": "--requestheader-client-ca-file and --requestheader-allowed-names must be used together",
+    "--bind-address=203.0.113.1": "cannot listen on 203.0.113.1:0: ",
 }
 
 
@@ -80,4 +80,4 @@ def test_a_certificate_that_cannot_be_used_is_said(page_cluster: PageCluster, tm
     flags = [f"--tls-cert-file={tmp_path / 'x'}", f"--tls-private-key-file={tmp_path / 'x'}", "--port=0"]
     result = CliRunner().invoke(command, [*flags, f"--kubeconfig={page_cluster.kubeconfig}"])
     assert result.exit_code == 1
-    assert "error: the certificate of the page" in result.output
+    assert "error: cannot load the certificate of the page" in result.output

@@ -32,24 +32,24 @@ async def test_nothing_is_shown_to_who_was_not_let_in(page_cluster: PageCluster)
         assert (await browser.get("/-/static/..%2fserver.py"))[0] == 400
         assert (await browser.get("/-/static/server.py"))[0] == 404
         assert (await browser.get("/-/static/icon.svg"))[1]["Content-Type"] == "image/svg+xml"
-        assert (await browser.get("/?token=" + browser.told[0].partition("token=")[2]))[0] == 200
-        assert len(browser.told) == 1
+        assert (await browser.get("/?token=" + browser.links[0].partition("token=")[2]))[0] == 200
+        assert len(browser.links) == 1
 
 
 async def test_a_token_lets_in_one_browser_for_a_secret_that_no_other_server_is_sent(page_cluster: PageCluster) -> None:
     """No cookie is set: a browser sends those to all ports of this machine. Another token is printed."""
     async with a_page(page_cluster, enter=False) as browser:
-        [address] = browser.told
+        [address] = browser.links
         token = address.removeprefix(f"{browser.home}/#token=")
         code, headers, _ = await browser.get("/-/enter", TFJob_Token=token)
         assert code == 200
         assert "Set-Cookie" not in headers
-        assert len(browser.told) == 2
+        assert len(browser.links) == 2
         assert (await browser.get("/-/enter", TFJob_Token=token))[0] == 401
         assert (await browser.get("/-/manifest/team/none"))[0] == 401
         await browser.enter()
         assert (await browser.get("/-/manifest/team/none"))[0] == 404
-        assert len(browser.told) == 3
+        assert len(browser.links) == 3
 
 
 @BOTH

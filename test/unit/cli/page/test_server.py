@@ -94,7 +94,7 @@ async def test_the_usage_of_a_jobs_pods_is_read_once_for_all_who_ask(page_cluste
             shown = json.loads((await browser.get("/-/usage/team/mnist"))[2])
             assert shown == {"pods": {"mnist-worker-0": {"cpu": 0.25, "memory": 2048}}, "message": ""}
         assert len([path for path in page_cluster.paths if "metrics.k8s.io" in path]) == 2
-        assert "not measured" in json.loads((await browser.get("/-/usage/team/none"))[2])["message"]
+        assert "been measured" in json.loads((await browser.get("/-/usage/team/none"))[2])["message"]
         page_cluster.usage = {"mnist-worker-0": "malformed"}
         assert (await browser.get("/-/usage/fourth/mnist"))[0] == 502
         page_cluster.forbidden.add("pods.metrics.k8s.io")
