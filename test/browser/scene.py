@@ -52,6 +52,7 @@ def pod(of: str, kind: str, index: int, age: float, state: dict[str, Any], **mor
     if not state:
         scheduled |= {"status": "False", "reason": "Unschedulable", "message": SHORTAGE}
     container = {"name": "tensorflow", "ready": runs, "state": state, "restartCount": more.get("restarts", 0)}
+    container["lastState"] = {"terminated": more["last"]} if "last" in more else {}
     status = {
         "phase": "Running" if runs or more.get("restarts") else "Failed" if "terminated" in state else "Pending",
         "conditions": [scheduled, {"type": "Ready", "status": str(runs)}],
@@ -95,9 +96,12 @@ def training_log(steps: int, speed: float) -> bytes:
 
 
 def put(cluster: PageCluster, *items: dict[str, Any]) -> None:
-    """Put objects into the cluster, each as the resource that its kind says."""
+    """Put objects into the cluster, each as the resource that its kind says; a pod of a replica comes with its service."""
     for item in items:
         cluster.put(RESOURCES[item["kind"]], item)
+        if item["kind"] == "Pod":
+            spec = {"selector": item["metadata"]["labels"], "clusterIP": "None"}
+            cluster.put("services", item | {"kind": "Service", "spec": spec, "status": {}})
 
 
 def fill(cluster: PageCluster) -> None:
@@ -198,17 +202,18 @@ def _sweeps() -> Iterator[dict[str, Any]]:
 
 def _wide() -> Iterator[dict[str, Any]]:
     yield job("wide", "Running", 5_000, {"Worker": WIDE})
+    sick = {512: waits("CreateContainerConfigError", "no secret"), 877: waits("CrashLoopBackOff", "back-off 5m0s")}
+    last = {877: {"last": {"exitCode": 137, "reason": "OOMKilled"}}}
     for index in range(WIDE):
-        now = {} if index == 512 else waits("CrashLoopBackOff", "back-off 5m0s") if index == 877 else runs(4_900)
-        yield pod("wide", "Worker", index, 4_990, now, restarts={877: 65, 400: 3}.get(index, 0))
+        now, restarts = sick.get(index) or runs(4_900), {877: 65, 400: 3}.get(index, 0)
+        yield pod("wide", "Worker", index, 4_990, now, restarts=restarts, **last.get(index, {}))
 
 
 def _restarts() -> Iterator[dict[str, Any]]:
     record = [{"type": "Worker", "index": 1, "carried": 7}]
     yield job("restarts", "Running", 1_440, {"Worker": 2}, restarts=record)
-    again = pod("restarts", "Worker", 0, 1_438, runs(80), restarts=92)
     over = {"exitCode": 137, "startedAt": before(130), "finishedAt": before(90)}
+    again = pod("restarts", "Worker", 0, 1_438, runs(80), restarts=92, last=over)
     again["status"]["startTime"] = before(1_436)
-    again["status"]["containerStatuses"][0]["lastState"] = {"terminated": over}
     yield again
     yield pod("restarts", "Worker", 1, 100, runs(100))

@@ -54,6 +54,7 @@ def test_a_long_list_has_pages_and_filters_that_cover_all_of_it(tab: Looking) ->
     tab.page.get_by_label("Namespace").select_option(TEAMS[1])
     tab.gone("tr[data-key^='vision']")
     assert len(names(tab)) == MANY / 3
+    assert tab.page.locator("#where").inner_text() == "team-cluster", "the chooser says which namespaces"
     assert f"ns={TEAMS[1]}" in tab.page.url
     tab.gone("td.ns")
     tab.gone("th.queue")  # no job has a queue
@@ -68,11 +69,14 @@ def test_a_long_list_has_pages_and_filters_that_cover_all_of_it(tab: Looking) ->
 
 
 def test_a_thousand_replicas_can_be_searched_and_the_sick_ones_stand_first(tab: Looking) -> None:
-    """Logs and timeline offer so many of them, too, the worst among them."""
+    """Logs and timeline offer so many of them, too, the worst among them. The longest states are not cut."""
     tab.open("/vision/wide")
     tab.shows(".replicas td")
     assert names(tab)[:3] == ["Worker 877", "Worker 512", "Worker 400"]
     assert len(names(tab)) == MOST
+    assert {"OOMKilled", "137"} <= {*tab.shows(".replicas tr", "CrashLoopBackOff").inner_text().split()}
+    cut = "all => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.outerHTML)"
+    assert tab.page.locator(".replicas td.state").evaluate_all(cut) == []
     assert reads_well(tab.page)
     tab.shows(".why .all", "Show all").click()
     tab.gone(".why .all")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from browser.conftest import ROOT, Dashboard, Looking, browsing, dashboard_of, reads_well
-from browser.scene import SCRIPT, fill, job, pod, runs
+from browser.scene import SCRIPT, ended, fill, job, pod, runs
 from hack.page_cluster import ADDON, PageCluster, page_of
 from hack.page_objects import a_board
 from support.waiting import eventually
@@ -77,8 +77,13 @@ def test_a_job_goes_through_its_life_before_ones_eyes(tab: Looking, dashboard: D
     put("tfjobs", job("short", "Running", 5, {"Worker": 1}))
     tab.shows(".title .pill", "Running")
     tab.shows(".replicas .pill", "Running")
+    dashboard.cluster.write_log("short-worker-0", b"the end\n")
+    tab.open("/vision/short?tab=logs&replica=all")
+    tab.shows("[role=status]", "following")
+    put("pods", pod("short", "Worker", 0, 9, ended(0, 9, "")))
     put("tfjobs", job("short", "Succeeded", 9, {"Worker": 1}, over=1))
     tab.shows(".title .pill", "Succeeded")
+    tab.shows("[role=status]", "end of the log")
     dashboard.cluster.delete("pods", "vision", "short-worker-0")
     dashboard.cluster.delete("tfjobs", "vision", "short")
     tab.shows(".lead", "was deleted")
@@ -167,7 +172,7 @@ def test_the_keyboard_alone_leads_to_a_job_and_back(tab: Looking) -> None:
     tab.shows(".blank", "No metrics in the log")
     assert "tab=curves" in tab.page.url
     tab.page.keyboard.press("?")
-    tab.shows("dialog[open]")
+    assert {"ns:a", "queue:a", "state:a", "note:a", "Unhealthy"} <= {*tab.shows("dialog[open]").inner_text().split()}
     tab.page.keyboard.press("Escape")
     tab.page.keyboard.press("u")
     tab.shows("tr[data-key]")
@@ -286,6 +291,7 @@ def test_a_user_without_rights_is_told_which_and_sees_jobs_when_they_are_granted
         dashboard.cluster.forbidden -= {"tfjobs"}
         looking.open("/")
         looking.shows("tr[data-key='nlp/bert-finetune-2']")
+        looking.shows("#where", "team-cluster / nlp")
         looking.shows(".banner.missing", "You may not read events and pods")
         assert reads_well(looking.page)
         looking.open("/nlp/bert-finetune-2")
@@ -383,6 +389,18 @@ def test_logs_of_all_replicas_come_in_one_and_can_be_downloaded(tab: Looking, da
             tab.page.get_by_role("button", name="Download").click()
         assert saved.value.suggested_filename == f"vision-{name}.log"
         assert "hello from a worker" in Path(saved.value.path()).read_text("utf-8")
+
+
+def test_a_log_is_empty_or_at_its_end_and_a_failed_download_says_why(tab: Looking) -> None:
+    """Lines that are not drawn yet count, when a stream ends."""
+    for body, words in (("", "the log is empty"), ("one line\n", "end of the log")):
+        tab.page.route("**/-/log/**", lambda route, *, body=body: route.fulfill(body=body))
+        tab.open(f"{RESNET}?tab=logs")
+        tab.shows("[role=status]", words)
+    tab.page.route("**/-/log/**", lambda route: route.fulfill(status=502, json={"message": "no kubelet"}))
+    tab.page.get_by_role("button", name="Download").click()
+    tab.shows("[role=status]", "no kubelet")
+    tab.errors.clear()
 
 
 def test_curves_tell_why_a_log_cannot_be_read_as_logs_do(tab: Looking, dashboard: Dashboard) -> None:

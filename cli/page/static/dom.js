@@ -58,9 +58,9 @@ export function keyed(make) {
 }
 
 /** A button that copies a text. Where the browser lets no page write to the clipboard (plain HTTP), it selects the text. */
-export function copyButton(source, text = () => source.textContent) {
-  const button = h('button', { type: 'button', class: 'copy', 'aria-label': 'Copy', 'data-focus': `copy ${text()}`, onclick: async () => {
-    const done = await navigator.clipboard?.writeText(text()).then(() => true, () => false);
+export function copyButton(source) {
+  const button = h('button', { type: 'button', class: 'copy', 'aria-label': 'Copy', 'data-focus': `copy ${source.textContent}`, onclick: async () => {
+    const done = await navigator.clipboard?.writeText(source.textContent).then(() => true, () => false);
     if (!done) getSelection().selectAllChildren(source);
     button.textContent = done ? 'Copied' : 'Selected';
     setTimeout(() => { button.textContent = 'Copy'; }, 1500);

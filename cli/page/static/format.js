@@ -21,7 +21,7 @@ export function span(seconds) {
 }
 
 export const now = () => Date.now() / 1000;
-export const since = (then) => (then === null || then === undefined ? '' : span(now() - then));
+const since = (then) => (then === null || then === undefined ? '' : span(now() - then));
 export const clock = (then) =>
   then === null || then === undefined ? '' : new Date(then * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'medium' });
 
@@ -82,6 +82,7 @@ export function meters(replicas, over) {
 }
 
 export const isOver = (row) => row.state === 'Succeeded' || row.state === 'Failed' || row.state === 'Done';
+export const runs = (row) => ['Running', 'Restarting', 'CleanUp'].includes(row.state);
 export const took = (row) => (row.started === null ? null : (row.ended ?? now()) - row.started);
 export const plural = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`;
 

@@ -1,7 +1,7 @@
 // The page of one job: its state, why it does not run, and tabs for the details.
 
 import { command, copyButton, h, headings, keyed, place, show, tablePanel } from './dom.js';
-import { API, age, isOver, meters, pill, plural, span, took } from './format.js';
+import { API, age, isOver, meters, pill, plural, runs, span, took } from './format.js';
 import { Curves } from './curves.js';
 import { LogView } from './log.js';
 import { Replicas } from './replicas.js';
@@ -9,7 +9,6 @@ import { ask } from './stream.js';
 import { Timeline } from './timeline.js';
 
 export const TABS = [['replicas', 'Replicas'], ['timeline', 'Timeline'], ['curves', 'Curves'], ['logs', 'Logs'], ['events', 'Events'], ['manifest', 'Manifest']];
-const RUNS = new Set(['Running', 'Restarting', 'CleanUp']);
 const LATE_S = 20;
 const ASK_AGAIN_MS = 60_000; // it reads ten lists, some of them of the whole cluster
 
@@ -26,6 +25,10 @@ export class JobPage {
     this.menu = h('dl');
     this.more = h('details', { class: 'commands' }, h('summary', null, 'Commands'), this.menu);
     this.why = h('div');
+    this.sizes = new ResizeObserver(([{ target: box }]) => {
+      box.lastElementChild.hidden = true; // "Show all" takes room itself
+      box.lastElementChild.hidden = box.scrollHeight <= box.clientHeight;
+    });
     this.tabs = h('nav', { class: 'tabs', 'aria-label': 'Of this job' });
     this.body = h('div');
     this.element = h('div', null, this.head, this.more, this.why, this.tabs, this.body);
@@ -104,7 +107,7 @@ export class JobPage {
       h('dl', { class: 'facts' },
         row.api !== API && fact('API', row.api), fact('Replicas', meters(row.replicas, over)), fact('Restarts of all replicas', String(row.restarts)),
         row.queue && fact('Queue', row.queue), fact('Created', age(row.created, ' ago')),
-        length !== null && fact(over ? 'Duration' : RUNS.has(row.state) ? 'Running for' : 'Waiting for', over ? span(length) : age(row.started)),
+        length !== null && fact(over ? 'Duration' : runs(row) ? 'Running for' : 'Waiting for', over ? span(length) : age(row.started)),
         over && row.ended !== null && fact('Ended', age(row.ended, ' ago')))]);
     show(this.menu, this.commands(row, tensorboard), (commands) => commands.map(([label, text]) => [h('dt', null, label), h('dd', null, command(text))]));
   }
@@ -184,11 +187,6 @@ export class JobPage {
     const wrong = !this.gone && !row.deleting && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || waits);
     if (!wrong) this.found = null;
     show(this.why, wrong ? [row.note, row.why, row.state, this.found, this.whole] : [], () => wrong && this.box(row));
-    const all = this.why.querySelector('.all');
-    if (all) {
-      all.hidden = true; // it takes room itself
-      all.hidden = all.parentElement.scrollHeight <= all.parentElement.clientHeight;
-    }
     const due = wrong && (row.note || !waits || Date.now() / 1000 - (row.created ?? 0) > LATE_S);
     const state = due ? JSON.stringify([row.state, row.note, mistakes]) : '';
     const again = due && !document.hidden && Date.now() - this.asked.at > ASK_AGAIN_MS && !over;
@@ -212,12 +210,15 @@ export class JobPage {
       return h('li', null, prose && h('span', null, prose), text && command(text));
     }));
     const level = first ? { error: '', warning: ' warning' }[first.severity] ?? ' note-level' : row.note || row.state === 'Failed' ? '' : ' note-level';
-    return h('section', { class: `why${level}${this.whole ? ' whole' : ''}`, 'aria-label': 'Why', 'aria-live': 'polite', tabindex: '0' },
+    const box = h('section', { class: `why${level}${this.whole ? ' whole' : ''}`, 'aria-label': 'Why', 'aria-live': 'polite', tabindex: '0' },
       first ? [h('h2', null, first.title), proofs(first), advice(first)]
         : [h('h2', null, row.note || (isOver(row) ? row.state : 'Not all replicas are ready')), h('p', { class: 'muted' }, row.why || this.view.message), !this.found && h('p', { class: 'muted' }, 'Looking for the cause ...')],
       others.length > 0 && h('details', null, h('summary', null, `${others.length} more`), others.map((cause) => [h('h3', null, cause.title), proofs(cause), advice(cause)])),
       this.found?.unseen && h('details', null, h('summary', null, 'Not checked'), h('p', null, this.found.unseen)),
-      !this.whole && h('button', { type: 'button', class: 'button all', onclick: () => { this.whole = true; this.app.later(); } }, 'Show all'));
+      !this.whole && h('button', { type: 'button', class: 'button all', hidden: true, onclick: () => { this.whole = true; this.app.later(); } }, 'Show all'));
+    this.sizes.disconnect();
+    if (!this.whole) this.sizes.observe(box, { box: 'border-box' });
+    return box;
   }
 }
 

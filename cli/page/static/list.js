@@ -1,13 +1,13 @@
 // The list of jobs: those that need somebody stand first, each with its reason.
 
 import { command, h, show } from './dom.js';
-import { API, age, isOver, meters, now, pill, span, took } from './format.js';
+import { API, age, isOver, meters, now, pill, runs, span, took } from './format.js';
 import { Table, compare } from './table.js';
 
 const STATES = ['Failed', 'Restarting', 'Running', 'Created', 'New', 'Suspended', 'Succeeded'];
 const DAY_S = 86_400;
 const STUCK_S = 300;
-const waits = (row) => !isOver(row) && !['Running', 'Restarting', 'Suspended', 'CleanUp'].includes(row.state);
+const waits = (row) => !isOver(row) && !runs(row) && row.state !== 'Suspended';
 const isStuck = (row) => waits(row) && now() - (row.created ?? now()) > STUCK_S;
 
 /** How urgent a job is: 0 needs somebody now; 1 restarts or waits; 2 runs; 3 is suspended; 4 failed long ago; 5 is over. */
@@ -49,12 +49,13 @@ export class List {
     const { rows, query, state } = this.app;
     document.title = 'TFJobs';
     const wanted = query.get('ns') ?? '';
-    const found = [...rows.values()].filter((row) => !wanted || row.namespace === wanted);
-    const namespaces = [...new Set([...rows.values()].map((row) => row.namespace))].sort(compare);
+    const all = [...rows.values()];
+    const found = wanted ? all.filter((row) => row.namespace === wanted) : all;
+    const namespaces = [...new Set(all.map((row) => row.namespace))].sort(compare);
     show(this.choice, [wanted, namespaces], () => ['', ...namespaces].map((each) => h('option', { value: each, selected: each === wanted }, each || 'All namespaces')));
     this.choice.hidden = namespaces.length < 2 && !wanted;
     this.table.panel.classList.toggle('without-ns', namespaces.length < 2 || Boolean(wanted));
-    const shown = this.table.update(found, [...rows.values()]);
+    const shown = this.table.update(found, all);
     const forbidden = this.app.forbids('TFJobs');
     const kind = shown ? '' : forbidden ? 'rights' : !state?.synced ? 'wait' : rows.size ? 'filter' : this.app.viewer ? 'guest' : 'empty';
     show(this.blank, [kind, forbidden, this.app.reason], () => this.blanks(kind, state, forbidden));

@@ -1,6 +1,7 @@
 // The logs of a job as they are written, of one replica or of all. At most so many lines are kept, and they are drawn once a frame.
 
 import { h, show } from './dom.js';
+import { isOver } from './format.js';
 import { urgency } from './replicas.js';
 import { ask, readLines } from './stream.js';
 import { MOST as MOST_REPLICAS } from './table.js';
@@ -10,6 +11,7 @@ const NEAR_END = 40;
 const ALL = 'all';
 const TAIL = 2000;
 const TAIL_OF_EACH = 100;
+const [FOLLOWING, END] = ['following', 'end of the log'];
 
 export class LogView {
   constructor(app, page) {
@@ -34,6 +36,8 @@ export class LogView {
 
   update() {
     const replicas = this.page.view.replicas.filter((each) => each.uid);
+    this.ended = this.page.gone || (isOver(this.page.view.row) && !replicas.some((each) => each.state === 'Running'));
+    if (this.ended && this.status.textContent === FOLLOWING) this.status.textContent = END;
     const wanted = this.app.query.get('replica') ?? '';
     const worst = replicas.toSorted(urgency);
     const all = wanted === ALL;
@@ -85,7 +89,7 @@ export class LogView {
     if (answer.error) return;
     try {
       await readLines(answer.response, (lines) => !stop.signal.aborted && this.add(lines.map((line) => ['', line])));
-      if (!stop.signal.aborted) this.status.textContent = this.lines.childElementCount ? 'end of the log' : 'the log is empty';
+      if (!stop.signal.aborted) this.status.textContent = this.lines.childElementCount || this.waiting.length ? END : 'the log is empty';
     } catch {
       if (!stop.signal.aborted) this.status.textContent = 'the connection was lost';
     }
@@ -127,7 +131,7 @@ export class LogView {
       const added = this.waiting.map(([kind, text]) => h('div', { class: kind || null }, text));
       this.find(added);
       this.lines.append(...added);
-      if (this.status.textContent === 'no lines yet') this.status.textContent = 'following';
+      if (this.status.textContent === 'no lines yet') this.status.textContent = this.ended ? END : FOLLOWING;
       this.waiting = [];
       while (this.lines.childElementCount > MOST) this.lines.firstChild.remove();
       if (this.sticks) this.lines.scrollTop = this.lines.scrollHeight;

@@ -94,11 +94,10 @@ class App {
     (this.page ?? this.list).update();
   }
 
-  /** Which cluster and namespaces are shown; in a cluster, to whom. */
+  /** Which cluster is read, or in a cluster for whom; and the namespace that the server was started for, if it was for one. */
   where() {
     const { context, server, namespace } = this.state;
-    if (this.viewer) return [this.viewer.name, namespace].filter(Boolean).join(' / ');
-    return [context || server, namespace || 'all namespaces'].join(' / ');
+    return [this.viewer?.name ?? (context || server), namespace].filter(Boolean).join(' / ');
   }
 
   /** What keeps these objects from being read, such as 'pods', if that is forbidden. */

@@ -35,12 +35,12 @@ export class Replicas {
     this.page = page;
     this.usage = { pods: {}, message: '' };
     this.table = new Table(app, {
-      kind: 'replicas', what: 'replica', hint: 'Filter: worker-7, node:gpu, state:Pending', states: ['Failed', 'Running', 'Succeeded'], columns: COLUMNS, rank, order,
+      kind: 'replicas', what: 'replica', hint: 'Filter: worker-7, node:gpu', states: ['Failed', 'Running', 'Succeeded'], columns: COLUMNS, rank, order,
       row: (each) => this.row(each), keyOf: (each) => each.uid || each.name,
       fields: (each) => ({ name: each.name, type: each.type, index: String(each.index), state: each.state, node: each.node, note: each.trouble, message: each.message }),
     });
-    this.blank = h('p', { class: 'blank' }, 'No replica matches.');
-    this.measured = h('p', { class: 'muted', role: 'status' });
+    this.blank = h('p', { class: 'blank' });
+    this.measured = h('p', { class: 'pages', role: 'status' });
     this.element = h('div', null, this.table.element, this.blank, this.measured);
   }
 
@@ -74,7 +74,7 @@ export class Replicas {
     return h('tr', { 'data-key': each.uid || each.name },
       h('td', { class: 'name' }, h('strong', null, each.type ? `${each.type} ${each.index}` : each.name), h('span', { class: 'sr' }, each.name)),
       h('td', { class: 'state' }, pill(each.state, { bad: Boolean(each.trouble) }), each.state === 'Running' && !each.ready && h('span', { class: 'muted' }, ' not ready'),
-        each.trouble && each.trouble !== each.state && each.exit === null && h('span', { class: 'bad' }, ` ${each.trouble}`)),
+        each.trouble && each.trouble !== each.state && !each.trouble.startsWith('exit code') && h('span', { class: 'bad' }, ` ${each.trouble}`)),
       cell('restarts', 'Restarts', each.restarts ? String(each.restarts) : ''),
       cell('exit', 'Exit code', each.exit === null ? '' : String(each.exit), each.exit ? ' bad' : ''),
       cell('cpu', 'CPU', each.cpu === undefined ? '' : cores(each.cpu)), cell('memory', 'Memory', each.memory === undefined ? '' : bytes(each.memory)),

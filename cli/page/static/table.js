@@ -4,13 +4,13 @@ import { h, keyed, place, show, tablePanel } from './dom.js';
 import { plural } from './format.js';
 
 export const MOST = 200;
-export const UNHEALTHY = 'Unhealthy';
+const UNHEALTHY = 'Unhealthy';
 
 const collator = new Intl.Collator(undefined, { numeric: true });
 export const compare = (a, b) => (typeof a === 'string' ? collator.compare(a, b) : a - b);
 
 /** Whether an item fits the words of a filter: each must be in it somewhere, `queue:a` in that field alone. */
-export function fits(fields, words) {
+function fits(fields, words) {
   const all = Object.values(fields).join('\n').toLowerCase();
   return words.every((word) => {
     const [, field, value] = /^([a-z]+):(.*)$/.exec(word) ?? [];
@@ -83,8 +83,8 @@ export class Table {
     const counts = new Map(all.map((each) => [each.state, 0]));
     for (const each of items) counts.set(each.state, counts.get(each.state) + 1);
     if (wanted && !counts.has(wanted) && wanted !== UNHEALTHY) counts.set(wanted, 0);
-    const place = (state) => this.states.indexOf(state) + 1 || this.states.length + 1;
-    const states = [...counts].sort(([a], [b]) => place(a) - place(b));
+    const column = (state) => this.states.indexOf(state) + 1 || this.states.length + 1;
+    const states = [...counts].sort(([a], [b]) => column(a) - column(b));
     const unhealthy = items.reduce((sum, each) => sum + (this.ranks.get(each) === 0), 0);
     show(this.chips, [wanted, ['All', items.length], [UNHEALTHY, unhealthy], ...states], ([, ...entries]) => entries.map(([state, count]) => {
       const value = state === 'All' ? '' : state;
