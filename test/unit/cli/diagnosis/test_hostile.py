@@ -17,8 +17,7 @@ from tfjob_operator.cli.commands.explain_ import render
 from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.diagnosis.causes import fill
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
-from unit.cli.diagnosis.cases import CASES
-from unit.cli.diagnosis.world import World
+from unit.cli.diagnosis.cases import CASES, world_of
 
 HOSTILE = "\x1b[31m$(rm -rf ~)\u202e`id`\n\r\x00\ud800"
 
@@ -41,8 +40,7 @@ def _spoiled(value: Any, replace: str) -> Any:
 @for_each("id_", CASES)
 def test_hostile_words_are_cleaned(id_: str) -> None:
     """No control character, no newline, nothing that turns the direction of text."""
-    world = World()
-    CASES[id_](world)
+    world = world_of(id_)
     world.pods = {name: _spoiled(pod, HOSTILE[:-1]) for name, pod in world.pods.items()}
     world.events = [_spoiled(event, HOSTILE[:-1]) for event in world.events]
     world.job["status"] = _spoiled(world.status, HOSTILE[:-1])
@@ -63,13 +61,9 @@ def test_a_value_that_a_shell_would_read_is_not_put_into_a_command(text: str) ->
     assert not set(filled) & set("$`;&|<>()'\"\\*?[]#~!\n")
 
 
-_JUNK = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-5, 2**63 - 1),
-    st.text(max_size=20),
+_JUNK: st.SearchStrategy[Any] = st.one_of(
+    st.none() | st.booleans() | st.integers(-5, 2**63 - 1) | st.text(max_size=20) | st.just({}),
     st.lists(st.text(max_size=5), max_size=2),
-    st.just({}),
 )
 
 
@@ -77,17 +71,10 @@ _JUNK = st.one_of(
 @given(st.sampled_from(sorted(CASES)), st.data())
 def test_odd_objects_never_raise(id_: str, data: st.DataObject) -> None:
     """Any field may be missing, null or of another kind; an object that the client cannot decode is never evidence."""
-    world = World()
-    CASES[id_](world)
+    world = world_of(id_)
     world = copy.deepcopy(world)  # cases share objects, and what is changed here must not be changed for others
-    targets: list[Any] = [
-        *world.pods.values(),
-        *world.nodes.values(),
-        *world.events,
-        *world.claims,
-        world.workload,
-        world.pod_group,
-    ]
+    lists = (*world.pods.values(), *world.nodes.values(), *world.events, *world.claims)
+    targets: list[Any] = [*lists, world.workload, world.pod_group]
     target = data.draw(st.sampled_from([each for each in targets if each] or [world.job["spec"]]))
     place = target
     while True:
@@ -103,21 +90,15 @@ def test_odd_objects_never_raise(id_: str, data: st.DataObject) -> None:
     diagnose(evidence)
 
 
-@given(
-    st.sampled_from(sorted(CASES)),
-    st.recursive(
-        _JUNK,
-        lambda inner: st.dictionaries(
-            st.sampled_from(["tfReplicaSpecs", "Worker", "replicas", "runPolicy", "suspend"]), inner, max_size=3
-        ),
-        max_leaves=6,
-    ),
-)
+_SPEC_KEYS = st.sampled_from(["tfReplicaSpecs", "Worker", "replicas", "runPolicy", "suspend"])
+_SPECS = st.recursive(_JUNK, lambda inner: st.dictionaries(_SPEC_KEYS, inner, max_size=3), max_leaves=6)
+
+
+@given(st.sampled_from(sorted(CASES)), _SPECS)
 @settings(max_examples=200, deadline=None)
 def test_odd_specifications_never_raise(id_: str, spec: Any) -> None:
     """They are read by the operator's own reader, which takes anything."""
-    world = World()
-    CASES[id_](world)
+    world = world_of(id_)
     world.job["spec"] = spec
     diagnose(world.evidence())
 
@@ -126,7 +107,7 @@ def test_odd_specifications_never_raise(id_: str, spec: Any) -> None:
 @settings(max_examples=100, deadline=None)
 def test_any_log_and_any_message_may_come(text: str) -> None:
     """Also halves of characters, as `json` lets them through."""
-    world = World()
+    world = world_of()
     world.exited(1, message="x", log=text)
     world.refuse("x", "mnist-worker-0")
     world.events[-1]["message"] = json.loads(json.dumps(text.encode("utf-8", "ignore").decode()))
@@ -139,11 +120,11 @@ def test_any_log_and_any_message_may_come(text: str) -> None:
 )
 def test_no_message_costs_seconds(text: str) -> None:
     """Only the first kilobytes are searched, and no pattern backtracks far."""
-    world = World()
+    world = world_of()
     world.exited(1, message=text[:4096], log=text)
     world.refuse(f"exceeded quota: q, {text}", "mnist-worker-0")
     world.creating("mnist-ps-0")
-    world.event("Pod", "mnist-ps-0", "FailedMount", text)
+    world.pod_event("FailedMount", text, "mnist-ps-0")
     evidence = world.evidence()
     begun = process_time()
     diagnose(evidence)
@@ -152,17 +133,10 @@ def test_no_message_costs_seconds(text: str) -> None:
 
 def test_the_slices_know_events_of_both_apis() -> None:
     """Those of events.k8s.io are core/v1 events with only `eventTime` and `series`."""
-    new = {
-        "metadata": {"name": "e"},
-        "eventTime": "2026-11-22T11:00:00.123456Z",
-        "firstTimestamp": None,
-        "lastTimestamp": None,
-        "reportingComponent": "default-scheduler",
-    }
-    event = msgspec.json.decode(json.dumps(new), type=objects.Event)
-    assert event.at is not None
-    assert event.at.minute == 0
+    new: dict[str, Any] = {"metadata": {"name": "e"}, "eventTime": "2026-11-22T11:00:00.123456Z"}
+    new |= {"firstTimestamp": None, "lastTimestamp": None, "reportingComponent": "default-scheduler"}
     series = new | {"series": {"count": 4, "lastObservedTime": "2026-11-22T11:07:00.000000Z"}}
-    later = msgspec.json.decode(json.dumps(series), type=objects.Event)
-    assert later.at is not None
-    assert later.at.minute == 7
+    for each, minute in ((new, 0), (series, 7)):
+        event = msgspec.json.decode(json.dumps(each), type=objects.Event)
+        assert event.at is not None
+        assert event.at.minute == minute

@@ -11,17 +11,14 @@ from tfjob_operator.cli.commands.explain_ import NARROWEST, render
 from tfjob_operator.cli.diagnosis.causes import Change, Running, Step, fill
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.table import GROUPS
-from unit.cli.diagnosis.cases import CASES
-from unit.cli.diagnosis.world import World
+from unit.cli.diagnosis.cases import CASES, world_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "design" / "diagnosis.md"
 
 
 def lines_of(id_: str, width: int = 80) -> list[str]:
     """The diagnosis of a case, as text."""
-    world = World()
-    CASES[id_](world)
-    return render(diagnose(world.evidence()), width)
+    return render(diagnose(world_of(id_).evidence()), width)
 
 
 def commands_of(id_: str, width: int) -> list[str]:
@@ -31,7 +28,7 @@ def commands_of(id_: str, width: int) -> list[str]:
 
 def test_a_healthy_job_is_two_lines() -> None:
     """How it stands, and that nothing is wrong."""
-    assert render(diagnose(World().evidence()), 80) == [
+    assert render(diagnose(world_of().evidence()), 80) == [
         "mnist: Running for 1h, 1 of 1 PS running, 2 of 2 workers running",
         "Nothing wrong was found.",
     ]

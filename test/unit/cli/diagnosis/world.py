@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from copy import deepcopy
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,7 +19,20 @@ from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 JOB = "mnist"
 NAMESPACE = "team"
-REPLICAS = ("mnist-ps-0", "mnist-worker-0", "mnist-worker-1")
+WORKER = "mnist-worker-1"
+"""The pod that has the trouble, where a case is about one."""
+REPLICAS = ("mnist-ps-0", "mnist-worker-0", WORKER)
+CONTAINER: Final = {"name": "tensorflow", "image": "registry.example/train:1"}
+LISTS: Final[Mapping[str, type]] = {
+    "pods": objects.Pod, "former": objects.Pod, "services": objects.Service, "events": objects.Event, "nodes": objects.Node,
+    "quotas": objects.ResourceQuota, "limit_ranges": objects.LimitRange, "claims": objects.Claim,
+    "deployments": objects.Deployment, "operator_pods": objects.Pod,
+}  # fmt: skip
+SINGLE: Final[Mapping[str, type]] = {
+    "namespace": objects.Namespace, "lease": Lease, "stale_lease": Lease, "crd": objects.Crd, "workload": objects.Workload,
+    "pod_group": objects.PodGroup,
+}  # fmt: skip
+"""The fields of the evidence, with the slices that they are read as."""
 
 
 def ago(minutes: float) -> str:
@@ -34,42 +47,24 @@ def condition(
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": ago(minutes)}
 
 
+def _meta(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "creationTimestamp": ago(60)} | more
+
+
 def _labels(name: str) -> dict[str, str]:
     _, kind, index = name.rsplit("-", 2)
-    found = {"training.kubeflow.org/operator-name": "tfjob-controller"}
-    return found | {
-        f"training.kubeflow.org/{key}": value
-        for key, value in (("job-name", JOB), ("replica-type", kind), ("replica-index", index))
-    }
+    of = {"operator-name": "tfjob-controller", "job-name": JOB, "replica-type": kind, "replica-index": index}
+    return {f"training.kubeflow.org/{key}": value for key, value in of.items()}
 
 
 def _pod(name: str, number: int) -> dict[str, Any]:
-    meta = {
-        "name": name,
-        "namespace": NAMESPACE,
-        "uid": f"uid-{name}",
-        "labels": _labels(name),
-        "creationTimestamp": ago(60),
-    }
-    container = {
-        "name": "tensorflow",
-        "image": "registry.example/train:1",
-        "resources": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}},
-    }
-    status = {
-        "name": "tensorflow",
-        "image": "registry.example/train:1",
-        "ready": True,
-        "restartCount": 0,
-        "state": {"running": {"startedAt": ago(59)}},
-        "lastState": {},
-    }
+    resources = {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}}
+    running = {"running": {"startedAt": ago(59)}}
     return {
-        "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": meta,
+        "metadata": _meta(name, labels=_labels(name)),
         "spec": {
-            "containers": [container],
+            "containers": [CONTAINER | {"resources": resources}],
             "nodeName": f"node-{number % 2}",
             "restartPolicy": "Never",
             "schedulerName": "default-scheduler",
@@ -79,43 +74,30 @@ def _pod(name: str, number: int) -> dict[str, Any]:
             "phase": "Running",
             "startTime": ago(60),
             "conditions": [condition("PodScheduled"), condition("Ready"), condition("ContainersReady")],
-            "containerStatuses": [status],
+            "containerStatuses": [CONTAINER | {"ready": True, "restartCount": 0, "state": running, "lastState": {}}],
         },
     }
 
 
-def node(name: str) -> dict[str, Any]:
-    """A ready node."""
+def _node(name: str) -> dict[str, Any]:
     meta = {"name": name, "uid": f"uid-{name}", "labels": {"kubernetes.io/hostname": name}}
-    status = {
-        "conditions": [condition("Ready", reason="KubeletReady", message="kubelet is posting ready status")],
-    }
-    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": status}
+    ready = condition("Ready", reason="KubeletReady", message="kubelet is posting ready status")
+    return {"kind": "Node", "metadata": meta, "spec": {}, "status": {"conditions": [ready]}}
 
 
 class World:
-    """The objects, as JSON. `pods` and `nodes` are by name."""
+    """The objects, as JSON. `pods`, `services`, `nodes` and `batch_jobs` are by name."""
 
     def __init__(self) -> None:
-        container = {"name": "tensorflow", "image": "registry.example/train:1"}
-        template = {"spec": {"containers": [container]}}
+        replicas = {
+            kind: {"replicas": count, "template": {"spec": {"containers": [dict(CONTAINER)]}}}
+            for kind, count in (("PS", 1), ("Worker", 2))
+        }
         self.job: dict[str, Any] = {
             "apiVersion": "kubeflow.org/v1",
             "kind": "TFJob",
-            "metadata": {
-                "name": JOB,
-                "namespace": NAMESPACE,
-                "uid": "uid-job",
-                "generation": 1,
-                "creationTimestamp": ago(60),
-            },
-            "spec": {
-                "tfReplicaSpecs": {
-                    "PS": {"replicas": 1, "template": template},
-                    "Worker": {"replicas": 2, "template": deepcopy(template)},
-                },
-                "runPolicy": {},
-            },
+            "metadata": _meta(JOB, uid="uid-job", generation=1),
+            "spec": {"tfReplicaSpecs": replicas, "runPolicy": {}},
             "status": {
                 "conditions": [
                     condition("Created", reason="TFJobCreated"),
@@ -130,34 +112,18 @@ class World:
         self.pods = {name: _pod(name, number) for number, name in enumerate(REPLICAS)}
         self.former: list[dict[str, Any]] = []
         self.services: dict[str, dict[str, Any]] = {
-            name: {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": name, "namespace": NAMESPACE},
-                "spec": {"selector": _labels(name)},
-            }
-            for name in REPLICAS
+            name: {"kind": "Service", "metadata": _meta(name), "spec": {"selector": _labels(name)}} for name in REPLICAS
         }
-        self.nodes = {name: node(name) for name in ("node-0", "node-1")}
+        self.nodes = {name: _node(name) for name in ("node-0", "node-1")}
         self.events: list[dict[str, Any]] = []
         self.quotas: list[dict[str, Any]] = []
         self.limit_ranges: list[dict[str, Any]] = []
         self.claims: list[dict[str, Any]] = []
-        self.namespace: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": NAMESPACE},
-            "status": {"phase": "Active"},
-        }
+        self.namespace: dict[str, Any] = {"metadata": {"name": NAMESPACE}, "status": {"phase": "Active"}}
+        renewed = (NOW - timedelta(seconds=3)).isoformat().replace("+00:00", "Z")
         self.lease: dict[str, Any] | None = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
             "metadata": {"name": "tf-operator", "namespace": "kubeflow"},
-            "spec": {
-                "holderIdentity": "operator-1",
-                "leaseDurationSeconds": 15,
-                "renewTime": (NOW - timedelta(seconds=3)).isoformat().replace("+00:00", "Z"),
-            },
+            "spec": {"holderIdentity": "operator-1", "leaseDurationSeconds": 15, "renewTime": renewed},
         }
         self.stale_lease: dict[str, Any] | None = None
         self.deployments: list[dict[str, Any]] = []
@@ -177,12 +143,8 @@ class World:
         self.dialect = dialect
         self.job |= {"apiVersion": f"{dialect.resource.group}/v1alpha1", "kind": dialect.resource.kind}
         template = self.spec["tfReplicaSpecs"]["Worker"]["template"]
-        self.job["spec"] = {
-            "replicaSpecs": [
-                {"tfReplicaType": "MASTER", "template": template},
-                {"tfReplicaType": "WORKER", "replicas": 2, "template": template},
-            ]
-        }
+        entries = ({"tfReplicaType": "MASTER"}, {"tfReplicaType": "WORKER", "replicas": 2})
+        self.job["spec"] = {"replicaSpecs": [each | {"template": template} for each in entries]}
         self.status.pop("replicaStatuses")
         self.status["begun"] = {"generation": 1, "replicas": {"Master": 1, "Worker": 2}}
         self.job["status"] |= {"phase": "Running", "state": "Running", "reason": "", "runtimeId": "x7ab"}
@@ -192,9 +154,9 @@ class World:
             labels = {"tf_job_name": JOB, "job_type": kind.upper(), "task_index": index, "runtime_id": "x7ab"}
             pod["metadata"] |= {"name": f"{name}-abcde", "uid": f"uid-{name}-abcde", "labels": labels}
             self.pods[f"{name}-abcde"] = pod
-            meta = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "creationTimestamp": ago(60)}
-            self.services[name] = {"kind": "Service", "metadata": meta, "spec": {"selector": labels}}
-            self.batch_jobs[name] = {"kind": "Job", "metadata": meta, "spec": {}, "status": {"startTime": ago(60)}}
+            self.services[name] = {"kind": "Service", "metadata": _meta(name), "spec": {"selector": labels}}
+            job = {"kind": "Job", "metadata": _meta(name), "spec": {}, "status": {"startTime": ago(60)}}
+            self.batch_jobs[name] = job
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -208,6 +170,17 @@ class World:
         found: dict[str, Any] = self.job["status"]
         return found
 
+    @property
+    def workers(self) -> dict[str, Any]:
+        """The entry of the workers in the specification."""
+        found: dict[str, Any] = self.spec["tfReplicaSpecs"]["Worker"]
+        return found
+
+    def container(self, name: str = WORKER) -> dict[str, Any]:
+        """The status of a pod's first container."""
+        found: dict[str, Any] = self.pods[name]["status"]["containerStatuses"][0]
+        return found
+
     def end(self, kind: str, reason: str, message: str, *, minutes: float = 10) -> None:
         """Let the job have ended so many minutes ago."""
         self.status["conditions"] = [
@@ -217,62 +190,52 @@ class World:
         ]
         self.status["completionTime"] = ago(minutes)
 
-    def event(
-        self,
-        kind: str,
-        name: str,
-        reason: str,
-        message: str,
-        *,
-        type_: str = "Warning",
-        minutes: float = 3,
-        count: int = 1,
-    ) -> None:
-        """Add an event."""
-        uid = {"TFJob": "uid-job", "TfJob": "uid-job"}.get(kind, f"uid-{name}")
+    def event(self, kind: str, name: str, reason: str, message: str, **more: Any) -> None:
+        """Add a Warning of three minutes ago; `more` are `type_`, `minutes` and `count`."""
+        uid, minutes = "uid-job" if kind == "TFJob" else f"uid-{name}", more.get("minutes", 3)
         self.events.append(
             {
-                "apiVersion": "v1",
-                "kind": "Event",
                 "metadata": {"name": f"{name}.{len(self.events)}", "namespace": NAMESPACE},
                 "involvedObject": {"kind": kind, "name": name, "namespace": NAMESPACE, "uid": uid},
                 "reason": reason,
                 "message": message,
-                "type": type_,
-                "count": count,
-                "source": {"component": "test"},
+                "type": more.get("type_", "Warning"),
+                "count": more.get("count", 1),
                 "firstTimestamp": ago(minutes + 1),
                 "lastTimestamp": ago(minutes),
                 "eventTime": None,
-                "reportingComponent": "",
             }
         )
 
-    def refuse(self, message: str, name: str = "mnist-worker-1", kind: str = "Pod") -> None:
-        """Have a replica's child refused by the API server, in these words."""
-        self.pods.pop(name, None)
-        self.event("TFJob", JOB, f"FailedCreate{kind}", f"Error creating: {message}")
+    def job_event(self, reason: str, message: str, **more: Any) -> None:
+        """Add an event of the job."""
+        self.event("TFJob", JOB, reason, message, **more)
 
-    def unscheduled(self, message: str, name: str = "mnist-worker-1") -> dict[str, Any]:
+    def pod_event(self, reason: str, message: str, name: str = WORKER, **more: Any) -> None:
+        """Add an event of a pod."""
+        self.event("Pod", name, reason, message, **more)
+
+    def refuse(self, message: str, name: str = WORKER) -> None:
+        """Have a replica's pod refused by the API server, in these words."""
+        self.pods.pop(name, None)
+        self.job_event("FailedCreatePod", f"Error creating: {message}")
+
+    def unscheduled(self, message: str, name: str = WORKER) -> dict[str, Any]:
         """Have a pod without a node, and the scheduler say so."""
         pod = self.pods[name]
         del pod["spec"]["nodeName"]
-        pod["status"] = {
-            "phase": "Pending",
-            "conditions": [condition("PodScheduled", "False", "Unschedulable", message)],
-        }
-        self.event("Pod", name, "FailedScheduling", message, count=4)
+        why = condition("PodScheduled", "False", "Unschedulable", message)
+        pod["status"] = {"phase": "Pending", "conditions": [why]}
+        self.pod_event("FailedScheduling", message, name, count=4)
         return pod
 
-    def waiting(self, reason: str, message: str, name: str = "mnist-worker-1") -> dict[str, Any]:
+    def waiting(self, reason: str, message: str, name: str = WORKER) -> dict[str, Any]:
         """Have a pod's container wait, never having run."""
-        pod = self.pods[name]
-        pod["status"]["phase"] = "Pending"
-        status = pod["status"]["containerStatuses"][0]
-        status |= {"ready": False, "state": {"waiting": {"reason": reason, "message": message}}}
-        return pod
+        self.pods[name]["status"]["phase"] = "Pending"
+        self.container(name).update(ready=False, state={"waiting": {"reason": reason, "message": message}})
+        return self.pods[name]
 
-    def creating(self, name: str = "mnist-worker-1", minutes: float = 2) -> dict[str, Any]:
+    def creating(self, name: str = WORKER, minutes: float = 2) -> dict[str, Any]:
         """Have a pod on its node without a container yet."""
         pod = self.waiting("ContainerCreating", "", name)
         pod["status"]["startTime"] = pod["metadata"]["creationTimestamp"] = ago(minutes)
@@ -283,48 +246,28 @@ class World:
         code: int,
         reason: str = "Error",
         message: str = "",
-        name: str = "mnist-worker-1",
+        name: str = WORKER,
         *,
         restarts: int = 4,
         log: str = "",
-    ) -> dict[str, Any]:
+    ) -> None:
         """Have a container in CrashLoopBackOff that ended like this."""
-        pod = self.pods[name]
-        ended = {
-            "exitCode": code,
-            "reason": reason,
-            "message": message,
-            "startedAt": ago(4),
-            "finishedAt": ago(3),
-            "containerID": "containerd://1",
-        }
-        waiting = {
-            "reason": "CrashLoopBackOff",
-            "message": f"back-off 40s restarting failed container=tensorflow pod={name}_team(uid-{name})",
-        }
-        status = pod["status"]["containerStatuses"][0]
-        status |= {
-            "ready": False,
-            "restartCount": restarts,
-            "state": {"waiting": waiting},
-            "lastState": {"terminated": ended},
-        }
+        ended = {"exitCode": code, "reason": reason, "message": message, "startedAt": ago(4), "finishedAt": ago(3)}
+        back_off = f"back-off 40s restarting failed container=tensorflow pod={name}_team(uid-{name})"
+        waiting = {"reason": "CrashLoopBackOff", "message": back_off}
+        last = {"terminated": ended | {"containerID": "containerd://1"}}
+        self.container(name).update(ready=False, restartCount=restarts, state={"waiting": waiting}, lastState=last)
         if log:
             self.logs[name, "tensorflow"] = log
-        return pod
 
-    def failed(
-        self, code: int, reason: str = "Error", message: str = "", name: str = "mnist-worker-1", *, log: str = ""
-    ) -> dict[str, Any]:
-        """Let a pod have failed with this exit, and its job with it."""
-        pod = self.exited(code, reason, message, name, restarts=0, log=log)
-        status = pod["status"]["containerStatuses"][0]
-        status["state"], status["lastState"] = status["lastState"], {}
-        pod["status"]["phase"] = "Failed"
+    def failed(self, code: int, reason: str = "Error", message: str = "", *, log: str = "") -> None:
+        """Let the worker have failed with this exit, and its job with it."""
+        self.exited(code, reason, message, restarts=0, log=log)
+        self.container().update(state=self.container()["lastState"], lastState={})
+        self.pods[WORKER]["status"]["phase"] = "Failed"
         known = "" if reason in {"", "Error"} else f" ({reason})"
-        told = f"Pod {name}: container tensorflow exited with code {code}{known}{message and ': '}{message}"
+        told = f"Pod {WORKER}: container tensorflow exited with code {code}{known}{message and ': '}{message}"
         self.end("Failed", "TFJobFailed", f"TFJob team/mnist has failed because 1 Worker replica(s) failed. {told}")
-        return pod
 
     def suspend(self, **workload: Any) -> None:
         """Suspend the job; with a Workload if fields of one are given."""
@@ -334,37 +277,22 @@ class World:
         if workload:
             self.job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
             spec = {"queueName": "research", "active": workload.pop("active", True)}
-            self.workload = {
-                "apiVersion": "kueue.x-k8s.io/v1beta1",
-                "kind": "Workload",
-                "metadata": {"name": "tfjob-mnist-1a2b3", "namespace": NAMESPACE},
-                "spec": spec,
-                "status": workload,
-            }
+            meta = {"name": "tfjob-mnist-1a2b3", "namespace": NAMESPACE}
+            self.workload = {"apiVersion": "kueue.x-k8s.io/v1beta1", "metadata": meta, "spec": spec, "status": workload}
 
-    def claim(self, phase: str, name: str = "data") -> None:
+    def claim(self, phase: str) -> None:
         """Have a claim in that phase, which a worker mounts; the worker has no node yet."""
+        unbound = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
         pod = self.unscheduled(
-            "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/2 nodes are "
-            "available: 2 Preemption is not helpful for scheduling."
+            f"{unbound} preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
         )
-        pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
-        if phase:
-            self.claims.append(
-                {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "metadata": {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"},
-                    "spec": {"accessModes": ["ReadWriteOnce"]},
-                    "status": {"phase": phase},
-                }
-            )
+        pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+        self.claims.append({"metadata": _meta("data"), "status": {"phase": phase}})
 
     def gang(self, phase: str, *conditions: dict[str, Any]) -> None:
         """Have a PodGroup in that phase."""
         self.pod_group = {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "PodGroup",
             "metadata": {"name": JOB, "namespace": NAMESPACE},
             "spec": {"minMember": 3, "queue": "research"},
             "status": {"phase": phase, "conditions": list(conditions)},
@@ -376,12 +304,16 @@ class World:
         def read(kind: Any, given: Any) -> Any:
             return None if given is None else msgspec.json.decode(json.dumps(given), type=kind)
 
-        pods = tuple(read(objects.Pod, each) for each in self.pods.values())
+        def read_all(kind: Any, given: Any) -> tuple[Any, ...]:
+            return tuple(read(kind, each) for each in (given.values() if isinstance(given, dict) else given))
+
         meta = self.job["metadata"]
         alpha = None
         if self.dialect is not None:
-            batch_jobs = tuple(read(objects.BatchJob, each) for each in self.batch_jobs.values())
+            batch_jobs = read_all(objects.BatchJob, self.batch_jobs)
             alpha = AlphaEvidence(self.dialect, read(AlphaJob, self.job), batch_jobs)
+        lists: dict[str, Any] = {name: read_all(kind, getattr(self, name)) for name, kind in LISTS.items()}
+        single: dict[str, Any] = {name: read(kind, getattr(self, name)) for name, kind in SINGLE.items()}
         return Evidence(
             alpha=alpha,
             job=read(TFJob, self.job | {"kind": "TFJob"}),
@@ -389,24 +321,10 @@ class World:
             created_at=datetime.fromisoformat(meta["creationTimestamp"]),
             finalizers=tuple(meta.get("finalizers", ())),
             suspended_by="",
-            pods=pods,
-            former=tuple(read(objects.Pod, each) for each in self.former),
-            services=tuple(read(objects.Service, each) for each in self.services.values()),
-            events=tuple(read(objects.Event, each) for each in self.events),
-            nodes=tuple(read(objects.Node, each) for each in self.nodes.values()),
             last_lines=dict(self.last_lines),
-            quotas=tuple(read(objects.ResourceQuota, each) for each in self.quotas),
-            limit_ranges=tuple(read(objects.LimitRange, each) for each in self.limit_ranges),
-            claims=tuple(read(objects.Claim, each) for each in self.claims),
-            namespace=read(objects.Namespace, self.namespace),
-            lease=read(Lease, self.lease),
-            stale_lease=read(Lease, self.stale_lease),
-            deployments=tuple(read(objects.Deployment, each) for each in self.deployments),
-            operator_pods=tuple(read(objects.Pod, each) for each in self.operator_pods),
-            crd=read(objects.Crd, self.crd),
-            workload=read(objects.Workload, self.workload),
-            pod_group=read(objects.PodGroup, self.pod_group),
             logs=dict(self.logs),
             forbidden=tuple(self.forbidden),
             absent=tuple(self.absent),
+            **lists,
+            **single,
         )

@@ -1,0 +1,426 @@
+"""What can be wrong with a job: each trouble that is more than a message, as the smallest change of a healthy one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
+from tfjob_operator.cli.diagnosis.facts import Absent, LastLine
+from unit.cli.diagnosis.world import WORKER, World, ago, condition
+
+PREEMPTION = " preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+
+
+def deployment(namespace: str = "kubeflow", *args: str, wanted: int = 2, ready: int = 0) -> dict[str, Any]:
+    """A Deployment of the operator."""
+    return {
+        "metadata": {"name": "tf-job-operator", "namespace": namespace},
+        "spec": {"replicas": wanted, "template": {"spec": {"containers": [{"name": "operator", "args": args}]}}},
+        "status": {"readyReplicas": ready},
+    }
+
+
+class Troubled(World):
+    """A world in which each method, but those with `_`, makes the trouble of its name."""
+
+    def _new(self) -> None:
+        self.pods, self.job["status"] = {}, {}
+
+    def _without_operator(self, wanted: int = 2) -> None:
+        self._new()
+        self.lease, self.absent, self.deployments = None, [Absent("Lease", "tf-operator")], [deployment(wanted=wanted)]
+
+    def _lease(self, renewed: str, **more: Any) -> dict[str, Any]:
+        assert self.lease is not None
+        return self.lease | {"spec": self.lease["spec"] | {"renewTime": f"2026-11-22T{renewed}.123456Z"} | more}
+
+    def _invalid(self, mistake: str) -> None:
+        self.pods = {}
+        self.end("Failed", "InvalidTFJobSpec", f"TFJob has failed because the spec is invalid: {mistake}")
+
+    def _held(self, told: str) -> None:
+        reason, _, message = told.partition(": ")
+        self.status["conditions"].insert(1, condition("Held", reason=reason, message=message))
+
+    def _queued(self, told: str) -> None:
+        """Wait for quota, in Kueue's words; with another reason than two the job was evicted."""
+        reason, _, message = told.partition(": ")
+        is_waiting = reason in {"Pending", "Inadmissible"}
+        conditions = [condition("QuotaReserved", "False", reason if is_waiting else "Pending", message)]
+        self.suspend(conditions=conditions + ([] if is_waiting else [condition("Evicted", "True", reason, message)]))
+
+    def _checked(self, state: str) -> None:
+        check = {"name": "provisioning", "state": state, "message": "no capacity in zone a"}
+        reserved = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue shared")
+        self.suspend(conditions=[reserved], admissionChecks=[check])
+
+    def _unbound(self, told: str) -> None:
+        reason, _, message = told.partition(": ")
+        self.claim("Pending")
+        self.event(
+            "PersistentVolumeClaim", "data", reason, message, type_="Normal" if reason == "FailedBinding" else "Warning"
+        )
+
+    def _unmounted(self, message: str) -> None:
+        self.creating()
+        self.pod_event("FailedMount", message)
+        volumes = "unmounted volumes=[data], unattached volumes=[data]"
+        late = f"Unable to attach or mount volumes: {volumes}: timed out waiting for the condition"
+        self.pod_event("FailedMount", late, minutes=1)
+
+    def _unplaced(self, message: str) -> None:
+        self.unscheduled(message + (PREEMPTION if "/2" in message else ""))
+
+    def _gated(self, message: str, gate: str) -> None:
+        self.unscheduled(message)["spec"]["schedulingGates"] = [{"name": gate}]
+        self.events.clear()
+
+    def _unpulled(self, error: str) -> None:
+        self.waiting("ImagePullBackOff", 'Back-off pulling image "registry.example/train:1"')
+        self.pod_event("Failed", f'Failed to pull image "registry.example/train:1": {error}')
+        self.pod_event("Failed", "Error: ImagePullBackOff", minutes=1)
+
+    def _unstarted(self, told: str) -> None:
+        reason, _, message = told.partition(": ")
+        self.waiting(reason, message)
+
+    def _pod_failed(self, reason: str, message: str) -> None:
+        status = {"phase": "Failed", "reason": reason, "message": message, "containerStatuses": None}
+        self.pods[WORKER]["status"] |= status
+
+    def _lines(self, *minutes: float) -> None:
+        """The last log lines of the workers, so many minutes ago."""
+        for index, each in enumerate(minutes):
+            at = datetime.fromisoformat(ago(each)) if each else None
+            self.last_lines[f"mnist-worker-{index}"] = LastLine(at, f"step {each:.0f}" if each else "")
+
+    def _alpha_without_pod(self) -> dict[str, Any]:
+        """The Job of the worker whose pod is missing."""
+        self.alpha()
+        del self.pods["worker-x7ab-1-abcde"]
+        return self.batch_jobs["worker-x7ab-1"]
+
+    # The operator
+
+    def namespace_terminating(self) -> None:
+        self.namespace["status"]["phase"] = "Terminating"
+
+    def job_being_deleted(self) -> None:
+        self.job["metadata"] |= {"deletionTimestamp": ago(5), "finalizers": ["example.com/backup"]}
+
+    def managed_elsewhere(self) -> None:
+        self.spec["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+        self.pods, self.status["conditions"] = {}, []
+
+    def operator_not_running(self) -> None:
+        self.lease = self._lease("11:50:00")
+        self.pods, self.deployments = {}, [deployment(ready=2)]
+
+    def operator_missing(self) -> None:
+        """The job keeps its status after an uninstall, and the operator its Lease."""
+        self.lease = self.stale_lease = self._lease("09:50:00")
+        del self.pods["mnist-worker-0"]
+
+    def operator_not_ready(self) -> None:
+        self._without_operator()
+        waiting = {
+            "waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "tfjob-operator:9.9.9"'}
+        }
+        status = {"containerStatuses": [{"name": "operator", "state": waiting}]}
+        metas = ({"name": f"tf-job-operator-{name}", "namespace": "kubeflow"} for name in ("a", "b"))
+        self.operator_pods = [{"metadata": meta, "status": status} for meta in metas]
+
+    def operator_scaled_to_zero(self) -> None:
+        self._without_operator(0)
+
+    def operator_serves_elsewhere(self) -> None:
+        """Its Lease is renewed; a job is told at once, not after a minute."""
+        self._new()
+        own = "--namespace=$(KUBEFLOW_NAMESPACE)"
+        self.deployments = [deployment(name, own, wanted=1, ready=1) for name in ("team-a", "team-b")]
+
+    def end_not_seen(self) -> None:
+        """A user who may read neither leases nor Deployments."""
+        self.lease = None
+        end = {"exitCode": 0, "reason": "Completed", "startedAt": ago(55), "finishedAt": ago(45)}
+        status = {"name": "tensorflow", "ready": False, "restartCount": 0, "state": {"terminated": end}}
+        self.pods["mnist-worker-0"]["status"] |= {"phase": "Succeeded", "containerStatuses": [status]}
+
+    def operator_not_acting(self) -> None:
+        self._new()
+
+    def not_reconciled_yet(self) -> None:
+        self._new()
+        self.job["metadata"]["creationTimestamp"] = ago(1 / 3)
+
+    def namespace_not_served(self) -> None:
+        del self.pods["mnist-worker-0"]
+        self.stale_lease = self._lease("10:50:00", holderIdentity="gone")
+
+    def edit_not_seen(self) -> None:
+        self.job["metadata"]["generation"] = 3
+
+    def crd_old(self) -> None:
+        status = {"properties": {"conditions": {"type": "array"}, "replicaStatuses": {"type": "object"}}}
+        schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}, "status": status}}}
+        versions = [{"name": "v1", "served": True, "schema": schema}]
+        self.crd = {"metadata": {"name": "tfjobs.kubeflow.org"}, "spec": {"versions": versions}}
+
+    # The specification
+
+    def no_replicas(self) -> None:
+        for replica in self.spec["tfReplicaSpecs"].values():
+            replica["replicas"] = 0
+        self.pods = {}
+
+    def field_unknown(self) -> None:
+        self.spec["runPolicy"]["backofLimit"] = 3
+
+    def run_policy_conflict(self) -> None:
+        self.spec["runPolicy"]["backoffLimit"] = 3
+        self.spec["backoffLimit"] = 4
+
+    def kueue_replicas_not_counted(self) -> None:
+        self.job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
+        self.spec["tfReplicaSpecs"]["ps"] = self.spec["tfReplicaSpecs"].pop("PS")
+
+    def no_workers_to_scale(self) -> None:
+        self.spec["tfReplicaSpecs"] |= {"Chief": self.workers | {"replicas": 1}, "Worker": {"replicas": 5}}
+        pod = self.pods["mnist-worker-0"]
+        pod["metadata"]["name"] = "mnist-chief-0"
+        self.pods = {"mnist-ps-0": self.pods["mnist-ps-0"], "mnist-chief-0": pod}
+        self.services["mnist-chief-0"] = self.services["mnist-worker-0"] | {"metadata": {"name": "mnist-chief-0"}}
+
+    def restart_policy_overridden(self) -> None:
+        self.workers["restartPolicy"] = "OnFailure"
+        self.workers["template"]["spec"]["restartPolicy"] = "Always"
+
+    def kueue_absent(self) -> None:
+        self.suspend(conditions=[])
+        self.workload = None
+
+    def pods_missing(self) -> None:
+        del self.pods[WORKER]
+
+    # Gangs
+
+    def pod_groups_unavailable(self) -> None:
+        self.pods = {}
+        words = "Waiting for PodGroups of volcano before creating pods: GET podgroups: 404 Not Found"
+        self.job_event("PodGroupsUnavailable", words)
+
+    def pod_group_refused(self) -> None:
+        self.pods = {}
+        denied = 'admission webhook "validatepodgroup.volcano.sh" denied the request: queue research is closed'
+        self.job_event("FailedCreatePodGroup", f"Error creating: {denied}")
+
+    def gang_too_few_pods(self) -> None:
+        siblings = "cannot find enough sibling pods, current pods number: 1, minMember of group: 3"
+        self.unscheduled(f"pre-filter pod mnist-worker-1 {siblings}")
+        self.gang("Scheduling")
+
+    def gang_no_room(self) -> None:
+        words = "3/3 tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable"
+        self.unscheduled(f"{words}; Pending: 3 Unschedulable")
+        self.gang("Inqueue", condition("Unschedulable", "True", "NotEnoughResources", words))
+
+    def gang_queued(self) -> None:
+        self.pods = {}
+        self.gang("Pending")
+
+    def gang_scheduler_missing(self) -> None:
+        self.pods = {}
+        self.gang("")
+
+    def gang_other_scheduler(self) -> None:
+        words = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
+        self.job_event("SettedPodTemplateSchedulerName", words)
+
+    # Storage and scheduling
+
+    def claim_missing(self) -> None:
+        pod = self.unscheduled(f'0/2 nodes are available: persistentvolumeclaim "data" not found.{PREEMPTION}')
+        pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+
+    def preempting(self) -> None:
+        terminating = "not eligible due to a terminating pod on the nominated node."
+        pod = self.unscheduled(f"0/2 nodes are available: 2 Insufficient cpu. preemption: {terminating}")
+        pod["status"]["nominatedNodeName"] = "node-1"
+
+    def scheduler_missing(self) -> None:
+        pod = self.unscheduled("")
+        pod["spec"]["schedulerName"] = "volcanoo"
+        pod["status"] = {"phase": "Pending"}
+        self.events.clear()
+
+    # Images and starting
+
+    def image_pull_secret_missing(self) -> None:
+        self.creating()
+        secrets = "Unable to retrieve some image pull secrets (registry-key)"
+        self.pod_event("FailedToRetrieveImagePullSecret", f"{secrets}; attempting to pull the image may not succeed.")
+
+    def image_slow(self) -> None:
+        self.creating(minutes=20)
+        self.pod_event("Pulling", 'Pulling image "registry.example/train:1"', type_="Normal", minutes=19)
+
+    def sandbox_failed(self) -> None:
+        self.creating()
+        network = 'failed to setup network for sandbox "1": plugin type="calico" failed (add): error getting ClusterInformation'
+        words = f"Failed to create pod sandbox: rpc error: code = Unknown desc = {network}"
+        self.pod_event("FailedCreatePodSandBox", words)
+
+    def rejected_by_node(self) -> None:
+        why = "Node didn't have enough resource: cpu, requested: 2000, used: 7000, capacity: 8000"
+        self.pods[WORKER]["status"] = {"phase": "Failed", "reason": "OutOfcpu", "message": f"Pod was rejected: {why}"}
+
+    def init_container_runs(self) -> None:
+        pod = self.creating(minutes=30)
+        pod["spec"]["initContainers"] = [{"name": "fetch", "image": "fetch:1"}]
+        pod["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"running": {"startedAt": ago(29)}}}]
+        self.container()["state"]["waiting"]["reason"] = "PodInitializing"
+
+    # Failing
+
+    def liveness_probe(self) -> None:
+        self.exited(137)
+        self.pod_event("Killing", "Container tensorflow failed liveness probe, will be restarted", type_="Normal")
+
+    def init_container_failed(self) -> None:
+        pod = self.creating()
+        ended = {"exitCode": 1, "reason": "Error", "finishedAt": ago(1)}
+        status = {"name": "fetch", "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+        pod["spec"]["initContainers"] = [{"name": "fetch", "image": "fetch:1"}]
+        pod["status"]["initContainerStatuses"] = [status | {"lastState": {"terminated": ended}}]
+
+    def backoff_limit(self) -> None:
+        self.pods = {}
+        last = "last, container tensorflow exited with code 1: ValueError: no data"
+        most = f"Pod mnist-worker-1 was restarted most, 4 times; {last}"
+        self.end(
+            "Failed", "JobFailed", f"Job mnist has failed because it has reached the specified backoff limit. {most}"
+        )
+
+    def restarts_for_ever(self) -> None:
+        ended = {"exitCode": 1, "reason": "Error", "finishedAt": ago(59)}
+        self.container().update(restartCount=12, lastState={"terminated": ended})
+
+    def restarted_after_success(self) -> None:
+        self.pods[WORKER]["spec"]["restartPolicy"] = "Always"
+        ended = {"exitCode": 0, "reason": "Completed", "finishedAt": ago(1)}
+        self.container().update(restartCount=12, lastState={"terminated": ended})
+
+    def was_restarted(self) -> None:
+        self.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 1, "pod": "uid-mnist-worker-1"}]
+        self.job_event("ExitedWithCode", "Pod: team.mnist-worker-1 exited with code 137", type_="Normal")
+
+    def pod_template_not_applied(self) -> None:
+        words = "Worker: existing pods keep their old template, restart policy and TF_CONFIG."
+        self.job_event("PodTemplateNotApplied", words)
+
+    # On the way
+
+    def deadline_exceeded(self) -> None:
+        self.pods = {}
+        self.spec["runPolicy"]["activeDeadlineSeconds"] = 3000
+        self.end("Failed", "JobFailed", "Job mnist has failed because it was active longer than specified deadline")
+
+    def node_not_ready(self) -> None:
+        words = "Kubelet stopped posting node status."
+        self.nodes["node-1"]["status"]["conditions"] = [condition("Ready", "Unknown", "NodeStatusUnknown", words)]
+
+    def stuck_terminating(self) -> None:
+        self.pods[WORKER]["metadata"] |= {"deletionTimestamp": ago(20), "deletionGracePeriodSeconds": 30}
+
+    def service_missing(self) -> None:
+        del self.services[WORKER]
+
+    def service_selector_edited(self) -> None:
+        self.services[WORKER]["spec"]["selector"] = {"training.kubeflow.org/job-name": "other"}
+
+    def disrupted(self) -> None:
+        target = condition("DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting")
+        self.pods[WORKER]["status"]["conditions"].append(target)
+
+    def replicas_restarting(self) -> None:
+        del self.pods[WORKER]
+        words = "TFJob mnist is restarting because Worker replica(s) failed."
+        self.status["conditions"][-1] = condition("Restarting", reason="TFJobRestarting", message=words)
+        self.job_event("ExitedWithCode", "Pod: team.mnist-worker-1 exited with code 143", type_="Normal")
+
+    def deadline_near(self) -> None:
+        self.spec["runPolicy"]["activeDeadlineSeconds"] = 3900
+
+    def backoff_limit_near(self) -> None:
+        self.spec["runPolicy"]["backoffLimit"] = 3
+        self.status["restarts"] = [{"type": "PS", "index": 0, "carried": 3, "pod": "uid-mnist-ps-0"}]
+
+    def succeeded_without_others(self) -> None:
+        self.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
+        self.status["replicaStatuses"] = {"PS": {}, "Worker": {"succeeded": 1}}
+
+    # The alpha dialect
+
+    def alpha_not_served(self) -> None:
+        self.alpha(TENSORFLOW)
+        self._new()
+        self.batch_jobs, self.services = {}, {}
+
+    def chief_missing(self) -> None:
+        self.alpha()
+        del self.spec["replicaSpecs"][0]
+        words = "invalid job spec: spec.terminationPolicy: Missing ReplicaSpec for chief: MASTER"
+        self.end("Failed", "InvalidTFJobSpec", words)
+        self.status["phase"] = "Failed"
+        self.pods, self.batch_jobs = {}, {}
+
+    def restart_policy_always(self) -> None:
+        self.alpha()
+        self.spec["replicaSpecs"][1]["template"]["spec"]["restartPolicy"] = "Always"
+
+    def batch_job_failed(self) -> None:
+        words = "Job was active longer than specified deadline"
+        failed = condition("Failed", reason="DeadlineExceeded", message=words)
+        self._alpha_without_pod()["status"]["conditions"] = [failed]
+
+    def batch_job_suspended(self) -> None:
+        self._alpha_without_pod().update(spec={"suspend": True}, status={})
+
+    def job_controller_silent(self) -> None:
+        self._alpha_without_pod()["status"] = {}
+
+    # Quoted
+
+    def waits_for_terminating_pod(self) -> None:
+        pod = self.pods.pop(WORKER)
+        pod["metadata"] |= {"deletionTimestamp": ago(-5), "deletionGracePeriodSeconds": 600, "uid": "uid-former"}
+        pod["spec"]["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": ["sleep", "600"]}}}
+        self.former = [pod]
+
+    def pod_status(self) -> None:
+        status = {"reason": "AppArmor", "message": "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+        self.creating()["status"] |= status
+
+    def startup_failed(self) -> None:
+        self.exited(137)
+        self.pod_event("FailedPostStartHook", "PostStartHook failed: command 'curl x' exited with 7")
+
+    def sidecar_failed(self) -> None:
+        ended = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": ago(3)}}
+        status = {"name": "loader", "ready": False, "restartCount": 0, "state": ended}
+        self.pods[WORKER]["status"]["containerStatuses"].append(status)
+        self.logs[WORKER, "loader"] = "reading\nKeyError: 'bucket'"
+
+    def pod_warning(self) -> None:
+        for name in ("mnist-worker-0", WORKER):
+            self.container(name)["ready"] = False
+            self.pod_event("Unhealthy", "Readiness probe failed: dial tcp 10.0.0.7:2222: connect: refused", name)
+
+    def node_missing(self) -> None:
+        self.creating()["spec"]["nodeName"] = "gpu-node-7"
+
+    def pods_recreated(self) -> None:
+        del self.pods[WORKER]
+        self.workers["template"]["spec"]["nodeName"] = "gpu-node-7"
+        self.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-1", type_="Normal", count=9)
