@@ -12,11 +12,13 @@ import pytest
 
 from fakes.controller import KEY, STATUS, ControllerHarness, StubInformer
 from fakes.jobs import OWNER, good_spec, job, pod, replica, service
+from fakes.virtual_loop import FakeClock
 from tfjob_operator.api.meta import index_by_owner, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import child_name
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.writes import EventDeduplicator
 from tfjob_operator.controller.tfjob.build.children import labels_of
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
@@ -130,3 +132,17 @@ def test_what_the_pods_of_a_job_have_in_common_is_stored_once() -> None:
     ended, too = decoded(1, "Failed"), decoded(2, "Failed")
     assert ended.status is not too.status, "each ends in a second of its own, so it would only fill the memory"
     assert ended.status == too.status
+
+
+def test_a_warning_is_repeated_after_its_subject_was_forgotten_and_a_job_without_any_takes_no_memory() -> None:
+    clock = FakeClock()
+    warnings = EventDeduplicator[str](clock, 60, most=2)
+    assert [warnings.should_emit("uid", each) for each in ("a", "a", "b", "c", "a")] == [True, False, True, True, True]
+    clock.step(60)
+    assert warnings.should_emit("uid", "a")
+    assert [*warnings.subjects("uid")] == ["c", "a"]
+    warnings.forget_subject("uid", "c")
+    assert warnings.should_emit("uid", "c")
+    for each in ("a", "c", "d"):
+        warnings.forget_subject("uid", each)
+    assert warnings.subjects("uid") == (), "not even an empty entry"
