@@ -233,9 +233,9 @@ class Processor(Generic[T]):
 
     def should_resync(self) -> bool:
         """Find out which listeners are due now, and say whether any is (RF-26)."""
-        now = self._clock.monotonic() + TIMER_SLACK_S
+        now = self._clock.monotonic()
         for listener in self._listeners.values():
-            listener.wants_syncs = listener.resync_s > 0 and now >= listener.next_resync
+            listener.wants_syncs = listener.resync_s > 0 and now + TIMER_SLACK_S >= listener.next_resync
             if listener.wants_syncs:
                 listener.next_resync = now + listener.resync_s
         return any(listener.wants_syncs for listener in self._listeners.values())
