@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Generic
+from typing import Any, Generic
 
 import msgspec
 
@@ -84,16 +84,15 @@ def no_streaming_lists() -> InvalidError:
 
 
 class FakeSource(Generic[T]):
-    """`ListerWatcher` over objects in memory.
+    """`ListerWatcher` over objects in memory."""
 
-    `paging` False ignores `limit`, as a server does that responds from its watch cache.
-    `streaming` False refuses streaming lists, as a server does that does not have them.
-    """
-
-    def __init__(self, *objects: T, paging: bool = False, streaming: bool = False) -> None:
+    def __init__(self, *objects: T, **given: Any) -> None:
+        """Begin with these objects, and with these values of attributes."""
         self.version = 10
-        self.paging = paging
-        self.streaming = streaming
+        self.paging = False
+        """If not, `limit` is ignored, as by a server that responds from its watch cache."""
+        self.streaming = False
+        """If not, streaming lists are refused, as by a server that does not have them."""
         self.lists: list[ListOptions] = []
         self.streams: list[ListOptions] = []
         """Watches that asked for the collection first, whatever became of them."""
@@ -101,16 +100,14 @@ class FakeSource(Generic[T]):
         """All others."""
         self.transcript: list[str] = []
         """Every request with the second in which it came: `0.8 watch 11`, or `0 list newest` where no version was given."""
+        self.list_errors: list[Exception] = []
+        """Raised by the next lists, one each; `watch_errors` and `stream_errors` when the next ones are opened."""
+        self.watch_errors: list[ApiError] = []
         self.stream_errors: list[ApiError] = []
-        """Raised when the next streams are opened, one each."""
         self.initial_events: list[Arrival[T]] = []
         """What the next streams bring instead of the collection, one each: a batch, and they stay open; or their end."""
-        self.list_errors: list[Exception] = []
-        """Raised by the next lists, one each."""
         self.skipped: list[Skipped] = []
         """What every list without pages reports as skipped."""
-        self.watch_errors: list[ApiError] = []
-        """Raised when the next watches are opened, one each."""
         self.hold = asyncio.Event()
         """Lists wait while this is not set."""
         self.hold.set()
@@ -119,6 +116,7 @@ class FakeSource(Generic[T]):
         self._log: list[tuple[int, WatchEvent[T]]] = []
         self._compacted = 0
         self._streams: list[Stream[T]] = []
+        vars(self).update(given)
         for item in objects:
             self.add(item, notify=False)
 
@@ -170,12 +168,15 @@ class FakeSource(Generic[T]):
         """Add to the transcript."""
         self.transcript.append(f"{round(asyncio.get_running_loop().time(), 1):g} {what}")
 
+    def _note_request(self, requests: list[ListOptions], kind: str, options: ListOptions) -> None:
+        requests.append(options)
+        self.note(f"{kind} {options.resource_version or 'newest'}")
+
     # ListerWatcher
 
     async def list(self, options: ListOptions) -> Page[T]:
         """Return a page. A continue token is the number of objects that went before."""
-        self.lists.append(options)
-        self.note(f"list {options.resource_version or 'newest'}")
+        self._note_request(self.lists, "list", options)
         await self.hold.wait()
         if self.list_errors:
             raise self.list_errors.pop(0)
@@ -191,16 +192,14 @@ class FakeSource(Generic[T]):
         """Open a stream that begins after `options.resource_version`."""
         stream: Stream[T] = asyncio.Queue()
         if options.send_initial_events:
-            self.streams.append(options)
-            self.note(f"stream {options.resource_version or 'newest'}")
+            self._note_request(self.streams, "stream", options)
             if self.stream_errors:
                 raise self.stream_errors.pop(0)
             if not self.streaming:
                 raise no_streaming_lists()
             stream.put_nowait(self.initial_events.pop(0) if self.initial_events else self._beginning())
         else:
-            self.watches.append(options)
-            self.note(f"watch {options.resource_version or 'newest'}")
+            self._note_request(self.watches, "watch", options)
             if self.watch_errors:
                 raise self.watch_errors.pop(0)
             self._replay(int(options.resource_version or 0), stream)

@@ -26,6 +26,18 @@ Step = float | Callable[[FakeSource[Pod]], object] | ApiError | None
 """Seconds that pass, a change of the source, or how it ends the open watches."""
 
 
+async def play(source: FakeSource[Pod], *steps: Step) -> None:
+    """Take these steps."""
+    for step in steps:
+        if isinstance(step, float):
+            await asyncio.sleep(step)
+        elif callable(step):
+            step(source)
+        else:
+            source.end_watches(step)
+            await settle()
+
+
 class Rig:
     """A reflector, its source, and its sink, which raises `refuse` for the next delta if a test sets that."""
 
@@ -33,9 +45,7 @@ class Rig:
         self, *objects: Pod, options: ReflectorOptions | None = None, streaming: bool = False, **given: Any
     ) -> None:
         """`given` are attributes of the source, such as `list_errors`; `streaming`: lists are asked for as streams."""
-        self.source = FakeSource(*objects, streaming=streaming)
-        for name, value in given.items():
-            setattr(self.source, name, value)
+        self.source = FakeSource(*objects, streaming=streaming, **given)
         self.deltas: list[Delta[Pod]] = []
         self.refuse: Exception | None = None
         self.errors: list[Exception] = []
@@ -53,14 +63,7 @@ class Rig:
         In the end the sink must know what the source has.
         """
         async with self.running():
-            for step in steps:
-                if isinstance(step, float):
-                    await asyncio.sleep(step)
-                elif callable(step):
-                    step(self.source)
-                else:
-                    self.source.end_watches(step)
-                    await settle()
+            await play(self.source, *steps)
             await asyncio.sleep(10.0)
         found: dict[str, Pod] = {}
         for delta in self.deltas:

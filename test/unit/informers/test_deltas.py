@@ -1,4 +1,4 @@
-"""The event queue, its deltas, and the gate that opens when something is synced."""
+"""The event queue and its deltas."""
 
 from __future__ import annotations
 
@@ -10,27 +10,22 @@ from fakes.objects import Pod
 from fakes.source import pod, running, settle
 from tfjob_operator.informers import Tombstone, key_of, object_of
 from tfjob_operator.informers.deltas import BATCH, FIFO, Added, Bookmark, Deleted, Delta, Modified, ReplacedAll, SyncAll
-from tfjob_operator.informers.errors import InformerStoppedError, QueueClosedError
-from tfjob_operator.informers.processor import SyncGate
+from tfjob_operator.informers.errors import QueueClosedError
+
+A, B = pod("a"), pod("b")
 
 
 def test_object_and_key_come_out_of_a_tombstone_as_out_of_the_object_itself() -> None:
-    """ST-01, ST-02, controller_test.go:TestDeletionHandlingObjectToName, TestDeletedObjectGetKey"""
-    gone = pod("a")
-    for item in (gone, Tombstone("ns/a", gone)):
-        assert object_of(item) is gone
+    """ST-01, ST-02, ST-03, ST-10, controller_test.go:TestDeletionHandlingObjectToName, TestDeletedObjectGetKey
+
+    object-names_test.go:TestObjectNames, mutation_detector_test.go:TestMutationDetector: frozen objects need no detector.
+    """
+    for item in (A, Tombstone("ns/a", A)):
+        assert object_of(item) is A
         assert key_of(item) == "ns/a"
-
-
-def test_the_key_of_what_has_no_namespace_is_its_name() -> None:
-    """ST-01, object-names_test.go:TestObjectNames"""
     assert key_of(pod("node-1", "")) == "node-1"
-
-
-def test_a_cached_object_cannot_be_changed() -> None:
-    """ST-03, ST-10, mutation_detector_test.go:TestMutationDetector. Frozen objects make the detector needless"""
     with pytest.raises(AttributeError):
-        pod("a").status = pod("b").status  # type: ignore[misc]  # the point of the test
+        A.status = B.status  # type: ignore[misc]  # the point of the test
 
 
 def filled(*deltas: Delta[Pod]) -> FIFO[Pod]:
@@ -43,74 +38,37 @@ def filled(*deltas: Delta[Pod]) -> FIFO[Pod]:
 
 async def test_every_delta_is_handed_out_in_the_order_of_its_arrival() -> None:
     """QF-01, the_real_fifo_test.go:TestRealFIFO_basic, TestRealFIFO_addUpdate, TestRealFIFO_detectLineJumpers"""
-    a, b = pod("a"), pod("b")
-    deltas: list[Delta[Pod]] = [Added(a), Modified(a), Added(b), Deleted(a), Deleted(a), Bookmark("7"), Added(a)]
+    deltas: list[Delta[Pod]] = [Added(A), Modified(A), Added(B), Deleted(A), Deleted(A), Bookmark("7"), Added(A)]
     fifo = filled(*deltas)
     assert len(fifo) == 7
     assert await fifo.pop() == deltas
     assert len(fifo) == 0
 
 
-async def test_a_list_is_one_delta_and_comes_alone() -> None:
-    """QF-02, QF-03, QF-05, the_real_fifo_test.go:TestRealFIFO_ReplaceAtomic, TestRealFIFO_ReplaceAtomicPop"""
-    replaced = ReplacedAll([pod("a"), pod("b")], "9")
-    fifo = filled(Added(pod("x")), replaced, Added(pod("y")))
-    assert [await fifo.pop() for _ in range(3)] == [[Added(pod("x"))], [replaced], [Added(pod("y"))]]
+LIST = ReplacedAll([A, B], "9")
 
 
-async def test_a_resync_is_one_delta_and_comes_alone() -> None:
-    """QF-04, QF-05, the_real_fifo_test.go:TestRealFIFO_ResyncAtomic"""
-    fifo = filled(SyncAll(), SyncAll(), Added(pod("y")))
-    assert [len(await fifo.pop()) for _ in range(3)] == [1, 1, 1]
+@pytest.mark.parametrize(
+    ("deltas", "batches"),
+    [
+        pytest.param([Added(A), LIST, Added(B)], [1, 1, 1], id="a list comes alone"),
+        pytest.param([SyncAll(), SyncAll(), Added(B)], [1, 1, 1], id="a resync comes alone"),
+        pytest.param([Added(A)] * (BATCH + 1), [1000, 1], id="a thousand at most"),
+        pytest.param([SyncAll(), *[Added(A)] * (BATCH + 1)], [1, 1000, 1], id="a thousand at most after a resync"),
+    ],
+)
+async def test_what_comes_in_one_batch(deltas: list[Delta[Pod]], batches: list[int]) -> None:
+    """QF-02, QF-03, QF-04, QF-05, the_real_fifo_test.go:TestRealFIFO_ReplaceAtomic, TestRealFIFO_ReplaceAtomicPop,
+    TestRealFIFO_ResyncAtomic, TestRealFIFO_PopMultipleDeltaInBatch
+    """
+    fifo = filled(*deltas)
+    popped = [await fifo.pop() for _ in batches]
+    assert [len(batch) for batch in popped] == batches
+    assert [delta for batch in popped for delta in batch] == deltas
 
 
-async def test_a_batch_holds_at_most_a_thousand() -> None:
-    """QF-05, the_real_fifo_test.go:TestRealFIFO_PopMultipleDeltaInBatch"""
-    fifo = filled(*[Added(pod(str(number))) for number in range(BATCH + 1)])
-    assert [len(await fifo.pop()), len(await fifo.pop())] == [1000, 1]
-
-
-async def test_what_arrives_while_a_batch_is_in_work_waits_for_the_next() -> None:
-    """QF-07: there is no lock that could be held, so a producer never waits for the consumer"""
-    fifo = filled(Added(pod("a")))
-    batch = await fifo.pop()
-    fifo.put(Added(pod("b")))
-    assert len(batch) == 1
-    assert len(fifo) == 1
-
-
-async def test_pop_waits_for_the_first_delta() -> None:
-    """QF-01, delta_fifo_test.go:TestDeltaFIFO_basic"""
-    fifo = FIFO[Pod]()
-    waiting = asyncio.create_task(fifo.pop())
-    await settle()
-    assert not waiting.done()
-    fifo.put(Added(pod("a")))
-    assert await waiting == [Added(pod("a"))]
-
-
-async def test_closing_wakes_who_waits() -> None:
-    """QF-09, DF-07, delta_fifo_test.go:TestDeltaFIFO_PopShouldUnblockWhenClosed"""
-    fifo = FIFO[Pod]()
-    waiting = asyncio.create_task(fifo.pop())
-    await settle()
-    fifo.close()
-    with pytest.raises(QueueClosedError):
-        await waiting
-
-
-async def test_what_was_put_before_the_close_is_still_handed_out_and_nothing_after() -> None:
-    """QF-09, SI-14"""
-    fifo = filled(Added(pod("a")))
-    fifo.close()
-    fifo.put(Added(pod("late")))
-    assert await fifo.pop() == [Added(pod("a"))]
-    with pytest.raises(QueueClosedError):
-        await fifo.pop()
-
-
-async def test_cancelling_a_pop_loses_nothing() -> None:
-    """QF-01: a batch is taken without a further await"""
+async def test_pop_waits_for_the_first_delta_and_cancelling_it_loses_nothing() -> None:
+    """QF-01, QF-07, delta_fifo_test.go:TestDeltaFIFO_basic: there is no lock that a producer could wait for."""
     fifo = FIFO[Pod]()
 
     async def take() -> None:
@@ -118,37 +76,24 @@ async def test_cancelling_a_pop_loses_nothing() -> None:
 
     async with running(take()):
         await settle()
-    fifo.put(Added(pod("a")))
-    assert await fifo.pop() == [Added(pod("a"))]
-
-
-async def test_who_waits_goes_on_when_the_gate_opens_and_who_comes_later_need_not_wait() -> None:
-    """SI-08, wait_test.go:TestWaitFor"""
-    gate = SyncGate("pods")
-    waiting = asyncio.create_task(gate.wait())
+    waiting = asyncio.create_task(fifo.pop())
     await settle()
     assert not waiting.done()
-    gate.open()
-    await waiting
-    await gate.wait()
-    assert gate.is_open
+    fifo.put(Added(A))
+    assert await waiting == [Added(A)]
 
 
-async def test_a_caller_whose_wait_was_in_vain_gets_an_error() -> None:
-    """SI-08, wait_test.go:TestSyncResult"""
-    gate = SyncGate("pods")
-    waiting = asyncio.create_task(gate.wait())
+async def test_closing_wakes_who_waits_and_what_was_put_before_is_still_handed_out() -> None:
+    """QF-09, SI-14, DF-07, delta_fifo_test.go:TestDeltaFIFO_PopShouldUnblockWhenClosed"""
+    fifo = FIFO[Pod]()
+    waiting = asyncio.create_task(fifo.pop())
     await settle()
-    gate.give_up()
-    with pytest.raises(InformerStoppedError, match="pods stopped before it was synced"):
+    fifo.close()
+    with pytest.raises(QueueClosedError):
         await waiting
-    assert not gate.is_open
-
-
-async def test_a_gate_that_was_opened_stays_open() -> None:
-    """SI-07, synctrack_test.go:TestBasicLogic"""
-    gate = SyncGate("pods")
-    gate.open()
-    gate.give_up()
-    await gate.wait()
-    assert gate.is_open
+    fifo = filled(Added(A))
+    fifo.close()
+    fifo.put(Added(B))
+    assert await fifo.pop() == [Added(A)]
+    with pytest.raises(QueueClosedError):
+        await fifo.pop()

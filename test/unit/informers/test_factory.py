@@ -1,17 +1,22 @@
-"""The factory of informers, and the metrics of informers."""
+"""The factory of informers, over the model of an API server; and the metrics of informers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
+import msgspec
 import pytest
 
 from fakes.metrics import FakeMetrics
 from fakes.objects import Pod, Service
-from fakes.source import FakeSource, expired, pod, running, settle, settled, status_error
+from fakes.source import FakeSource, expired, pod, settle, settled, status_error
+from simulation.model.server import ModelServer
+from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client.errors import ConnectionLostError
-from tfjob_operator.api.client.http import OnLeave, Request, unchanged
+from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import ObjectMeta, Struct
@@ -34,49 +39,38 @@ class Named(Struct, frozen=True):
     metadata: ObjectMeta
 
 
-class Answer:
-    """A list of one object, or a watch that stays silent, with `initial_events` after that object."""
+class Line(ModelTransport):
+    """A line to a server with a pod and a service; requests for services hang while `stuck`."""
 
-    status = 200
-    headers: Mapping[str, str] = {}
+    def __init__(self, *, stuck: bool = False) -> None:
+        server = ModelServer()
+        for path, name in (("", "ns"), ("/ns/pods", "a"), ("/ns/services", "a")):
+            body = msgspec.json.encode({"metadata": {"name": name}, "spec": {"containers": []}})
+            assert server.exchange(Request("POST", f"/api/v1/namespaces{path}", body=body), "user").status == 201
+        super().__init__(server)
+        self.paths: dict[str, None] = {}
+        self.stuck = stuck
 
-    def __init__(self, kind: str, *, initial_events: bool = False) -> None:
-        self._kind = kind
-        self._initial_events = initial_events
-
-    async def body(self) -> bytes:
-        return (
-            f'{{"kind":"{self._kind}List","metadata":{{"resourceVersion":"9"}},'
-            f'"items":[{{"metadata":{{"name":"a","namespace":"ns","resourceVersion":"3"}}}}]}}'
-        ).encode()
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        if self._initial_events:
-            yield (
-                f'{{"type":"ADDED","object":{{"kind":"{self._kind}",'
-                f'"metadata":{{"name":"a","namespace":"ns","resourceVersion":"3"}}}}}}\n'
-                f'{{"type":"BOOKMARK","object":{{"kind":"{self._kind}","metadata":{{"resourceVersion":"9",'
-                f'"annotations":{{"k8s.io/initial-events-end":"true"}}}}}}}}\n'
-            ).encode()
-        await asyncio.Event().wait()
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-
-class Server:
-    """A transport; requests for services hang while `stuck`."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-        self.stuck = False
-
-    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Answer:
-        self.requests.append(request)
-        services = "services" in request.path
-        if services and self.stuck:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
+        self.paths[request.path] = None
+        if self.stuck and "services" in request.path:
             await asyncio.Event().wait()
-        return Answer("Service" if services else "Pod", initial_events="sendInitialEvents" in request.query)
+        return await super().send(request, on_leave)
+
+
+def factory_over(line: Line) -> SharedInformerFactory:
+    """A factory over this line."""
+    return SharedInformerFactory(RestClient(line))
+
+
+@asynccontextmanager
+async def started(factory: SharedInformerFactory) -> AsyncIterator[asyncio.TaskGroup]:
+    """Run the informers that are there, until the end of the block."""
+    async with asyncio.TaskGroup() as tasks:
+        factory.start(tasks)
+        yield tasks
+        await factory.shut_down()
+    assert len(asyncio.all_tasks()) == 1
 
 
 def by_name(item: Pod) -> Sequence[str]:
@@ -84,16 +78,13 @@ def by_name(item: Pod) -> Sequence[str]:
     return [item.metadata.name]
 
 
-def factory_over(server: Server) -> SharedInformerFactory:
-    """A factory over this server."""
-    return SharedInformerFactory(RestClient(server))
-
-
 async def test_the_same_question_gets_the_same_informer() -> None:
-    """A5"""
-    factory = factory_over(Server())
-    pods = factory.informer(Codec(PODS, Pod), label_selector="app=web")
-    assert factory.informer(Codec(PODS, Pod), label_selector="app=web") is pods
+    """A5, ST-05: indices that a shared informer lacks are added."""
+    factory = factory_over(Line())
+    pods = factory.informer(Codec(PODS, Pod), label_selector="app=web", indexers={"name": by_name})
+    shared = factory.informer(Codec(PODS, Pod), label_selector="app=web", indexers={"name": by_name, "other": by_name})
+    assert shared is pods
+    assert pods.indexer.has_index("other")
     others: list[SharedIndexInformer[Pod] | SharedIndexInformer[Service]] = [
         factory.informer(Codec(PODS, Pod)),
         factory.informer(Codec(PODS, Pod), namespace="ns"),
@@ -106,115 +97,70 @@ async def test_the_same_question_gets_the_same_informer() -> None:
     ]  # fmt: skip
 
 
-async def test_a_type_of_its_own_gets_an_informer_of_its_own() -> None:
-    """A5: two slices of one resource are two caches, and both run"""
-    server = Server()
-    factory = factory_over(server)
-    pods, names = factory.informer(Codec(PODS, Pod)), factory.informer(Codec(PODS, Named))
-    async with asyncio.TaskGroup() as tasks:
-        factory.start(tasks)
-        assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "pods as Named": True}
-        await factory.shut_down()
-    assert isinstance(pods.indexer.get("ns/a"), Pod)
-    assert isinstance(names.indexer.get("ns/a"), Named)
-
-
-async def test_indices_that_a_shared_informer_lacks_are_added() -> None:
-    """A5, ST-05"""
-    factory = factory_over(Server())
-    pods = factory.informer(Codec(PODS, Pod), indexers={"name": by_name})
-    factory.informer(Codec(PODS, Pod), indexers={"name": by_name, "other": by_name})
-    assert pods.indexer.has_index("other")
-
-
 async def test_started_informers_sync_and_are_reported_by_name() -> None:
-    """A5, wait_test.go:TestSyncResult"""
-    factory = factory_over(Server())
+    """A5, wait_test.go:TestSyncResult: two slices of one resource are two caches, and both run."""
+    factory = factory_over(Line())
     pods, services = factory.informer(Codec(PODS, Pod)), factory.informer(Codec(SERVICES, Service))
+    names = factory.informer(Codec(PODS, Named))
     told: list[str] = []
     registration = pods.add_event_handler(EventHandlerFuncs(on_add=lambda item, _: told.append(item.metadata.name)))
-    async with asyncio.TaskGroup() as tasks:
-        factory.start(tasks)
-        assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "services": True}
+    async with started(factory):
+        assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "services": True, "pods as Named": True}
         await registration.wait_for_sync()
-        await factory.shut_down()
-        assert len(asyncio.all_tasks()) == 1
     assert pods.indexer.keys() == services.indexer.keys() == ["ns/a"]
+    assert isinstance(pods.indexer.get("ns/a"), Pod)
+    assert isinstance(names.indexer.get("ns/a"), Named)
     assert told == ["a"]
 
 
 async def test_only_started_informers_are_waited_for_and_a_second_start_starts_the_new_ones() -> None:
     """A5"""
-    server = Server()
-    factory = factory_over(server)
+    line = Line()
+    factory = factory_over(line)
     factory.informer(Codec(PODS, Pod))
-    async with asyncio.TaskGroup() as tasks:
-        factory.start(tasks)
+    async with started(factory) as tasks:
         factory.informer(Codec(SERVICES, Service))
         assert await factory.wait_for_cache_sync(1.0) == {"pods": True}
+        assert [*line.paths] == ["/api/v1/pods"]
         factory.start(tasks)
         assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "services": True}
-        await factory.shut_down()
-    assert [request.path for request in server.requests] == ["/api/v1/pods", "/api/v1/services"]
+    assert [*line.paths] == ["/api/v1/pods", "/api/v1/services"]
 
 
-async def test_a_cache_that_does_not_fill_in_time_is_named() -> None:
-    """A12: a process whose cache does not fill must fail, not hang"""
-    server = Server()
-    server.stuck = True
-    factory = factory_over(server)
+async def test_a_cache_that_does_not_fill_in_time_is_named_unless_nobody_requires_it() -> None:
+    """A12: a process whose cache does not fill must fail, not hang. A resource that nobody requires may not exist."""
+    factory = factory_over(Line(stuck=True))
     factory.informer(Codec(PODS, Pod))
-    factory.informer(Codec(SERVICES, Service))
-    async with asyncio.TaskGroup() as tasks:
-        factory.start(tasks)
+    services = factory.informer(Codec(SERVICES, Service), required=False)
+    async with started(factory):
+        assert await factory.wait_for_cache_sync(1.0) == {"pods": True}
+        assert not services.has_synced
+        assert factory.informer(Codec(SERVICES, Service)) is services
         with pytest.raises(CacheSyncTimeoutError, match="not synced after 120 s: services") as caught:
             await factory.wait_for_cache_sync(120.0)
-        await factory.shut_down()
     assert caught.value.names == ["services"]
     assert isinstance(caught.value, TimeoutError)
 
 
-async def test_an_informer_that_nobody_requires_is_not_waited_for() -> None:
-    """A12: its resource may not exist. If it is asked for again as required, it is waited for."""
-    server = Server()
-    server.stuck = True
-    factory = factory_over(server)
-    factory.informer(Codec(PODS, Pod))
-    services = factory.informer(Codec(SERVICES, Service), required=False)
-    async with asyncio.TaskGroup() as tasks:
-        factory.start(tasks)
-        assert await factory.wait_for_cache_sync(1.0) == {"pods": True}
-        assert not services.has_synced
-        assert factory.informer(Codec(SERVICES, Service)) is services
-        with pytest.raises(CacheSyncTimeoutError, match="services"):
-            await factory.wait_for_cache_sync(1.0)
-        await factory.shut_down()
-
-
 async def test_an_informer_that_stopped_before_it_synced_is_reported_as_not_synced() -> None:
     """SI-08, wait_test.go:TestSyncResult"""
-    server = Server()
-    server.stuck = True
-    factory = factory_over(server)
+    factory = factory_over(Line(stuck=True))
     factory.informer(Codec(PODS, Pod))
     services = factory.informer(Codec(SERVICES, Service))
-    async with asyncio.TaskGroup() as tasks:
-        factory.start(tasks)
+    async with started(factory):
         services.stop()
         assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "services": False}
-        await factory.shut_down()
 
 
 async def test_nothing_starts_after_shut_down_began_and_shutting_down_twice_is_harmless() -> None:
     """A5"""
-    server = Server()
-    factory = factory_over(server)
+    line = Line()
+    factory = factory_over(line)
     pods = factory.informer(Codec(PODS, Pod))
-    async with asyncio.TaskGroup() as tasks:
-        await factory.shut_down()
-        factory.start(tasks)
-        await factory.shut_down()
-    assert server.requests == []
+    await factory.shut_down()
+    async with started(factory):
+        pass
+    assert not line.paths
     with pytest.raises(InformerStoppedError):
         await pods.wait_for_sync()
 
@@ -233,10 +179,8 @@ async def test_an_informer_counts_what_it_does() -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    provider = FakeMetrics()
-    source = FakeSource(pod("a"), pod("b"))
-    source.skipped = [Skipped(TypeError("bad"), "ns/y")]
-    informer = SharedIndexInformer(source, PODS, name="pods/ns", metrics=provider, random=lambda: 0.0)
+    source, series = FakeSource(pod("a"), pod("b"), skipped=[Skipped(TypeError("bad"), "ns/y")]), FakeMetrics()
+    informer = SharedIndexInformer(source, PODS, name="pods/ns", metrics=series, random=lambda: 0.0)
     informer.add_event_handler(EventHandlerFuncs[Pod](on_add=fail))
     async with settled(informer.run()):
         source.end_watches()  # short
@@ -246,12 +190,11 @@ async def test_an_informer_counts_what_it_does() -> None:
         await asyncio.sleep(10.0)
         source.end_watches(status_error(500, "Boom"))
         await settle()
-        series = provider
         assert series["reflector_last_resource_version"].read() == 14.0
         assert series["informer_store_resource_version"].read() == 14.0
         assert series["informer_store_objects"].read() == 3.0
         assert series["informer_queued_items"].read() == 0.0
-    assert {key[1:] for key in provider.series} == {("pods/ns",)}
+    assert {key[1:] for key in series.series} == {("pods/ns",)}
     assert series["reflector_lists_total"].count == 2
     assert series["reflector_items_per_list"].observed == [2, 2]
     assert series["reflector_watches_total"].count == 2
@@ -265,48 +208,38 @@ async def test_an_informer_counts_what_it_does() -> None:
     assert series["informer_processing_latency_seconds"].observed == pytest.approx([0.0, 0.0, 0.0])
 
 
-@pytest.mark.parametrize("error", [status_error(403, "Forbidden"), ZeroDivisionError()], ids=["refused", "a bug"])
-async def test_a_list_that_fails_is_counted(error: Exception) -> None:
-    """A7"""
-    provider = FakeMetrics()
-    source = FakeSource(pod("a"))
-    source.list_errors = [error]
-    informer = SharedIndexInformer(source, PODS, metrics=provider)
-    async with running(informer.run()):
-        await settle()
-    assert provider["reflector_failures_total"].count == 1
-    assert provider["reflector_lists_total"].count == 0
+LOST: dict[str, Any] = {"streaming": True, "initial_events": [[Added(pod("a"))]]}
 
 
-async def test_a_streamed_list_that_is_lost_is_counted() -> None:
-    """A7, RF-28: it is begun anew, so it has cost a list."""
-    provider = FakeMetrics()
-    source = FakeSource(pod("a"), streaming=True)
-    source.initial_events = [[Added(pod("a"))]]
-    informer = SharedIndexInformer(source, PODS, metrics=provider)
-    async with settled(informer.run()):
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({"list_errors": [status_error(403, "Forbidden")]}, id="refused"),
+        pytest.param({"list_errors": [ZeroDivisionError()]}, id="a bug"),
+        pytest.param(LOST, id="a stream that is lost, and begun anew"),
+    ],
+)
+async def test_a_list_that_fails_is_counted(given: dict[str, Any]) -> None:
+    """A7, RF-28"""
+    source, series = FakeSource(pod("a"), **given), FakeMetrics()
+    async with settled(SharedIndexInformer(source, PODS, metrics=series).run()):
         source.end_watches(ConnectionLostError("cut"))
         await settle()
-    assert provider["reflector_failures_total"].count == 1
-    assert provider["reflector_lists_total"].count == 0
+    assert (series["reflector_failures_total"].count, series["reflector_lists_total"].count) == (1, 0)
 
 
 async def test_a_collection_that_was_streamed_counts_as_a_list_and_its_stream_as_a_watch() -> None:
     """A7, RF-27: dashboards go on to show how often, how long and how much"""
-    provider = FakeMetrics()
-    source = FakeSource(pod("a"), pod("b"), streaming=True)
-    source.initial_events = [[]]
-    informer = SharedIndexInformer(source, PODS, metrics=provider)
-    async with running(informer.run()):
+    source, series = FakeSource(pod("a"), pod("b"), streaming=True, initial_events=[[]]), FakeMetrics()
+    async with settled(SharedIndexInformer(source, PODS, metrics=series).run()):
         await asyncio.sleep(5.0)
-        assert provider["reflector_lists_total"].count == 0
+        assert series["reflector_lists_total"].count == 0
         source.end_watches(status_error(500, "Boom"))
         await settle()
         source.end_watches(expired())
         await asyncio.sleep(10.0)
         source.end_watches()
         await settle()
-    series = provider
     assert series["reflector_lists_total"].count == 2
     assert series["reflector_items_per_list"].observed == [2, 2]
     assert series["reflector_watches_total"].count == 3
