@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.workqueue.queue import DelayingQueue
 from worlds.values import LONG_S, Child, Rv
 
@@ -30,9 +31,8 @@ _OF_DELAYING: Final = frozenset({"_heap", "_live", "_sequence", "_timer"})
 class Freezer:
     """Freezes and restores the graph of objects below `root`; `surroundings` are classes whose objects are left alone."""
 
-    def __init__(self, root: object, surroundings: tuple[type, ...], job_class: type) -> None:
-        """Explore the graph. `job_class` is the class of decoded jobs."""
-        self._job_class = job_class
+    def __init__(self, root: object, surroundings: tuple[type, ...]) -> None:
+        """Explore the graph."""
         self._surroundings = surroundings
         self._sorts: dict[type, int] = {}
         self._fields: dict[type, tuple[str, ...]] = {}
@@ -174,7 +174,7 @@ class Freezer:
         if kind is Rv:
             rvs.append(value)
             return ("number",)
-        if kind is self._job_class:
+        if kind is TFJob:
             rvs.append(Rv(value.metadata.resource_version[2:]))
             return ("job", self._number_of_job(value))
         return ("value", self._number_of(value))

@@ -12,8 +12,8 @@ object are one move, though two events; a grace longer than a pod's own is short
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import cast
+from collections.abc import Iterator
+from typing import Any, Final, cast
 
 from hack.kubernetes_versions import DISRUPTION_TARGET
 from worlds.judge import at_rest, did_its_work, is_over, judge_sent, judge_step, wanted
@@ -30,9 +30,9 @@ from worlds.kubelet import (
     shut_down,
     starts_again,
 )
-from worlds.rules import CHOICE, PROGRESS, SURPRISE, Move, Rules
-from worlds.settings import FAILURES
-from worlds.values import Answer, Call, Child, Job
+from worlds.operator import NEVER, Mind, Operator
+from worlds.settings import FAILURES, Setting
+from worlds.values import Answer, Call, Child, Event, Job
 from worlds.world import (
     PENDING,
     PODS,
@@ -52,56 +52,162 @@ from worlds.world import (
     written_as_finished,
 )
 
+PROGRESS: Final = 0
+CHOICE: Final = 1
+SURPRISE: Final = 2
 
-class TFJobRules(Rules[State]):
-    """The moves of a setting of the first controller."""
+Move = tuple[Any, ...]
+"""A kind (PROGRESS, CHOICE or SURPRISE), a name, and details."""
+Step = tuple[Move, State]
 
-    pending = PENDING
 
-    def at_once(self, world: State) -> State | None:
+class Moves:
+    """The moves of one setting."""
+
+    def __init__(self, setting: Setting, operator: Operator) -> None:
+        self._setting = setting
+        self._operator = operator
+
+    def moves(self, world: State, *, surprises: bool) -> Iterator[Step]:
+        """All moves with the worlds that they lead to. Raises WrongError when one shows the operator doing what it must not."""
+        kinds = [self._of_the_operator, self._of_calls_adrift, self._of_the_cluster, self._choices]
+        for kind in [*kinds, self._surprises] if surprises else kinds:
+            for move, after in kind(world):
+                yield move, self._settled(world, after)
+
+    def _settled(self, before: State, world: State) -> State:
+        """Judge what was done, note the job's posture, and then do at once what takes no time in this setting."""
+        judge_step(before, world)
+        world = observed(world)
+        for resource, field in PENDING.items():
+            pending = getattr(world, field)
+            spare = len(pending) - (self._setting.lag if resource in self._setting.lags else 0)
+            if spare > 0:
+                mind = world.mind
+                for event in pending[:spare]:
+                    mind = self._operator.step(mind, world.epoch, "deliver", resource, event)
+                world = _heard(world, mind, field, pending[spare:])
+        after = self._at_once(world)
+        if after is not None:
+            return self._settled(world, after)
+        for call in world.mind.calls or ():
+            if call.resource not in self._setting.lags:
+                after, answer = carry_out(world, call)
+                return self._settled(world, self._answer(after, call, answer))
+        return world
+
+    def _of_the_operator(self, world: State) -> Iterator[Step]:
+        mind = world.mind
+        for resource, field in PENDING.items():
+            pending = getattr(world, field)
+            if pending:
+                told = self._operator.step(mind, world.epoch, "deliver", resource, pending[0])
+                yield (PROGRESS, "deliver", resource), _heard(world, told, field, pending[1:])
+        if mind.due == 1:
+            yield (PROGRESS, "second"), world._replace(mind=self._operator.step(mind, world.epoch, "second"))
+        if mind.calls is None:
+            if mind.ready:
+                yield (PROGRESS, "start"), self._start(world)
+            return
+        answered = dict(world.answered)
+        for call in mind.calls:
+            if call.number in answered:
+                answer = answered[call.number]
+                yield (PROGRESS, "answer", *call[:4]), self._answer(world, call, answer)
+            else:
+                after, answer = carry_out(world, call)
+                if (call.verb, call.resource) in self._setting.open:
+                    after = after._replace(answered=(*after.answered, (call.number, answer)))
+                    yield (PROGRESS, "carry out", *call[:4], answer.error), after
+                else:
+                    yield (PROGRESS, "carry out and answer", *call[:4], answer.error), self._answer(after, call, answer)
+
+    def _start(self, world: State) -> State:
+        """A worker takes the key."""
+        mind = self._operator.step(world.mind, world.epoch, "start")
+        after = observed(_seen(world._replace(mind=mind)))
+        judge_sent(after, mind.calls or ())
+        return after
+
+    def _answer(self, world: State, call: Call, answer: Answer) -> State:
+        """The operator gets the response to a call."""
+        before = world.mind.calls or ()
+        mind = self._operator.step(world.mind, world.epoch, "answer", call.number, answer)
+        left = tuple(each for each in world.answered if each[0] != call.number)
+        new = [sent for sent in mind.calls or () if sent not in before]
+        if call.verb == "create" and not answer.error:
+            there = _objects(world, call.resource)
+            made = {(call.resource, child.uid) for child in there if child.name == call.name}  # type: ignore[union-attr]
+            world = world._replace(made=world.made | made)
+        judge_sent(observed(world), new)
+        return world._replace(mind=mind, answered=left)
+
+    def _of_calls_adrift(self, world: State) -> Iterator[Step]:
+        for number, call in enumerate(world.adrift):
+            rest = world._replace(adrift=world.adrift[:number] + world.adrift[number + 1 :])
+            yield (PROGRESS, "drop", *call[:4]), rest
+            yield (PROGRESS, "carry out late", *call[:4]), carry_out(rest, call)[0]
+
+    def _choices(self, world: State) -> Iterator[Step]:
+        for pod in world.pods:
+            if _runs(pod) and pod.type not in self._setting.never_ends and not starts_again(pod, 0):
+                yield (CHOICE, "succeed", pod.name), _ends(world, pod, 0)
+            if _has_to_answer(world, pod):
+                yield (CHOICE, "answer 0", pod.name), _answers(world, pod, 0, _after(pod))
+        if world.script < len(self._setting.script):
+            after = self._setting.script[world.script](world)
+            yield (CHOICE, "edit", world.script), after._replace(script=world.script + 1)
+
+    def _surprises(self, world: State) -> Iterator[Step]:
+        may = self._setting.may
+        mind = world.mind
+        if "crash" in may:
+            yield (SURPRISE, "crash"), self._crash(world)
+        if "lose" in may:
+            for call in mind.calls or ():
+                yield (SURPRISE, "lose", *call[:4]), self._lose(world, call)
+        if "relist" in may:
+            for resource, field in PENDING.items():
+                if len(getattr(world, field)) > 1:
+                    told = self._operator.step(mind, world.epoch, "replace", resource, _objects(world, resource))
+                    yield (SURPRISE, "relist", resource), _heard(world, told, field, ())
+        if "leap" in may and mind.calls is None:
+            leapt = self._operator.step(mind, world.epoch + 1, "leap")
+            yield (SURPRISE, "leap"), world._replace(mind=leapt, epoch=world.epoch + 1, made=frozenset())
+        if "refuse" in may:
+            for call in mind.calls or ():
+                if call.verb == "create" and call.resource == PODS and call.number not in dict(world.answered):
+                    noted = world._replace(refused=world.refused | {call.body[0]})
+                    yield (SURPRISE, "refuse", *call[:4]), self._answer(noted, call, Answer("InvalidError"))
+        for pod in world.pods:
+            yield from self._misfortunes_of(world, pod)
+
+    def _crash(self, world: State) -> State:
+        """Kill the operator and start it again. Calls may still be carried out later; what was only in memory is lost."""
+        mind = world.mind
+        answered = dict(world.answered)
+        adrift = tuple(call for call in mind.calls or () if call.number not in answered and call.verb != "get")
+        adrift = (*world.adrift, *adrift)
+        # Without the fence a call of the last life could come after its end; then the start of its term is not known.
+        since = NEVER if adrift else world.head
+        reborn = self._operator.born(world.epoch, mind.cached, since)
+        dead = _forgotten(world)
+        return dead._replace(mind=reborn, answered=(), adrift=adrift, postures=frozenset(), made=frozenset())
+
+    def _lose(self, world: State, call: Call) -> State:
+        """The operator is told that the connection was lost: after the call was carried out or before (it still may be)."""
+        if call.number not in dict(world.answered) and call.verb != "get":
+            world = world._replace(adrift=(*world.adrift, call))
+        return self._answer(world, call, Answer("ConnectionLostError"))
+
+    def _at_once(self, world: State) -> State | None:
         """A pending pod starts to run, where the setting lets pods run at once."""
-        if not self.setting.runs_at_once:
+        if not self._setting.runs_at_once:
             return None
         waiting = next((pod for pod in world.pods if pod.phase == "Pending"), None)
         return None if waiting is None else put_child(world, PODS, waiting._replace(phase="Running"))
 
-    def carry_out(self, world: State, call: Call) -> tuple[State, Answer]:
-        """See `world.carry_out`."""
-        return carry_out(world, call)
-
-    def objects(self, world: State, resource: str) -> tuple[Job | Child, ...]:
-        """The job, or its children; not the stranger, which does not bear our labels."""
-        if resource == TFJOBS:
-            return (world.job,) if world.job else ()
-        return tuple(child for child in children(world, resource) if child.uid != STRANGER)
-
-    def seen(self, world: State) -> State:
-        """From here on the operator knows the successes that its cache shows."""
-        found = _recognised(world)
-        return world._replace(known=world.known | found, finished=world.finished | found)
-
-    def forgotten(self, world: State) -> State:
-        """The operator starts anew: a success that was not written is known only as long as its pod exists."""
-        there = {pod.slot for pod in world.pods if pod.exit_code == 0}
-        return world._replace(
-            untouched=frozenset(),
-            finished=world.finished & (there | written_as_finished(world)),
-            known=frozenset(),
-        )
-
-    def observed(self, world: State) -> State:
-        """See `world.observed`."""
-        return observed(world)
-
-    def judge_sent(self, world: State, calls: Iterable[Call]) -> None:
-        """See `judge.judge_sent`."""
-        judge_sent(world, calls)
-
-    def judge_step(self, before: State, after: State) -> None:
-        """See `judge.judge_step`."""
-        judge_step(before, after)
-
-    def of_the_cluster(self, world: State) -> Iterator[tuple[Move, State]]:
+    def _of_the_cluster(self, world: State) -> Iterator[Step]:
         """Pods start and end, and objects whose owner is gone are collected."""
         for pod in world.pods:
             yield from self._of_the_kubelet(world, pod)
@@ -118,7 +224,7 @@ class TFJobRules(Rules[State]):
         if job is not None and job.deleting and not orphans:
             yield (PROGRESS, "collect", TFJOBS), delete_job(world)
 
-    def _of_the_kubelet(self, world: State, pod: Child) -> Iterator[tuple[Move, State]]:
+    def _of_the_kubelet(self, world: State, pod: Child) -> Iterator[Step]:
         if pod.uid == STRANGER:
             yield (PROGRESS, "stranger leaves"), remove_child(world, PODS, pod)
         elif _has_to_answer(world, pod):
@@ -128,27 +234,8 @@ class TFJobRules(Rules[State]):
         elif pod.phase == "Pending":
             yield (PROGRESS, "run", pod.name), put_child(world, PODS, pod._replace(phase="Running"))
 
-    def choices(self, world: State) -> Iterator[tuple[Move, State]]:
-        """A pod succeeds, or exits with 0 when it is deleted."""
-        for pod in world.pods:
-            if _runs(pod) and pod.type not in self.setting.never_ends and not starts_again(pod, 0):
-                yield (CHOICE, "succeed", pod.name), _ends(world, pod, 0)
-            if _has_to_answer(world, pod):
-                yield (CHOICE, "answer 0", pod.name), _answers(world, pod, 0, _after(pod))
-
-    def misfortunes(self, world: State) -> Iterator[tuple[Move, State]]:
-        """The server refuses a pod; a pod fails, or is taken away."""
-        if "refuse" in self.setting.may:
-            for call in world.mind.calls or ():
-                if call.verb == "create" and call.resource == PODS and call.number not in dict(world.answered):
-                    noted = world._replace(refused=world.refused | {call.body[0]})
-                    after = self.answer(noted, call, Answer("InvalidError"))
-                    yield (SURPRISE, "refuse", *call[:4]), after
-        for pod in world.pods:
-            yield from self._misfortunes_of(world, pod)
-
-    def _misfortunes_of(self, world: State, pod: Child) -> Iterator[tuple[Move, State]]:
-        may = self.setting.may
+    def _misfortunes_of(self, world: State, pod: Child) -> Iterator[Step]:
+        may = self._setting.may
         if pod.uid == STRANGER:
             return
         kubernetes = world.kubernetes
@@ -176,9 +263,9 @@ class TFJobRules(Rules[State]):
                 late = late._replace(done=late.done | {pod.slot}, finished=late.finished | {pod.slot})
             yield (SURPRISE, "tell late", pod.name), late
 
-    def _requests(self, world: State, pod: Child) -> Iterator[tuple[Move, State]]:
+    def _requests(self, world: State, pod: Child) -> Iterator[Step]:
         """Somebody deletes the pod, or deletes it again with less grace."""
-        may = self.setting.may
+        may = self._setting.may
         if not pod.terminating:
             if "remove" in may:
                 yield (SURPRISE, "remove", pod.name), end_child(world, PODS, pod)
@@ -194,6 +281,32 @@ class TFJobRules(Rules[State]):
                 yield (SURPRISE, "hurry", pod.name), end_child(world, PODS, pod, less)
             if "force" in may:
                 yield (SURPRISE, "force", pod.name), end_child(world, PODS, pod, 0)
+
+
+def _objects(world: State, resource: str) -> tuple[Job | Child, ...]:
+    """The objects that a list request returns; not the stranger, which does not bear our labels."""
+    if resource == TFJOBS:
+        return (world.job,) if world.job else ()
+    return tuple(child for child in children(world, resource) if child.uid != STRANGER)
+
+
+def _heard(world: State, mind: Mind, field: str, left: tuple[Event, ...]) -> State:
+    """The operator has heard of the first events of a resource; `left` are those that are not yet delivered."""
+    changed: Any = {field: left}
+    return world._replace(mind=mind, **changed)
+
+
+def _seen(world: State) -> State:
+    """From here on the operator knows the successes that its cache shows."""
+    found = _recognised(world)
+    return world._replace(known=world.known | found, finished=world.finished | found)
+
+
+def _forgotten(world: State) -> State:
+    """The operator starts anew: a success that was not written is known only as long as its pod exists."""
+    there = {pod.slot for pod in world.pods if pod.exit_code == 0}
+    finished = world.finished & (there | written_as_finished(world))
+    return world._replace(untouched=frozenset(), finished=finished, known=frozenset())
 
 
 def _recognised(world: State) -> frozenset[Slot]:

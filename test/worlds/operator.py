@@ -218,15 +218,18 @@ class WaitingClient(RestClient):
 _TYPES: Final = {"": "", "chief": "Chief", "master": "Master", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 
 
+_STRUCTS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    TFJOBS.plural: job_struct,
+    PODS.plural: pod_struct,
+    SERVICES.plural: service_struct,
+}
+"""By resource, the function that turns an object into what the informer would decode."""
+RESOURCES: Final = tuple(_STRUCTS)
+
+
 class Store:
     """An informer whose watch is the world. What a sync reads of it after its first call is written into the client's log."""
 
-    structs: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        TFJOBS.plural: job_struct,
-        PODS.plural: pod_struct,
-        SERVICES.plural: service_struct,
-    }
-    """By resource, the function that turns an object into what the informer would decode."""
     has_synced: ClassVar = True
 
     def __init__(self, resource: str, indexer: Indexer[Any], client: WaitingClient) -> None:
@@ -262,7 +265,7 @@ class Store:
             self.put(item)
 
     def put(self, item: Job | Child, *, initial: bool = False) -> None:
-        struct = self.structs[self._resource](item)
+        struct = _STRUCTS[self._resource](item)
         old = self._indexer.put(meta_key(struct.metadata), struct)
         self.held[_name(item)] = item
         for handler in self._handlers:
@@ -272,7 +275,7 @@ class Store:
                 handler.on_update(old, struct)
 
     def _remove(self, item: Job | Child, *, tombstone: bool) -> None:
-        struct = self.structs[self._resource](item)
+        struct = _STRUCTS[self._resource](item)
         key = meta_key(struct.metadata)
         self._indexer.remove(key)
         del self.held[_name(item)]
@@ -345,20 +348,17 @@ class Body:
 
 
 class Operator:
-    """Steps of the operator, each computed once. Close it at the end. A subclass builds another controller."""
-
-    resources: ClassVar[tuple[str, ...]] = (TFJOBS.plural, PODS.plural, SERVICES.plural)
-    job_class: ClassVar[type] = TFJob
+    """Steps of the operator, each computed once. Close it at the end."""
 
     def __init__(self, office: Office | None = None) -> None:
         """Without an `office` it does not know since when it leads; a `busy` one seems to have other jobs waiting."""
         self._loop = StepLoop()
         self.clock = _Clock(self._loop)
-        self.client = self.new_client()
+        self.client = WaitingClient()
         self.recorder = _SilentRecorder(self.client, self.clock)
-        self._body = self.build(office)
+        self._body = self._build(office)
         surroundings = (RestClient, EventRecorder, JobMetrics, Controller, _Clock, OneSecond)
-        self._freezer = Freezer(self._body, surroundings, self.job_class)
+        self._freezer = Freezer(self._body, surroundings)
         self._minds: dict[Any, Mind] = {}
         self._shapes: dict[Any, int] = {}
         self._steps: dict[Any, Mind] = {}
@@ -374,7 +374,7 @@ class Operator:
 
     def born(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...] | None = None, since: Rv = ALWAYS) -> Mind:
         """A new life of the operator, whose first lists have brought `cached`, and which leads since a version of the job."""
-        cached = ((),) * len(self.resources) if cached is None else cached
+        cached = ((),) * len(RESOURCES) if cached is None else cached
         return self._memoised(("born", epoch, cached, since), lambda: self._play_birth(epoch, cached, since))
 
     def step(self, mind: Mind, epoch: int, *heard: Any) -> Mind:
@@ -401,10 +401,10 @@ class Operator:
         self._wake(*self._blank, epoch)
         if body.leadership_term is not None:
             body.leadership_term.since = since
-        for resource, items in zip(self.resources, cached, strict=True):
+        for resource, items in zip(RESOURCES, cached, strict=True):
             for item in items:
                 body.stores[resource].put(item, initial=True)
-        self.begin(body)
+        body.controller.feed()
         return self._fall_asleep(body, epoch, None, ())
 
     def _play(self, mind: Mind, epoch: int, heard: tuple[Any, ...]) -> Mind:
@@ -480,9 +480,7 @@ class Operator:
                 calls=calls,
                 ready=body.queue.is_ready,
                 due=self._due(),
-                cached=tuple(
-                    tuple(sorted(store.held.values())) for store in map(body.stores.__getitem__, self.resources)
-                ),
+                cached=tuple(tuple(sorted(store.held.values())) for store in map(body.stores.__getitem__, RESOURCES)),
             )
         return mind
 
@@ -490,22 +488,14 @@ class Operator:
         timers = [handle.when() - self._loop.now for handle in self._loop._scheduled if not handle.cancelled()]
         return None if not timers else 1 if min(timers) <= 1.0 else LONG_S
 
-    def new_client(self) -> WaitingClient:
-        """The client of the controller."""
-        return WaitingClient()
-
-    def begin(self, body: Body) -> None:
-        """Let the controller begin to work."""
-        body.controller.feed()
-
-    def build(self, office: Office | None) -> Body:
+    def _build(self, office: Office | None) -> Body:
         """The operator's objects."""
         queue = GatedQueue(busy=office == "busy")
         leadership_term = None if office is None else _Tenure()
         indices: tuple[dict[str, Any], ...] = ({}, dict(CHILD_INDEXERS), dict(CHILD_INDEXERS))
         stores = {
             resource: Store(resource, Indexer(index), self.client)
-            for resource, index in zip(self.resources, indices, strict=True)
+            for resource, index in zip(RESOURCES, indices, strict=True)
         }
         jobs, pods, services = (cast("Any", store) for store in stores.values())
         config_maps = cast("Any", Store("configmaps", Indexer(CHILD_INDEXERS), self.client))

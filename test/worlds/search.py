@@ -7,16 +7,14 @@ once is enough. A world is identified by its key: all of it, except the numbers 
 from __future__ import annotations
 
 import gc
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from worlds.judge import at_rest, judge_rest
-from worlds.moves import TFJobRules
+from worlds.moves import PROGRESS, SURPRISE, Move, Moves
 from worlds.operator import CrashError, Operator
-from worlds.rules import PROGRESS, SURPRISE, Move, Rules
 from worlds.settings import Setting
 from worlds.values import Rv, shape
 from worlds.world import State, WrongError, create_job, observed, require, stranger
@@ -29,18 +27,10 @@ MOST: Final = 20_000_000
 class Report:
     """What a search has seen: different worlds, moves between them, worlds at rest, and different steps of the operator."""
 
-    setting: str
-    surprises: int
     worlds: int = 0
     moves: int = 0
     at_rest: int = 0
     steps: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.setting}, {self.surprises} surprises: {self.worlds} worlds ({self.at_rest} at rest), {self.moves} moves, "
-            f"{self.steps} steps of the operator"
-        )
 
 
 @dataclass(slots=True)
@@ -49,77 +39,36 @@ class _Node:
 
     parent: int
     move: Move
-    world: Any
+    world: State | None
     surprises: int
     onward: list[int] = field(default_factory=list)
 
 
-class Model(ABC):
-    """What a search is about: jobs of one kind, with their cluster, and what is right for them."""
-
-    def __init__(self, setting: Setting, operator: Operator) -> None:
-        self.setting = setting
-        self.operator = operator
-        self.rules: Rules[Any] = self.make_rules()
-
-    @abstractmethod
-    def make_rules(self) -> Rules[Any]:
-        """All that can happen."""
-
-    @abstractmethod
-    def beginning(self) -> Any:
-        """The first world."""
-
-    @abstractmethod
-    def at_rest(self, world: Any) -> bool:
-        """Whether the operator has nothing to do, and no event is on its way to it."""
-
-    @abstractmethod
-    def judge_rest(self, world: Any) -> None:
-        """Judge a world in which nothing more happens by itself. Raises WrongError."""
-
-
-class TFJobs(Model):
-    """Jobs of the first controller."""
-
-    def make_rules(self) -> Rules[Any]:
-        """See `moves`."""
-        return TFJobRules(self.setting, self.operator)
-
-    def beginning(self) -> State:
-        """The first world: a job was created, and the operator has not heard of it."""
-        setting = self.setting
-        world = State(self.operator.born(0), kubernetes=setting.kubernetes, tenured=setting.office is not None)
-        if setting.has_stranger:
-            world = world._replace(pods=(stranger("Worker", 0),))
-        return observed(create_job(world, "job-1", setting.raw))
-
-    def at_rest(self, world: State) -> bool:
-        """See `judge.at_rest`."""
-        return at_rest(world)
-
-    def judge_rest(self, world: State) -> None:
-        """See `judge.judge_rest`."""
-        judge_rest(world)
+def _beginning(setting: Setting, operator: Operator) -> State:
+    """The first world: a job was created, and the operator has not heard of it."""
+    world = State(operator.born(0), kubernetes=setting.kubernetes, tenured=setting.office is not None)
+    if setting.has_stranger:
+        world = world._replace(pods=(stranger("Worker", 0),))
+    return observed(create_job(world, "job-1", setting.raw))
 
 
 class Search:
     """One search."""
 
-    def __init__(self, model: Model, surprises: int) -> None:
-        self._model = model
-        self._operator = model.operator
-        self._rules = model.rules
+    def __init__(self, setting: Setting, operator: Operator, surprises: int) -> None:
+        self._beginning = _beginning(setting, operator)
+        self._operator = operator
+        self._moves = Moves(setting, operator)
         self._surprises = surprises
         self._nodes: list[_Node] = []
         self._numbers: dict[Any, int] = {}
         self._shapes: dict[Any, tuple[Any, tuple[Rv, ...]]] = {}
         self._waiting: list[deque[int]] = [deque() for _ in range(surprises + 1)]
-        self.report = Report(model.setting.name, surprises)
+        self.report = Report()
 
     def run(self) -> Report:
         """Visit every world. Raises WrongError, with the moves that lead there, for the first one that is wrong."""
-        self._meet(-1, (), self._model.beginning(), 0)
+        self._meet(-1, (), self._beginning, 0)
         resting = []
         for spent, waiting in enumerate(self._waiting):
             while waiting:
@@ -128,7 +77,7 @@ class Search:
                 if world is None:  # seen before, with fewer surprises
                     continue
                 self._visit(number, world, spent)
-                if self._model.at_rest(world) and not self._nodes[number].onward:
+                if at_rest(world) and not self._nodes[number].onward:
                     resting.append(number)
                 self._nodes[number].world = None
         self._all_come_to_rest(resting)
@@ -136,33 +85,33 @@ class Search:
         self.report.steps = self._operator.played
         return self.report
 
-    def _visit(self, number: int, world: Any, spent: int) -> None:
+    def _visit(self, number: int, world: State, spent: int) -> None:
         node = self._nodes[number]
         move: Move = ()
         try:
-            for move, after in self._rules.moves(world, surprises=spent < self._surprises):
+            for move, after in self._moves.moves(world, surprises=spent < self._surprises):
                 met = self._meet(number, move, after, spent + (move[0] == SURPRISE))
                 if move[0] == PROGRESS and met != number:
                     node.onward.append(met)
                 self.report.moves += 1
-            if not node.onward and self._model.at_rest(world):
+            if not node.onward and at_rest(world):
                 move = ("at rest",)
-                self._model.judge_rest(world)
+                judge_rest(world)
                 self._stays_at_rest(world)
         except (WrongError, CrashError) as error:
-            error.add_note(f"in: {world._replace(mind=None)}")
+            error.add_note(f"in: {world._asdict() | {'mind': None}}")
             error.add_note(f"cache: {world.mind.cached}")
             error.add_note("\n".join(f"{step}" for step in (*self._way_to(number), f"after {move}")))
             raise
 
-    def _stays_at_rest(self, world: Any) -> None:
+    def _stays_at_rest(self, world: State) -> None:
         """Neither an event without a reason nor a new life may find anything to do."""
         for mind in (world.mind, self._operator.born(world.epoch, world.mind.cached, world.head)):
             nudged = self._operator.step(mind, world.epoch, "nudge")
             looked = self._operator.step(nudged, world.epoch, "start")
             require(looked.calls is None, f"at rest, and looked at again: {looked.calls}")
 
-    def _meet(self, parent: int, move: Move, world: Any, spent: int) -> int:
+    def _meet(self, parent: int, move: Move, world: State, spent: int) -> int:
         key = self._key(world)
         number = self._numbers.setdefault(key, len(self._nodes))
         if number == len(self._nodes):
@@ -176,7 +125,7 @@ class Search:
                 self._waiting[spent].append(number)
         return number
 
-    def _key(self, world: Any) -> Any:
+    def _key(self, world: State) -> Any:
         """The world, with the job's versions in it numbered in their order."""
         versioned = (world.job, world.pending_jobs, world.answered, world.adrift)
         known = self._shapes.get(versioned)
@@ -221,16 +170,12 @@ class Search:
 
 
 def search(setting: Setting, surprises: int) -> Report:
-    """Search all worlds of one setting of the first controller."""
-    return search_model(TFJobs(setting, Operator(setting.office)), surprises)
-
-
-def search_model(model: Model, surprises: int) -> Report:
-    """Search all worlds of a model, and close its operator."""
+    """Search all worlds of one setting."""
+    operator = Operator(setting.office)
     gc.collect()
     gc.disable()
     try:
-        return Search(model, surprises).run()
+        return Search(setting, operator, surprises).run()
     finally:
         gc.enable()
-        model.operator.close()
+        operator.close()

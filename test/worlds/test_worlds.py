@@ -7,7 +7,6 @@ happen. Only the number of failures (crashes, lost responses, failing pods ...) 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -20,12 +19,7 @@ UNBOUNDED = 1000
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_every_world_is_safe_and_leads_to_rest(
-    setting: Setting,
-    deep: int | None,
-    record_property: Callable[[str, object], None],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_world_is_safe_and_leads_to_rest(setting: Setting, deep: int | None) -> None:
     """B42, EX-04, EX-06, EX-08: never two pods for an index, none for a finished one or a job that needs none; an end is final.
 
     M1, M2, M3, M4, M10: pods that have ended stay, and no kind of end is mistaken for another.
@@ -36,10 +30,7 @@ def test_every_world_is_safe_and_leads_to_rest(
     if deep is not None:
         unbounded = replace(setting, lags=setting.lags | {"tfjobs", "pods"}, lag=UNBOUNDED, runs_at_once=False)
         setting, surprises = unbounded, surprises + deep
-    report = search(setting, surprises)
-    record_property("worlds", report.worlds)
-    with capsys.disabled():
-        print(f"\n  {report}", end=" ")  # noqa: T201 - how much was seen is the result
+    search(setting, surprises)
 
 
 def test_the_same_search_sees_the_same_worlds() -> None:
