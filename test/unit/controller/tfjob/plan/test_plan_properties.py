@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -10,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.draws import one_of_each
-from fakes.jobs import good_spec, job, pod, replica, service
+from fakes.jobs import decide, good_spec, job, pod, replica, service, synced, true_of
+from fakes.objects import after, changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import PodPhase, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
@@ -19,10 +19,7 @@ from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy, Succe
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.pods import has_ended
-from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.plan import plan
 
-LATER = EPOCH + timedelta(seconds=60)
 MOST_ROUNDS = 5
 """Plans until there is nothing to do: what has failed is deleted, made again, counted; or the job ends and is cleaned up."""
 
@@ -81,20 +78,8 @@ def some_pods(draw: st.DrawFn) -> list[Pod]:
     found = []
     for name, index in draw(st.lists(places, max_size=6, unique=True)):
         phase, code, policy, reason, restarts, terminating, grace_s, ended_s = draw(POD_STATES)
-        found.append(
-            pod(
-                name,
-                index,
-                phase,
-                code,
-                policy=policy,
-                reason=reason,
-                restarts=restarts,
-                terminating=terminating,
-                grace_s=grace_s,
-                ended_s=ended_s,
-            )
-        )
+        times = {"terminating": terminating, "grace_s": grace_s, "ended_s": ended_s}
+        found.append(pod(name, index, phase, code, policy=policy, reason=reason, restarts=restarts, **times))
     return found
 
 
@@ -103,27 +88,13 @@ def jobs(draw: st.DrawFn) -> TFJob:
     """A job with a past: other pods have brought it to where it is, and it was edited since."""
     found = job(draw(specs()))
     for past in draw(st.lists(some_pods(), max_size=2)):
-        found = written(found, decide(found, past))
-    edited = draw(st.none() | specs())
-    if edited is not None:
-        found = msgspec.structs.replace(found, spec=msgspec.Raw(msgspec.json.encode(edited)))
-    if draw(st.integers(0, 9)) == 0:
-        meta = msgspec.structs.replace(found.metadata, deletion_timestamp=EPOCH)
-        found = msgspec.structs.replace(found, metadata=meta)
-    return found
+        found = synced(found, *past)
+    if (edit := draw(st.none() | specs())) is not None:
+        found = changed(found, spec=msgspec.Raw(msgspec.json.encode(edit)))
+    return changed(found, metadata__deletion_timestamp=EPOCH) if draw(st.integers(0, 9)) == 0 else found
 
 
 some_services = st.lists(places, max_size=4, unique=True).map(lambda found: [service(*place) for place in found])
-
-
-def decide(tfjob: TFJob, pods: list[Pod], services: list[Service] | None = None) -> Plan:
-    """The plan, a minute after the beginning."""
-    return plan(tfjob, good_spec(tfjob), pods, services or [], LATER)
-
-
-def written(tfjob: TFJob, decided: Plan) -> TFJob:
-    """The job after the plan's status was written."""
-    return tfjob if decided.status is None else msgspec.structs.replace(tfjob, status=decided.status)
 
 
 def is_ours_to_run(tfjob: TFJob, spec: TFJobSpec) -> bool:
@@ -185,20 +156,20 @@ def test_a_child_is_only_made_where_one_is_missing_and_wanted(
     tfjob: TFJob, pods: list[Pod], services: list[Service]
 ) -> None:
     """B42: no second one for an index, none for a finished index, none for a suspended, foreign, deleted or ended job."""
-    spec, decided = good_spec(tfjob), decide(tfjob, pods, services)
+    spec, decided = good_spec(tfjob), decide(tfjob, *pods, services=services)
     made = [(slot.type, slot.index) for slot in decided.create_pods]
     served = [(slot.type, slot.index) for slot in decided.create_services]
     assert len(made) == len(set(made))
     assert len(served) == len(set(served))
-    if not is_ours_to_run(tfjob, spec) or conditions.is_finished(written(tfjob, decided).status):
+    if not is_ours_to_run(tfjob, spec) or conditions.is_finished(after(tfjob, decided).status):
         assert not made
         assert not served
     assert not set(made) & {place_of(found) for found in pods}
     assert not set(served) & {place_of(found) for found in services}
-    after = written(tfjob, decided).status.finished_indices
+    finished = after(tfjob, decided).status.finished_indices
     for name, index in made + served:
         assert index < spec.replicas[name].replicas
-        assert index not in _indices(after.get(name, ""))
+        assert index not in _indices(finished.get(name, ""))
     for found in pods:
         name, index = place_of(found)
         if name in spec.replicas and has_succeeded(found, tfjob):
@@ -214,7 +185,7 @@ def _indices(text: str) -> set[int]:
 @given(jobs(), some_pods(), some_services)
 def test_a_foreign_or_deleted_job_is_not_touched(tfjob: TFJob, pods: list[Pod], services: list[Service]) -> None:
     """B14: neither its status nor its children."""
-    decided = decide(tfjob, pods, services)
+    decided = decide(tfjob, *pods, services=services)
     if tfjob.metadata.deletion_timestamp is not None or good_spec(tfjob).managed_by not in c.MANAGED_BY_US:
         assert decided.status is None
         assert not decided.acts
@@ -223,19 +194,26 @@ def test_a_foreign_or_deleted_job_is_not_touched(tfjob: TFJob, pods: list[Pod], 
 @patient
 @given(jobs(), some_pods(), some_pods())
 def test_what_is_final_stays(tfjob: TFJob, pods: list[Pod], others: list[Pod]) -> None:
-    """B36, B42: an end is never left, a finished index never forgotten, a restart never uncounted."""
+    """B36, B42: there is one end, which is never left; a finished index is never forgotten, a restart never uncounted."""
     before = tfjob
     for seen in (pods, others):
-        after = written(before, decide(before, seen))
+        later = synced(before, *seen)
+        assert not {"Succeeded", "Failed"} <= set(true_of(later))
+        if conditions.is_finished(later.status):
+            assert later.status.completion_time is not None
+        again = decide(later, *seen)
+        assert (again.status, again.events) == (None, ())
         if conditions.is_finished(before.status):
-            assert after.status.conditions == before.status.conditions
-            assert after.status.completion_time == before.status.completion_time
+            assert later.status.conditions == before.status.conditions
+            assert later.status.completion_time == before.status.completion_time
+            for name, counts in before.status.replica_statuses.items():
+                assert later.status.replica_statuses[name].succeeded >= counts.succeeded
         for name, text in before.status.finished_indices.items():
-            assert _indices(text) <= _indices(after.status.finished_indices[name])
-        totals = {(each.type, each.index): each.total for each in after.status.restarts}
+            assert _indices(text) <= _indices(later.status.finished_indices[name])
+        totals = {(each.type, each.index): each.total for each in later.status.restarts}
         for each in before.status.restarts:
             assert totals[each.type, each.index] >= each.total
-        before = after
+        before = later
 
 
 @patient
@@ -248,7 +226,7 @@ def test_counters_equal_the_pods(tfjob: TFJob, pods: list[Pod], services: list[S
     spec = good_spec(tfjob)
     if tfjob.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return
-    status = written(tfjob, decide(tfjob, pods, services)).status
+    status = synced(tfjob, *pods, services=services).status
     if conditions.is_finished(status):  # then what is cleaned up is active no more
         return
     assert set(status.replica_statuses) == set(spec.replicas)
@@ -271,17 +249,18 @@ def test_carried_out_a_few_times_it_has_nothing_left_to_do(
 ) -> None:
     """Stable: the plan for its own result is empty, and stays so."""
     for _ in range(MOST_ROUNDS):
-        decided = decide(tfjob, pods, services)
+        decided = decide(tfjob, *pods, services=services)
         if decided.delete_job:
             return
-        tfjob = written(tfjob, decided)
+        tfjob = after(tfjob, decided)
+        assert all(deletion.pod.metadata.deletion_timestamp is None for deletion in decided.delete_pods)
         gone = {deletion.pod.metadata.name for deletion in decided.delete_pods}
         pods = [found for found in pods if found.metadata.name not in gone]
         pods += [pod(slot.type, slot.index, PodPhase.PENDING, uid=f"new-{slot.name}") for slot in decided.create_pods]
         dropped = {found.metadata.name for found in decided.delete_services}
         services = [found for found in services if found.metadata.name not in dropped]
         services += [service(slot.type, slot.index) for slot in decided.create_services]
-    decided = decide(tfjob, pods, services)
+    decided = decide(tfjob, *pods, services=services)
     assert decided.status is None
     assert not decided.acts
     assert not decided.events
