@@ -228,24 +228,6 @@ def test_a_restarting_job_runs_again_when_every_replica_has_its_pod_back() -> No
 
 
 @pytest.mark.parametrize(
-    ("policy", "exit_code"),
-    [("Always", None), ("OnFailure", None), ("ExitCode", None), ("ExitCode", 1), ("ExitCode", 143)],
-)
-def test_an_evicted_pod_is_made_again_however_its_container_took_it(policy: str, exit_code: int | None) -> None:
-    """B38, B39: the kubelet does not bring a Failed pod back; a disruption is not the training's failure.
-
-    Newer kubelets report an exit code for evicted pods; that of a process that got a SIGTERM proves nothing. The simulation
-    found that such a job failed (seed 131).
-    """
-    own = "Never" if policy == "ExitCode" else policy
-    tfjob = begun(spec(policy, Worker=1))
-    decided = decide(tfjob, pod("Worker", 0, "Failed", exit_code, reason="Evicted", policy=own))
-    assert names(decided)["delete pods"] == ["mnist-worker-0"]
-    assert "Failed" not in true_of(after(tfjob, decided))
-    assert after(tfjob, decided).status.restarts == ()
-
-
-@pytest.mark.parametrize(
     ("policy", "found", "states"),
     [
         pytest.param("Never", pod("Worker", 0, "Failed", reason="Evicted"), ["Failed"], id="Never means never"),
