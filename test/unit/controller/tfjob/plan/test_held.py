@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -10,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import good_spec, job, names, pod, replica, service
+from fakes.jobs import NO_CHILDREN, at, decide, good_spec, job, names, pod, replica, service, spec, synced, true_of
+from fakes.objects import after, changed, edited
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodStatus
+from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import (
     Begun,
     IndexRestarts,
-    InvalidSpec,
     JobCondition,
     JobStatus,
     Mistake,
@@ -27,53 +26,30 @@ from tfjob_operator.api.v1.types import (
     TFJob,
     TFJobSpec,
 )
-from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.tfjob.plan.actions import Gang, Plan
+from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.status import bounded, has_begun, in_force, read, refused, with_memory_of
 
-SPEC = {"tfReplicaSpecs": {"Worker": replica(2, "ExitCode")}}
+SPEC = spec("ExitCode", Worker=2)
 RENAMED = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
 MISTAKE = SPEC | {"runPolicy": {"backoffLimit": -1}}
 MISTAKES = {
     "a negative limit": MISTAKE,
     "a policy that is none": SPEC | {"runPolicy": {"cleanPodPolicy": "Sometimes"}},
-    "a renamed container": {"tfReplicaSpecs": {"Worker": replica(2, template=RENAMED)}},
+    "a renamed container": spec(Worker=replica(2, template=RENAMED)),
     "two entries of one type": {"tfReplicaSpecs": {"Worker": replica(2), "worker": replica(2)}},
     "nothing at all": {},
 }
-TEXT = "spec.runPolicy.backoffLimit: must be a non-negative integer"
 REFUSAL = "pod mnist-worker-1 was rejected: spec.containers[0].image: Required value"
-NO_CHILDREN: dict[str, list[str]] = {"create pods": [], "create services": [], "delete pods": [], "delete services": []}
 RUNNING = [pod("Worker", 0), pod("Worker", 1)]
+SERVICES = [service("Worker", 0), service("Worker", 1)]
+HELD = ["Created", "Held", "Running"]
 
 
-def decide(
-    tfjob: TFJob, *pods: Pod, services: tuple[Service, ...] = (), at_s: float = 60, gang: Gang | None = None
-) -> Plan:
-    """The plan for a job, as the controller makes it."""
-    return plan(tfjob, in_force(tfjob, read(tfjob)), pods, services, EPOCH + timedelta(seconds=at_s), gang=gang)
-
-
-def after(tfjob: TFJob, decided: Plan) -> TFJob:
-    """The job when the plan's status was written."""
-    return msgspec.structs.replace(tfjob, status=decided.status) if decided.status is not None else tfjob
-
-
-def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60) -> TFJob:
-    """The job after a sync."""
-    return after(tfjob, decide(tfjob, *pods, at_s=at_s))
-
-
-def running(spec: dict[str, Any] | None = None) -> TFJob:
+def running(given: dict[str, Any] = SPEC) -> TFJob:
     """A job whose two workers run."""
-    return synced(synced(job(spec or SPEC), at_s=0), *RUNNING, at_s=0)
-
-
-def edited(tfjob: TFJob, spec: dict[str, Any]) -> TFJob:
-    """The job with another specification."""
-    meta = msgspec.structs.replace(tfjob.metadata, generation=tfjob.metadata.generation + 1)
-    return msgspec.structs.replace(tfjob, metadata=meta, spec=msgspec.Raw(msgspec.json.encode(spec)))
+    return synced(synced(job(given), at_s=0), *RUNNING, at_s=0)
 
 
 def held_of(tfjob: TFJob) -> JobCondition:
@@ -83,23 +59,23 @@ def held_of(tfjob: TFJob) -> JobCondition:
     return found
 
 
-def told(tfjob: TFJob) -> list[str]:
-    """The conditions that are True, in their order."""
-    return [each.type for each in tfjob.status.conditions if each.status == "True"]
+def begun_of(tfjob: TFJob) -> Begun:
+    """What the status says of the beginning of a job that has begun."""
+    assert tfjob.status.begun is not None
+    return tfjob.status.begun
 
 
 @pytest.mark.parametrize("wrong", [*MISTAKES.values()], ids=MISTAKES)
 def test_a_wrong_edit_of_a_job_that_runs_holds_it(wrong: dict[str, Any]) -> None:
     """U4: not a pod and not a service is touched, and the state that clients read stays as it was."""
-    services = (service("Worker", 0), service("Worker", 1))
-    decided = decide(edited(running(), wrong), *RUNNING, services=services)
+    decided = decide(edited(running(), wrong), *RUNNING, services=SERVICES)
     held = after(edited(running(), wrong), decided)
     assert names(decided) == NO_CHILDREN
-    assert told(held) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.RUNNING]
+    assert true_of(held) == HELD
     assert held.status.conditions[-1] == running().status.conditions[-1]
     assert held.status.observed_generation == 2
     assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=2)}
-    assert decide(held, *RUNNING, services=services).status is None
+    assert decide(held, *RUNNING, services=SERVICES).status is None
 
 
 def test_the_condition_and_one_warning_name_every_mistake() -> None:
@@ -117,8 +93,8 @@ def test_the_condition_and_one_warning_name_every_mistake() -> None:
     assert "cleanPodPolicy" not in other.message
 
 
-@pytest.mark.parametrize("code", [1, 137])
-def test_what_has_ended_while_it_is_held_is_judged_when_it_is_mended(code: int) -> None:
+@pytest.mark.parametrize(("code", "state", "gone"), [(1, "Failed", []), (137, "Restarting", ["mnist-worker-1"])])
+def test_what_has_ended_while_it_is_held_is_judged_when_it_is_mended(code: int, state: str, gone: list[str]) -> None:
     """U4: until the specification is good, a failure neither ends the job nor leads to a new pod."""
     ended = (pod("Worker", 0), pod("Worker", 1, "Failed", code))
     held = synced(edited(running(), MISTAKE), *RUNNING)
@@ -131,11 +107,7 @@ def test_what_has_ended_while_it_is_held_is_judged_when_it_is_mended(code: int) 
     mended = after(edited(held, SPEC), decided)
     assert decided.events[0].reason == "TFJobSpecMended"
     assert held_of(mended).status == "False"
-    if code == 1:
-        assert told(mended) == [ConditionType.CREATED, ConditionType.FAILED]
-    else:
-        assert names(decided)["delete pods"] == ["mnist-worker-1"]
-        assert told(mended) == [ConditionType.CREATED, ConditionType.RESTARTING]
+    assert (true_of(mended), names(decided)["delete pods"]) == (["Created", state], gone)
 
 
 def test_a_success_is_written_down_while_the_job_is_held_and_ends_it_when_it_is_mended() -> None:
@@ -143,64 +115,61 @@ def test_a_success_is_written_down_while_the_job_is_held_and_ends_it_when_it_is_
     held = synced(edited(running(), MISTAKE), pod("Worker", 0, "Succeeded", 0), pod("Worker", 1, restarts=3))
     assert held.status.finished_indices == {"Worker": "0"}
     assert [record.total for record in held.status.restarts] == [3]
-    assert ConditionType.SUCCEEDED not in told(held)
-    mended = synced(edited(held, SPEC), pod("Worker", 1))
-    assert told(mended) == [ConditionType.CREATED, ConditionType.SUCCEEDED]
+    assert "Succeeded" not in true_of(held)
+    assert true_of(synced(edited(held, SPEC), pod("Worker", 1))) == ["Created", "Succeeded"]
 
 
 def test_a_pod_that_is_missing_is_made_when_the_specification_is_mended() -> None:
     """U4: the job goes on as if nothing had happened."""
     held = synced(edited(running(), MISTAKE), *RUNNING)
-    assert names(decide(held, pod("Worker", 0), services=(service("Worker", 0),))) == NO_CHILDREN
-    decided = decide(edited(held, SPEC), pod("Worker", 0), services=(service("Worker", 0), service("Worker", 1)))
+    assert names(decide(held, pod("Worker", 0), services=SERVICES[:1])) == NO_CHILDREN
+    decided = decide(edited(held, SPEC), pod("Worker", 0), services=SERVICES)
     assert names(decided) == NO_CHILDREN | {"create pods": ["mnist-worker-1"]}
     mended = synced(edited(held, SPEC), *RUNNING)
     states = [(each.type, each.status) for each in mended.status.conditions]
-    assert states == [(ConditionType.CREATED, "True"), (ConditionType.HELD, "False"), (ConditionType.RUNNING, "True")]
+    assert states == [("Created", "True"), ("Held", "False"), ("Running", "True")]
     assert decide(mended, *RUNNING).status is None
 
 
 def test_a_deadline_that_can_be_read_ends_a_job_that_is_held() -> None:
     """U4: with the message of any such job; then what ran is cleaned up, since a limit leaves nothing running."""
-    limited = SPEC | {"runPolicy": {"activeDeadlineSeconds": 100}}
-    wrong = SPEC | {"runPolicy": {"activeDeadlineSeconds": 100, "backoffLimit": -1, "cleanPodPolicy": "None"}}
-    held = edited(running(limited), wrong)
+    limit = {"activeDeadlineSeconds": 100}
+    wrong = SPEC | {"runPolicy": limit | {"backoffLimit": -1, "cleanPodPolicy": "None"}}
+    held = edited(running(SPEC | {"runPolicy": limit}), wrong)
     assert decide(held, *RUNNING).requeue_after_s == 41
-    held = synced(held, *RUNNING)
-    ended = synced(held, *RUNNING, at_s=101)
-    assert told(ended) == [ConditionType.CREATED, ConditionType.FAILED]
+    ended = synced(synced(held, *RUNNING), *RUNNING, at_s=101)
+    assert true_of(ended) == ["Created", "Failed"]
     assert (ended.status.conditions[-1].reason, held_of(ended).status) == ("JobFailed", "False")
     assert names(decide(ended, *RUNNING, at_s=102))["delete pods"] == ["mnist-worker-0", "mnist-worker-1"]
 
 
 def test_a_suspension_that_can_be_read_takes_the_pods_and_resuming_makes_none() -> None:
     """U4: suspension is the user's explicit request; a wrong specification is no reason to make pods."""
-    wrong = SPEC | {"runPolicy": {"suspend": True, "backoffLimit": -1, "activeDeadlineSeconds": 10}}
-    services = (service("Worker", 0),)
-    decided = decide(edited(running(), wrong), *RUNNING, services=services)
-    assert names(decided)["delete pods"] == ["mnist-worker-0", "mnist-worker-1"]
-    assert names(decided)["delete services"] == ["mnist-worker-0"]
-    suspended = after(edited(running(), wrong), decided)
-    assert told(suspended) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.SUSPENDED]
-    wrong = MISTAKE | {"runPolicy": {"backoffLimit": -1, "activeDeadlineSeconds": 10}}
-    resumed = edited(suspended, wrong)
+    wrong = {"backoffLimit": -1, "activeDeadlineSeconds": 10}
+    tfjob, both = (
+        edited(running(), SPEC | {"runPolicy": wrong | {"suspend": True}}),
+        ["mnist-worker-0", "mnist-worker-1"],
+    )
+    decided = decide(tfjob, *RUNNING, services=SERVICES)
+    assert names(decided) == NO_CHILDREN | {"delete pods": both, "delete services": both}
+    suspended = after(tfjob, decided)
+    assert true_of(suspended) == ["Created", "Held", "Suspended"]
+    resumed = edited(suspended, SPEC | {"runPolicy": wrong})
     decided = decide(resumed, at_s=1000)
-    assert names(decided) == NO_CHILDREN
-    assert decided.requeue_after_s is None
-    assert told(after(resumed, decided)) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.SUSPENDED]
+    assert (names(decided), decided.requeue_after_s) == (NO_CHILDREN, None)
+    assert true_of(after(resumed, decided)) == ["Created", "Held", "Suspended"]
     decided = decide(edited(suspended, SPEC), at_s=1000)
-    assert names(decided)["create pods"] == ["mnist-worker-0", "mnist-worker-1"]
+    assert names(decided)["create pods"] == both
     mended = after(edited(suspended, SPEC), decided)
-    assert told(mended) == [ConditionType.CREATED]
-    assert mended.status.start_time == EPOCH + timedelta(seconds=1000)
+    assert (true_of(mended), mended.status.start_time) == (["Created"], at(1000))
 
 
 def test_what_a_job_left_running_is_not_taken_by_an_edit_after_its_end() -> None:
     """U4: under None parameter servers may run on; a policy that cannot be read is no reason to delete them."""
-    kept = {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}, "runPolicy": {"cleanPodPolicy": "None"}}
+    kept = spec(PS=1, Worker=1, runPolicy={"cleanPodPolicy": "None"})
     pods = (pod("PS", 0), pod("Worker", 0, "Succeeded", 0))
     ended = synced(synced(job(kept), at_s=0), *pods)
-    assert ConditionType.SUCCEEDED in told(ended)
+    assert "Succeeded" in true_of(ended)
     for policy in ("Sometimes", "None"):
         wrong = kept | {"runPolicy": {"cleanPodPolicy": policy, "backoffLimit": -1}}
         assert names(decide(edited(ended, wrong), *pods)) == NO_CHILDREN
@@ -213,41 +182,31 @@ def test_what_a_job_left_running_is_not_taken_by_an_edit_after_its_end() -> None
 
 def test_a_job_that_has_never_begun_fails() -> None:
     """B02: it was never good, or has never had a pod: nothing is lost, and its owner sees it at once."""
-    assert told(synced(job(MISTAKE))) == [ConditionType.FAILED]
+    assert true_of(synced(job(MISTAKE))) == ["Failed"]
     suspended = synced(job(SPEC | {"runPolicy": {"suspend": True}}))
-    assert told(synced(edited(suspended, MISTAKE))) == [ConditionType.CREATED, ConditionType.FAILED]
+    assert true_of(synced(edited(suspended, MISTAKE))) == ["Created", "Failed"]
 
 
 def test_a_job_of_an_older_operator_is_held_too() -> None:
     """U4: it recorded neither `begun` nor how many replicas there were; its pods are proof enough."""
-    bare = msgspec.structs.replace(running().status, begun=None)
-    wrong = edited(msgspec.structs.replace(running(), status=bare), MISTAKE)
+    wrong = edited(changed(running(), status__begun=None), MISTAKE)
     held = synced(wrong, pod("Worker", 0), pod("Worker", 7, "Succeeded", 0))
-    assert told(held) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.RUNNING]
     assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=1, succeeded=1)}
-    assert held.status.finished_indices == {"Worker": "7"}
-    assert held.status.begun == Begun()
-    assert told(synced(held)) == [
-        ConditionType.CREATED,
-        ConditionType.HELD,
-        ConditionType.RUNNING,
-    ]  # though no pod is left
-    unwritten = msgspec.structs.replace(job(MISTAKE), status=JobStatus())
-    assert told(synced(unwritten, pod("Worker", 0))) == [ConditionType.HELD, ConditionType.CREATED]
+    assert (held.status.finished_indices, held.status.begun) == ({"Worker": "7"}, Begun())
+    assert true_of(held) == true_of(synced(held)) == HELD  # though no pod is left
+    assert true_of(synced(job(MISTAKE), pod("Worker", 0))) == ["Held", "Created"]
 
 
 def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> None:
     """U4: in the API server's words; nothing is tried again at the same generation, even after a restart of the operator."""
-    larger = edited(running(), {"tfReplicaSpecs": {"Worker": replica(3)}})
+    larger = edited(running(), spec(Worker=3))
     decided = plan(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH)
     held = after(larger, decided)
-    assert told(held) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.RUNNING]
-    assert held_of(held).message == REFUSAL
+    assert (true_of(held), held_of(held).message) == (HELD, REFUSAL)
     assert REFUSAL in decided.events[0].message
     assert decide(held, *RUNNING) == Plan(problems=())
-    failed = (pod("Worker", 0, "Failed", 1), pod("Worker", 1))
-    assert told(synced(held, *failed)) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.RUNNING]
-    again = decide(edited(held, {"tfReplicaSpecs": {"Worker": replica(3)}}), *RUNNING)
+    assert true_of(synced(held, pod("Worker", 0, "Failed", 1), pod("Worker", 1))) == HELD
+    again = decide(edited(held, spec(Worker=3)), *RUNNING)
     assert names(again)["create pods"] == ["mnist-worker-2"]
     assert [event.reason for event in again.events] == ["TFJobSpecMended", "PodTemplateNotApplied"]
 
@@ -256,27 +215,28 @@ def test_what_is_refused_without_ever_having_been_edited_fails_the_job() -> None
     """B03: it could never have all its pods, and those that it has do not change that."""
     tfjob = running()
     decided = plan(tfjob, refused(good_spec(tfjob), REFUSAL), RUNNING, [], EPOCH)
-    assert told(after(tfjob, decided)) == [ConditionType.CREATED, ConditionType.FAILED]
+    assert true_of(after(tfjob, decided)) == ["Created", "Failed"]
     assert decided.events[0].message.endswith(f"the spec is invalid: {REFUSAL}")
 
 
 def test_scaling_a_job_without_workers_is_a_warning_once_and_nothing_else() -> None:
     """U3: kubectl scale on a job that has only a chief."""
-    chief = {"tfReplicaSpecs": {"Chief": replica(1)}}
-    tfjob = synced(synced(job(chief), at_s=0), pod("Chief", 0))
-    scaled = edited(tfjob, {"tfReplicaSpecs": {"Chief": replica(1), "Worker": {"replicas": 2}}})
-    decided = decide(scaled, pod("Chief", 0), services=(service("Chief", 0),))
+    chief, services = pod("Chief", 0), [service("Chief", 0)]
+    tfjob = synced(synced(job(spec(Chief=1)), at_s=0), chief)
+    scaled = edited(tfjob, spec(Chief=1, Worker={"replicas": 2}))
+    decided = decide(scaled, chief, services=services)
     assert names(decided) == NO_CHILDREN
     assert [(event.type, event.reason) for event in decided.events] == [("Warning", "NoWorkersToScale")]
-    assert told(after(scaled, decided)) == [ConditionType.CREATED, ConditionType.RUNNING]
-    assert decide(after(scaled, decided), pod("Chief", 0), services=(service("Chief", 0),)) == Plan()
+    assert true_of(after(scaled, decided)) == ["Created", "Running"]
+    assert decide(after(scaled, decided), chief, services=services) == Plan()
 
 
 def test_what_keeps_a_pod_from_starting_is_told_of_a_held_job_too() -> None:
     """B34: its owner still wants to know."""
     waiting = ContainerState(waiting=ContainerStateWaiting(reason="ErrImagePull", message="no such image"))
-    status = PodStatus(phase="Pending", container_statuses=(ContainerStatus(name="tensorflow", state=waiting),))
-    stuck = msgspec.structs.replace(pod("Worker", 1), status=status)
+    stuck = changed(
+        pod("Worker", 1, "Pending"), status__container_statuses=(ContainerStatus("tensorflow", state=waiting),)
+    )
     (problem,) = decide(edited(running(), MISTAKE), pod("Worker", 0), stuck).problems
     assert "no such image" in problem.event.message
 
@@ -284,8 +244,7 @@ def test_what_keeps_a_pod_from_starting_is_told_of_a_held_job_too() -> None:
 def test_a_job_that_was_given_to_another_controller_is_not_held() -> None:
     """B75: its mistakes are for that controller to report."""
     policy = {"managedBy": "kueue.x-k8s.io/multikueue", "backoffLimit": -1}
-    foreign = edited(running(), SPEC | {"runPolicy": policy})
-    assert decide(foreign, *RUNNING) == Plan()
+    assert decide(edited(running(), SPEC | {"runPolicy": policy}), *RUNNING) == Plan()
 
 
 @st.composite
@@ -293,8 +252,7 @@ def fates(draw: st.DrawFn) -> list[Pod]:
     """What may have become of the pods of a held job."""
     phases = st.sampled_from([("Running", None), ("Pending", None), ("Succeeded", 0), ("Failed", 1), ("Failed", 137)])
     places = draw(st.lists(st.integers(0, 2), unique=True))
-    found = [(index, draw(phases)) for index in places]
-    return [pod("Worker", index, phase, code, terminating=draw(st.booleans())) for index, (phase, code) in found]
+    return [pod("Worker", index, *draw(phases), terminating=draw(st.booleans())) for index in places]
 
 
 @given(st.sampled_from([*MISTAKES.values()]), fates(), fates())
@@ -313,55 +271,54 @@ def test_whatever_becomes_of_its_pods_a_held_job_touches_nothing_and_forgets_not
         assert decide(tfjob, *pods).status is None
 
 
-VALID_SPEC = {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(2)}}
+VALID_SPEC = spec(PS=1, Worker=2)
 
 
-def status_of(tfjob: TFJob, *pods: object) -> JobStatus:
-    """The status that the next plan writes."""
-    status = plan(tfjob, good_spec(tfjob), pods, [], EPOCH).status  # type: ignore[arg-type]
-    assert status is not None
-    return status
-
-
-def with_condition(kind: ConditionType, status: str = "True") -> JobStatus:
+def with_condition(kind: str, *, suspended: bool = False) -> JobStatus:
     """A status as an operator of an older version wrote it."""
-    written = conditions.set_true((), ConditionType.CREATED, "", "", EPOCH)
-    written = conditions.set_true(written, kind, "", "", EPOCH)
-    if status == "False":
-        written = conditions.set_true(written, ConditionType.SUSPENDED, "", "", EPOCH)
-    return JobStatus(conditions=written)
+    found = [JobCondition("Created", "True"), JobCondition(kind, "False" if suspended else "True")]
+    return JobStatus(conditions=(*found, *[JobCondition("Suspended", "True")] * suspended))
 
 
-def test_a_job_has_begun_with_the_status_that_comes_before_its_first_pod() -> None:
-    """U4: so no pod exists while the status does not say so, and no further write is needed."""
-    begun = status_of(job(VALID_SPEC, generation=3)).begun
-    assert begun is not None
-    assert (begun.generation, begun.replicas) == (3, {"PS": 1, "Worker": 2})
+@pytest.mark.parametrize(
+    ("generation", "status", "pods", "recorded"),
+    [
+        pytest.param(3, JobStatus(), [], 3, id="by the status that comes before its first pod"),
+        pytest.param(2, JobStatus(), [pod("Worker", 0)], 2, id="pods without a status are our own of a moment ago"),
+        pytest.param(7, with_condition("Running"), [], 0, id="what was edited before this version nobody knows"),
+    ],
+)
+def test_a_job_has_begun_in_a_generation(generation: int, status: JobStatus, pods: list[Pod], recorded: int) -> None:
+    """U4: so no pod exists while the status does not say so, and no further write is needed.
+
+    In a burst pods come before the first status, and the operator may have been killed in between. Any specification of a job
+    with the generation 0 counts as edited, so that no refusal ends it.
+    """
+    begun = begun_of(synced(job(VALID_SPEC, generation=generation, status=status), *pods))
+    assert (begun.generation, begun.replicas) == (recorded, {"PS": 1, "Worker": 2})
 
 
 def test_a_job_that_makes_no_pods_has_not_begun() -> None:
     """Suspended from the start, or of no replicas."""
-    assert status_of(job(VALID_SPEC | {"runPolicy": {"suspend": True}})).begun is None
-    assert status_of(job({"tfReplicaSpecs": {"Worker": replica(0)}})).begun is None
+    for body in (VALID_SPEC | {"runPolicy": {"suspend": True}}, spec(Worker=0)):
+        assert synced(job(body)).status.begun is None
 
 
 def test_the_generation_of_the_beginning_stays_and_the_sizes_follow_the_specification() -> None:
     """What is in force is what the newest good specification asked for."""
-    first = status_of(job(VALID_SPEC))
-    scaled = {"tfReplicaSpecs": {"Worker": replica(4)}}
-    begun = status_of(job(scaled, generation=2, status=first)).begun
-    assert begun is not None
+    first = synced(job(VALID_SPEC))
+    begun = begun_of(synced(edited(first, spec(Worker=4))))
     assert (begun.generation, begun.replicas) == (1, {"Worker": 4})
-    suspended = VALID_SPEC | {"runPolicy": {"suspend": True}}
-    assert status_of(job(suspended, generation=2, status=first)).begun == first.begun
+    suspended = edited(first, VALID_SPEC | {"runPolicy": {"suspend": True}})
+    assert synced(suspended).status.begun == first.status.begun
 
 
 @pytest.mark.parametrize(
     "status",
     [
-        with_condition(ConditionType.RUNNING),
-        with_condition(ConditionType.RUNNING, "False"),
-        with_condition(ConditionType.RESTARTING),
+        with_condition("Running"),
+        with_condition("Running", suspended=True),
+        with_condition("Restarting"),
         JobStatus(finished_indices={"Worker": "0"}),
         JobStatus(restarts=(IndexRestarts(type="Worker", index=0, pod="p"),)),
     ],
@@ -369,22 +326,8 @@ def test_the_generation_of_the_beginning_stays_and_the_sizes_follow_the_specific
 def test_a_job_that_an_older_operator_ran_has_begun(status: JobStatus) -> None:
     """U4: it recorded no `begun`, but what can exist only if there was a pod proves it."""
     assert has_begun(status, has_pods=False)
-    assert not has_begun(with_condition(ConditionType.SUSPENDED), has_pods=False)
-    assert has_begun(with_condition(ConditionType.SUSPENDED), has_pods=True)
-
-
-def test_what_was_edited_before_this_version_came_nobody_knows() -> None:
-    """Generation 0: any specification of such a job counts as edited, so that no refusal ends it."""
-    begun = status_of(job(VALID_SPEC, generation=7, status=with_condition(ConditionType.RUNNING))).begun
-    assert begun is not None
-    assert (begun.generation, begun.replicas) == (0, {"PS": 1, "Worker": 2})
-
-
-def test_pods_without_any_status_are_our_own_of_a_moment_ago() -> None:
-    """In a burst pods come before the first status, and the operator may have been killed in between."""
-    begun = status_of(job(VALID_SPEC, generation=2), pod("Worker", 0)).begun
-    assert begun is not None
-    assert begun.generation == 2
+    assert not has_begun(with_condition("Suspended"), has_pods=False)
+    assert has_begun(with_condition("Suspended"), has_pods=True)
 
 
 def test_what_is_not_written_yet_of_the_beginning_is_remembered() -> None:
@@ -403,82 +346,66 @@ LONG = "a" * (63 - len("-worker-9"))
 
 def workers(count: int, **others: Any) -> dict[str, Any]:
     """A specification of so many workers."""
-    return {"tfReplicaSpecs": {"Worker": replica(count, "ExitCode")} | others}
+    return spec("ExitCode", Worker=count, **others)
 
 
-def begun(spec: dict[str, Any], name: str = LONG) -> TFJob:
-    """A job whose first plan was made."""
-    tfjob = job(spec, name=name)
-    return msgspec.structs.replace(tfjob, status=plan(tfjob, good_spec(tfjob), [], [], EPOCH).status)
+def bounded_spec(tfjob: TFJob) -> TFJobSpec:
+    """The specification as far as it is within bounds, which leave something of it."""
+    found = in_force(tfjob, read(tfjob))
+    assert isinstance(found, TFJobSpec)
+    return found
 
 
-def in_bounds(tfjob: TFJob) -> TFJobSpec | InvalidSpec:
-    """The specification as far as it is within bounds."""
-    spec = read(tfjob)
-    assert isinstance(spec, TFJobSpec)
-    return bounded(tfjob, spec)
+TOO_LARGE = pytest.mark.parametrize(("name", "count"), [(LONG, 11), ("mnist", 10_001), ("mnist", 10**30)])
 
 
-@pytest.mark.parametrize(("name", "count"), [(LONG, 11), ("mnist", 10_001), ("mnist", 10**30)])
+@TOO_LARGE
 def test_a_job_that_asks_for_too_much_from_the_start_is_wrong(name: str, count: int) -> None:
     """B05, D16: it has never begun, so it fails, and its owner sees at once what to mend."""
-    found = in_bounds(job(workers(count), name=name))
-    assert isinstance(found, InvalidSpec)
-    assert len(found.mistakes) == 1
+    decided = decide(job(workers(count), name=name))
+    assert [event.reason for event in decided.events] == ["InvalidTFJobSpec"]
+    assert names(decided) == NO_CHILDREN
 
 
-@pytest.mark.parametrize(("name", "count"), [(LONG, 11), ("mnist", 10_001), ("mnist", 10**30)])
+@TOO_LARGE
 def test_a_scale_up_beyond_a_bound_is_held_and_nothing_else(name: str, count: int) -> None:
     """D16: the job keeps its size, and is synced as ever; the condition and one Warning name the bound."""
-    tfjob = edited(begun(workers(3), name), workers(count))
-    spec = in_bounds(tfjob)
-    assert isinstance(spec, TFJobSpec)
+    tfjob = edited(synced(job(workers(3), name=name)), workers(count))
     pods = [pod("Worker", 0, job_name=name), pod("Worker", 1, "Failed", 137, job_name=name)]
-    decided = plan(tfjob, spec, pods, [], EPOCH)
+    decided = decide(tfjob, *pods)
     assert names(decided)["create pods"] == [f"{name}-worker-2"]
     assert names(decided)["delete pods"] == [f"{name}-worker-1"]
-    assert decided.status is not None
-    held = next(each for each in decided.status.conditions if each.type == ConditionType.HELD)
-    assert (held.status, held.reason, held.message) == ("True", "TFJobTooLarge", str(spec.too_large))
-    assert decided.status.conditions[-1].type == ConditionType.RESTARTING
-    assert decided.status.begun == tfjob.status.begun
+    later = after(tfjob, decided)
+    held = held_of(later)
+    assert (held.status, held.reason, held.message) == ("True", "TFJobTooLarge", str(bounded_spec(tfjob).too_large))
+    assert later.status.conditions[-1].type == "Restarting"
+    assert later.status.begun == tfjob.status.begun
     assert [event.reason for event in decided.events] == ["TFJobTooLarge", "TFJobRestarting"]
-    after = msgspec.structs.replace(tfjob, status=decided.status)
-    assert plan(after, spec, pods, [], EPOCH).events == ()
+    assert decide(later, *pods).events == ()
 
 
 def test_scaled_back_the_job_is_held_no_more() -> None:
     """D16: to any size within bounds."""
-    tfjob = edited(begun(workers(3)), workers(11))
-    spec = in_bounds(tfjob)
-    assert isinstance(spec, TFJobSpec)
-    held = msgspec.structs.replace(tfjob, status=plan(tfjob, spec, [], [], EPOCH).status)
-    mended = edited(held, workers(10))
-    decided = plan(mended, good_spec(mended), [], [], EPOCH)
+    held = synced(edited(synced(job(workers(3), name=LONG)), workers(11)))
+    decided = decide(edited(held, workers(10)))
     assert len(decided.create_pods) == 10
     assert [event.reason for event in decided.events] == ["TFJobSpecMended"]
 
 
 def test_what_shrinks_beside_a_scale_up_that_is_held_shrinks() -> None:
     """D16: no type gets more than it had, and one that is new gets none."""
-    tfjob = edited(begun(workers(3, PS=replica(2))), workers(11, PS=replica(1), Evaluator=replica(1)))
-    spec = in_bounds(tfjob)
-    assert isinstance(spec, TFJobSpec)
-    assert spec.sizes == {"PS": 1, "Worker": 3, "Evaluator": 0}
+    tfjob = edited(synced(job(workers(3, PS=2), name=LONG)), workers(11, PS=1, Evaluator=1))
+    assert bounded_spec(tfjob).sizes == {"PS": 1, "Worker": 3, "Evaluator": 0}
 
 
 def test_a_bound_that_is_passed_already_takes_nothing_from_a_job() -> None:
     """D16: a job of this size has run since before the bound existed; only further growth is refused."""
 
-    def at_most_two(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
-        return Mistake("", "too many") if spec.total_replicas > 2 else None
+    def at_most_two(_job: ObjectMeta, found: TFJobSpec) -> Mistake | None:
+        return Mistake("", "too many") if found.total_replicas > 2 else None
 
-    tfjob = edited(begun(workers(3)), workers(3) | {"runPolicy": {"backoffLimit": 5}})
-    spec = read(tfjob)
-    assert isinstance(spec, TFJobSpec)
-    assert bounded(tfjob, spec, [at_most_two]) == spec
-    larger = read(edited(tfjob, workers(4)))
-    assert isinstance(larger, TFJobSpec)
-    cut = bounded(tfjob, larger, [at_most_two])
+    tfjob = edited(synced(job(workers(3))), workers(3) | {"runPolicy": {"backoffLimit": 5}})
+    assert bounded(tfjob, good_spec(tfjob), [at_most_two]) == good_spec(tfjob)
+    cut = bounded(tfjob, good_spec(edited(tfjob, workers(4))), [at_most_two])
     assert isinstance(cut, TFJobSpec)
     assert (cut.sizes, cut.too_large) == ({"Worker": 3}, Mistake("", "too many"))
