@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -10,130 +9,106 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import JOB_UID, good_spec, invalid_spec, job, names, pod, replica, service, template
+from fakes.jobs import NO_CHILDREN, decide, job, names, pod, pod_group, replica, service, spec, synced, template
+from fakes.objects import changed, edited
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import JobStatus, TFJob
-from tfjob_operator.controller.jobs.children import ChildMeta, Pod, PodGroup, PodGroupSpec, PodGroupStatus
+from tfjob_operator.controller.jobs.children import PodGroup
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
-from tfjob_operator.controller.tfjob.plan.actions import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, Plan
-from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.actions import FIRST_LOOK_S, LOOK_AGAIN_S, Gang
 
 VOLCANO = gang_scheduler("volcano")
 PLUGINS = gang_scheduler("coscheduler")
-TWO = {"tfReplicaSpecs": {"Worker": replica(2)}}
-LATER = EPOCH + timedelta(seconds=60)
-HELD: dict[str, list[str]] = {"create pods": [], "create services": [], "delete pods": [], "delete services": []}
+TWO = spec(Worker=2)
+DONE = pod("Worker", 0, "Succeeded", 0)
+BOTH = ["mnist-worker-0", "mnist-worker-1"]
 
 
-def group(min_member: int = 2, phase: str = "Inqueue", *, going: bool = False) -> PodGroup:
+def group(phase: str = "Inqueue", min_member: int = 2, *, going: bool = False, **given: Any) -> PodGroup:
     """The job's PodGroup."""
-    owner = OwnerReference(kind="TFJob", name="mnist", uid=JOB_UID, controller=True)
-    meta = ChildMeta(name="mnist", namespace="ns", uid="group-uid", owner_references=(owner,))
-    if going:
-        meta = msgspec.structs.replace(meta, deletion_timestamp=EPOCH)
-    return PodGroup(metadata=meta, spec=PodGroupSpec(min_member=min_member), status=PodGroupStatus(phase=phase))
+    return changed(pod_group(phase, min_member, **given), metadata__deletion_timestamp=EPOCH if going else None)
 
 
-def decide(tfjob: TFJob, gang: Gang, pods: list[Pod] | None = None) -> Plan:
-    """The plan for a valid job."""
-    return plan(tfjob, good_spec(tfjob), pods or [], [], LATER, gang=gang)
+GANG = Gang(VOLCANO, group())
 
 
-def begun(spec: dict[str, Any] | None = None, **status: Any) -> TFJob:
+def begun(body: dict[str, Any] = TWO, **status: Any) -> TFJob:
     """A job whose first status is written."""
-    tfjob = job(spec)
-    decided = decide(tfjob, Gang(VOLCANO))
-    assert decided.status is not None
-    return msgspec.structs.replace(tfjob, status=msgspec.structs.replace(decided.status, **status))
-
-
-def edited(spec: dict[str, Any], *, generations: int = 1) -> TFJob:
-    """A job that has begun and was then edited so often."""
-    tfjob = begun(spec)
-    meta = msgspec.structs.replace(tfjob.metadata, generation=tfjob.metadata.generation + generations)
-    return msgspec.structs.replace(tfjob, metadata=meta)
+    tfjob = synced(job(body), gang=Gang(VOLCANO))
+    return changed(tfjob, status=changed(tfjob.status, **status))
 
 
 def finished() -> TFJob:
     """A job that has succeeded."""
-    tfjob = begun(TWO)
-    decided = plan(tfjob, good_spec(tfjob), [pod("Worker", 0, "Succeeded", 0)], [], LATER)
-    assert decided.status is not None
-    assert conditions.is_finished(decided.status)
-    return msgspec.structs.replace(tfjob, status=decided.status)
+    found = synced(begun(), DONE)
+    assert conditions.is_finished(found.status)
+    return found
 
 
-def policy(spec: dict[str, Any], **scheduling: Any) -> dict[str, Any]:
-    """The specification with a scheduling policy."""
-    return spec | {"runPolicy": {"schedulingPolicy": scheduling}}
+def policy(**scheduling: Any) -> dict[str, Any]:
+    """Two workers with a scheduling policy."""
+    return TWO | {"runPolicy": {"schedulingPolicy": scheduling}}
 
 
 @pytest.mark.parametrize("phase", [None, "", "Pending"])
 def test_volcano_gets_a_group_and_no_pod_until_it_admits_the_group(phase: str | None) -> None:
     """B65: pods that exist before would be scheduled one by one, as if there were no group."""
-    seen = None if phase is None else group(phase=phase)
-    decided = decide(job(TWO), Gang(VOLCANO, seen))
-    assert names(decided) == HELD
+    decided = decide(job(TWO), gang=Gang(VOLCANO, None if phase is None else group(phase)))
+    assert names(decided) == NO_CHILDREN
     assert decided.create_pod_group == (2 if phase is None else None)
 
 
 @pytest.mark.parametrize("phase", ["Inqueue", "Running", "Unknown"])
 def test_volcano_gets_the_pods_when_it_has_admitted_the_group(phase: str) -> None:
     """B65: in any phase but the first."""
-    decided = decide(begun(TWO), Gang(VOLCANO, group(phase=phase)))
-    assert names(decided)["create pods"] == ["mnist-worker-0", "mnist-worker-1"]
-    assert names(decided)["create services"] == ["mnist-worker-0", "mnist-worker-1"]
+    decided = decide(begun(), gang=Gang(VOLCANO, group(phase)))
+    assert names(decided) == NO_CHILDREN | {"create pods": BOTH, "create services": BOTH}
     assert decided.create_pod_group is None
 
 
 def test_the_coscheduling_plugin_gets_group_and_pods_at_once() -> None:
     """It holds the pods back itself; the executor creates the group first."""
-    decided = decide(job(TWO), Gang(PLUGINS))
-    assert decided.create_pod_group == 2
-    assert names(decided)["create pods"] == ["mnist-worker-0", "mnist-worker-1"]
+    decided = decide(job(TWO), gang=Gang(PLUGINS))
+    assert (decided.create_pod_group, names(decided)["create pods"]) == (2, BOTH)
 
 
 def test_the_first_status_of_a_job_that_waits_is_complete() -> None:
     """B31: replicaStatuses is an object in every status that is written."""
-    status = decide(job(TWO), Gang(VOLCANO)).status
-    assert status is not None
-    written = msgspec.to_builtins(status)
+    written = msgspec.to_builtins(begun().status)
     assert written["replicaStatuses"] == {"Worker": {"active": 0, "succeeded": 0, "failed": 0}}
-    assert [condition["type"] for condition in written["conditions"]] == [ConditionType.CREATED]
+    assert [condition["type"] for condition in written["conditions"]] == ["Created"]
 
 
 @pytest.mark.parametrize(
-    ("replicas", "available", "expected"),
-    [(4, None, 4), (4, 2, 2), (4, 9, 4), (4, 0, 1), (1, None, 1)],
+    ("replicas", "scheduling", "expected"),
+    [
+        (4, {}, 4),
+        (4, {"minAvailable": 2}, 2),
+        (4, {"minAvailable": 9}, 4),
+        (4, {"minAvailable": 0}, 1),
+        (1, {}, 1),
+        (0, {}, None),
+    ],
 )
 def test_the_group_asks_for_all_replicas_or_for_as_many_as_are_enough(
-    replicas: int, available: int | None, expected: int
+    replicas: int, scheduling: dict[str, int], expected: int | None
 ) -> None:
-    """B66: and never for more than the job can have, which would wait for ever."""
-    spec = {"tfReplicaSpecs": {"Worker": replica(replicas)}}
-    spec = policy(spec) if available is None else policy(spec, minAvailable=available)
-    assert decide(job(spec), Gang(VOLCANO)).create_pod_group == expected
-
-
-def test_a_job_of_no_replicas_has_no_group() -> None:
-    """A group of none cannot be made."""
-    decided = decide(job({"tfReplicaSpecs": {"Worker": replica(0), "PS": replica(0)}}), Gang(VOLCANO))
-    assert decided.create_pod_group is None
+    """B66: and never for more than the job can have, which would wait for ever. A group of none cannot be made."""
+    tfjob = job(spec(Worker=replicas, PS=0, runPolicy={"schedulingPolicy": scheduling}))
+    assert decide(tfjob, gang=Gang(VOLCANO)).create_pod_group == expected
 
 
 def test_a_job_that_is_scaled_has_its_group_resized_and_not_made_again() -> None:
     """B66: minMember follows the replicas."""
-    pods = [pod("Worker", 0), pod("Worker", 1)]
-    tfjob = job({"tfReplicaSpecs": {"Worker": replica(4)}}, status=begun(TWO).status)
-    decided = decide(tfjob, Gang(VOLCANO, group()), pods)
+    pods = pod("Worker", 0), pod("Worker", 1)
+    tfjob = job(spec(Worker=4), status=begun().status)
+    decided = decide(tfjob, *pods, gang=GANG)
     assert decided.create_pod_group is None
     assert decided.resize_pod_group is not None
     assert decided.resize_pod_group.min_member == 4
     assert decided.acts
-    assert decide(tfjob, Gang(VOLCANO, group(4)), pods).resize_pod_group is None
+    assert decide(tfjob, *pods, gang=Gang(VOLCANO, group(min_member=4))).resize_pod_group is None
 
 
 @pytest.mark.parametrize(
@@ -143,158 +118,116 @@ def test_a_job_that_is_scaled_has_its_group_resized_and_not_made_again() -> None
         ({"queue": "b"}, {}, "queue"),
         ({"priorityClass": "high"}, {"priority_class_name": "low"}, "priorityClass"),
         ({"minResources": {"cpu": "2"}}, {"min_resources": {"cpu": "1"}}, "minResources"),
+        ({"queue": "b", "scheduleTimeoutSeconds": 9}, {"schedule_timeout_seconds": 5}, "scheduleTimeoutSeconds"),
     ],
 )
 def test_an_edit_of_the_policy_that_leaves_the_group_as_it_is_is_told_once(
     asked: dict[str, Any], made: dict[str, Any], field: str
 ) -> None:
     """U18: nobody writes a group again, since its queue belongs to whoever moves it (B66)."""
-    seen = msgspec.structs.replace(group(), spec=PodGroupSpec(min_member=2, **made))
-    told = decide(edited(policy(TWO, **asked)), Gang(VOLCANO, seen)).events
-    assert [event.reason for event in told] == ["PodGroupNotUpdated"]
-    assert f"spec.runPolicy.schedulingPolicy.{field} cannot change" in told[0].message
-    as_before = edited(policy(TWO, **asked), generations=0)
-    assert decide(as_before, Gang(VOLCANO, seen)).events == ()
+    gang = Gang(PLUGINS if field == "scheduleTimeoutSeconds" else VOLCANO, group(**made))
+    (event,) = decide(edited(begun(policy(**asked))), gang=gang).events
+    assert event.reason == "PodGroupNotUpdated"
+    assert f"spec.runPolicy.schedulingPolicy.{field} cannot change" in event.message
+    assert decide(begun(policy(**asked)), gang=gang).events == ()
 
 
-def test_an_edit_that_asks_for_nothing_else_of_the_group_is_not_told() -> None:
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"queue": "a"}, {"queue": "a", "priorityClass": "low"}, {"minAvailable": 1}, {"scheduleTimeoutSeconds": 9}],
+)
+def test_an_edit_that_asks_for_nothing_else_of_the_group_is_not_told(asked: dict[str, Any]) -> None:
     """What was left out is the scheduler's; what is as asked for is no news; minAvailable is followed."""
-    seen = msgspec.structs.replace(group(), spec=PodGroupSpec(min_member=2, queue="a", priority_class_name="low"))
-    for asked in (
-        {},
-        {"queue": "a"},
-        {"queue": "a", "priorityClass": "low"},
-        {"minAvailable": 1},
-        {"scheduleTimeoutSeconds": 9},
-    ):
-        assert decide(edited(policy(TWO, **asked)), Gang(VOLCANO, seen)).events == (), asked
-    plugins = msgspec.structs.replace(group(), spec=PodGroupSpec(min_member=2, schedule_timeout_seconds=5))
-    told = decide(edited(policy(TWO, queue="b", scheduleTimeoutSeconds=9)), Gang(PLUGINS, plugins)).events
-    assert [event.message.partition(" cannot")[0].rpartition(".")[2] for event in told] == ["scheduleTimeoutSeconds"]
+    gang = Gang(VOLCANO, group(queue="a", priority_class_name="low"))
+    assert decide(edited(begun(policy(**asked))), gang=gang).events == ()
 
 
 def test_a_replica_that_succeeded_counts_as_long_as_its_pod_is_there() -> None:
     """A group that shrank with each success would cost writes for nothing."""
-    spec = {"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}
-    pods = [pod("Worker", 0), pod("Worker", 1, "Succeeded", 0)]
-    assert decide(begun(spec), Gang(VOLCANO, group()), pods).resize_pod_group is None
+    tfjob = begun(TWO | {"successPolicy": "AllWorkers"})
+    assert decide(tfjob, pod("Worker", 0), pod("Worker", 1, "Succeeded", 0), gang=GANG).resize_pod_group is None
 
 
 def test_a_resumed_job_does_not_wait_for_replicas_that_never_come_again() -> None:
     """Of three workers one had succeeded before the job was suspended: a group of three would wait for ever."""
-    spec = {"tfReplicaSpecs": {"Worker": replica(3)}, "successPolicy": "AllWorkers"}
-    decided = decide(begun(spec, finished_indices={"Worker": "1"}), Gang(VOLCANO))
-    assert decided.create_pod_group == 2
+    tfjob = begun(spec(Worker=3, successPolicy="AllWorkers"), finished_indices={"Worker": "1"})
+    assert decide(tfjob, gang=Gang(VOLCANO)).create_pod_group == 2
 
 
 def test_the_group_goes_once_when_the_job_has_ended() -> None:
-    """B55: and after that fifty more plans change nothing."""
-    tfjob = finished()
-    decided = decide(tfjob, Gang(VOLCANO, group()))
-    assert decided.delete_pod_group == group()
-    assert decided.acts
+    """B55: and after that nothing changes. It is left alone by the plan that writes the end, and where the job itself goes."""
+    ending = decide(begun(), DONE, pod("Worker", 1), gang=GANG)
+    assert ending.status is not None
+    assert not ending.acts
+    decided = decide(finished(), gang=GANG)
+    assert (decided.delete_pod_group, decided.acts) == (group(), True)
     for gone in (None, group(going=True)):
-        for _ in range(50):
-            decided = decide(tfjob, Gang(VOLCANO, gone))
-            assert not decided.acts
-            assert decided.status is None
-            assert decided.events == ()
-
-
-def test_the_plan_that_writes_a_jobs_end_leaves_its_group_alone() -> None:
-    """Clean-up is for later plans, which find the end written."""
-    decided = decide(begun(TWO), Gang(VOLCANO, group()), [pod("Worker", 0, "Succeeded", 0), pod("Worker", 1)])
-    assert decided.status is not None
-    assert conditions.is_finished(decided.status)
-    assert not decided.acts
+        decided = decide(finished(), gang=Gang(VOLCANO, gone))
+        assert (decided.acts, decided.status, decided.events) == (False, None, ())
+    over = decide(job(TWO | {"ttlSecondsAfterFinished": 0}, status=finished().status), gang=GANG)
+    assert (over.delete_job, over.delete_pod_group) == (True, None)  # the garbage collector takes the group along
 
 
 def test_a_suspended_job_has_no_group() -> None:
     """Its resources are free for others; when it is resumed it queues again."""
-    spec = TWO | {"runPolicy": {"suspend": True}}
-    assert decide(job(spec), Gang(VOLCANO, group())).delete_pod_group == group()
-    decided = decide(job(spec), Gang(VOLCANO))
-    assert decided.delete_pod_group is None
-    assert decided.create_pod_group is None
+    tfjob = job(TWO | {"runPolicy": {"suspend": True}})
+    assert decide(tfjob, gang=GANG).delete_pod_group == group()
+    decided = decide(tfjob, gang=Gang(VOLCANO))
+    assert (decided.delete_pod_group, decided.create_pod_group) == (None, None)
 
 
-def test_while_a_group_goes_nothing_is_created() -> None:
+@pytest.mark.parametrize("scheduler", [VOLCANO, PLUGINS])
+def test_while_a_group_goes_nothing_is_created(scheduler: Any) -> None:
     """The job was suspended and resumed at once: pods would belong to a group that is about to be gone."""
-    for scheduler in (VOLCANO, PLUGINS):
-        decided = decide(begun(TWO), Gang(scheduler, group(going=True)))
-        assert not decided.acts
+    assert not decide(begun(), gang=Gang(scheduler, group(going=True))).acts
 
 
 def test_an_invalid_job_loses_its_group_when_its_end_is_written() -> None:
     """The specification was edited into a wrong one."""
-    wrong = job({"tfReplicaSpecs": {}})
-    decided = plan(wrong, invalid_spec(wrong), [], [], LATER, gang=Gang(VOLCANO, group()))
-    assert decided.delete_pod_group is None
-    assert decided.status is not None
-    ended = msgspec.structs.replace(wrong, status=decided.status)
-    decided = plan(ended, invalid_spec(ended), [], [], LATER, gang=Gang(VOLCANO, group()))
-    assert decided.delete_pod_group == group()
-
-
-def test_a_job_whose_time_has_come_is_deleted_with_its_group() -> None:
-    """The garbage collector takes the group along."""
-    spec = TWO | {"ttlSecondsAfterFinished": 0}
-    tfjob = job(spec, status=finished().status)
-    decided = decide(tfjob, Gang(VOLCANO, group()))
-    assert decided.delete_job
-    assert decided.delete_pod_group is None
+    wrong = job(spec())
+    assert decide(wrong, gang=GANG).delete_pod_group is None
+    assert decide(synced(wrong, gang=GANG), gang=GANG).delete_pod_group == group()
 
 
 def test_a_job_that_others_manage_has_nothing_done_to_its_group() -> None:
     """Nor one that is being deleted."""
     managed = job(TWO | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}})
     for tfjob in (managed, job(TWO, deletion_timestamp=EPOCH)):
-        assert not decide(tfjob, Gang(VOLCANO, group())).acts
-        assert not decide(tfjob, Gang(VOLCANO)).acts
+        assert not decide(tfjob, gang=GANG).acts
+        assert not decide(tfjob, gang=Gang(VOLCANO)).acts
 
 
 def test_where_groups_can_not_be_read_a_warning_says_so_and_the_job_asks_again() -> None:
-    """A cluster without the CRD: pods that are there go on, and none is created."""
+    """A cluster without the CRD: pods that are there go on, and none is created. Before groups were listed it is silent."""
     gang = Gang(VOLCANO, known=False, failure="404 no such resource")
-    decided = decide(job(TWO), gang, [pod("Worker", 0)])
-    assert names(decided) == HELD | {"create services": ["mnist-worker-0"]}
-    assert decided.create_pod_group is None
-    assert decided.requeue_after_s == LOOK_AGAIN_S
+    decided = decide(job(TWO), pod("Worker", 0), gang=gang)
+    assert names(decided) == NO_CHILDREN | {"create services": ["mnist-worker-0"]}
+    assert (decided.create_pod_group, decided.requeue_after_s) == (None, LOOK_AGAIN_S)
     (problem,) = decided.problems
     assert (problem.event.type, problem.event.reason) == ("Warning", "PodGroupsUnavailable")
     assert problem.event.message.endswith("before creating pods: 404 no such resource")
-    whole = decide(begun(TWO), gang, [pod("Worker", 0), pod("Worker", 1)])
-    assert whole.requeue_after_s is None
-    assert whole.problems == ()
-
-
-def test_before_groups_were_listed_a_job_waits_in_silence() -> None:
-    """The operator has started a moment ago."""
-    decided = decide(job(TWO), Gang(VOLCANO, known=False))
-    assert names(decided) == HELD
-    assert decided.requeue_after_s == FIRST_LOOK_S
-    assert decided.problems == ()
+    whole = decide(begun(), pod("Worker", 0), pod("Worker", 1), gang=gang)
+    assert (whole.requeue_after_s, whole.problems) == (None, ())
+    unlisted = decide(job(TWO), gang=Gang(VOLCANO, known=False))
+    assert (names(unlisted), unlisted.requeue_after_s, unlisted.problems) == (NO_CHILDREN, FIRST_LOOK_S, ())
 
 
 def test_a_deadline_that_comes_before_the_next_look_is_kept() -> None:
     """B46: the earlier of the two times counts."""
-    spec = TWO | {"activeDeadlineSeconds": 61}
-    tfjob = job(spec, status=JobStatus(start_time=EPOCH))
-    assert decide(tfjob, Gang(VOLCANO, known=False, failure="no")).requeue_after_s == 2
+    tfjob = job(TWO | {"activeDeadlineSeconds": 61}, status=JobStatus(start_time=EPOCH))
+    assert decide(tfjob, gang=Gang(VOLCANO, known=False, failure="no")).requeue_after_s == 2
 
 
 def test_a_template_that_names_another_scheduler_keeps_it_and_is_warned_about_once() -> None:
     """The text is that of earlier operators."""
-    own = {"tfReplicaSpecs": {"Worker": replica(2, template=template(schedulerName="own"))}}
-    (event,) = decide(job(own), Gang(VOLCANO)).events
+    own, same = (spec(Worker=replica(2, template=template(schedulerName=name))) for name in ("own", "volcano"))
+    (event,) = decide(job(own), gang=Gang(VOLCANO)).events
     assert (event.type, event.reason) == ("Warning", "SettedPodTemplateSchedulerName")
-    assert decide(begun(own), Gang(VOLCANO, group())).events == ()
-    same = {"tfReplicaSpecs": {"Worker": replica(2, template=template(schedulerName="volcano"))}}
-    assert decide(job(same), Gang(VOLCANO)).events == ()
+    assert decide(begun(own), gang=GANG).events == decide(job(same), gang=Gang(VOLCANO)).events == ()
 
 
 PHASES = st.sampled_from(["", "Pending", "Inqueue", "Running", "Unknown"])
-GROUPS = st.none() | st.builds(group, st.integers(0, 5), PHASES, going=st.booleans())
+GROUPS = st.none() | st.builds(group, PHASES, st.integers(0, 5), going=st.booleans())
 PODS = st.lists(
     st.tuples(st.integers(0, 5), st.sampled_from(["Pending", "Running", "Succeeded", "Failed"])),
     unique_by=lambda each: each[0],
@@ -306,15 +239,12 @@ GANGS = st.builds(Gang, st.sampled_from([VOLCANO, PLUGINS]), GROUPS, st.booleans
 
 @given(st.integers(0, 5), GANGS, PODS, st.booleans())
 def test_no_pod_is_ever_created_without_a_group_that_is_there_or_created_first(
-    replicas: int,
-    gang: Gang,
-    places: list[tuple[int, str]],
-    suspend: bool,
+    replicas: int, gang: Gang, places: list[tuple[int, str]], suspend: bool
 ) -> None:
     """B65; and of creating, resizing and deleting a group at most one is done, and none to a group that is terminating."""
-    spec = {"tfReplicaSpecs": {"Worker": replica(replicas, RestartPolicy.EXIT_CODE)}, "runPolicy": {"suspend": suspend}}
+    tfjob = begun(spec("ExitCode", Worker=replicas, runPolicy={"suspend": suspend}))
     pods = [pod("Worker", index, phase, {"Succeeded": 0, "Failed": 137}.get(phase)) for index, phase in places]
-    decided = decide(begun(spec), gang, pods)
+    decided = decide(tfjob, *pods, gang=gang)
     seen = gang.group
     group_there = seen is not None and seen.metadata.deletion_timestamp is None
     if decided.create_pods:
@@ -333,6 +263,5 @@ def test_no_pod_is_ever_created_without_a_group_that_is_there_or_created_first(
 
 def test_a_plan_without_gang_scheduling_is_what_it_was() -> None:
     """Where it is off, it changes nothing."""
-    decided = plan(job(TWO), good_spec(job(TWO)), [], [service("Worker", 0)], LATER)
-    assert decided.create_pod_group is None
-    assert len(decided.create_pods) == 2
+    decided = decide(job(), services=[service("Worker", 0)])
+    assert (decided.create_pod_group, len(decided.create_pods)) == (None, 2)
