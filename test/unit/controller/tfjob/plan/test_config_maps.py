@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -11,30 +12,31 @@ from pytest_mock import MockerFixture
 
 from fakes.api import status_error
 from fakes.controller import ControllerHarness, Parts
-from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service, template
+from fakes.jobs import CONTROLLER, JOB_UID, OWNER, decide, good_spec, job, pod, replica, service, spec
+from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
-from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
-from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ConfigMap, Pod, ReplicaKey
+from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, ReplicaKey
 from tfjob_operator.controller.jobs.writes import NameTakenError
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, config_map_name
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion
-from tfjob_operator.controller.tfjob.plan.plan import plan, with_config_maps
+from tfjob_operator.controller.tfjob.plan.plan import with_config_maps
 
 LARGE = 200
 
 
-def large(workers: int = LARGE, **fields: Any) -> TFJob:
+def with_env(name: str) -> dict[str, Any]:
+    """A template that sets a variable itself."""
+    env = [{"name": name, "value": "mine"}]
+    return {"spec": {"containers": [{"name": "tensorflow", "image": "i", "env": env}]}}
+
+
+def large(workers: int = LARGE, meta: dict[str, Any] | None = None, **fields: Any) -> TFJob:
     """A job whose cluster specification is long: workers and one parameter server that knows its TF_CONFIG itself."""
-    env = [{"name": "TF_CONFIG", "value": "mine"}]
-    own = {"spec": {"containers": [{"name": "tensorflow", "image": "i", "env": env}]}}
-    meta = fields.pop("meta", {})
-    body = {"tfReplicaSpecs": {"Worker": replica(workers), "PS": replica(1, template=own)}, **fields}
-    return job(body, **meta)
+    return job(spec(Worker=workers, PS=replica(1, template=with_env("TF_CONFIG")), **fields), **(meta or {}))
 
 
 def cluster_of(tfjob: TFJob, domain: str = "") -> ClusterSpec:
@@ -44,15 +46,26 @@ def cluster_of(tfjob: TFJob, domain: str = "") -> ClusterSpec:
 
 def slot(index: int, kind: str = "Worker") -> ReplicaKey:
     """The key of a replica."""
-    return ReplicaKey(kind, index, f"mnist-{kind.lower()}-{index}")
+    return ReplicaKey.of("mnist", kind, index)
+
+
+def built(tfjob: TFJob, place: ReplicaKey) -> dict[str, Any]:
+    """The pod of a replica."""
+    return PodBuilder(tfjob, good_spec(tfjob)).build(place)
 
 
 def variables(tfjob: TFJob, place: ReplicaKey) -> list[dict[str, Any]]:
     """The environment of the training container."""
-    found: list[dict[str, Any]] = (
-        PodBuilder(tfjob, good_spec(tfjob)).build(place)["spec"]["containers"][0].get("env", [])
-    )
+    found: list[dict[str, Any]] = built(tfjob, place)["spec"]["containers"][0].get("env", [])
     return found
+
+
+def variable_names(tfjob: TFJob, place: ReplicaKey) -> list[str]:
+    """The names of the variables of the training container."""
+    return [variable["name"] for variable in variables(tfjob, place)]
+
+
+BOTH = ["TFJOB_CLUSTER_SPEC", "TF_CONFIG"]
 
 
 def seen_by_the_process(env: list[dict[str, Any]], config_map: dict[str, Any]) -> dict[str, str]:
@@ -75,62 +88,53 @@ def test_the_process_sees_the_same_tf_config_as_if_it_stood_in_the_pod() -> None
     config_map = build_config_map(tfjob.metadata, cluster, cluster.digest)
     for index in (0, 17, LARGE - 1):
         env = variables(tfjob, slot(index))
-        assert [variable["name"] for variable in env] == ["TFJOB_CLUSTER_SPEC", "TF_CONFIG"]
+        assert variable_names(tfjob, slot(index)) == BOTH
         assert seen_by_the_process(env, config_map)["TF_CONFIG"] == cluster.tf_config("Worker", index)
     assert "$" not in cluster.text
 
 
 def test_pods_of_a_large_job_do_not_grow_with_it() -> None:
     """U1, D9: but for the digits of their index."""
-    sizes = {
-        len(msgspec.json.encode(PodBuilder(tfjob, good_spec(tfjob)).build(slot(99))))
-        for tfjob in (large(200), large(2000))
-    }
-    assert len(sizes) == 1
-    assert sizes.pop() < 3000
+    small, huge = (len(msgspec.json.encode(built(large(count), slot(99)))) for count in (200, 2000))
+    assert small == huge < 3000
 
 
 def test_a_short_cluster_stands_in_the_pod() -> None:
     """U1: also at the bound itself; with one replica more it does not."""
     most = next(count for count in range(10, LARGE) if cluster_of(large(count)).size > INLINE_BYTES) - 1
-    for count, names in ((most, ["TF_CONFIG"]), (most + 1, ["TFJOB_CLUSTER_SPEC", "TF_CONFIG"])):
+    for count, names in ((most, ["TF_CONFIG"]), (most + 1, BOTH)):
         tfjob = large(count)
-        assert [variable["name"] for variable in variables(tfjob, slot(0))] == names
-        assert bool(cluster_of(tfjob).digest) == (len(names) == 2)
-        labels = PodBuilder(tfjob, good_spec(tfjob)).build(slot(0))["metadata"]["labels"]
+        assert variable_names(tfjob, slot(0)) == names
+        assert bool(cluster_of(tfjob).digest) == (names == BOTH)
+        labels = built(tfjob, slot(0))["metadata"]["labels"]
         assert labels.get(c.LABEL_CLUSTER_SPEC, "") == cluster_of(tfjob).digest
 
 
 def test_a_template_that_sets_one_of_the_variables_wins() -> None:
     """U1: its TF_CONFIG is the only one; where the other name is its own, the cluster stands in TF_CONFIG."""
-    tfjob = large()
-    assert variables(tfjob, slot(0, "PS")) == [{"name": "TF_CONFIG", "value": "mine"}]
-    mine = {"name": "TFJOB_CLUSTER_SPEC", "value": "mine"}
-    container = {"name": "tensorflow", "image": "i", "env": [mine]}
-    other = job({"tfReplicaSpecs": {"Worker": replica(LARGE, template={"spec": {"containers": [container]}})}})
+    assert variables(large(), slot(0, "PS")) == [{"name": "TF_CONFIG", "value": "mine"}]
+    other = job(spec(Worker=replica(LARGE, template=with_env("TFJOB_CLUSTER_SPEC"))))
     config = {"name": "TF_CONFIG", "value": cluster_of(other).tf_config("Worker", 3)}
-    assert variables(other, slot(3)) == [mine, config]
+    assert variables(other, slot(3)) == [{"name": "TFJOB_CLUSTER_SPEC", "value": "mine"}, config]
     assert not cluster_of(other).digest
 
 
 def test_replicas_that_are_not_told_of_the_whole_cluster_read_no_config_map() -> None:
     """B60, U1: the workers of an elastic job; its chief is told, and reads it."""
-    specs = {"Worker": replica(LARGE), "Chief": replica(1)}
-    tfjob = job({"tfReplicaSpecs": specs, "enableDynamicWorker": True})
-    assert [variable["name"] for variable in variables(tfjob, slot(0))] == ["TF_CONFIG"]
-    assert len(variables(tfjob, slot(0, "Chief"))) == 2
+    tfjob = job(spec(Worker=LARGE, Chief=1, enableDynamicWorker=True))
+    assert variable_names(tfjob, slot(0)) == ["TF_CONFIG"]
+    assert variable_names(tfjob, slot(0, "Chief")) == BOTH
 
 
 def test_the_hash_is_of_the_content_and_of_the_job() -> None:
     """U1: no ConfigMap of an earlier job of the name, or of another size of it, is taken for this one."""
-    digests = {
-        cluster_of(large()).digest,
-        cluster_of(large(LARGE + 1)).digest,
-        cluster_of(large(meta={"uid": "another"})).digest,
-        cluster_of(large(), "cluster.local").digest,
-    }
-    assert len(digests) == 4
-    assert cluster_of(large()).digest == cluster_of(large()).digest
+    others = [
+        cluster_of(large(LARGE + 1)),
+        cluster_of(large(meta={"uid": "another"})),
+        cluster_of(large(), "cluster.local"),
+    ]
+    assert len({DIGEST, *(each.digest for each in others)}) == 4
+    assert cluster_of(large()).digest == DIGEST
 
 
 def test_a_config_map_is_the_jobs_and_immutable() -> None:
@@ -152,18 +156,13 @@ def reader(
     index: int, digest: str = DIGEST, phase: str = "Running", exit_code: int | None = None, **fields: Any
 ) -> Pod:
     """A worker's pod that reads a ConfigMap."""
-    made = pod("Worker", index, phase, exit_code, **fields)
-    labels = msgspec.structs.replace(made.metadata.labels or NO_LABELS, cluster_spec=digest)
-    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels=labels))
+    return changed(pod("Worker", index, phase, exit_code, **fields), metadata__labels__cluster_spec=digest)
 
 
 def config_map(digest: str = DIGEST, **meta: Any) -> ConfigMap:
     """A ConfigMap of the job, as it is cached."""
-    owner = OwnerReference(kind="TFJob", name="mnist", uid=JOB_UID, controller=True)
     name = config_map_name("mnist", digest)
-    return ConfigMap(
-        metadata=ChildMeta(name=name, namespace="ns", uid=f"uid-{name}", owner_references=(owner,), **meta)
-    )
+    return ConfigMap(ChildMeta(name=name, namespace="ns", uid=f"uid-{name}", owner_references=(CONTROLLER,), **meta))
 
 
 def changes(
@@ -177,30 +176,24 @@ def changes(
 
 
 NEW_POD = Plan(create_pods=(slot(5),))
-ENDED = JobStatus(conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),))
+ENDED = JobStatus(conditions=(JobCondition("Succeeded", "True"),))
+SUCCEEDED = reader(0, phase="Succeeded", exit_code=0)
 
 
 def test_it_is_made_when_pods_are_made_that_read_it() -> None:
-    """U1: once, and not for pods that know their TF_CONFIG themselves."""
+    """U1: once, and not for pods that know their TF_CONFIG themselves. It stays while the job lives, also unread."""
     assert changes(NEW_POD) == ([DIGEST], [])
-    assert changes(NEW_POD, held=(config_map(),)) == ([], [])
-    assert changes(Plan(create_pods=(slot(0, "PS"),))) == ([], [])
-    assert changes(NEW_POD, tfjob=job()) == ([], [])
-
-
-def test_it_stays_while_the_job_lives() -> None:
-    """U1: also while no pod reads it: the next one will."""
-    assert changes(held=(config_map(),)) == ([], [])
+    assert changes(NEW_POD, held=(config_map(),)) == changes(held=(config_map(),)) == ([], [])
+    assert changes(Plan(create_pods=(slot(0, "PS"),))) == changes(NEW_POD, tfjob=job()) == ([], [])
 
 
 def test_one_that_a_pod_may_still_read_is_made_again_if_somebody_deletes_it() -> None:
     """U1: a container that restarts in place reads it again. Not for pods that have ended, or go."""
-    assert changes(pods=(reader(0),)) == ([DIGEST], [])
-    assert changes(pods=(reader(0, phase="Succeeded", exit_code=0),)) == ([], [])
-    assert changes(pods=(reader(0, terminating=True),)) == ([], [])
-    leaving = reader(0)
-    assert changes(Plan(delete_pods=(PodDeletion(leaving),)), pods=(leaving,)) == ([], [])
-    assert changes(pods=(reader(0),), tfjob=large(meta={"status": ENDED})) == ([DIGEST], [])
+    assert (
+        changes(pods=(reader(0),)) == changes(pods=(reader(0),), tfjob=large(meta={"status": ENDED})) == ([DIGEST], [])
+    )
+    assert changes(pods=(SUCCEEDED,)) == changes(pods=(reader(0, terminating=True),)) == ([], [])
+    assert changes(Plan(delete_pods=(PodDeletion(reader(0)),)), pods=(reader(0),)) == ([], [])
 
 
 def test_the_one_of_before_a_scale_goes_when_no_pod_can_read_it() -> None:
@@ -215,29 +208,20 @@ def test_the_one_of_before_a_scale_goes_when_no_pod_can_read_it() -> None:
 def test_one_of_before_a_scale_is_made_again_with_what_is_true_now() -> None:
     """U1: what was in it is not known any more, and without it a container that restarts would hang."""
     assert changes(pods=(reader(0, OLD),)) == ([OLD], [])
-    cluster = cluster_of(large())
-    body = build_config_map(large().metadata, cluster, OLD)
+    body = build_config_map(large().metadata, cluster_of(large()), OLD)
     assert body["metadata"]["name"] == config_map_name("mnist", OLD)
-    assert body["data"] == {"cluster": cluster.text}
+    assert body["data"] == {"cluster": cluster_of(large()).text}
 
 
 def test_it_goes_when_the_job_has_ended_or_is_suspended_and_its_pods_are_gone() -> None:
     """U1: and not before. What is being deleted already is left alone, as is all of a job that is being deleted."""
     for tfjob in (large(meta={"status": ENDED}), large(runPolicy={"suspend": True})):
         assert changes(pods=(reader(0),), held=(config_map(),), tfjob=tfjob) == ([], [])
-        assert changes(pods=(reader(0, phase="Succeeded", exit_code=0),), held=(config_map(),), tfjob=tfjob) == (
-            [],
-            [DIGEST],
-        )
+        assert changes(pods=(SUCCEEDED,), held=(config_map(),), tfjob=tfjob) == ([], [DIGEST])
     assert changes(held=(config_map(OLD, deletion_timestamp=EPOCH),)) == ([], [])
-    leaving = large(meta={"deletion_timestamp": EPOCH})
-    assert plan(leaving, good_spec(leaving), [], [], EPOCH, config_maps=[config_map(OLD)]) == NOTHING
-    assert changes(Plan(delete_job=True), held=(config_map(OLD),)) == ([], [])
-
-
-def test_the_plan_in_which_a_job_ends_holds_nothing_else() -> None:
-    """The end is written before anything is cleaned up."""
-    assert changes(Plan(status=ENDED), held=(config_map(OLD),)) == ([], [])
+    assert decide(large(meta={"deletion_timestamp": EPOCH}), config_maps=[config_map(OLD)]) == NOTHING
+    for plan in (Plan(delete_job=True), Plan(status=ENDED)):  # the end is written before anything is cleaned up
+        assert changes(plan, held=(config_map(OLD),)) == ([], [])
 
 
 @pytest.mark.parametrize("label", ["", "x", "0123456789ABCDEF", "a" * 17, "../../other-name"])
@@ -246,32 +230,27 @@ def test_a_label_that_is_no_hash_names_no_config_map(label: str) -> None:
     assert changes(pods=(reader(0, label),)) == ([], [])
 
 
-class Hands(Parts):
-    """The parts of a controller, and a job with a ConfigMap."""
+CREATE = ("create", "configmaps", config_map_name("mnist", DIGEST))
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.job = large()
 
-    async def create(self, *slots: ReplicaKey, digest: str = DIGEST) -> None:
-        """Create a ConfigMap, and service and pod of these replicas."""
-        plan = Plan(create_pods=slots, create_services=slots, create_config_maps=(digest,))
-        await self.creator.create(self.job, good_spec(self.job), plan)
+async def create(world: Parts, *slots: ReplicaKey) -> None:
+    """Create the ConfigMap, and service and pod of these replicas."""
+    plan = Plan(create_pods=slots, create_services=slots, create_config_maps=(DIGEST,))
+    await world.creator.create(large(), good_spec(large()), plan)
 
 
 async def test_a_config_map_is_made_before_the_pods_that_read_it() -> None:
     """U1: a pod that does not find it waits for seconds in its kubelet."""
-    hands = Hands()
-    await hands.create(slot(0))
-    name = config_map_name("mnist", DIGEST)
-    assert hands.client.actions[0] == ("create", "configmaps", name)
-    assert hands.client.actions[1:] == [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
-    assert hands.recorder.events[0] == ("Normal", "SuccessfulCreateConfigMap", f"Created ConfigMap: {name}")
+    world = Parts()
+    await create(world, slot(0))
+    children = [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
+    assert world.client.actions == [CREATE, *children]
+    assert world.recorder.events[0] == ("Normal", "SuccessfulCreateConfigMap", f"Created ConfigMap: {CREATE[-1]}")
     for kind in ("pod", "service"):
-        hands.expectations.creation_observed(OWNER, kind, "mnist-worker-0")
-    assert not hands.expectations.satisfied(OWNER)
-    hands.expectations.creation_observed(OWNER, "ConfigMap", name)
-    assert hands.expectations.satisfied(OWNER)
+        world.expectations.creation_observed(OWNER, kind, "mnist-worker-0")
+    assert not world.expectations.satisfied(OWNER)
+    world.expectations.creation_observed(OWNER, "ConfigMap", CREATE[-1])
+    assert world.expectations.satisfied(OWNER)
 
 
 @pytest.mark.parametrize(
@@ -279,66 +258,52 @@ async def test_a_config_map_is_made_before_the_pods_that_read_it() -> None:
 )
 async def test_only_the_pods_that_read_a_refused_config_map_wait(error: ApiError) -> None:
     """U1: with a Warning, to be tried again: there is nothing in it that the user could mend, so it never ends the job."""
-    hands = Hands()
-    hands.client.fail["create", "configmaps", config_map_name("mnist", DIGEST)] = error
+    world = Parts()
+    world.client.fail[CREATE] = error
     with pytest.raises(type(error)):
-        await hands.create(slot(0), slot(0, "PS"))
-    assert [action[1:] for action in hands.client.actions[1:]] == [
-        ("services", "mnist-worker-0"),
-        ("services", "mnist-ps-0"),
-        ("pods", "mnist-ps-0"),
-    ]
-    assert ("Warning", "FailedCreateConfigMap") in [event[:2] for event in hands.recorder.events]
-    hands.expectations.creation_observed(OWNER, "pod", "mnist-ps-0")
-    for name in ("mnist-worker-0", "mnist-ps-0"):
-        hands.expectations.creation_observed(OWNER, "service", name)
-    assert hands.expectations.satisfied(OWNER)
+        await create(world, slot(0), slot(0, "PS"))
+    made = [("services", "mnist-worker-0"), ("services", "mnist-ps-0"), ("pods", "mnist-ps-0")]
+    assert [action[1:] for action in world.client.actions[1:]] == made
+    assert ("Warning", "FailedCreateConfigMap") in [event[:2] for event in world.recorder.events]
+    for resource, name in made:
+        world.expectations.creation_observed(OWNER, resource.removesuffix("s"), name)
+    assert world.expectations.satisfied(OWNER)
 
 
-async def test_a_strangers_config_map_of_that_name_is_left_alone() -> None:
+@pytest.mark.parametrize("ours", [False, True])
+async def test_a_strangers_config_map_of_that_name_is_left_alone(ours: bool) -> None:
     """U1: the pods wait, with a Warning; our own, from an attempt whose response was lost, counts as made."""
-    name = config_map_name("mnist", DIGEST)
-    for owner, taken in (([], True), ([{"kind": "TFJob", "name": "mnist", "uid": JOB_UID, "controller": True}], False)):
-        hands = Hands()
-        hands.client.fail["create", "configmaps", name] = status_error(AlreadyExistsError, 409)
-        hands.client.objects["configmaps", name] = {"metadata": {"name": name, "ownerReferences": owner}}
-        if taken:
-            with pytest.raises(NameTakenError):
-                await hands.create(slot(0))
-        else:
-            await hands.create(slot(0))
-        assert (("create", "pods", "mnist-worker-0") in hands.client.actions) is not taken
+    world = Parts()
+    world.client.fail[CREATE] = status_error(AlreadyExistsError, 409)
+    owners = [{"kind": "TFJob", "name": "mnist", "uid": JOB_UID, "controller": True}] * ours
+    world.client.objects[CREATE[1:]] = {"metadata": {"name": CREATE[-1], "ownerReferences": owners}}
+    with nullcontext() if ours else pytest.raises(NameTakenError):
+        await create(world, slot(0))
+    assert (("create", "pods", "mnist-worker-0") in world.client.actions) is ours
 
 
 async def test_a_config_map_that_is_deleted_is_made_again_at_once() -> None:
     """U1, D9: its deletion wakes the job, and one sync makes it; nothing else is made or deleted."""
-    world = ControllerHarness()
-    tfjob = job({"tfReplicaSpecs": {"Worker": replica(LARGE)}})
-    digest = cluster_of(tfjob).digest
-    world.jobs.put(tfjob)
+    tfjob = job(spec(Worker=LARGE))
+    world, digest = ControllerHarness(tfjob), cluster_of(tfjob).digest
     for index in range(LARGE):
         world.pods.put(reader(index, digest))
         world.services.put(service("Worker", index))
     world.config_maps.put(config_map(digest))
     await world.sync()
     assert "configmaps" not in {resource for _, resource, _ in world.taken()}
-    while len(world.queue):
-        world.queue.done(await world.queue.get())
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"name": "mnist", "uid": JOB_UID, "resourceVersion": "2"}}
+    await world.idle()
+    world.confirms()
     world.config_maps.remove(config_map(digest))
     assert len(world.queue) == 1
     await world.sync()
     made = ("create", "configmaps", config_map_name("mnist", digest))
-    assert [action for action in world.taken() if not action[0].endswith("status")] == [
-        ("get", "tfjobs", "mnist"),
-        made,
-    ]
+    assert [each for each in world.taken() if not each[0].endswith("status")] == [("get", "tfjobs", "mnist"), made]
 
 
 async def test_the_whole_cluster_is_put_together_once_for_all_pods(mocker: MockerFixture) -> None:
     """U1: to do so for each pod would take quadratic time in the size of the job."""
-    hands, asked = Hands(), list[ClusterSpec]()
-    hands.job = job({"tfReplicaSpecs": {"Worker": replica(50, template=template())}})
+    world, asked, tfjob = Parts(), list[ClusterSpec](), job(spec(Worker=50))
     text = ClusterSpec.__dict__["text"]
     made = text.func
 
@@ -347,7 +312,6 @@ async def test_the_whole_cluster_is_put_together_once_for_all_pods(mocker: Mocke
         return str(made(cluster))
 
     mocker.patch.object(text, "func", counted)
-    slots = tuple(slot(index) for index in range(50))
-    await hands.creator.create(hands.job, good_spec(hands.job), Plan(create_pods=slots))
-    assert len(hands.client.actions) == 50
+    await world.creator.create(tfjob, good_spec(tfjob), Plan(create_pods=tuple(slot(index) for index in range(50))))
+    assert len(world.client.actions) == 50
     assert len(asked) == 1
