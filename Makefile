@@ -98,8 +98,8 @@ format: venv ## Format the code
 	@$(PYTHON) -m ruff check --fix-only --quiet $(SOURCES)
 	@$(PYTHON) -m ruff format $(SOURCES)
 
-control-plane: venv ## Start etcd and kube-apiserver on loopback, until `python -m hack.control_plane down`
-	@$(PYTHON) -m hack.control_plane up
+control-plane: venv ## Start etcd and kube-apiserver on loopback, and a shell that uses them; they end with it
+	@$(PYTHON) -m hack.control_plane run
 
 soak: venv ## Let an operator work half an hour for random users, with troubles, and compare what it weighs (MINUTES=480: a night, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null

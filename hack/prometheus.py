@@ -19,8 +19,8 @@ from typing import Any, Final, Self
 
 from hack import packages
 from hack.control_plane.build.commands import ControlPlaneError
-from hack.control_plane.run.parts import choose_ports
-from hack.control_plane.run.stack import Part
+from hack.control_plane.run.part import Part
+from hack.control_plane.run.parts import any_free
 from hack.stoppable import Stoppable
 
 READY_LIMIT_S: Final = 60.0  # a second on a quiet machine
@@ -46,7 +46,7 @@ def alertmanager(folder: Path, settings: Path) -> Iterator[str]:
     Debian's reads a template in /usr/share, so it runs in a mount namespace where the package's files are there.
     """
     share = packages.unpack("prometheus-alertmanager") / "usr" / "share"
-    address = f"127.0.0.1:{choose_ports().etcd}"
+    address = f"127.0.0.1:{any_free()}"
     part = Part("alertmanager", folder / "alertmanager.log")
     part.start(
         [
@@ -89,7 +89,7 @@ class Prometheus(Stoppable):
 
         Targets have the label `namespace`, as from the Prometheus operator; with `honor_labels` that of a series counts.
         """
-        port = choose_ports().etcd
+        port = any_free()
         settings = {
             "global": {"scrape_interval": PERIOD, "scrape_timeout": PERIOD, "evaluation_interval": PERIOD},
             "rule_files": [str(rules)],

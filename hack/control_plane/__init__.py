@@ -1,9 +1,8 @@
 """A real Kubernetes control plane on this machine, for tests and demos: etcd, kube-apiserver, kube-controller-manager.
 
-It has two layers. `build` finds or makes the programs: `binaries` over `apt` and `commands`. `run`, on top of it: `plane` (what
-Python code uses; starts a keeper and talks to it), `keeper` (the process that runs a control plane), `stack` (start and
-readiness of the parts), `parts` (their command lines and ports), `folders` (with state and kubeconfigs) and `pki`.
-`__main__` is the command line.
+It has two layers. `build` finds or makes the programs: `binaries` over `apt` and `commands`. `run`, on top of it: `plane` (for
+Python code: starts the parts and talks to them), `part` (one process), `parts` (their command lines and ports), `folders` (with
+kubeconfigs) and `pki`. `__main__` is the command line.
 """
 
 from hack.control_plane.build.commands import ControlPlaneError

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Final, NamedTuple
 
 import msgspec
+from aiohttp import web
 
-from hack.control_plane.run.pki import self_signed
+from hack.control_plane.run.pki import Authority
 from hack.hollow_node.containers import waits_for
 from hack.hollow_node.objects import HOST_IP, HollowPod, HollowStatus
 from hack.hollow_node.script import START_ERROR, Output, parse_script
@@ -34,9 +33,7 @@ Find = Callable[[str, str], tuple[HollowPod, HollowStatus] | None]
 
 POLL_S: Final = 0.1
 """How soon the end of a run is seen by those who follow it."""
-REQUEST_LIMIT_S: Final = 30.0
 AUTHORITY_LIMIT_S: Final = 10.0
-STEPS_OF_EPOCH: Final = 10
 _PULLS: Final = {
     "ErrImagePull": "image can't be pulled",
     "ImagePullBackOff": "trying and failing to pull image",
@@ -47,54 +44,30 @@ class LogError(ValueError):
     """There is no such log; the message is the kubelet's."""
 
 
-class LogLine(msgspec.Struct, frozen=True):
+class LogLine(NamedTuple):
     """When a line was printed, and its text."""
 
     time: datetime
     text: str
 
-    def render(self, *, timestamps: bool) -> bytes:
-        """Return the line as it is sent."""
-        stamp = f"{self.time.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z " if timestamps else ""
-        return f"{stamp}{self.text}\n".encode()
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What of a log is wanted (v1.PodLogOptions)."""
+class Options(msgspec.Struct, frozen=True, rename="camel"):
+    """The parameters of a request (v1.PodLogOptions)."""
 
     follow: bool = False
     previous: bool = False
     timestamps: bool = False
-    tail: int | None = None
-    since: datetime | None = None
+    tail_lines: int | None = None
+    since_seconds: int | None = None
+    since_time: datetime | None = None
     limit_bytes: int | None = None
-
-    @classmethod
-    def parse(cls, query: str, now: datetime) -> Options:
-        """Read the parameters of a request. Raises ValueError."""
-        given = {name: values[-1] for name, values in parse_qs(query).items()}
-        numbers = {name: int(given[name]) for name in ("tailLines", "sinceSeconds", "limitBytes") if name in given}
-        since = datetime.fromisoformat(given["sinceTime"]) if "sinceTime" in given else None
-        if "sinceSeconds" in numbers:
-            since = now - timedelta(seconds=numbers["sinceSeconds"])
-        follow, previous, timestamps = (given.get(name) == "true" for name in ("follow", "previous", "timestamps"))
-        return cls(
-            follow,
-            previous,
-            timestamps,
-            tail=numbers.get("tailLines"),
-            since=since,
-            limit_bytes=numbers.get("limitBytes"),
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """One run of a container: its ID, when it started and ended (None: it runs), and all that it would ever print."""
+    """One run of a container: its ID, when it ended (None: it runs), and all that it would ever print."""
 
     container_id: str
-    started: datetime
     finished: datetime | None
     lines: Sequence[LogLine] = field(repr=False)
 
@@ -105,7 +78,7 @@ class LoggedRun:
 
 
 def run_of(pod: HollowPod, status: HollowStatus, container: str, *, previous: bool) -> LoggedRun:
-    """Return the run whose log is wanted. Raises LogError."""
+    """Return the requested run of a container. Raises LogError."""
     all_statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     found = next((each for each in all_statuses if each.name == container), None)
     name = f'container "{container}" in pod "{pod.metadata.name}"'
@@ -117,8 +90,7 @@ def run_of(pod: HollowPod, status: HollowStatus, container: str, *, previous: bo
             raise LogError(f"previous terminated {name} not found")
         end = last
     elif found.state.running is not None:
-        started = found.state.running.started_at
-        return LoggedRun(found.container_id, started, None, _lines(pod, container, started))
+        return LoggedRun(found.container_id, None, _lines(pod, container, found.state.running.started_at))
     if end is None and last is None:
         reason = waits_for(found)
         raise LogError(f"{name} is waiting to start: {_PULLS.get(reason, reason)}")
@@ -126,7 +98,7 @@ def run_of(pod: HollowPod, status: HollowStatus, container: str, *, previous: bo
     if end is None or not end.container_id or end.started_at is None:
         raise LogError(f"{name} is terminated")
     lines = () if end.reason == START_ERROR else _lines(pod, container, end.started_at)
-    return LoggedRun(end.container_id, end.started_at, end.finished_at, lines)
+    return LoggedRun(end.container_id, end.finished_at, lines)
 
 
 def _lines(pod: HollowPod, container: str, started: datetime) -> Sequence[LogLine]:
@@ -136,49 +108,47 @@ def _lines(pod: HollowPod, container: str, started: datetime) -> Sequence[LogLin
 
 
 def _printed_by(output: Output) -> Iterator[tuple[float, str]]:
-    """Yield the lines of one entry with their seconds: for epochs what `model.fit(..., verbose=2)` prints."""
+    """Yield the lines of one entry with their seconds: for epochs those of `model.fit(..., verbose=2)`."""
     if not output.epochs:
         yield output.at, output.text
     for epoch in range(1, output.epochs + 1):
         yield output.at + (epoch - 1) * output.epoch_s, f"Epoch {epoch}/{output.epochs}"
-        steps = f"{STEPS_OF_EPOCH}/{STEPS_OF_EPOCH} - {output.epoch_s:.0f}s"
         measured = f"loss: {2.3 / epoch**0.5:.4f} - accuracy: {1 - 0.9 / epoch**0.5:.4f}"
-        yield output.at + epoch * output.epoch_s, f"{steps} - {measured}"
+        yield output.at + epoch * output.epoch_s, f"10/10 - {output.epoch_s:.0f}s - {measured}"
 
 
 async def stream(find: Find, clock: Clock, path: Sequence[str], options: Options) -> AsyncIterator[bytes]:
-    """Yield the log of `path` (namespace, pod, container). Raises LogError before the first line."""
+    """Yield the log of `path` (namespace, pod, container): b"" first. Raises LogError before that."""
     namespace, name, container = path
     pod = find(namespace, name)
     if pod is None:
         raise LogError(f'pod "{name}" not found')
     run = run_of(*pod, container, previous=options.previous)
-    number = run.printed(clock.now())
-    first = 0 if options.tail is None else max(number - options.tail, 0)
-    for line in run.lines[first:number]:
-        if options.since is None or line.time >= options.since:
-            yield line.render(timestamps=options.timestamps)
-    yield b""  # the head is sent although nothing is printed yet
-    while options.follow and run.finished is None:
+    now = clock.now()
+    since = options.since_time if options.since_seconds is None else now - timedelta(seconds=options.since_seconds)
+    number = run.printed(now)
+    first = 0 if options.tail_lines is None else max(number - options.tail_lines, 0)
+    yield b""
+    while True:
+        for line in run.lines[first:number]:
+            if since is None or line.time >= since:
+                stamp = f"{line.time.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z " if options.timestamps else ""
+                yield f"{stamp}{line.text}\n".encode()
+        if not options.follow or run.finished is not None:
+            return
         await asyncio.sleep(POLL_S)
-        run = _later(find, path, run, clock.now())
-        printed = run.printed(clock.now())
-        for line in run.lines[number:printed]:
-            yield line.render(timestamps=options.timestamps)
-        number = max(number, printed)
-        yield b""  # whoever has gone away is noticed
+        run = _later(find(namespace, name), container, run, clock.now())
+        first, number = number, max(number, run.printed(clock.now()))
 
 
-def _later(find: Find, path: Sequence[str], run: LoggedRun, now: datetime) -> LoggedRun:
-    """Return a run that was going on as it is now."""
-    namespace, name, container = path
-    pod = find(namespace, name)
+def _later(pod: tuple[HollowPod, HollowStatus] | None, container: str, run: LoggedRun, now: datetime) -> LoggedRun:
+    """Return the current state of a run that has not ended: it may be the previous one by now."""
     for previous in (False, True):
         with contextlib.suppress(LogError):
             found = run_of(*pod, container, previous=previous) if pod is not None else None
             if found is not None and found.container_id == run.container_id:
-                return LoggedRun(run.container_id, run.started, found.finished, run.lines)
-    return LoggedRun(run.container_id, run.started, now, run.lines)
+                return LoggedRun(run.container_id, found.finished, run.lines)
+    return LoggedRun(run.container_id, now, run.lines)
 
 
 async def client_authority(client: RestClient) -> str:
@@ -199,76 +169,43 @@ async def client_authority(client: RestClient) -> str:
 @contextlib.asynccontextmanager
 async def serving_logs(find: Find, clock: Clock, authority: str) -> AsyncIterator[int]:
     """Serve logs while the block lasts, to clients with a certificate of this authority; the value is the port."""
-    requests: set[asyncio.Task[None]] = set()
 
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(_answer(find, clock, reader, writer))
-        requests.add(task)
-        task.add_done_callback(requests.discard)
+    async def respond(request: web.BaseRequest) -> web.StreamResponse:
+        parts = request.path.split("/")
+        if len(parts) != 5 or parts[1] != "containerLogs":
+            return web.Response(status=404, text="404 page not found")
+        try:
+            options = msgspec.convert(dict(request.query), Options, strict=False)
+            log = stream(find, clock, parts[2:], options)
+            await anext(log)
+        except (LogError, msgspec.ValidationError) as error:
+            return web.Response(status=400, text=str(error))
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        left = options.limit_bytes
+        async for data in log:
+            sent = data if left is None else data[:left]
+            await response.write(sent)
+            left = None if left is None else left - len(sent)
+            if left == 0:
+                break
+        return response
 
-    server = await asyncio.start_server(accept, HOST_IP, 0, ssl=_tls(authority))
+    server = web.Server(respond, handler_cancellation=True, access_log=None)
+    runner = web.ServerRunner(server, shutdown_timeout=0.1)
+    await runner.setup()
     try:
-        yield server.sockets[0].getsockname()[1]
+        await web.TCPSite(runner, HOST_IP, 0, ssl_context=_tls(authority)).start()
+        yield runner.addresses[0][1]
     finally:
-        server.close()
-        for task in requests:
-            task.cancel()
-        await asyncio.gather(*requests, return_exceptions=True)
+        await runner.cleanup()
 
 
 def _tls(authority: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
-        own = self_signed(Path(folder), "kubelet")
+        own = Authority.make(Path(folder)).server("kubelet", [HOST_IP])
         context.load_cert_chain(own.certificate, own.key)
     context.load_verify_locations(cadata=authority)
     context.verify_mode = ssl.CERT_REQUIRED
     return context
-
-
-async def _answer(find: Find, clock: Clock, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer one request and close the connection, or give up if the client does."""
-    try:
-        with contextlib.suppress(ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(REQUEST_LIMIT_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            await _respond(find, clock, head, writer)
-    finally:
-        writer.close()
-
-
-async def _respond(find: Find, clock: Clock, head: bytes, writer: asyncio.StreamWriter) -> None:
-    request = re.match(rb"GET (\S+) HTTP/1\.1\r\n", head)
-    target = urlsplit(request[1].decode()) if request is not None else None
-    parts = [unquote(part) for part in target.path.split("/")] if target is not None else []
-    if target is None or len(parts) != 5 or parts[1] != "containerLogs":
-        await _refuse(writer, 404, "404 page not found")
-        return
-    try:
-        options = Options.parse(target.query, clock.now())
-        begun, left = False, options.limit_bytes
-        async for data in stream(find, clock, parts[2:], options):
-            if not begun:
-                writer.write(_head(200, "Transfer-Encoding: chunked"))
-                begun = True
-            sent = data if left is None else data[:left]
-            left = None if left is None else left - len(sent)
-            writer.write(b"%x\r\n%b\r\n" % (len(sent), sent) if sent else b"")
-            await writer.drain()
-            if left == 0:
-                break
-        writer.write(b"0\r\n\r\n")
-        await writer.drain()
-    except ValueError as error:
-        await _refuse(writer, 400, str(error))
-
-
-async def _refuse(writer: asyncio.StreamWriter, code: int, message: str) -> None:
-    body = message.encode()
-    writer.write(_head(code, f"Content-Length: {len(body)}") + body)
-    await writer.drain()
-
-
-def _head(code: int, length: str) -> bytes:
-    reason = {200: "OK", 400: "Bad Request", 404: "Not Found"}[code]
-    return f"HTTP/1.1 {code} {reason}\r\nContent-Type: text/plain\r\nConnection: close\r\n{length}\r\n\r\n".encode()

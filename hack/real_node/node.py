@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 from hack.control_plane import ControlPlane
 from hack.control_plane.build.binaries import find_or_build, version_of
 from hack.control_plane.build.commands import ControlPlaneError, log_tail, output_of
-from hack.control_plane.run.stack import Part
+from hack.control_plane.run.part import Part
 from hack.image import build
 from hack.kubernetes_versions import (
     CGROUP_V1_REFUSED,
@@ -312,12 +312,11 @@ class RealNode(Stoppable):
         if sandbox is None:
             raise ControlPlaneError("a real node runs in its sandbox alone: python -m hack.real_node run -- COMMAND")
         tools = Tools.from_json(json.loads((Path(sandbox) / TOOLS_FILE).read_text()))
-        programs = find_or_build()
+        manager = find_or_build().kube_controller_manager
         plane = ControlPlane.start(
             "real-node",
             extra_apiserver_args=APISERVER_ARGUMENTS,
-            extra_controllers=controllers(version_of(programs.kube_controller_manager)),
-            binaries=programs,
+            extra_controllers=controllers(version_of(manager)),
         )
         node = cls(plane, Path(sandbox) / "node", tools)
         try:

@@ -32,7 +32,7 @@ def run(command: Sequence[str], tools: Tools) -> int:
     """Run the command in a new sandbox until it ends; return its exit code."""
     folders.sweep()
     # On a disk: it holds the overlays of containers, which cannot be on top of the sandbox's own overlay of /var.
-    held = folders.make_private("real-node", Path(tempfile.gettempdir()))
+    held = folders.make("real-node", Path(tempfile.gettempdir()))
     folder = held.path
     (folder / TOOLS_FILE).write_text(json.dumps(tools.to_json()))
     before = set(_groups())

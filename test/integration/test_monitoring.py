@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from fakes.manifests import read_document
 from hack.control_plane import ControlPlane
 from hack.control_plane.build.commands import ControlPlaneError
-from hack.control_plane.run.parts import choose_ports
+from hack.control_plane.run.parts import any_free
 from hack.prometheus import Prometheus, alertmanager, program, run
 from support.waiting import eventually
 from tfjob_operator.api.meta import ObjectMeta
@@ -112,7 +112,7 @@ def operator(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Ite
     """The address of the metrics of an operator that runs."""
     control_plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
     control_plane.wait_for_crd("tfjobs.kubeflow.org")
-    port = choose_ports().etcd
+    port = any_free()
     flags = (
         *(f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={namespace}", f"--monitoring-port={port}"),
         f"--controller-config-file={tmp_path / 'config.yaml'}",  # not there, as in most clusters; it has a metric all the same

@@ -19,7 +19,7 @@ from fakes.recordings import texts_file
 from fakes.unschedulable import CASES, Case
 from hack.control_plane import ControlPlane
 from hack.control_plane.build.binaries import find_or_build_programs, version_of
-from hack.control_plane.run.stack import Part
+from hack.control_plane.run.part import Part
 from hack.hollow_node.node import NODES, parse_nodes, registered
 from hack.hollow_node.script import LOG, RUN
 from hack.kubernetes_versions import NEWEST

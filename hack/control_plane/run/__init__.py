@@ -1,1 +1,1 @@
-"""Running control planes: the keeper process of each, its folder, its parts, and the clients of these."""
+"""Running control planes: the folder of each, its parts, and the clients of these."""

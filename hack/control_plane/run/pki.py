@@ -3,8 +3,7 @@
 In: a folder. Out: PEM files in it: the authority, certificates that it signed for the servers and for any client, and the key
 that signs service account tokens. Keys are on the P-256 curve: making one takes a millisecond, and a tenth of a second with
 RSA. Only the authority's key is RSA, as kubeadm's is: the API server checks its signature in every request, which takes 20 us
-with RSA, and would take 150 us on the curve, a tenth of creating a pod. The folder must be private to the user, since it holds
-the authority's key.
+with RSA, and would take 150 us on the curve, a tenth of creating a pod. The folder must be private to the user.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ COMMON_NAME_LIMIT = 64  # X.509's bound, and therefore that of a user's name
 
 SERVER_NAMES = (
     "localhost",
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
-    "kubernetes.default.svc.cluster.local",
+    *("kubernetes" + end for end in ("", ".default", ".default.svc", ".default.svc.cluster.local")),
 )
 
 
@@ -43,42 +39,39 @@ class Credential:
     certificate: Path
     key: Path
 
+    @classmethod
+    def of(cls, folder: Path, file: str) -> Credential:
+        """Return the credential with this name in a folder."""
+        return cls(folder / f"{file}.crt", folder / f"{file}.key")
+
 
 class Authority:
-    """The certificate authority of a control plane; invariant: its key and certificate are in `folder`."""
+    """The certificate authority of a control plane; its certificate is in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open the authority in a folder; it must have been made there."""
+    def __init__(self, folder: Path, key: rsa.RSAPrivateKey, name: x509.Name) -> None:
+        """Use `make`."""
         self._folder = folder
-        self._key = _load_key(folder / "ca.key")
+        self._key = key
+        self._name = name
         self.certificate = folder / "ca.crt"
-        self._name = x509.load_pem_x509_certificate(self.certificate.read_bytes()).subject
 
     @classmethod
     def make(cls, folder: Path) -> Authority:
         """Make a new authority in a folder."""
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        name = _name("tfjob-control-plane-ca")
-        usage = x509.KeyUsage(
-            digital_signature=True,
-            key_cert_sign=True,
-            crl_sign=True,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
-        builder = (
-            _builder(name, name, key.public_key())
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(usage, critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        )
-        _write_key(folder / "ca.key", key)
-        _write(folder / "ca.crt", _pem(builder.sign(key, hashes.SHA256())))
-        return cls(folder)
+        made = cls(folder, key, _name("tfjob-control-plane-ca"))
+        encrypts = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+        no = dict.fromkeys((*encrypts, "encipher_only", "decipher_only"), False)
+        usage = x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **no)
+        builder = made._builder(made._name, key.public_key(), VALIDITY)
+        for extension, critical in (
+            (x509.BasicConstraints(ca=True, path_length=None), True),
+            (usage, True),
+            (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+        ):
+            builder = builder.add_extension(extension, critical=critical)
+        made._sign("ca", key, builder)
+        return made
 
     def server(self, file: str, addresses: Sequence[str], *, life: dt.timedelta = VALIDITY) -> Credential:
         """Issue a certificate for a server on these addresses and on the names of the API server.
@@ -89,7 +82,7 @@ class Authority:
         names = [x509.DNSName(name) for name in SERVER_NAMES]
         places = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        return self._issue(file, _name(file), usages, x509.SubjectAlternativeName([*names, *places]), life)
+        return self._issue(file, _name(file), usages, life, x509.SubjectAlternativeName([*names, *places]))
 
     def client(self, file: str, user: str, groups: Sequence[str] = (), *, life: dt.timedelta = VALIDITY) -> Credential:
         """Issue a certificate for this user in these groups. Raises ControlPlaneError if the name is empty or too long."""
@@ -97,48 +90,48 @@ class Authority:
             raise ControlPlaneError(
                 f"a user's name must have 1 to {COMMON_NAME_LIMIT} characters to fit into a certificate: {user!r}"
             )
-        return self._issue(file, _name(user, groups), [ExtendedKeyUsageOID.CLIENT_AUTH], None, life)
+        return self._issue(file, _name(user, groups), [ExtendedKeyUsageOID.CLIENT_AUTH], life)
 
-    def token_signer(self) -> Credential:
-        """Make the key that signs service account tokens; its "certificate" is only the public key."""
+    def make_token_signer(self) -> None:
+        """Make the key pair that signs service account tokens: service-account.key and .pub."""
         key = ec.generate_private_key(ec.SECP256R1())
-        made = Credential(self._folder / "service-account.pub", self._folder / "service-account.key")
-        _write_key(made.key, key)
-        public = key.public_key()
-        encoding, form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        _write(made.certificate, public.public_bytes(encoding, form))
-        return made
+        _write_key(self._folder / "service-account.key", key)
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        public = key.public_key().public_bytes(serialization.Encoding.PEM, form)
+        write_private(self._folder / "service-account.pub", public)
 
     def _issue(
         self,
         file: str,
         name: x509.Name,
         usages: list[x509.ObjectIdentifier],
-        alternatives: x509.SubjectAlternativeName | None,
         life: dt.timedelta,
+        *extensions: x509.ExtensionType,
     ) -> Credential:
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        builder = (
-            _builder(name, self._name, key.public_key(), life)
-            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-            .add_extension(issuer, critical=False)  # Python 3.13 refuses a certificate without it
-        )
-        if alternatives is not None:
-            builder = builder.add_extension(alternatives, critical=False)
-        made = Credential(self._folder / f"{file}.crt", self._folder / f"{file}.key")
+        builder = self._builder(name, key.public_key(), life)
+        # Python 3.13 refuses a certificate without the issuer's key.
+        for extension in (x509.ExtendedKeyUsage(usages), issuer, *extensions):
+            builder = builder.add_extension(extension, critical=False)
+        return self._sign(file, key, builder)
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey, life: dt.timedelta
+    ) -> x509.CertificateBuilder:
+        now = dt.datetime.now(dt.UTC)
+        builder = x509.CertificateBuilder(self._name, subject, key, x509.random_serial_number())
+        return builder.not_valid_before(now - BACKDATING).not_valid_after(now + life)
+
+    def _sign(
+        self, file: str, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, builder: x509.CertificateBuilder
+    ) -> Credential:
+        made = Credential.of(self._folder, file)
         _write_key(made.key, key)
-        _write(made.certificate, _pem(builder.sign(self._key, hashes.SHA256())))
+        write_private(
+            made.certificate, builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
         return made
-
-
-def self_signed(folder: Path, file: str) -> Credential:
-    """Make a certificate that no authority signs, as a kubelet serves with unless it is told otherwise."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), _name(file)
-    made = Credential(folder / f"{file}.crt", folder / f"{file}.key")
-    _write_key(made.key, key)
-    _write(made.certificate, _pem(_builder(name, name, key.public_key()).sign(key, hashes.SHA256())))
-    return made
 
 
 def _name(common_name: str, groups: Sequence[str] = ()) -> x509.Name:
@@ -146,42 +139,14 @@ def _name(common_name: str, groups: Sequence[str] = ()) -> x509.Name:
     return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
-    life: dt.timedelta = VALIDITY,
-) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATING)
-        .not_valid_after(now + life)
-    )
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _load_key(path: Path) -> rsa.RSAPrivateKey:
-    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    if not isinstance(key, rsa.RSAPrivateKey):
-        raise ControlPlaneError(f"{path} is not a key of this control plane")
-    return key
-
-
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
     form = serialization.PrivateFormat.TraditionalOpenSSL  # the form that every Kubernetes reads
-    _write(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    write_private(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
 
 
-def _write(path: Path, content: bytes) -> None:
-    draft = path.with_name(f"{path.name}.draft")  # renamed, so that a server that reads it again never sees half of it
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that its owner alone can read, by a rename: whoever reads it again never sees half of it."""
+    draft = path.with_name(f"{path.name}.draft")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

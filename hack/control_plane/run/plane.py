@@ -4,139 +4,44 @@
         plane.run_kubectl("apply", "--server-side", "-f", "manifests/base/crd.yaml")
 
 It consists of a real etcd, a kube-apiserver with RBAC and TLS, and the controllers that an operator's objects need. It ends
-with the `with` block, with the process, or with `stop`, and leaves neither a process nor a file behind.
+with the `with` block, with the process, or with `stop`. If the process is killed, the kernel ends all parts, and the next start
+deletes the folder.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import functools
 import hashlib
 import http.client
 import json
 import os
-import select
-import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
 
-from hack.control_plane.build.binaries import Binaries, find_or_build
-from hack.control_plane.build.commands import ControlPlaneError
-from hack.control_plane.run.folders import State, write_kubeconfig
-from hack.control_plane.run.keeper import Order
+from hack import packages
+from hack.control_plane.build.binaries import Binaries, find_or_build, version_of
+from hack.control_plane.build.commands import ControlPlaneError, log_tail
+from hack.control_plane.run import folders, parts
+from hack.control_plane.run.part import Part, PortTakenError, Requester
 from hack.control_plane.run.parts import ETCD_SOCKET_FILE, FIRST_SERVICE_ADDRESS, LOOPBACK, SINGLE, Shape
 from hack.control_plane.run.pki import VALIDITY, Authority, Credential
-from hack.control_plane.run.stack import Requester
 from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS, TOKENS_BY_REQUEST, Kubernetes
 from hack.stoppable import Stoppable
 
-# What the owner of a keeper does: start it, wait until it is ready, send it requests, end it.
-#
-# In: an order. Out: a running keeper. This process holds the write end of the keeper's stdin; when this process ends, in
-# whatever way, that pipe closes and the keeper stops. Used from one thread at a time.
-
-
-PROJECT = Path(__file__).resolve().parents[3]
-READY_LIMIT_S = 150.0  # more than the keeper's own limit, whose error says more than ours
-STOP_LIMIT_S = 20.0
-
-
-class KeeperHandle:
-    """A keeper that this process owns; invariant: after `stop`, or after an error of `ready`, it has ended and cleared up."""
-
-    def __init__(self, order: Order) -> None:
-        """Start a keeper; it is not ready yet."""
-        self._answers = b""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "hack.control_plane.run.keeper", order.to_text()],
-            cwd=PROJECT,
-            # Write no bytecode into the source tree, which may be read-only, and do not depend on the caller's path.
-            env={**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C at the terminal is for us; we then stop the keeper
-            bufsize=0,
-        )
-
-    def ready(self) -> Path:
-        """Wait until the control plane is ready; return its folder. Raises ControlPlaneError."""
-        try:
-            return Path(str(self._answer(READY_LIMIT_S)["folder"]))
-        except BaseException:  # a Ctrl-C too: nothing may be left behind
-            self.stop()
-            raise
-
-    def request(self, text: str) -> dict[str, object]:
-        """Send the keeper a request, wait until it is done, and return its answer. Raises ControlPlaneError."""
-        if self._process.stdin is None or self._process.stdin.closed:
-            raise ControlPlaneError("the control plane is stopped")
-        try:
-            self._process.stdin.write(text.encode() + b"\n")
-        except BrokenPipeError as error:
-            raise ControlPlaneError("the keeper of the control plane is gone") from error
-        return self._answer(READY_LIMIT_S)
-
-    def release(self) -> None:
-        """Let a detached keeper live on without us."""
-        self._close()
-
-    def stop(self) -> None:
-        """End the keeper and wait until it has cleared up; a second call does nothing."""
-        self._close()
-        try:
-            self._process.wait(timeout=STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()  # the kernel then kills the parts, and the next start sweeps the folder
-            self._process.wait(timeout=STOP_LIMIT_S)
-
-    def is_alive(self) -> bool:
-        """Tell whether the keeper still runs."""
-        return self._process.poll() is None
-
-    def _close(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-
-    def _answer(self, limit_s: float) -> dict[str, object]:
-        line = self._line(time.monotonic() + limit_s)
-        answer: dict[str, object] = json.loads(line)
-        if "error" in answer:
-            raise ControlPlaneError(str(answer["error"]))
-        return answer
-
-    def _line(self, deadline: float) -> bytes:
-        stdout = self._process.stdout
-        if stdout is None:
-            raise ControlPlaneError("the control plane is stopped")
-        while b"\n" not in self._answers:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([stdout], [], [], left)[0]:
-                raise ControlPlaneError("the keeper of the control plane does not answer")
-            read = os.read(stdout.fileno(), 65536)
-            if not read:
-                raise ControlPlaneError(f"the keeper of the control plane ended without a word{self._last_words()}")
-            self._answers += read
-        line, _, self._answers = self._answers.partition(b"\n")
-        return line
-
-    def _last_words(self) -> str:
-        stderr = self._process.stderr
-        words = stderr.read().decode(errors="replace").strip() if stderr is not None else ""
-        return f": {words[-2000:]}" if words else ""
-
-
+START_LIMIT_S = 90.0  # five to seven seconds on a quiet machine with two cores; a busy one must not fail for that
+PORT_TRIES = 5
+POLL_S = 0.05
+END_LIMIT_S = 90.0  # an API server that is asked to end waits for a minute at most for those who watch it
 KUBECTL_LIMIT_S = 120.0
 ACCOUNT_LIMIT_S = 30.0  # a service account and its token appear within a second unless the machine is overloaded
+MANAGER, BALANCER = "kube-controller-manager", "balancer"
+HAPROXY = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
+"""Debian's packages of the balancer, unpacked and not installed, since that starts a service."""
 
 
 class ControlPlane(Stoppable):
@@ -146,106 +51,240 @@ class ControlPlane(Stoppable):
     call at once.
     """
 
-    def __init__(self, handle: KeeperHandle, directory: Path) -> None:
+    def __init__(
+        self,
+        held: folders.HeldFolder,
+        binaries: Binaries,
+        extra_apiserver_args: Sequence[str],
+        extra_controllers: Sequence[str],
+        shape: Shape,
+    ) -> None:
         """Use `start`."""
-        state = State.read(directory)
-        self._handle = handle
-        self.directory = directory
-        self.kubeconfig = directory / "kubeconfig"
-        self.kubectl = directory / "bin" / "kubectl"
-        self.server = state.server
-        self.etcd_endpoint = state.etcd_endpoint
-        self.etcd_socket = directory / ETCD_SOCKET_FILE
-        self.etcds = [name for name in state.ports if name.startswith("etcd")]
+        self.directory = held.path
+        self.kubeconfig = self.directory / "kubeconfig"
+        self.kubectl = self.directory / "bin" / "kubectl"
+        self.etcd_socket = self.directory / ETCD_SOCKET_FILE
+        self.etcds = shape.etcds
         """The names of etcd's members."""
-        self.apiservers = [name for name in state.ports if name.startswith("kube-apiserver")]
+        self.apiservers = shape.servers
         """The names of the API servers. If there are several, `server` is the balancer before them."""
-        self._ports = state.ports
-        self._authority = Authority(directory / "pki")
-        self._kept = self.connect()
+        self._held = held
+        self._binaries = binaries
+        self._extra_args = extra_apiserver_args
+        self._extra_controllers = extra_controllers
+        self._shape = shape
+        self._pki = self.directory / "pki"
+        for folder in (self._pki, self.directory / "logs"):
+            folder.mkdir()
+        balancers = [BALANCER] if shape.apiservers > 1 else []
+        self._parts = {name: self._part(name) for name in (*shape.etcds, *shape.servers, *balancers, MANAGER)}
+        self._commands: dict[str, list[str]] = {}
+        self._authority = Authority.make(self._pki)
+        admin = self._authority.client("admin", "admin", ["system:masters"])
+        self._authority.client(MANAGER, f"system:{MANAGER}", ["system:masters"])
+        self._authority.client("kubelet-client", "kube-apiserver-kubelet-client", ["system:masters"])
+        self._authority.make_token_signer()
+        for name in ("server", *shape.servers):
+            self._authority.server(name, [LOOPBACK, FIRST_SERVICE_ADDRESS])
+        self._requester = Requester(self._authority.certificate, admin, timeout_s=30.0)
+        self._probe = Requester(self._authority.certificate, admin, timeout_s=2.0)
         self._lock = threading.Lock()
+        self._kept = self._requester.connect(0)  # that of `start`, once the port is chosen
+        self._is_stopped = False
 
     @classmethod
     def start(
         cls,
-        name: str | None = None,
+        name: str = "test",
         *,
         extra_apiserver_args: Sequence[str] = (),
         extra_controllers: Sequence[str] = (),
-        ports: Sequence[int] = (),
-        binaries: Binaries | None = None,
         shape: Shape = SINGLE,
     ) -> Self:
         """Start a control plane and return when it is ready: in seconds, or in minutes if it must be built first.
 
-        `name` only labels its folder. If a flag is given twice, kube-apiserver uses the later one, so
+        Ready means: the API server's /readyz is ok, the controller manager is healthy, and namespace `default` has its service
+        account. `name` only labels its folder. If a flag is given twice, kube-apiserver uses the later one, so
         `extra_apiserver_args` may override ours. `extra_controllers` run beside those of `parts.CONTROLLERS`
-        (`endpoint`, `deployment`). `ports` (etcd, API server, controller manager) are tried first. `shape` asks for several
-        members of etcd and several API servers; a balancer is then before these, and is what all clients know.
+        (`endpoint`, `deployment`). `shape` asks for several members of etcd and several API servers; a balancer is then before
+        these, and is the server of all clients.
         """
-        programs = binaries or find_or_build()
-        order = Order(
-            name=name or "test",
-            programs={field: str(getattr(programs, field)) for field in type(programs).__slots__},
-            extra_apiserver_args=tuple(extra_apiserver_args),
-            extra_controllers=tuple(extra_controllers),
-            ports=tuple(ports),
-            shape=shape,
+        programs = find_or_build()
+        folders.sweep()
+        plane = cls(folders.make(name), programs, extra_apiserver_args, extra_controllers, shape)
+        try:
+            plane._start()
+        except BaseException:
+            plane.stop()
+            raise
+        return plane
+
+    def _start(self) -> None:
+        for attempt in range(1, PORT_TRIES + 1):
+            self._ports = parts.choose_ports(shape=self._shape)
+            try:
+                self._start_parts()
+            except PortTakenError:
+                self._kill_parts()
+                if attempt == PORT_TRIES:
+                    raise
+            else:
+                break
+        self._kept = self.connect()
+        self.kubectl.parent.mkdir()
+        # By itself kubectl would leave a cache in ~/.kube for every port that an instance ever had.
+        self.kubectl.write_text(
+            f'#!/bin/sh\ncommand -v "kubectl-$1" >/dev/null && exec "{self._binaries.kubectl}" "$@"'
+            "  # no flag may stand before a plugin\n"
+            f'exec "{self._binaries.kubectl}" --cache-dir="{self.directory / "kubectl-cache"}" "$@"\n'
         )
-        handle = KeeperHandle(order)
-        return cls(handle, handle.ready())
+        self.kubectl.chmod(0o755)
+
+    def _start_parts(self) -> None:
+        for file, user in ((self.kubeconfig, "admin"), (self._pki / f"{MANAGER}.kubeconfig", MANAGER)):
+            self._write_kubeconfig(file, user, Credential.of(self._pki, user))
+        self._describe()
+        for group in (self.etcds, self.apiservers, [*self._parts][len(self.etcds) + len(self.apiservers) :]):
+            for name in group:
+                self._launch(name)
+            for name in group:
+                # An API server is not ready before the others and the controllers that it waits for can reach it.
+                path = "/healthz/etcd" if name in self.apiservers else ""
+                self._until(name, functools.partial(self._serves, name, path), others=True)
+        for name in self.apiservers:
+            self._until(name, functools.partial(self._serves, name), others=True)
+        self._until(MANAGER, lambda: self._account_is_ready("default"), others=True)
+
+    def _describe(self) -> None:
+        """Set the commands of all parts, and where they report that they serve."""
+        ports, programs = self._ports, self._binaries
+        self._serving = {name: (port, "/health") for name, port in zip(self.etcds, ports.etcds, strict=True)}
+        for number, name in enumerate(self.etcds):
+            self._commands[name] = parts.etcd_command(programs.etcd, self.directory, ports, self._shape, number)
+        for name, port in zip(self.apiservers, ports.apiservers, strict=True):
+            extra = self._extra_args if name == self.apiservers[0] else self._unaudited()
+            self._commands[name] = self._apiserver_command(port, name, parts.etcd_flags(self.directory, ports), extra)
+            self._serving[name] = port, "/readyz"
+        if BALANCER in self._parts:
+            settings = self.directory / "haproxy.cfg"
+            settings.write_text(parts.haproxy_settings(ports))
+            self._commands[BALANCER] = [*_haproxy(), "-db", "-f", str(settings)]
+            self._serving[BALANCER] = ports.balancer, "/healthz/etcd"
+        self._commands[MANAGER] = parts.kube_controller_manager_command(
+            programs.kube_controller_manager,
+            self.directory,
+            ports.manager,
+            version_of(programs.kube_controller_manager),
+            self._extra_controllers,
+        )
+        self._serving[MANAGER] = ports.manager, "/healthz"
+
+    def _apiserver_command(self, port: int, name: str, etcd: Sequence[str], extra: Sequence[str]) -> list[str]:
+        return parts.kube_apiserver_command(
+            self._binaries.kube_apiserver, self.directory, port, extra, name=name, etcd=etcd
+        )
+
+    def _unaudited(self) -> list[str]:
+        """Return the flags of all API servers but the first one: two processes do not share a file."""
+        return [flag for flag in self._extra_args if not flag.startswith("--audit-")]
+
+    def _part(self, name: str) -> Part:
+        return Part(name, self.directory / "logs" / f"{name}.log")
+
+    def _launch(self, name: str) -> None:
+        if name in self.etcds:  # one that was killed leaves its socket, and would not start again
+            self.etcd_socket.unlink(missing_ok=True)
+        self._parts[name].start(self._commands[name], self.directory)
+
+    def _until(self, name: str, done: Callable[[], bool], *, others: bool = False) -> None:
+        deadline = time.monotonic() + START_LIMIT_S
+        while not done():
+            for watched in self._parts.values() if others else (self._parts[name],):
+                watched.check()
+            if time.monotonic() > deadline:
+                tail = log_tail(self._parts[name].log)
+                raise ControlPlaneError(f"{name} was not ready in {START_LIMIT_S:.0f} s; {tail}")
+            time.sleep(POLL_S)
+
+    def _serves(self, name: str, path: str = "") -> bool:
+        port, usual = self._serving[name]
+        return self._probe.ask("GET", port, path or usual)[0] == http.client.OK
+
+    @property
+    def server(self) -> str:
+        """The URL of the API."""
+        return f"https://{LOOPBACK}:{self._ports.server}"
 
     @functools.cached_property
     def version(self) -> Kubernetes:
-        """The version that the API server says it has."""
-        said: dict[str, str] = json.loads(self.run_kubectl("get", "--raw", "/version").stdout)
-        return Kubernetes.parse(said["gitVersion"])
+        """The version of the API server."""
+        return version_of(self._binaries.kube_apiserver)
 
     def stop(self) -> None:
         """End everything and delete the folder; a second call does nothing."""
-        self._kept.close()
-        self._handle.stop()
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._kept.close()
+            self._kill_parts()
+            self._held.remove()
+
+    def _kill_parts(self) -> None:
+        """End all parts, clients before servers so that no log fills up with complaints."""
+        for part in reversed(self._parts.values()):
+            part.kill()
 
     def check(self) -> None:
         """Raise ControlPlaneError if a part has died, with the end of its log."""
-        if not self._handle.is_alive():
-            raise ControlPlaneError("the control plane is stopped, or its keeper was killed")
-        if complaints := State.read(self.directory).complaints():
+        if self._is_stopped:
+            raise ControlPlaneError("the control plane is stopped")
+        if complaints := [complaint for part in self._parts.values() if (complaint := part.complaint())]:
             raise ControlPlaneError("\n".join(complaints))
 
     def pids(self) -> dict[str, int]:
-        """Return the process ids of the parts by name, the keeper's too."""
-        state = State.read(self.directory)
-        return {"keeper": state.keeper, **{part.name: part.pid for part in state.parts}}
-
-    def restart_apiserver(self) -> None:
-        """Kill kube-apiserver and start it again with the same port and data; return when it is ready."""
-        self._handle.request("restart kube-apiserver")
+        """Return the process IDs of the parts by name."""
+        return {name: part.pid for name, part in self._parts.items()}
 
     def kill(self, part: str) -> None:
         """Kill a part (SIGKILL), which stays dead until `start_again`."""
-        self._handle.request(f"kill {part}")
+        self._parts[part].kill()
 
     def end(self, part: str) -> None:
-        """Ask a part to end (SIGTERM), and wait until it has; it stays so until `start_again`."""
-        self._handle.request(f"end {part}")
+        """Ask a part to end (SIGTERM), and wait until it has, or kill it; it stays so until `start_again`."""
+        self._parts[part].end()
+        deadline = time.monotonic() + END_LIMIT_S
+        while self._parts[part].exit_code() is None and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        self._parts[part].kill()
 
     def start_again(self, part: str) -> None:
         """Start a part that has ended, with the same port and data; return when it serves."""
-        self._handle.request(f"start {part}")
+        self._launch(part)
+        self._until(part, lambda: self._serves(part))
 
     def restart(self, part: str) -> None:
         """Kill a part and start it again; return when it serves."""
-        self._handle.request(f"restart {part}")
+        self.kill(part)
+        self.start_again(part)
+
+    def restart_apiserver(self) -> None:
+        """Kill kube-apiserver and start it again."""
+        self.restart("kube-apiserver")
+
+    def restart_controller_manager(self) -> None:
+        """Kill the controllers and start them again.
+
+        The garbage collector looks for new custom resources every 30 seconds; after a restart it knows them at once.
+        """
+        self.restart(MANAGER)
 
     def issue_serving_certificates(self, life: dt.timedelta = VALIDITY) -> None:
-        """Give several API servers new certificates. They read them within a minute, and need no restart."""
+        """Give the API servers new certificates. They read them within a minute, and need no restart."""
         for name in self.apiservers:
             self._authority.server(name, [LOOPBACK, FIRST_SERVICE_ADDRESS], life=life)
 
     def cut_connections(self) -> None:
         """Cut all connections through the balancer."""
-        os.kill(self.pids()["balancer"], signal.SIGHUP)
+        self.restart(BALANCER)
 
     def issue_client_certificate(
         self, file: str, user: str, groups: Sequence[str] = (), *, life: dt.timedelta = VALIDITY
@@ -253,24 +292,24 @@ class ControlPlane(Stoppable):
         """Return a certificate of a user; with the same `file`, it takes the place of the one before."""
         return self._authority.client(file, user, groups, life=life)
 
-    def ports_of(self, parts: Sequence[str]) -> list[int]:
-        """Return where members of etcd or API servers listen themselves."""
-        return [self._ports[part] for part in parts]
+    def ports_of(self, names: Sequence[str]) -> list[int]:
+        """Return the ports of members of etcd or API servers."""
+        return [self._serving[name][0] for name in names]
 
     def start_another_apiserver(self, socket_file: str) -> str:
         """Start one more kube-apiserver on the same etcd; return its URL when it is ready. It ends with the others.
 
         It reaches etcd by a socket in our folder, which is for the caller to connect with `etcd_socket`. The name of the file
-        has the form of an address, such as `localhost:2380`. Certificates and users are those of the first one.
+        has the form of an address, such as `localhost:2380`. Flags, certificates and users are those of the first one, but it
+        audits nothing.
         """
-        return str(self._handle.request(f"another {socket_file}")["server"])
-
-    def restart_controller_manager(self) -> None:
-        """Kill the controllers and start them again.
-
-        The garbage collector looks for new custom resources every 30 seconds; after a restart it knows them at once.
-        """
-        self._handle.request("restart kube-controller-manager")
+        name, port = f"kube-apiserver-{len(self._parts) - 1}", parts.any_free()
+        etcd = [f"--etcd-servers=unix://{socket_file}"]
+        self._commands[name] = self._apiserver_command(port, self.apiservers[0], etcd, self._unaudited())
+        self._serving[name] = port, "/readyz"
+        self._parts[name] = self._part(name)
+        self.start_again(name)
+        return f"https://{LOOPBACK}:{port}"
 
     def run_kubectl(
         self,
@@ -279,7 +318,7 @@ class ControlPlane(Stoppable):
         check: bool = True,
         limit_s: float = KUBECTL_LIMIT_S,
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as the administrator; with `check`, a failure raises with what kubectl said."""
+        """Run kubectl as the administrator; with `check`, a failure raises with what kubectl printed."""
         command = [str(self.kubectl), f"--kubeconfig={self.kubeconfig}", *args]
         environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
         try:
@@ -302,12 +341,12 @@ class ControlPlane(Stoppable):
         until the API server has processed its schema. Raises ControlPlaneError after `limit_s`.
         """
         end = time.monotonic() + limit_s
-        while not self._serves(name):
+        while not self._is_established(name):
             if time.monotonic() > end:
                 raise ControlPlaneError(f"the API server does not serve {name} after {limit_s:.0f} s")
             time.sleep(0.1)
 
-    def _serves(self, crd: str) -> bool:
+    def _is_established(self, crd: str) -> bool:
         conditions = json.loads(self.run_kubectl("get", "crd", crd, "--output=json").stdout)["status"]["conditions"]
         return any((each["type"], each["status"]) == ("Established", "True") for each in conditions or ())
 
@@ -320,11 +359,14 @@ class ControlPlane(Stoppable):
         file = f"user-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"  # a user's name may hold any character
         path = self.directory / f"{file}.kubeconfig"
         if not path.exists():
-            credential = self._authority.client(file, user, groups)
-            authority = self._authority.certificate
-            url = server or self.server
-            write_kubeconfig(path, server=url, authority=authority, user=user, credential=credential)
+            self._write_kubeconfig(path, user, self._authority.client(file, user, groups), server)
         return path
+
+    def _write_kubeconfig(self, path: Path, user: str, credential: Credential, server: str = "") -> None:
+        authority = self._authority.certificate
+        folders.write_kubeconfig(
+            path, server=server or self.server, authority=authority, user=user, credential=credential
+        )
 
     def server_credential(self, file: str) -> Credential:
         """Return a certificate of this control plane's authority for a server on loopback; `file` names it in the folder."""
@@ -336,13 +378,20 @@ class ControlPlane(Stoppable):
         if code != http.client.CREATED:
             self.check()
             raise ControlPlaneError(f"namespace {name} cannot be created: {answer['message']}")
-        # An old API server refuses a pod until the token of its service account exists as a secret.
         deadline = time.monotonic() + ACCOUNT_LIMIT_S
-        while (tokens := self._account_tokens(name)) is None or not (tokens or self.version.has(TOKENS_BY_REQUEST)):
+        while not self._account_is_ready(name):
             if time.monotonic() > deadline:
                 self.check()
                 raise ControlPlaneError(f"namespace {name} has no service account after {ACCOUNT_LIMIT_S:.0f} s")
             time.sleep(0.02)
+
+    def _account_is_ready(self, namespace: str) -> bool:
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+        status, body = self._probe.ask("GET", self._ports.server, path)
+        # An old API server refuses a pod until the token of its service account exists as a secret.
+        return status == http.client.OK and (
+            self.version.has(TOKENS_BY_REQUEST) or bool(json.loads(body).get("secrets"))
+        )
 
     def request_token(self, namespace: str, account: str = "default") -> str:
         """Ask for a token of a service account, as the kubelet does for a pod."""
@@ -365,9 +414,9 @@ class ControlPlane(Stoppable):
 
         Raises ControlPlaneError.
         """
-        requester = self._etcd_requester()
-        status, answer = requester.post(self._ports[member], f"/v3/{method}", json.dumps(body).encode())
-        if status != 200:
+        (port,) = self.ports_of([member])
+        status, answer = self._requester.ask("POST", port, f"/v3/{method}", json.dumps(body).encode())
+        if status != http.client.OK:
             raise ControlPlaneError(f"etcd refused {method} ({status}): {answer.decode(errors='replace')[:500]}")
         content: dict[str, object] = json.loads(answer)
         return content
@@ -393,24 +442,15 @@ class ControlPlane(Stoppable):
 
     def connect(self) -> http.client.HTTPSConnection:
         """Return a connection to the API server as the administrator, for frequent requests; the caller closes it."""
-        admin = Credential(self.directory / "pki" / "admin.crt", self.directory / "pki" / "admin.key")
-        return Requester(self._authority.certificate, admin, timeout_s=30.0).connect(urlsplit(self.server).port or 0)
+        return self._requester.connect(self._ports.server)
 
     def connect_to_etcd(self) -> http.client.HTTPSConnection:
         """Return a connection to etcd, for frequent requests; the caller closes it."""
-        return self._etcd_requester().connect(self._etcd_port)
+        return self._requester.connect(self._ports.etcds[0])
 
-    @property
-    def _etcd_port(self) -> int:
-        return urlsplit(self.etcd_endpoint).port or 0
 
-    def _etcd_requester(self) -> Requester:
-        credential = Credential(self.directory / "pki" / "etcd-client.crt", self.directory / "pki" / "etcd-client.key")
-        return Requester(self._authority.certificate, credential, timeout_s=30.0)
-
-    def _account_tokens(self, namespace: str) -> list[object] | None:
-        port = urlsplit(self.server).port or 0
-        admin = Credential(self.directory / "pki" / "admin.crt", self.directory / "pki" / "admin.key")
-        requester = Requester(self._authority.certificate, admin)
-        status, body = requester.get(port, f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-        return list(json.loads(body).get("secrets", [])) if status == 200 else None
+def _haproxy() -> list[str]:
+    """Return the command of HAProxy with its libraries, fetched once. Raises ControlPlaneError."""
+    unpacked = [packages.unpack(package) for package in HAPROXY]
+    libraries = ":".join(str(path) for folder in unpacked for path in (folder / "usr" / "lib").glob("*-linux-gnu"))
+    return ["env", f"LD_LIBRARY_PATH={libraries}", str(unpacked[0] / "usr" / "sbin" / "haproxy")]

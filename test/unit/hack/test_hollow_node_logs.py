@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import msgspec
 import pytest
@@ -63,7 +64,7 @@ class Kubelet:
 
     async def log(self, query: str = "", path: tuple[str, str, str] = PATH) -> list[str]:
         """The lines that are sent."""
-        options = Options.parse(query, self.clock.now())
+        options = msgspec.convert(dict(parse_qsl(query)), Options, strict=False)
         return b"".join([data async for data in stream(self.find, self.clock, path, options)]).decode().splitlines()
 
 
