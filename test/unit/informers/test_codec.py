@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -65,52 +66,47 @@ def refuse(raw: bytes, error: Exception) -> Job:
 
 
 async def test_a_page_is_decoded_with_its_version_and_token() -> None:
-    """RF-08"""
-    decoded = await Codec(JOBS, Job).decode_page(page(job("a"), job("b"), **{"continue": "next"}))
+    """RF-08, RF-12: an empty list is written as null by Go."""
+    codec = Codec(JOBS, Job)
+    decoded = await codec.decode_page(page(job("a"), job("b"), **{"continue": "next"}))
     assert [item.metadata.name for item in decoded.items] == ["a", "b"]
     assert (decoded.resource_version, decoded.continue_token, decoded.skipped) == ("9", "next", [])
+    assert (await codec.decode_page(page().replace(b"[]", b"null"))).items == []
 
 
-async def test_an_empty_list_that_go_writes_as_null_is_empty() -> None:
-    """RF-12"""
-    body = b'{"kind":"JobList","metadata":{"resourceVersion":"9"},"items":null}'
-    assert (await Codec(JOBS, Job).decode_page(body)).items == []
-
-
-async def test_one_poisoned_object_is_left_out_of_a_list_and_named() -> None:
+@pytest.mark.parametrize(
+    ("hook", "names", "error"),
+    [
+        pytest.param(None, ["a", "b"], "workers", id="is left out and named"),
+        pytest.param(keep_as_invalid, ["a", "poison", "b"], "", id="is kept as what a hook makes of it"),
+        pytest.param(refuse, ["a", "b"], "this hook is broken too", id="is left out by a hook that fails"),
+    ],
+)
+async def test_a_poisoned_object(hook: Callable[[bytes, Exception], Job] | None, names: list[str], error: str) -> None:
     """B01: one job with a wrong type must not block all jobs"""
-    decoded = await Codec(JOBS, Job).decode_page(page(job("a"), job("poison", "three", "7"), job("b")))
-    assert [item.metadata.name for item in decoded.items] == ["a", "b"]
-    [skipped] = decoded.skipped
-    assert (skipped.key, skipped.resource_version) == ("ns/poison", "7")
-    assert "workers" in str(skipped.error)
-
-
-async def test_a_poisoned_object_is_kept_as_what_the_hook_makes_of_it() -> None:
-    """B01"""
-    codec = Codec(JOBS, Job, on_undecodable=keep_as_invalid)
-    decoded = await codec.decode_page(page(job("a"), job("poison", "three")))
-    assert [(item.metadata.name, "workers" in item.error) for item in decoded.items] == [("a", False), ("poison", True)]
+    codec = Codec(JOBS, Job, on_undecodable=hook)
+    decoded = await codec.decode_page(page(job("a"), job("poison", "three", "7"), job("b")))
     event = codec.decode_event(line("MODIFIED", job("poison", [])))
-    assert isinstance(event, Modified)
-    assert "workers" in event.object.error
-
-
-async def test_a_hook_that_fails_costs_that_one_object_only() -> None:
-    """B01"""
-    codec = Codec(JOBS, Job, on_undecodable=refuse)
-    decoded = await codec.decode_page(page(job("a"), job("poison", "three")))
-    assert [item.metadata.name for item in decoded.items] == ["a"]
-    assert [str(skipped.error) for skipped in decoded.skipped] == ["this hook is broken too"]
-    event = codec.decode_event(line("ADDED", job("poison", None)))
-    assert isinstance(event, Skipped)
+    assert [item.metadata.name for item in decoded.items] == names
+    if hook is keep_as_invalid:
+        assert isinstance(event, Modified)
+        assert ["workers" in item.error for item in (*decoded.items, event.object)] == [False, True, False, True]
+        assert decoded.skipped == []
+    else:
+        assert isinstance(event, Skipped)
+        assert [(each.key, each.resource_version) for each in decoded.skipped] == [("ns/poison", "7")]
+        assert error in str(decoded.skipped[0].error)
 
 
 async def test_an_object_without_readable_metadata_is_skipped_without_a_name() -> None:
     """B01, RF-12"""
-    decoded = await Codec(JOBS, Job).decode_page(page(job("a"), {"kind": "Job", "metadata": 7}, {}))
+    codec = Codec(JOBS, Job)
+    decoded = await codec.decode_page(page(job("a"), {"kind": "Job", "metadata": 7}, {}))
     assert [skipped.key for skipped in decoded.skipped] == ["", ""]
     assert len(decoded.items) == 1
+    event = codec.decode_event(line("MODIFIED", {"kind": "Job", "metadata": 7}))
+    assert isinstance(event, Skipped)
+    assert (event.key, event.resource_version, event.deleted) == ("", "", False)
 
 
 @pytest.mark.parametrize("depth", [1100, 9900, 100_000])
@@ -208,25 +204,18 @@ def test_an_error_event_hands_over_its_status_whatever_that_looks_like() -> None
     assert event == Failure(b'{"kind":"Status","code":410,"metadata":{}}')
 
 
-def test_an_object_of_another_kind_is_skipped() -> None:
+@pytest.mark.parametrize(
+    ("event", "item", "skipped"),
+    [
+        pytest.param("ADDED", job("a") | {"kind": "Table"}, ("ns/a", "5", "expected a Job, got a Table"), id="kind"),
+        pytest.param("RENAMED", job("a"), ("ns/a", "5", "unknown event type 'RENAMED'"), id="event"),
+    ],
+)
+def test_what_is_of_another_kind_is_skipped(event: str, item: JSON, skipped: tuple[str, str, str]) -> None:
     """RF-12, reflector_test.go:TestGetExpectedGVKFromObject, TestReflectorWatchHandler"""
-    event = Codec(PODS, Pod).decode_event(line("ADDED", {"kind": "Table", "metadata": {"resourceVersion": "8"}}))
-    assert isinstance(event, Skipped)
-    assert (event.resource_version, str(event.error)) == ("8", "expected a Pod, got a Table")
-
-
-def test_an_event_whose_metadata_cannot_be_read_is_skipped_without_a_name() -> None:
-    """RF-12, B01"""
-    event = Codec(JOBS, Job).decode_event(line("MODIFIED", {"kind": "Job", "metadata": 7}))
-    assert isinstance(event, Skipped)
-    assert (event.key, event.resource_version, event.deleted) == ("", "", False)
-
-
-def test_an_event_of_an_unknown_type_is_skipped() -> None:
-    """RF-12, reflector_test.go:TestReflectorWatchHandler"""
-    event = Codec(JOBS, Job).decode_event(line("RENAMED", job("a")))
-    assert isinstance(event, Skipped)
-    assert (event.key, event.deleted) == ("ns/a", False)
+    found = Codec(JOBS, Job).decode_event(line(event, item))
+    assert isinstance(found, Skipped)
+    assert (found.key, found.resource_version, str(found.error)) == skipped
 
 
 @pytest.mark.parametrize("garbage", [b"", b"{", b"[]", b"<html>", b'{"type":"ADDED"}', b'{"type":1,"object":{}}'])

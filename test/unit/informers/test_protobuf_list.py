@@ -40,51 +40,27 @@ def lists(of: Any) -> Any:
     return st.lists(of, min_size=1, max_size=3)
 
 
-STATE = some(
-    {},
-    waiting=some({}, reason=WORDS, message=WORDS),
-    terminated=some({"exitCode": WHOLE}, reason=WORDS, message=WORDS, finishedAt=TIMES),
-)
-CONTAINERS = lists(
-    some(
-        {"name": WORDS},
-        restartPolicy=WORDS,
-        restartPolicyRules=lists(some({}, action=WORDS, exitCodes=some({}, operator=WORDS, values=lists(WHOLE)))),
-    )
-)
+WHY: dict[str, Any] = {"reason": WORDS, "message": WORDS}
+STATE = some({}, waiting=some({}, **WHY), terminated=some({"exitCode": WHOLE}, finishedAt=TIMES, **WHY))
+RULES = lists(some({}, action=WORDS, exitCodes=some({}, operator=WORDS, values=lists(WHOLE))))
+CONTAINERS = lists(some({"name": WORDS}, restartPolicy=WORDS, restartPolicyRules=RULES))
 STATUSES = lists(some({"name": WORDS}, state=STATE, lastState=STATE, restartCount=WHOLE))
-PODS_OF_ALL_KINDS = some(
-    {
-        "metadata": some(
-            {"name": WORDS},
-            namespace=WORDS,
-            uid=WORDS,
-            resourceVersion=WORDS,
-            generation=WHOLE,
-            creationTimestamp=TIMES,
-            deletionTimestamp=TIMES,
-            deletionGracePeriodSeconds=WHOLE,
-            labels=st.dictionaries(WORDS | st.just("job-name"), WORDS, min_size=1, max_size=3),
-            ownerReferences=lists(some({}, kind=WORDS, name=WORDS, uid=WORDS, controller=st.booleans())),
-        )
-    },
-    spec=some(
-        {},
-        restartPolicy=WORDS,
-        terminationGracePeriodSeconds=WHOLE,
-        containers=CONTAINERS,
-        initContainers=CONTAINERS,
-    ),
-    status=some(
-        {},
-        phase=WORDS,
-        reason=WORDS,
-        message=WORDS,
-        conditions=lists(some({"type": WORDS}, status=WORDS, reason=WORDS, message=WORDS)),
-        containerStatuses=STATUSES,
-        initContainerStatuses=STATUSES,
-    ),
+METADATA = some(
+    {"name": WORDS},
+    **dict.fromkeys(("namespace", "uid", "resourceVersion"), WORDS),
+    **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), WHOLE),
+    **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), TIMES),
+    labels=st.dictionaries(WORDS | st.just("job-name"), WORDS, min_size=1, max_size=3),
+    ownerReferences=lists(some({}, kind=WORDS, name=WORDS, uid=WORDS, controller=st.booleans())),
 )
+SPEC = some(
+    {}, restartPolicy=WORDS, terminationGracePeriodSeconds=WHOLE, containers=CONTAINERS, initContainers=CONTAINERS
+)
+CONDITIONS = lists(some({"type": WORDS}, status=WORDS, **WHY))
+STATUS_OF_A_POD = some(
+    {}, phase=WORDS, conditions=CONDITIONS, containerStatuses=STATUSES, initContainerStatuses=STATUSES, **WHY
+)
+PODS_OF_ALL_KINDS = some({"metadata": METADATA}, spec=SPEC, status=STATUS_OF_A_POD)
 CODEC = Codec(PODS, Pod, message=POD)
 
 
@@ -103,13 +79,8 @@ def test_a_list_is_the_same_as_in_json_in_whatever_chunks_it_arrives(
     found: list[dict[str, Any]], cuts: list[int], piece_bytes: int
 ) -> None:
     """RF-12: all that is kept of a pod, the version and the token of the list."""
-    json = msgspec.json.encode(
-        {
-            "kind": "PodList",
-            "metadata": {"resourceVersion": "7", "continue": "more"},
-            "items": found,
-        }
-    )
+    metadata = {"resourceVersion": "7", "continue": "more"}
+    json = msgspec.json.encode({"kind": "PodList", "metadata": metadata, "items": found})
     body = list_of("Pod", [encode(pod, POD) for pod in found], version="7", token="more")
     assert read(body, cuts, piece_bytes=piece_bytes) == asyncio.run(CODEC.decode_page(json))
 
@@ -123,27 +94,18 @@ def test_a_list_that_is_cut_off_is_an_error(data: st.DataObject) -> None:
         read(body[:end])
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        envelope("Status", encode({"message": "no"}, STATUS)),
-        envelope("Pod", pods("a")[0]),
-        envelope("", b""),
-        envelope("PodList", b""),
-        envelope("PodList", b"\x12\x7f"),
-        envelope("PodList", b"\x10\x01"),
-        b"k8s\x00\x08\x01",
-    ],
-    ids=[
-        "a failure",
-        "an object",
-        "nothing",
-        "a list without metadata",
-        "an item longer than the list",
-        "a number",
-        "no envelope",
-    ],
-)
+NO_LISTS = {
+    "a failure": envelope("Status", encode({"message": "no"}, STATUS)),
+    "an object": envelope("Pod", pods("a")[0]),
+    "nothing": envelope("", b""),
+    "a list without metadata": envelope("PodList", b""),
+    "an item longer than the list": envelope("PodList", b"\x12\x7f"),
+    "a number": envelope("PodList", b"\x10\x01"),
+    "no envelope": b"k8s\x00\x08\x01",
+}
+
+
+@pytest.mark.parametrize("body", NO_LISTS.values(), ids=NO_LISTS)
 def test_what_is_no_list_is_an_error(body: bytes) -> None:
     """RF-12: taken for an empty list it would delete the whole cache."""
     with pytest.raises(DecodeError):
