@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,8 +19,10 @@ import aiohttp
 from aiohttp import web
 
 from faults.operator_process import OperatorProcess
-from faults.scheme import IMPATIENT_S, Case, Play, Scheme
+from faults.processes import beside
+from faults.scheme import IMPATIENT_S, Case, Play, Scheme, nothing
 from faults.writes import Nth
+from hack.control_plane.run.parts import any_free
 from hack.fault_proxy.proxy import Action, Exchange, Proxy, Seen, answer_html, answer_status, error_event, slow_down
 
 LANES: Final = 10
@@ -132,28 +132,18 @@ class Asking:
     """Clients of the operator's pages: one asks whether it is healthy, `scrapers` others for its metrics, in a loop."""
 
     def __init__(self, operator: OperatorProcess, session: aiohttp.ClientSession, scrapers: int) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            operator.monitoring_port = free.getsockname()[1]
+        operator.monitoring_port = any_free()
         self._url = f"http://127.0.0.1:{operator.monitoring_port}"
         self._operator, self._session = operator, session
-        self.answered = asyncio.Event()
-        self.slowest_s = 0.0
-        """How long the slowest answer of a probe took."""
-        self._tasks = {
-            asyncio.ensure_future(task) for task in (self._probe(), *(self._scrape() for _ in range(scrapers)))
-        }
+        self._answered = False
+        self.loops = (self._probe(), *(self._scrape() for _ in range(scrapers)))
 
-    async def stop(self) -> None:
-        """Ask no more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-
-    async def judge(self, *, dropping: bool) -> None:
+    async def judge(self, asking: list[asyncio.Task[None]], *, dropping: bool) -> None:
         """Complain unless every probe was answered, and, where the operator is `dropping` log lines, these are counted."""
-        await self.stop()
-        if not self.answered.is_set():
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)
+        if not self._answered:
             self._operator.complaints.append("/healthz was never answered")
         if "\ntf_operator_log_lines_dropped_total 0" in await self._get("/metrics") and dropping:
             self._operator.complaints.append("no log line was counted as dropped")
@@ -166,12 +156,10 @@ class Asking:
     async def _probe(self) -> None:
         while True:
             try:
-                asked = time.monotonic()
                 await self._get("/healthz")
-                self.slowest_s = max(self.slowest_s, time.monotonic() - asked)
-                self.answered.set()
+                self._answered = True
             except (aiohttp.ClientError, TimeoutError) as error:
-                if self.answered.is_set():  # before that, it starts
+                if self._answered:  # before that, it starts
                     self._operator.complaints.append(f"/healthz: {error!r}")
             await asyncio.sleep(PROBE_EVERY_S)
 
@@ -184,37 +172,31 @@ class Asking:
 
 
 @asynccontextmanager
-async def surroundings(play: Play, scrapers: int = SCRAPERS) -> AsyncIterator[Asking]:
-    """Put the operator, before it starts, into what is wrong for its whole life, and ask for its pages."""
-    fault, connector = play.case.fault, aiohttp.TCPConnector(limit=0)
-    async with AsyncExitStack() as stack:
-        if fault in STDERRS:
-            play.operator.stderr = stack.enter_context(STDERRS[fault]())
-        timeout = aiohttp.ClientTimeout(ANSWER_S)
-        session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout, connector=connector))
-        asking = Asking(play.operator, session, scrapers if fault == SCRAPED else 0)
-        stack.push_async_callback(asking.stop)
-        yield asking
-
-
-@asynccontextmanager
 async def _arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     assert play.case.write is not None
-    if play.case.fault not in REFUSALS.keys() | INTERRUPTIONS.keys():
-        async with surroundings(play) as asking:
-            yield partial(asking.judge, dropping=play.case.fault in DROPPING)
-        return
-    fault, interrupting = play.case.fault, set[asyncio.Future[None]]()
+    fault = play.case.fault
+    if fault in REFUSALS:
+        play.proxy.rule(Nth(play.case.write), REFUSALS[fault])
+        yield nothing
+    elif fault in INTERRUPTIONS:
+        interrupting = set[asyncio.Future[None]]()
 
-    async def interrupt(exchange: Exchange) -> web.StreamResponse:
-        interrupting.add(asyncio.ensure_future(INTERRUPTIONS[fault](play.proxy)))
-        return await exchange.forward()
+        async def interrupt(exchange: Exchange) -> web.StreamResponse:
+            interrupting.add(asyncio.ensure_future(INTERRUPTIONS[fault](play.proxy)))
+            return await exchange.forward()
 
-    async def interrupted() -> None:
-        await asyncio.gather(*interrupting)
+        async def interrupted() -> None:
+            await asyncio.gather(*interrupting)
 
-    play.proxy.rule(Nth(play.case.write), REFUSALS.get(fault, interrupt))
-    yield interrupted
+        play.proxy.rule(Nth(play.case.write), interrupt)
+        yield interrupted
+    else:
+        with STDERRS.get(fault, nullcontext)() as play.operator.stderr:
+            timeout, connector = aiohttp.ClientTimeout(ANSWER_S), aiohttp.TCPConnector(limit=0)
+            async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+                asking = Asking(play.operator, session, SCRAPERS if fault == SCRAPED else 0)
+                async with beside(*asking.loops) as tasks:
+                    yield partial(asking.judge, tasks, dropping=fault in DROPPING)
 
 
 AILING: Final = Scheme(FAULTS, _arrange, LANES, applies=_applies, patience_s=IMPATIENT_S)

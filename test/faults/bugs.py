@@ -1,9 +1,9 @@
-"""Bugs that are put into an operator, which the crash matrix must find; most are those of the simulation."""
+"""Bugs that are put into an operator, and what must find each; most are those of the simulation."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -155,50 +155,40 @@ def _replace(place: object, name: str, bug: object) -> None:
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug, the workload in which it shows, and words of what is then wrong.
+    """A bug, what finds it, and where that is a matrix the workload in which it shows, and words of what is then wrong.
 
     `knows`: it shows only after a release that knows as much as the present one.
     """
 
     plant: Callable[[], None]
-    workload: str
-    words: str
+    found_by: str
+    workload: str = ""
+    words: str = ""
     knows: bool = False
 
 
-UNFENCED: Final = "writes-are-not-fenced"
 BUGS: Final[dict[str, Bug]] = {
-    "restarts-are-not-counted": Bug(_restarts_are_not_counted, "restarts", "restarts are {}"),
-    "the-status-is-written-last": Bug(_the_status_is_written_last, "restarts", "restarts are {"),
+    "restarts-are-not-counted": Bug(_restarts_are_not_counted, "crash matrix", "restarts", "restarts are {}"),
+    "the-status-is-written-last": Bug(_the_status_is_written_last, "crash matrix", "restarts", "restarts are {"),
+    "views-are-believed": Bug(_views_are_believed, "staleness", "suspended", "was created"),
+    "refusals-are-believed": Bug(_refusals_are_believed, "ailing server", "plain", "not: 2 pods run"),
+    "lists-meet-no-expectation": Bug(_lists_meet_no_expectation, "unseen lives", "plain", "not: 2 pods run"),
+    "writes-are-not-fenced": Bug(_writes_are_not_fenced, "leaders"),
+    "a-scale-down-is-ignored": Bug(_a_scale_down_is_ignored, "walks"),
+    "an-edit-is-held-in-silence": Bug(_an_edit_is_held_in_silence, "walks"),
+    "pods-stay-in-silence": Bug(_pods_stay_in_silence, "walks"),
+    "children-have-other-names": Bug(_children_have_other_names, "upgrades", "plain", "was created"),
+    "a-tensorboard-is-hashed-otherwise": Bug(
+        _a_tensorboard_is_hashed_otherwise, "upgrades", "alpha", "patch deployments"
+    ),
+    "pods-are-hashed-otherwise": Bug(
+        _pods_are_hashed_otherwise, "upgrades", "held", "PodTemplateNotApplied", knows=True
+    ),
+    "a-failed-create-counts-as-done": Bug(_a_failed_create_counts_as_done, "a full etcd"),
+    "a-job-that-is-gone-leaves-a-task": Bug(_a_job_that_is_gone_leaves_a_task, "a long day"),
 }
-"""Those that the crash matrix finds."""
-VIEWS_BELIEVED: Final = "views-are-believed"
-OF_STALENESS: Final[dict[str, Bug]] = {VIEWS_BELIEVED: Bug(_views_are_believed, "suspended", "was created")}
-"""Those that an operator shows which is moved to an API server that lags."""
-REFUSALS_BELIEVED: Final = "refusals-are-believed"
-OF_AILING: Final[dict[str, Bug]] = {REFUSALS_BELIEVED: Bug(_refusals_are_believed, "plain", "not: 2 pods run")}
-"""Those that a server in trouble brings to light."""
-LISTS_IGNORED: Final = "lists-meet-no-expectation"
-OF_UNSEEN: Final[dict[str, Bug]] = {LISTS_IGNORED: Bug(_lists_meet_no_expectation, "plain", "not: 2 pods run")}
-"""Those that show when a life is not seen."""
-OF_LEADERS: Final[Mapping[str, Callable[[], None]]] = {UNFENCED: _writes_are_not_fenced}
-OF_WALKS: Final[Mapping[str, Callable[[], None]]] = {
-    "a-scale-down-is-ignored": _a_scale_down_is_ignored,
-    "an-edit-is-held-in-silence": _an_edit_is_held_in_silence,
-    "pods-stay-in-silence": _pods_stay_in_silence,
-}
-"""Those that random edits find."""
-OF_UPGRADES: Final[dict[str, Bug]] = {
-    "children-have-other-names": Bug(_children_have_other_names, "plain", "was created"),
-    "a-tensorboard-is-hashed-otherwise": Bug(_a_tensorboard_is_hashed_otherwise, "alpha", "patch deployments"),
-    "pods-are-hashed-otherwise": Bug(_pods_are_hashed_otherwise, "held", "PodTemplateNotApplied", knows=True),
-}
-"""Those that an operator shows after another release."""
-OF_CLUSTERS: Final[Mapping[str, Callable[[], None]]] = {
-    "a-failed-create-counts-as-done": _a_failed_create_counts_as_done,
-}
-"""Those that a cluster brings to light whose etcd is full."""
-OF_LONG_DAYS: Final[Mapping[str, Callable[[], None]]] = {
-    "a-job-that-is-gone-leaves-a-task": _a_job_that_is_gone_leaves_a_task
-}
-"""Those that show in what an operator has after some work."""
+
+
+def found_by(finder: str) -> list[str]:
+    """Return the names of the bugs that this must find."""
+    return [name for name, bug in BUGS.items() if bug.found_by == finder]

@@ -1,4 +1,4 @@
-"""Which part of a matrix a run is to play, by the options of pytest, or to find a bug."""
+"""Which part of a matrix a run is to play, by the options of pytest."""
 
 from __future__ import annotations
 
@@ -6,27 +6,16 @@ import subprocess
 
 import pytest
 
-from faults.bugs import Bug
-from faults.crash import CRASHES
-from faults.field import ROOT, Field
-from faults.matrix import Matrix, say, table
-from faults.scheme import Case, Scheme
-
-
-async def play_chosen(
-    field: Field, matrix: Matrix, name: str, config: pytest.Config, *, sampled: bool = False
-) -> list[str]:
-    """Play what the options ask for, tell the figures, and return the violations.
-
-    Of a matrix that is `sampled`, a tenth is played where all is asked for.
-    """
-    outcomes = await matrix.play(field, chosen(matrix, name, config, sampled=sampled))
-    say(table(matrix, outcomes))
-    return [str(outcome) for outcome in outcomes if outcome.violations]
+from faults.matrix import Matrix
+from faults.processes import ROOT, say
+from faults.scheme import Case
 
 
 def chosen(matrix: Matrix, name: str, config: pytest.Config, *, sampled: bool) -> list[Case]:
-    """Return the cases that the options ask for: some by name, all, a tenth; by default the tenth of this commit."""
+    """Return the cases that the options ask for: some by name, all, a tenth; by default the tenth of this commit.
+
+    Of a matrix that is `sampled`, a tenth is played where all is asked for.
+    """
     # Given the folder above, pytest does not know these options.
     if named := config.getoption("case", []):
         return [Case.parse(text) for text in named]
@@ -42,14 +31,6 @@ def tenth_of(config: pytest.Config) -> int | None:
     """Return the number of the tenth that the options ask for; None where they ask for none."""
     asked = config.getoption("tenth", None)
     return tenth_of_the_commit() if asked == "commit" else None if asked is None else int(asked)
-
-
-async def hunt(field: Field, name: str, bug: Bug, scheme: Scheme = CRASHES) -> None:
-    """Put a bug into every operator that is started. Of the first tenth, the cases of its workload are enough."""
-    matrix = await Matrix.of(field, [bug.workload], scheme)
-    outcomes = await matrix.play(field, matrix.tenth(0), bug=name, until=bug.words)
-    say(f"{name}: played {len(outcomes)} cases")
-    assert any(bug.words in violation for outcome in outcomes for violation in outcome.violations)
 
 
 def tenth_of_the_commit() -> int:

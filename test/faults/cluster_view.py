@@ -75,18 +75,14 @@ class State:
 
     @property
     def counters(self) -> dict[str, Any]:
-        """Its counters of pods."""
         return self.status.get("replicaStatuses") or {}
 
     @property
     def end(self) -> str:
-        """How it has ended, or ""."""
         return next((f"{each} {self.true[each]}" for each in ("Succeeded", "Failed") if each in self.true), "")
 
 
 class View:
-    """Jobs and their children, of all namespaces."""
-
     def __init__(self, factory: SharedInformerFactory) -> None:
         self._jobs = factory.informer(Codec(TFJOBS, Whole))
         self._events = factory.informer(Codec(EVENTS, _Event))

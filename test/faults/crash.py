@@ -13,8 +13,9 @@ from typing import Final, Protocol
 from faults.field import Field
 from faults.forgotten import forgotten
 from faults.operator_process import OperatorProcess
+from faults.processes import beside
 from faults.record import Record, differences, take
-from faults.scheme import Case, Play, Scheme
+from faults.scheme import Case, Play, Scheme, nothing
 from faults.user import User, WaitedInVainError
 from faults.workloads import WORKLOADS
 from faults.writes import Nth, Write, writes
@@ -35,8 +36,6 @@ BUGGY_SETTLE_S: Final = 10.0
 
 @dataclass
 class Outcome:
-    """What came of a case."""
-
     case: Case
     record: Record | None = None
     writes: list[Write] = attribute(default_factory=list)
@@ -45,7 +44,6 @@ class Outcome:
 
     @property
     def injected(self) -> bool:
-        """Whether there was such a write."""
         return self.case.write in self.writes
 
     def __str__(self) -> str:
@@ -59,11 +57,7 @@ async def _arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     actions: dict[str, Action] = {BEFORE: kill_before(kill), AFTER: kill_after(kill), LOST: lose_reply}
     assert play.case.write is not None
     play.proxy.rule(Nth(play.case.write), actions[play.case.fault])
-    yield _at_once
-
-
-async def _at_once() -> None:
-    """The fault is over with its write."""
+    yield nothing
 
 
 CRASHES: Final = Scheme(FAULTS, _arrange, LANES)
@@ -80,10 +74,10 @@ async def run(
         operator = OperatorProcess(field, namespace, kubeconfig, history=proxy.history, flags=workload.flags, bug=bug)
         play = Play(case, proxy, operator, namespace)
         async with AsyncExitStack() as stack:
-            over: Callable[[], Awaitable[None]] = _at_once
+            over: Callable[[], Awaitable[None]] = nothing
             if case.write is not None:
                 over = await stack.enter_async_context(scheme.arrange(play))
-            await stack.enter_async_context(beside(operator))
+            await stack.enter_async_context(beside(operator.run()))
             try:
                 await workload.play(User(field, namespace, calm=play.calm, patience_s=scheme.patience_s))
                 await over()
@@ -135,16 +129,3 @@ class AtRest:
         while writes != self.proxy.writes:
             writes = self.proxy.writes
             await asyncio.sleep(QUIET_S)
-
-
-@asynccontextmanager
-async def beside(operator: OperatorProcess) -> AsyncIterator[None]:
-    """Run the operator until the end of the block."""
-    running = asyncio.create_task(operator.run(), name="operator")
-    try:
-        yield
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-        if not running.cancelled():
-            running.result()

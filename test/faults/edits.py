@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from faults.field import ROOT
+from faults.processes import ROOT
 from hack.crd_schema.schema import Schema
 from hack.yaml_text import document
 from tfjob_operator.api.v1.constants import REPLICA_TYPES
@@ -101,7 +101,6 @@ class Grammar:
         return [*value[:place], *([] if new is ABSENT else [new]), *value[place + 1 :]]
 
     def _made(self, kind: Schema, path: Path, deep: int = 0) -> Any:
-        """A new value of this type."""
         if deep > DEEPEST:
             return None
         match kind.get("type"):

@@ -6,13 +6,13 @@ What is there is seen through two informers of the matrix's own, so that waiting
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from faults.census import Census, census
+from faults.processes import ROOT, python
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
@@ -21,7 +21,6 @@ from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 
-ROOT: Final = Path(__file__).parents[2]
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 USER: Final = "operator-under-test"
 NOTHING: Final = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "None"}]}
@@ -115,16 +114,10 @@ async def node(plane: ControlPlane, folder: Path, *, time_scale: float = TIME_SC
     """Run a hollow node until the end of the block, which begins when it is ready."""
     command = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", f"--time-scale={time_scale}")
     log = folder / "hollow-node.log"
-    with log.open("wb") as out:
-        process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=out, stderr=out, cwd=ROOT)
-    try:
+    async with python(*command, log=log) as process:
         async with asyncio.timeout(READY_S):
             while "runs the pods" not in log.read_text():
                 assert process.returncode is None, log.read_text()
                 await asyncio.sleep(0.05)
         yield
         assert process.returncode is None, log.read_text()
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()

@@ -10,10 +10,9 @@ import itertools
 import os
 import re
 import signal
-import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from dataclasses import field as field_of
@@ -23,9 +22,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, Self
 
-from faults.field import ROOT, Field, field
-from faults.matrix import say
-from faults.operator_process import BUGGY, COMPILED, OPERATOR
+from faults.field import Field, field
+from faults.processes import beside, program, python, say
 from hack.audit import AuditLog
 from integration.cluster import replica, specs
 from support.waiting import until
@@ -65,7 +63,7 @@ ROUNDED_S: Final = 0.2
 class Place:
     """Where an operator runs: what stands before its command, and its environment."""
 
-    prefix: Sequence[str] = ()
+    prefix: tuple[str, ...] = ()
     environment: Mapping[str, str] = field_of(default_factory=dict)
 
 
@@ -78,30 +76,20 @@ class Operator:
     def __init__(self, field: Field, namespace: str, name: str, *, bug: str = "", place: Place = NOWHERE) -> None:
         kubeconfig = field.plane.kubeconfig_for(name, ["system:masters"])
         self.name = name
-        self._command = (
-            *place.prefix,
-            *(sys.executable, *((BUGGY, bug) if bug else OPERATOR), f"--kubeconfig={kubeconfig}"),
-            *(f"--namespace={namespace}", "--monitoring-port=0", *QUICK),
-        )
-        self._environment = os.environ | COMPILED | dict(place.environment)
+        where = (f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", "--monitoring-port=0")
+        self._command = (*program(bug), *where, *QUICK)
+        self._place = place
         self._log = field.folder / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
-        self.exits: list[int] = []
 
     async def run(self) -> None:
-        """Keep it running until cancelled."""
         while True:
-            with self._log.open("ab") as out:
-                process = await asyncio.create_subprocess_exec(
-                    *self._command, stdout=out, stderr=out, cwd=ROOT, env=self._environment
-                )
-            self._process = process
-            try:
-                self.exits.append(await process.wait())
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
+            environment = self._place.environment
+            async with python(
+                *self._command, log=self._log, prefix=self._place.prefix, environment=environment
+            ) as process:
+                self._process = process
+                await process.wait()
 
     @property
     def is_ready(self) -> bool:
@@ -145,7 +133,6 @@ class Writes:
         """When which operator was stopped."""
 
     def take(self, entries: Iterable[dict[str, Any]]) -> None:
-        """Read new entries of the audit log."""
         for entry in entries:
             user, target = entry["user"]["username"], entry["objectRef"]
             if target["resource"] != "leases":
@@ -163,7 +150,6 @@ class Writes:
 
     @property
     def leader(self) -> str:
-        """Who has the lease."""
         return self.reigns[-1][1] if self.reigns else ""
 
     def without_the_lease(self) -> list[str]:
@@ -222,18 +208,6 @@ class Writes:
 
 def _time(stamp: str) -> datetime:
     return datetime.fromisoformat(stamp)
-
-
-@asynccontextmanager
-async def beside(*parts: Any) -> AsyncIterator[None]:
-    """Run coroutines beside the block, and end them with it."""
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 async def users(field: Field, namespace: str) -> None:

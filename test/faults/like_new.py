@@ -56,7 +56,6 @@ class Comparison:
     restarted: int = 0
 
     def wrong(self) -> Iterator[str]:
-        """Yield what is wrong."""
         if self.job.end.endswith(ConditionReason.LIMIT) and self.restarted > backoff_limit_of(self.spec):
             return  # a new job has not restarted yet
         if not (self.job.seen and self.new.seen):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Final
 
 from faults.crash import CRASHES, Outcome, run
 from faults.field import Field
+from faults.processes import say
 from faults.scheme import Case, Scheme
 from faults.workloads import WORKLOADS
 from faults.writes import Write
@@ -111,8 +111,3 @@ def table(matrix: Matrix, outcomes: Sequence[Outcome]) -> str:
     told = ", ".join(f"{count} {fault}" for fault, count in sorted(faults.items()))
     wrong = sum(bool(outcome.violations) for outcome in outcomes)
     return "\n".join([*lines, f"{len(outcomes)} runs; faults injected: {told or 'none'}; violations: {wrong}"])
-
-
-def say(line: str) -> None:
-    """Print a line at once, past what pytest captures."""
-    print(line, file=sys.__stderr__, flush=True)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from faults.field import ROOT, Field
+from faults.field import Field
+from faults.processes import PATIENT, program, python
 from hack.fault_proxy.proxy import Seen
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.core import LEASES
 from tfjob_operator.controller.options import LEASE_NAME
 
-BUGGY: Final = "test/faults/buggy_operator.py"
-OPERATOR: Final = ("-m", "tfjob_operator.controller")
 MOST_STARTS: Final = 5
-PATIENT: Final = ("--leader-elect-lease-duration=300s", "--leader-elect-renew-deadline=200s")
-"""No operator loses its lease because the machine is busy. What happens then is another matrix's matter."""
-COMPILED: Final = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode")}
-"""It is started a thousand times, and is compiled once, also where the environment says that Python is to write no bytecode."""
 
 
 class OperatorProcess:
@@ -43,11 +36,8 @@ class OperatorProcess:
     ) -> None:
         self._field = field
         self._namespace = namespace
-        program = (BUGGY, bug) if bug else OPERATOR
-        self._command = (
-            *(sys.executable, *program, f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"),
-            *("--monitoring-address=127.0.0.1", *PATIENT, *flags),
-        )
+        where = (f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", "--monitoring-address=127.0.0.1")
+        self._command = (*program(bug), *where, *PATIENT, *flags)
         self.monitoring_port = 0
         """Where probes and metrics are served; 0 for nowhere."""
         self.stderr: int | None = None
@@ -64,21 +54,10 @@ class OperatorProcess:
         """Start it, and start it again when it is killed; end it when cancelled."""
         for _ in range(MOST_STARTS):
             self._killed = False
-            with self._log.open("ab") as out:
-                process = await asyncio.create_subprocess_exec(
-                    *(*self._command, f"--monitoring-port={self.monitoring_port}"),
-                    stdout=out,
-                    stderr=out if self.stderr is None else self.stderr,
-                    cwd=ROOT,
-                    env=os.environ | COMPILED,
-                )
-            self._process = process
-            try:
+            port = f"--monitoring-port={self.monitoring_port}"
+            async with python(*self._command, port, log=self._log, stderr=self.stderr) as process:
+                self._process = process
                 code = await process.wait()
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
             if not self._killed:
                 self.complaints.append(f"the operator ended by itself with {code}")
             # Nobody gives it back; the next one would wait until it has run out.
@@ -86,14 +65,7 @@ class OperatorProcess:
                 await self._field.client.delete(LEASES, self._namespace, LEASE_NAME)
             self.sent_by_dead = len(self._history)
 
-    @property
-    def pid(self) -> int:
-        """The process that was started last."""
-        assert self._process is not None
-        return self._process.pid
-
     def kill(self) -> None:
-        """Send SIGKILL."""
         if self._process is not None and self._process.returncode is None:
             self._killed = True
             self._process.kill()

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from fakes.manifests import read_document
-from faults.field import ROOT
-from faults.operator_process import BUGGY, OPERATOR
+from faults.processes import ROOT, program
 from hack.package_links import link_packages
 
 UNTAGGED: Final = "13dd495327cde9553024a2e1f60e29cb327148fc"
@@ -42,12 +41,10 @@ class Release:
 
     @property
     def program(self) -> tuple[str, ...]:
-        """What Python runs in `root`."""
-        return (BUGGY, self.bug) if self.bug else OPERATOR
+        return program(self.bug)
 
     @property
     def crd(self) -> Path:
-        """The manifest of its CRD."""
         return self.root / "manifests" / "base" / "crd.yaml"
 
     def strict_crd(self, folder: Path) -> Path:

@@ -94,7 +94,6 @@ class Journey:
             await self._rest
 
     def cancel(self) -> None:
-        """Go no further."""
         if self._rest is not None:
             self._rest.cancel()
         self._second.etcd.thaw()

@@ -10,11 +10,10 @@ from typing import Final
 import pytest
 
 from faults import clocks, cut
-from faults.bugs import UNFENCED
 from faults.clocks import Clocks
 from faults.cut import Cut
 from faults.leaders import LEASE_S, LIMIT_S, NAMES, Stop, Writes, match, play
-from faults.matrix import say
+from faults.processes import say
 from support.waiting import until
 
 ROUNDS: Final = 3
@@ -40,7 +39,7 @@ def test_a_leader_that_is_stopped_writes_nothing_once_it_has_lost_the_lease(tmp_
 
 def test_a_leader_without_a_fence_is_found(tmp_path: Path) -> None:
     """Between its awakening and the moment in which it notices, it goes on with what it was about to write."""
-    writes = asyncio.run(play(tmp_path, lambda _: Stop(), rounds=10, bug=UNFENCED))
+    writes = asyncio.run(play(tmp_path, lambda _: Stop(), rounds=10, bug="writes-are-not-fenced"))
     assert writes.without_the_lease()
 
 

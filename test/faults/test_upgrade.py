@@ -11,11 +11,12 @@ from typing import Final
 
 import pytest
 
-from faults.bugs import OF_UPGRADES
+from faults.bugs import BUGS, found_by
 from faults.chosen import fail_if, tenth_of
 from faults.crash import Outcome
 from faults.field import Field, field
-from faults.matrix import Matrix, say
+from faults.matrix import Matrix
+from faults.processes import say
 from faults.releases import NotThereError, Release, before, present
 from faults.upgrade import ORDERS, WAYS, Course, courses, table, wave
 from faults.workloads import WORKLOADS
@@ -71,10 +72,10 @@ def _waves(matrix: Matrix, named: Sequence[Course], seed: int, tenth: int | None
     return [courses(writes, order, turn, Random(f"{seed} {order} {turn}")) for order, turn in chosen]
 
 
-@pytest.mark.parametrize("name", OF_UPGRADES)
+@pytest.mark.parametrize("name", found_by("upgrades"))
 def test_a_bug_of_the_release_after_is_found(tmp_path: Path, older: Release, name: str) -> None:
     """In the one after alone; where the one before must know a thing to be wronged, the present one stands for it."""
-    bug = OF_UPGRADES[name]
+    bug = BUGS[name]
     releases = (present() if bug.knows else older, present(name))
 
     async def hunt(it: Field) -> bool:

@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from faults.bugs import OF_WALKS
+from faults.bugs import found_by
 from faults.field import field
-from faults.matrix import say
+from faults.processes import say
 from faults.walks import Outcome, play, table
 
 ALL: Final = 1000
@@ -40,7 +40,7 @@ def test_a_job_that_was_edited_is_as_a_new_one_or_says_why_not(tmp_path: Path, p
         pytest.fail("\n".join(wrong), pytrace=False)
 
 
-@pytest.mark.parametrize("bug", OF_WALKS)
+@pytest.mark.parametrize("bug", found_by("walks"))
 def test_a_bug_is_found_within_a_tenth_of_the_walks(tmp_path: Path, bug: str) -> None:
     """No more are begun when one has found it."""
     outcomes = walk(tmp_path, TENTH, bug=bug)

@@ -104,8 +104,6 @@ def right_for(case: Case, right: Record, found: Record) -> Record:
 
 
 class Life:
-    """One life that is not seen."""
-
     def __init__(self, field: Field, play: Play) -> None:
         self._field = field
         self._client = field.client
@@ -119,7 +117,6 @@ class Life:
         self._going_on: set[asyncio.Task[None]] = set()
 
     async def begin(self, exchange: Exchange) -> web.StreamResponse:
-        """Handle the create of the case."""
         fault, play = self._play.case.fault, self._play
         play.calm.clear()
         if fault in {AGAIN, BESIDE}:
@@ -139,7 +136,6 @@ class Life:
         await asyncio.gather(*self._going_on)
 
     def cancel(self) -> None:
-        """Go no further."""
         for task in self._going_on:
             task.cancel()
 

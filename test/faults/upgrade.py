@@ -6,22 +6,19 @@ All cases of a wave share one cluster, and so its CRD: they stop where their cha
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from faults.crash import CRASHES, AtRest, Outcome
 from faults.field import Field
-from faults.matrix import say
-from faults.operator_process import COMPILED, PATIENT
+from faults.processes import PATIENT, beside, python, say
 from faults.releases import Release
 from faults.scheme import Case
 from faults.user import LIMIT_S, TICK_S, User, WaitedInVainError
@@ -70,7 +67,6 @@ class Course:
 
     @classmethod
     def parse(cls, text: str) -> Course:
-        """Read what `str` gives."""
         workload, order, way, terms = text.split(":")
         return cls(workload, order, way, tuple(map(int, terms.split("-"))))
 
@@ -86,8 +82,6 @@ def courses(writes: Mapping[str, int], order: str, turn: int, dice: Random) -> l
 
 
 class Replica:
-    """One process of an operator."""
-
     def __init__(self, process: asyncio.subprocess.Process, log: Path, release: Release) -> None:
         self.process = process
         self.release = release
@@ -95,7 +89,6 @@ class Replica:
 
     @property
     def log(self) -> str:
-        """What it has said."""
         return self._log.read_text(errors="replace")
 
     @property
@@ -135,6 +128,7 @@ class Deployment:
             *PATIENT,
             *flags,
         )
+        self._stack = AsyncExitStack()
         self._replicas: list[Replica] = []
         self.complaints: list[str] = []
         self.sent_by_dead = 0
@@ -143,25 +137,17 @@ class Deployment:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for replica in self._replicas:
-            if replica.process.returncode is None:
-                replica.process.kill()
-                await replica.process.wait()
+        await self._stack.aclose()
 
     async def start(self, release: Release) -> Replica:
-        """Start a replica of a release."""
         log = self._field.folder / f"{self._namespace}-{len(self._replicas)}.log"
-        command = (sys.executable, *release.program, *self._flags)
-        with log.open("wb") as out:
-            process = await asyncio.create_subprocess_exec(
-                *command, stdout=out, stderr=out, cwd=release.root, env=os.environ | COMPILED
-            )
+        running = python(*release.program, *self._flags, log=log, cwd=release.root)
+        process = await self._stack.enter_async_context(running)
         self._replicas.append(Replica(process, log, release))
         return self._replicas[-1]
 
     @property
     def is_ready(self) -> bool:
-        """Whether the newest replica is."""
         return self._replicas[-1].is_ready
 
     async def leave(self, way: str) -> None:
@@ -208,7 +194,6 @@ class Rollout:
         self.turns = [(self.second, order not in AFTER), (self.first, order == FIRST), (self.second, order == FIRST)]
 
     async def begin(self) -> None:
-        """Install the CRD of the release before."""
         await asyncio.to_thread(self._apply, self.first)
 
     async def change(self, number: int, deployment: Deployment, way: str, on_change: Callable[[], object]) -> None:
@@ -261,22 +246,19 @@ async def _play(field: Field, case: Course, rollout: Rollout, reference: Outcome
         calm.set()
         user = User(field, namespace, calm=calm, patience_s=BUGGY_LIMIT_S if buggy else LIMIT_S)
         await deployment.start(rollout.first)
-        async with _beside(workload.play(user)) as playing:
+        async with beside(_noting(workload.play(user), outcome.violations)) as (playing,):
             for number, term in enumerate(case.terms):
                 await _written(proxy, term, playing)
                 await until(lambda: deployment.is_ready, limit_s=LIMIT_S)
                 calm.clear()
                 await rollout.change(number, deployment, case.way, calm.set)
-            try:
-                await playing
+            await playing
+            if not outcome.violations:
                 settle_s = BUGGY_SETTLE_S if buggy else SETTLE_S
                 untold = UNTOLD | (NOT_KEPT if case.order == DROPS else frozenset())
-                await AtRest(field, namespace, proxy, deployment, settle_s, untold).judge(
-                    outcome, reference.record, CRASHES
-                )
+                at_rest = AtRest(field, namespace, proxy, deployment, settle_s, untold)
+                await at_rest.judge(outcome, reference.record, CRASHES)
                 outcome.violations += _never_seen(outcome, reference, untold)
-            except WaitedInVainError as error:
-                outcome.violations.append(str(error))
         outcome.violations += deployment.judge()
         outcome.writes = list(writes(proxy.history))
         outcome.violations += _never_done(outcome, reference)
@@ -284,6 +266,14 @@ async def _play(field: Field, case: Course, rollout: Rollout, reference: Outcome
     if outcome.violations:
         say(f"  {case}, {outcome.seconds:.1f} s: {'; '.join(outcome.violations)}")
     return outcome
+
+
+async def _noting(playing: Awaitable[None], violations: list[str]) -> None:
+    """Let a user play, and note what was waited for in vain."""
+    try:
+        await playing
+    except WaitedInVainError as error:
+        violations.append(str(error))
 
 
 async def _written(proxy: Proxy, count: int, playing: asyncio.Task[None]) -> None:
@@ -324,13 +314,3 @@ def table(cases: Sequence[Course], outcomes: Sequence[Outcome]) -> str:
         if ours:
             lines.append(f"| {order} | {len(ours)} | {len(ours) * CHANGES} | {wrong} |")
     return "\n".join(lines)
-
-
-@asynccontextmanager
-async def _beside(part: Any) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(part, name="user")
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait({task})

@@ -41,12 +41,10 @@ class User:
 
     @property
     def job(self) -> Thing | None:
-        """The job as it is."""
         return self._field.jobs.indexer.get(f"{self.namespace}/{NAME}")
 
     @property
     def status(self) -> dict[str, Any]:
-        """Its status."""
         return self.job.status if self.job is not None else {}
 
     @property
@@ -56,18 +54,15 @@ class User:
         return {replica_of(pod.metadata.name, pod.metadata.labels): pod for pod in found}
 
     def is_true(self, condition: str) -> bool:
-        """Whether the job has this condition."""
         return any(
             (each["type"], each["status"]) == (condition, "True") for each in self.status.get("conditions") or ()
         )
 
     def count(self, kind: str, state: str) -> int:
-        """A counter of the status."""
         counters: dict[str, int] = (self.status.get("replicaStatuses") or {}).get(kind, {})
         return counters.get(state, 0)
 
     async def create(self, spec: dict[str, Any], resource: Resource = TFJOBS) -> None:
-        """Create the job."""
         version = f"{resource.group}/{resource.version}"
         head = {"apiVersion": version, "kind": resource.kind, "metadata": {"name": NAME}}
         await self._client.create(resource, self.namespace, head | {"spec": spec})
@@ -108,7 +103,6 @@ class User:
         await self.until(f"{pods} pods run", holds)
 
     async def succeeded(self, workers: int) -> None:
-        """Wait until so many workers have succeeded."""
         await self.until(f"{workers} have succeeded", lambda: self.count("Worker", "succeeded") == workers)
 
     async def finish(self, workers: int) -> None:
@@ -152,8 +146,6 @@ class User:
         return len([pod for pod in self.pods.values() if "nodeName" in pod.spec]) == pods
 
     async def until(self, what: str, holds: Callable[[], object]) -> None:
-        """Wait until `holds` returns true."""
-
         async def check() -> object:
             return holds()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -15,10 +13,9 @@ from typing import Any, Final
 
 from faults.cluster_view import State, View, view
 from faults.edits import Grammar, Path, patch, schema
-from faults.field import ROOT, Field
+from faults.field import Field
 from faults.like_new import Comparison, backoff_limit_of, network_of
-from faults.matrix import say
-from faults.operator_process import BUGGY, COMPILED, OPERATOR, PATIENT
+from faults.processes import PATIENT, program, python, say
 from hack.crd_schema.schema import Schema
 from hack.hollow_node.script import RUN
 from integration.cluster import replica, specs
@@ -312,23 +309,12 @@ def _endless(entry: Any) -> Any:
 @asynccontextmanager
 async def operator(it: Field, bug: str) -> AsyncIterator[None]:
     """Run one operator for all namespaces. It must not end before the block does."""
-    command = (
-        *(sys.executable, *((BUGGY, bug) if bug else OPERATOR), f"--kubeconfig={it.kubeconfig}"),
-        *("--monitoring-port=0", *PATIENT),
-    )
     log = it.folder / "operator.log"
-    with log.open("wb") as out:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=out, stderr=out, cwd=ROOT, env=os.environ | COMPILED
-        )
-    try:
+    where = (f"--kubeconfig={it.kubeconfig}", "--monitoring-port=0")
+    async with python(*program(bug), *where, *PATIENT, log=log) as process:
         yield
         assert process.returncode is None, log.read_text()[-4000:]
         assert "Traceback" not in log.read_text(errors="replace"), log
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def play(it: Field, numbers: Sequence[int], *, seed: int, bug: str = "") -> list[Outcome]:
@@ -355,7 +341,6 @@ async def play(it: Field, numbers: Sequence[int], *, seed: int, bug: str = "") -
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return the figures of a run."""
     edits = sum(len(each.edits) for each in outcomes)
     counts = {
         "refused by the API server": sum(each.refused for each in outcomes),

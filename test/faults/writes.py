@@ -23,7 +23,6 @@ class Write(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Write:
-        """Read what `str` gives."""
         what, _, nth = text.rpartition("#")
         return cls(what, int(nth))
 
@@ -48,7 +47,6 @@ class Write(NamedTuple):
 
     @property
     def is_of_event(self) -> bool:
-        """Whether it tells of something."""
         return self.kind.endswith(f" {EVENTS}")
 
 

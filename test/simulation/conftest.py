@@ -36,8 +36,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Seeds:
-    """The seeds of this run."""
-
     def __init__(
         self, test: str, first: int | None, count: int | None, errors: list[structlog.typing.EventDict]
     ) -> None:

@@ -44,11 +44,9 @@ class Network:
 
     @property
     def is_calm(self) -> bool:
-        """Whether faults are over."""
         return asyncio.get_running_loop().time() >= self.calm_at
 
     def happens(self, rate: float) -> bool:
-        """Draw whether a fault happens now."""
         return rate > 0 and self.random.random() < rate
 
     def delay(self) -> float:
@@ -63,7 +61,6 @@ class Network:
         return self.random.choice([max(oldest, 1), *versions]) if versions else collection.seen
 
     def _schedule_trouble(self) -> None:
-        """Set timers for the server's own faults."""
         loop = asyncio.get_running_loop()
         problems: tuple[tuple[int, Callable[[], None]], ...] = (
             (self.weather.restarts, self._restart),
@@ -113,7 +110,6 @@ class FaultyTransport:
         self._killed = True
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        """See `Transport.send`."""
         if self._killed:
             raise ConnectError("the process is dead", request=str(request))
         if self._network.is_calm:
@@ -141,7 +137,6 @@ class _Exchange:
         self._started = asyncio.get_running_loop().time()
 
     def begin(self) -> None:
-        """Send the request."""
         weather, network = self._weather, self._network
         if network.happens(weather.refused):
             self._resolve_in(network.delay(), ConnectError("connection refused", request=str(self._request)))
@@ -155,7 +150,6 @@ class _Exchange:
             loop.call_later(network.delay(), self._arrive, context=NETWORK)
 
     def _arrive(self) -> None:
-        """The server carries the request out."""
         network, weather = self._network, self._weather
         if asyncio.get_running_loop().time() < network.down_until:
             self._resolve_in(0.0, ConnectError("connection refused", request=str(self._request)))
@@ -223,7 +217,6 @@ class Wire:
         self._events_left = network.random.randrange(network.random.choice((4, 4, 16)))
 
     def open(self) -> None:
-        """Open the watch on the server."""
         server = self._network.server
         server.opened(self._watch)
         self._repeat_last_line()
@@ -233,7 +226,6 @@ class Wire:
             self.end()
 
     def send(self, data: bytes) -> None:
-        """See `Sink.send`."""
         network = self._network
         if self._broken:
             return
@@ -251,12 +243,10 @@ class Wire:
         self._pass(self._remember, data)
 
     def end(self) -> None:
-        """See `Sink.end`."""
         if not self._broken:
             self._pass(self._response.end)
 
     def lose(self) -> None:
-        """See `Sink.lose`."""
         if not self._broken:
             self._broken = self._reset = True
             self._response.lose()

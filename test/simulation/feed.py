@@ -15,7 +15,6 @@ class Feed:
         self._seen = storage.rv
 
     def news(self) -> list[Change]:
-        """The changes since the last time."""
         log = self._collection.log
         if not log or log[-1].rv <= self._seen:
             return []

@@ -30,7 +30,7 @@ from simulation.model.network import NETWORK
 from simulation.model.storage import Body, Change
 from simulation.nodes import Nodes
 from simulation.pod_writer import PodWriter
-from simulation.scripts import TENSORFLOW, DrawnScript, Script
+from simulation.scripts import DrawnScript, Script
 from simulation.slots import slot_of
 from simulation.world import World
 from tfjob_operator.api.core import PODS
@@ -45,23 +45,7 @@ class Kubelet:
     Invariant: a fate contains only what was reported to the server, and that of a pod that has ended does not change.
     """
 
-    def __init__(
-        self,
-        world: World,
-        random: Random,
-        *,
-        script: Script | None = None,
-        nodes: int = 3,
-        training: str = TENSORFLOW,
-        pace: float = 1.0,
-        timings: tuple[Timing, ...] = TIMINGS,
-    ) -> None:
-        """`script` decides what containers do. `training`: the container whose end is that of the pod's work.
-
-        `pace`: how late kubelets are, as a multiple of the usual. `timings`: each pod gets one of these.
-        """
-        self._pace = pace
-        self._timings = timings
+    def __init__(self, world: World, random: Random, *, script: Script | None = None) -> None:
         self._script = script or Script()
         self.fates: dict[str, Fate] = {}
         """The fates by the pods' UIDs, also of pods that are gone."""
@@ -70,8 +54,8 @@ class Kubelet:
         self._feed = Feed(world.server.storage, PODS)
         self._lives: dict[str, Life] = {}
         self._tries: Counter[tuple[object, ...]] = Counter()
-        self.writer = PodWriter(world, training)
-        self.nodes = Nodes(world, random, self, nodes)
+        self.writer = PodWriter(world)
+        self.nodes = Nodes(world, random, self)
         world.server.on_change.append(self._look)
 
     @property
@@ -80,24 +64,10 @@ class Kubelet:
         return self.nodes.are_at_rest and all(life.timer is None for life in self._lives.values())
 
     def knows(self, uid: str) -> bool:
-        """Whether a pod is still there."""
         return uid in self._lives
 
     def on(self, node: str) -> list[Life]:
-        """The pods of a node."""
         return [life for life in self._lives.values() if life.node == node]
-
-    def evict(self, uid: str, grace: int | None = None) -> None:
-        """Evict a pod, as the eviction API does."""
-        life = self._lives[uid]
-        self.writer.announce(life, "EvictionByEvictionAPI", "drain")
-        self.writer.delete(life, "drain", grace=grace)
-
-    def end(self, uid: str, name: str, code: int) -> None:
-        """A container of a pod ends by itself, now."""
-        life = self._lives[uid]
-        life.script.end(life.status, name, code, self._world.server.now())
-        self._soon(life, 0.5, self._sync)
 
     def shut_down(self, life: Life, grace_s: int) -> None:
         """The pod's node begins to shut down.
@@ -139,7 +109,7 @@ class Kubelet:
         fate = Fate(body["metadata"]["uid"], owners[0]["uid"], slot_of(body["metadata"]))
         pod = msgspec.convert(body, HollowPod)
         script = DrawnScript(self._script, self._random, pod, partial(self._count, fate), self._world.kubernetes)
-        place = Place("", "192.0.2.1", "10.244.0.1", self._random.choice(self._timings), self._world.kubernetes)
+        place = Place("", "192.0.2.1", "10.244.0.1", self._random.choice(TIMINGS), self._world.kubernetes)
         life = Life(change.new.key, pod, fate, script, place)
         self._lives[fate.uid] = life
         self.fates[fate.uid] = fate
@@ -197,7 +167,7 @@ class Kubelet:
             else:
                 step(life)
 
-        delay_s = at_least_s + 0.05 + self._random.random() * at_most_s * self._pace
+        delay_s = at_least_s + 0.05 + self._random.random() * at_most_s
         life.timer = asyncio.get_running_loop().call_later(delay_s, take, context=NETWORK)
 
 

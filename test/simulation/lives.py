@@ -11,13 +11,11 @@ from hack.hollow_node.moment import DISRUPTED, Place, holds
 from hack.hollow_node.objects import NEVER, RUNNING, TERMINAL, ContainerStatus, HollowPod, HollowStatus, Terminated
 from simulation.ends import is_last
 from simulation.model.storage import Key
-from simulation.scripts import DrawnScript
+from simulation.scripts import TENSORFLOW, DrawnScript
 from simulation.slots import Slot
 
 
 class End(enum.Enum):
-    """How the work of a pod ended."""
-
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     DISRUPTED = "disrupted"
@@ -94,21 +92,21 @@ class Life:
         """Whether nothing is left for a kubelet to do: a deletion need not wait for it."""
         return self.told.phase in TERMINAL
 
-    def settle(self, training: str, now: float) -> None:
-        """Take what was just reported to the server into the pod's fate. `training`: the container whose work is the pod's."""
+    def settle(self, now: float) -> None:
+        """Take what was just reported to the server into the pod's fate; the work of `tensorflow` is the pod's."""
         fate, told = self.fate, self.told
         rules = Rules(self.pod, self.script, self.place.timing, self.place.kubernetes)
         containers = PodContainers.of(rules, told)
         fate.in_place = max(fate.in_place, self._in_place(containers))
         fate.over = fate.over or self.done or all(map(self._is_last, containers.mains))
-        (mine,) = (each for each in containers.mains if each.name == training)
+        (mine,) = (each for each in containers.mains if each.name == TENSORFLOW)
         self._note_exit(mine, now)
         truth = self._truth(mine) if fate.end is None else None
         if truth is not None:
             fate.end, fate.exit_code = truth
             fate.ended_at, fate.leaving = now, self.leaving
             fate.orderly = fate.end is End.DISRUPTED and fate.exit_code == 0 and told.phase != "Failed"
-            own = any(each.name == training and each.restart_policy for each in self.pod.spec.containers)
+            own = any(each.name == TENSORFLOW and each.restart_policy for each in self.pod.spec.containers)
             fate.fatal = fate.end is End.FAILED and own and self._is_last(mine)
         fate.runs = fate.end is None and told.phase == RUNNING
 

@@ -46,7 +46,6 @@ SELECTORS: Final[tuple[dict[str, Any] | None, ...]] = (
 
 
 def is_marked(body: Body, mark: str) -> bool:
-    """Whether a child bears this annotation."""
     return mark in (body["metadata"].get("annotations") or {})
 
 

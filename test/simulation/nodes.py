@@ -25,8 +25,6 @@ SHUTDOWN_GRACE_S: Final = 15
 
 
 class _Node(enum.Enum):
-    """The state of a node."""
-
     UP = "up"
     SHUTTING_DOWN = "shutting down"
     SILENT = "silent"
@@ -35,16 +33,15 @@ class _Node(enum.Enum):
 class Nodes:
     """All nodes, and the node controller. Pods are bound to nodes that are up; there is always one."""
 
-    def __init__(self, world: World, random: Random, kubelet: Kubelet, count: int) -> None:
+    def __init__(self, world: World, random: Random, kubelet: Kubelet) -> None:
         self._world = world
         self._random = random
         self._kubelet = kubelet
-        self._states = {f"node-{number}": _Node.UP for number in range(count)}
+        self._states = {f"node-{number}": _Node.UP for number in range(3)}
         self._troubled = 0
 
     @property
     def are_at_rest(self) -> bool:
-        """Whether all trouble is over."""
         return self._troubled == 0
 
     @property
@@ -53,32 +50,14 @@ class Nodes:
         return bool(self._busy())
 
     def choose(self) -> str:
-        """Where the scheduler puts a pod."""
         return self._random.choice(self._up())
 
     def is_silent(self, node: str) -> bool:
-        """Whether nothing is heard of this node."""
         return self._states.get(node) is _Node.SILENT
 
     def lose(self) -> None:
         """A node falls silent. Its pods are deleted after a while, and are gone when it comes back or is given up."""
         self._fall_silent(self._begin("lost"))
-
-    def silence(self, node: str) -> None:
-        """Let this node fall silent. Its consequences are up to the caller."""
-        self._states[node] = _Node.SILENT
-
-    def taint(self, node: str) -> None:
-        """The node controller deletes the pods of this node."""
-        for life in self._kubelet.on(node):
-            self._kubelet.writer.announce(life, "DeletionByTaintManager", "node-controller")
-            self._kubelet.writer.delete(life, "node-controller")
-
-    def bring_back(self, node: str) -> None:
-        """This node is up again, and its pods go on."""
-        self._states[node] = _Node.UP
-        for life in self._kubelet.on(node):
-            self._kubelet.resume(life)
 
     def drain(self) -> None:
         """Somebody empties a node: the eviction API deletes its pods, with their own grace or with another."""
@@ -86,7 +65,8 @@ class Nodes:
         self._world.note("drained", node)
         grace = self._random.choice((None, None, 60, 5))
         for life in self._kubelet.on(node):
-            self._kubelet.evict(life.fate.uid, grace)
+            self._kubelet.writer.announce(life, "EvictionByEvictionAPI", "drain")
+            self._kubelet.writer.delete(life, "drain", grace=grace)
 
     def shut_down(self) -> None:
         """A node shuts down gracefully: its kubelet ends the pods, nobody deletes them. Then it is like a lost node."""
@@ -111,19 +91,23 @@ class Nodes:
         return node
 
     def _fall_silent(self, node: str) -> None:
-        self.silence(node)
+        self._states[node] = _Node.SILENT
         self._later(self._random.uniform(2.0, 8.0), self._give_up, node)
 
     def _give_up(self, node: str) -> None:
         """The node controller gives up on a node and deletes its pods; then it returns, or the pods are force-deleted."""
-        self.taint(node)
+        for life in self._kubelet.on(node):
+            self._kubelet.writer.announce(life, "DeletionByTaintManager", "node-controller")
+            self._kubelet.writer.delete(life, "node-controller")
         back = self._random.random() < 0.5
         self._later(self._random.uniform(3.0, 20.0), self._return if back else self._sweep, node)
 
     def _return(self, node: str) -> None:
         self._world.note("back", node)
         self._troubled -= 1
-        self.bring_back(node)
+        self._states[node] = _Node.UP
+        for life in self._kubelet.on(node):
+            self._kubelet.resume(life)
 
     def _sweep(self, node: str) -> None:
         self._troubled -= 1

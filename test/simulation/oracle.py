@@ -50,8 +50,6 @@ def _precedence(pod: Body) -> tuple[bool, str, str]:
 
 
 class _Case:
-    """One job with its children."""
-
     def __init__(self, world: World, records: Records, job: Body, children: dict[str, list[Body]]) -> None:
         self._world = world
         self._records = records
@@ -82,7 +80,6 @@ class _Case:
         return self._ending is None and not (wish.suspend or wish.foreign or wish.invalid)
 
     def complaints(self) -> Iterator[str]:
-        """What is wrong with it."""
         if "deletionTimestamp" in self._job["metadata"]:
             yield "is being deleted, and is still there"
         elif self._wish.foreign:

@@ -23,13 +23,10 @@ _FRACTION: Final = re.compile(rb"(?<=:\d\d)\.\d+(?=Z\")")
 class PodWriter:
     """Writes to pods. Invariant: what the server accepts as a pod's status is the pod's fate from then on."""
 
-    def __init__(self, world: World, training: str) -> None:
-        """`training`: the container whose end is that of a pod's work."""
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._training = training
 
     def bind(self, life: Life) -> None:
-        """Bind a pod to its node."""
         self._send(
             "POST", life, {"metadata": {"name": life.key[1]}, "target": {"kind": "Node", "name": life.node}}, "binding"
         )
@@ -40,7 +37,7 @@ class PodWriter:
         if not self._send("PATCH", life, body, "status", client=client):
             return False
         life.told = life.status
-        life.settle(self._training, self._world.time)
+        life.settle(self._world.time)
         return True
 
     def announce(self, life: Life, reason: str, client: str) -> None:

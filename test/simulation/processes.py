@@ -26,7 +26,6 @@ class OperatorProcess:
         domain: str = "",
         apis: tuple[str, ...] = (V1,),
     ) -> None:
-        """`apis`: the APIs whose jobs it runs."""
         self._world = world
         self._number = number
         namespace, lease = LEASE
@@ -45,7 +44,6 @@ class OperatorProcess:
 
     @property
     def name(self) -> str:
-        """The identity of the present life."""
         return f"{OPERATOR}{self._number}.{self._life}"
 
     @property
@@ -64,7 +62,6 @@ class OperatorProcess:
         self._task = self._world.spawn(self.name, self._live(self.name, *self._transports))
 
     async def kill(self) -> None:
-        """End it as a SIGKILL does."""
         self._world.note("kill", self.name)
         for transport in self._transports:
             transport.kill()
@@ -80,7 +77,6 @@ class OperatorProcess:
             await self._task
 
     def stall(self, seconds: float) -> None:
-        """Stall the process for a while."""
         self._world.stall(self.name, seconds)
 
     async def _live(self, name: str, lease: FaultyTransport, watches: FaultyTransport, writes: FaultyTransport) -> None:

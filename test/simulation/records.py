@@ -63,7 +63,6 @@ class Records:
             self.unwanted_since.pop((job, slot), None)
 
     def pod_removed(self, job: str, slot: Slot, uid: str, remover: str, now: float) -> None:
-        """Note that somebody has deleted a pod."""
         self.removers[uid] = remover
         self.pod_removed_at[uid] = now
         since = self.unwanted_since.get((job, slot))
@@ -79,7 +78,6 @@ class Records:
         return [self.kubelet.fates[uid] for uids in self.pods[job].values() for uid in uids]
 
     def succeeded(self, job: str) -> set[Slot]:
-        """The replicas that have really succeeded."""
         return {fate.slot for fate in self.all_fates(job) if fate.end is End.SUCCEEDED}
 
     def most_restarts(self, job: str, slot: Slot) -> int:
@@ -108,5 +106,4 @@ class Records:
 
 
 def moment(text: str) -> datetime:
-    """A time as the API writes it."""
     return datetime.fromisoformat(text)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import datetime
 from random import Random
 from typing import Final
 
 from hack.hollow_node.containers import After, after, end_of
-from hack.hollow_node.objects import ContainerStatus, HollowPod, HollowStatus, Running, Terminated
+from hack.hollow_node.objects import ContainerStatus, HollowPod, Running, Terminated
 from hack.hollow_node.script import SIGKILL_EXIT, STATUS_UNKNOWN, Outcome, Run
 from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION, NEWEST, Kubernetes
 
@@ -132,7 +131,6 @@ class DrawnScript:
         self._may_lose = not kubernetes.has(EXIT_CODES_SURVIVE_DELETION)
 
     def run(self, container: str, index: int) -> Run:
-        """What the run after `index` restarts does."""
         found = self._runs.get((container, index))
         if found is None:
             found = self._runs[container, index] = self._draw(container)
@@ -154,13 +152,6 @@ class DrawnScript:
             found = lost if self._may_lose else self._script.on_sigterm(self._random, container)
             self._stops[container] = found
         return found
-
-    def end(self, status: HollowStatus, container: str, code: int, now: datetime) -> None:
-        """Let the current run of a container end now."""
-        mine = next(each for each in status.container_statuses or () if each.name == container)
-        if mine.state.running is not None:
-            lasts = (now - mine.state.running.started_at).total_seconds()
-            self._runs[container, mine.restart_count] = exits(lasts, code)
 
     def ended_by_itself(self, container: ContainerStatus, end: Terminated) -> bool:
         """Whether a container's latest run ended by itself, that is, as its script says."""

@@ -30,7 +30,6 @@ def replica_of(name: str) -> tuple[Slot, str]:
 
 
 def selector_of(job: str, slot: Slot) -> dict[str, str]:
-    """The selector of a replica's service."""
     return {
         "training.kubeflow.org/operator-name": "tfjob-controller",
         "training.kubeflow.org/job-name": job,

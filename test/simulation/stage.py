@@ -35,8 +35,6 @@ process was stalled."""
 
 
 class Judge(Protocol):
-    """What a world needs of a watchman."""
-
     @property
     def violations(self) -> Sequence[str]:
         """The writes that should never have been made."""

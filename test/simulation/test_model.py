@@ -81,15 +81,12 @@ class ModelNamespace:
 
     @property
     def rv(self) -> str:
-        """The current version of etcd."""
         return str(self.server.storage.rv)
 
     def create(self, name: str) -> None:
-        """Create a config map."""
         self._send("POST", CONFIG_MAPS.path("n"), {"metadata": {"name": name}})
 
     def delete(self, name: str) -> None:
-        """Delete a config map."""
         self._send("DELETE", CONFIG_MAPS.path("n", name), {})
 
     async def stream(self, **query: str) -> list[tuple[float, str, str]]:

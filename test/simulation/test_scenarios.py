@@ -11,7 +11,6 @@ from simulation.scenarios.events import no_event_is_lost_silently
 from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.memory import ROUGH, nothing_is_remembered_of_the_dead
-from simulation.scenarios.mirrors import no_key_is_lost
 from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
 from simulation.scenarios.upgrades import nothing_of_another_operator_runs_twice
 from simulation.weather import CALM
@@ -20,11 +19,6 @@ from simulation.weather import CALM
 def test_caches_indices_and_handlers_end_with_the_truth_of_the_server(seeds: Seeds) -> None:
     """RF-01 to RF-24, SI-01 to SI-11: no fault leaves a cache wrong, and no handler hears anything out of order."""
     seeds.play(informers_converge)
-
-
-def test_no_key_is_lost_or_in_two_hands_when_a_controller_is_killed_and_started_again(seeds: Seeds) -> None:
-    """WQ-01 to WQ-03, RL-06: a level-triggered controller reaches its desired state whatever happens, and then rests."""
-    seeds.play(no_key_is_lost, share=0.7)
 
 
 def test_tensorboards_end_as_their_jobs_say_whatever_is_killed_lost_or_edited(seeds: Seeds) -> None:

@@ -228,7 +228,6 @@ def _broken(random: Random) -> dict[str, Any]:
 
 
 def _undone(before: Any, change: Any) -> Any:
-    """The merge patch that undoes another one."""
     if not isinstance(change, dict) or not isinstance(before, dict):
         return before
     return {name: _undone(before.get(name), each) for name, each in change.items()}

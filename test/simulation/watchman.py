@@ -81,7 +81,6 @@ class Watchman:
         world.server.on_answer.append(self._hear)
 
     def holder(self) -> str:
-        """The holder that the lease names."""
         return lease_holder(self._storage)
 
     def _hear(self, request: Request, client: str, answer: Answer) -> None:

@@ -51,7 +51,6 @@ class Weather:
 
     @classmethod
     def draw(cls, random: Random) -> Weather:
-        """The weather of one seed."""
         choose = random.choice
         return cls(
             latency_s=choose(LATENCIES_S),

@@ -35,7 +35,6 @@ class Wish:
 
     @property
     def slots(self) -> set[Slot]:
-        """All replicas that are asked for."""
         return {(name, index) for name, (count, _) in self.replicas.items() for index in range(count)}
 
     def is_done(self, finished: Collection[Slot]) -> bool:
@@ -50,7 +49,6 @@ class Wish:
 
 
 def wish_of(job: Body) -> Wish:
-    """Read a job."""
     meta, spec = job["metadata"], job["spec"]
     run_policy: dict[str, Any] = spec.get("runPolicy") or {}
 

@@ -41,7 +41,6 @@ class OracleError(AssertionError):
 
 
 def require(holds: object, message: str) -> None:
-    """Raise OracleError if something does not hold."""
     if not holds:
         raise OracleError(message)
 
@@ -100,7 +99,6 @@ class World:
 
     @property
     def calm_at(self) -> float:
-        """When the faults end."""
         return self.network.calm_at
 
     def note(self, *what: object) -> None:
@@ -108,7 +106,6 @@ class World:
         self.trace.append(f"{self.time:10.4f} {' '.join(map(str, what))}")
 
     def faulty(self, client: str) -> FaultyTransport:
-        """A transport over the faulty network."""
         return FaultyTransport(self.network, client)
 
     def client(self, name: str, transport: Transport | None = None) -> RestClient:
@@ -121,7 +118,6 @@ class World:
         return _TracedTransport(self, name, inner)
 
     async def create_namespaces(self, *names: str) -> None:
-        """Create namespaces."""
         admin = self.client("admin")
         for name in names:
             await admin.create(NAMESPACES, "", {"metadata": {"name": name}})
@@ -135,7 +131,6 @@ class World:
             PROCESS.reset(token)
 
     def stall(self, process: str, seconds: float) -> None:
-        """Stall a process for some seconds."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SeededLoop)
         self.note("stall", process, f"{seconds:.3f}")
@@ -190,7 +185,6 @@ def run_seed(
 
 
 def digest(trace: list[str]) -> str:
-    """A fingerprint of a trace."""
     return hashlib.sha256("\n".join(trace).encode()).hexdigest()
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from faults.matrix import say
+from faults.processes import say
 from hack.control_plane import ControlPlane, ControlPlaneError
 from integration.replicas import Replica
 from soak.identity import Identity

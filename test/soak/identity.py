@@ -27,7 +27,6 @@ class Identity:
     """A kubeconfig that names the files, as those of kubelets do. An API server takes whichever of the two is valid."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
-        """Make the account and the files. Blocks."""
         self._plane = plane
         self._token = folder / "token"
         self.kubeconfig = folder / "kubeconfig-of-files"

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from faults.matrix import say
+from faults.processes import say
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ApiError, ExpiredError
 from tfjob_operator.api.core import PODS, SERVICES
@@ -98,17 +98,14 @@ class Ledger:
             self._lose(resource, key)
 
     def left(self, resource: Resource) -> int:
-        """How many objects are there."""
         return len(self._there[resource.plural])
 
     @property
     def unfinished(self) -> list[str]:
-        """The accepted jobs that have not ended."""
         return [name for name, job in self.jobs.items() if job.accepted_at is not None and not job.end and not job.gone]
 
     @property
     def accepted(self) -> int:
-        """How many jobs were accepted."""
         return sum(job.accepted_at is not None for job in self.jobs.values())
 
     def violations(self) -> list[str]:
@@ -124,7 +121,6 @@ class Ledger:
 
     @property
     def children(self) -> int:
-        """How many children there have ever been."""
         return sum(len(uids) for uids in self._children.values())
 
     def _lose(self, resource: Resource, key: str) -> None:

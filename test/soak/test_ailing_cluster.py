@@ -18,13 +18,12 @@ from typing import Final
 
 import pytest
 
-from faults.field import ROOT, node
-from faults.matrix import say
-from faults.operator_process import BUGGY, PATIENT
+from faults.field import node
+from faults.processes import PATIENT, ROOT, program, say
 from hack.control_plane import ControlPlane
 from hack.control_plane.run.parts import Shape
 from hack.image.build import SETTINGS
-from integration.replicas import OPERATOR, Replica
+from integration.replicas import Replica
 from soak.cluster_troubles import ClusterTroubles
 from soak.identity import Identity
 from soak.ledger import Ledger, conclude, ledger
@@ -68,9 +67,10 @@ async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> l
         await asyncio.to_thread(_install, plane)
         identity = await asyncio.to_thread(Identity, plane, folder)
         await stack.enter_async_context(node(plane, folder, time_scale=0.2))
-        program = (BUGGY, planted) if planted else OPERATOR
         operator = stack.enter_context(
-            Replica(identity.kubeconfig, folder / "operator.log", *PATIENT, program=program, variables=SETTINGS)
+            Replica(
+                identity.kubeconfig, folder / "operator.log", *PATIENT, program=program(planted), variables=SETTINGS
+            )
         )
         await asyncio.to_thread(operator.wait_for, "operator_ready")
         settings = load_settings(str(plane.kubeconfig))
@@ -114,7 +114,6 @@ async def _pause(operator: Replica, seconds: float) -> None:
 
 
 def judge(operator: Replica, before: Weight, after: Weight) -> list[str]:
-    """Return what is wrong with the process."""
     wrong = []
     if operator.process.poll() is not None:
         wrong.append(f"the operator ended with {operator.process.returncode}")
@@ -141,7 +140,6 @@ async def rest(kept: Ledger) -> list[str]:
 
 
 def report(kept: Ledger, troubles: ClusterTroubles, stream: Stream, jobs: str) -> None:
-    """Print what happened."""
     took = sorted(job.took_s for job in kept.jobs.values() if job.end)
     say(f"{jobs}; {kept.children} children; they took {took[len(took) // 2]:.1f} s, the longest {took[-1]:.1f} s")
     say(f"troubles: {troubles.seen}\nusers were told: {dict(stream.refused)}; listed anew: {dict(kept.listed)}")

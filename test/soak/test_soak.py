@@ -15,14 +15,13 @@ from typing import Final
 
 import pytest
 
-from faults.field import ROOT, node
-from faults.matrix import say
-from faults.operator_process import BUGGY, PATIENT
+from faults.field import node
+from faults.processes import PATIENT, ROOT, program, say
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
 from hack.fault_proxy import Proxy
 from hack.image.build import SETTINGS
-from integration.replicas import OPERATOR, Replica
+from integration.replicas import Replica
 from soak.ledger import conclude
 from soak.troubles import Troubles
 from soak.users import User
@@ -67,9 +66,8 @@ async def compare(seconds: float, tmp_path: Path, planted: str) -> list[str]:
         kubeconfig = plane.kubeconfig_for("operator-in-trouble", ["system:masters"])
         proxy = await stack.enter_async_context(Proxy(kubeconfig, serving=plane.server_credential("fault-proxy")))
         proxied = proxy.kubeconfig_through(tmp_path / "proxied")
-        program = (BUGGY, planted) if planted else OPERATOR
         operator = stack.enter_context(
-            Replica(proxied, tmp_path / "operator.log", *PATIENT, program=program, variables=SETTINGS)
+            Replica(proxied, tmp_path / "operator.log", *PATIENT, program=program(planted), variables=SETTINGS)
         )
         transport = await stack.enter_async_context(HttpTransport(load_settings(str(plane.kubeconfig))))
         client = RestClient(transport)
@@ -92,7 +90,6 @@ async def compare(seconds: float, tmp_path: Path, planted: str) -> list[str]:
 
 
 def judge(operator: Replica, before: Weight, after: Weight) -> list[str]:
-    """Return what is wrong with the process."""
     wrong = []
     if "Traceback" in operator.text():
         wrong.append("a traceback is in the operator's log")

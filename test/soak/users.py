@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final
 
-from faults.matrix import say
+from faults.processes import say
 from integration.cluster import replica, specs, with_policy
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, NotFoundError

@@ -15,8 +15,6 @@ GROWTH: Final = 1.1
 
 
 class Weight(NamedTuple):
-    """What a process has."""
-
     memory_mb: float
     files: float
     threads: float

@@ -32,7 +32,6 @@ class Freezer:
     """Freezes and restores the graph of objects below `root`; `surroundings` are classes whose objects are left alone."""
 
     def __init__(self, root: object, surroundings: tuple[type, ...]) -> None:
-        """Explore the graph."""
         self._surroundings = surroundings
         self._sorts: dict[type, int] = {}
         self._fields: dict[type, tuple[str, ...]] = {}

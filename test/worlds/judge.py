@@ -70,7 +70,6 @@ def _shares(spec: bytes) -> bool:
 
 
 def told(status: JobStatus) -> list[str]:
-    """The conditions that are True."""
     return [condition.type for condition in status.conditions if condition.status == "True"]
 
 
@@ -182,7 +181,6 @@ def _judge_evidence(world: State, child: Child, *, live: bool) -> None:
 
 
 def judge_step(before: State, after: State) -> None:
-    """Judge one step of the world."""
     if after.pods is not before.pods:
         slots = [pod.slot for pod in after.pods if pod.owner_kind == "TFJob"]
         require(len(slots) == len(set(slots)), "two pods for one index")

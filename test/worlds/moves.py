@@ -62,8 +62,6 @@ Step = tuple[Move, State]
 
 
 class Moves:
-    """The moves of one setting."""
-
     def __init__(self, setting: Setting, operator: Operator) -> None:
         self._setting = setting
         self._operator = operator
@@ -123,7 +121,6 @@ class Moves:
                     yield (PROGRESS, "carry out and answer", *call[:4], answer.error), self._answer(after, call, answer)
 
     def _start(self, world: State) -> State:
-        """A worker takes the key."""
         mind = self._operator.step(world.mind, world.epoch, "start")
         after = observed(_seen(world._replace(mind=mind)))
         judge_sent(after, mind.calls or ())

@@ -78,7 +78,6 @@ class StepLoop(asyncio.BaseEventLoop):
         self._scheduled.clear()
 
     def settle(self) -> None:
-        """Run whatever can run."""
         before = events._get_running_loop()
         events._set_running_loop(self)
         try:
@@ -249,7 +248,6 @@ class Store:
         self._handlers.append(handler)
 
     def deliver(self, event: Event) -> None:
-        """One event of the watch."""
         if event.type == "DELETED":
             self._remove(event.item, tombstone=False)
         else:
@@ -313,7 +311,6 @@ class GatedQueue(RateLimitingQueue[str]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the key waits for a worker."""
         return super().__len__() > 0
 
     async def get(self) -> str:
@@ -387,7 +384,6 @@ class Operator:
 
     @property
     def played(self) -> int:
-        """How many different steps there were."""
         return len(self._steps)
 
     def _memoised(self, key: Any, make: Any) -> Mind:
@@ -489,7 +485,6 @@ class Operator:
         return None if not timers else 1 if min(timers) <= 1.0 else LONG_S
 
     def _build(self, office: Office | None) -> Body:
-        """The operator's objects."""
         queue = GatedQueue(busy=office == "busy")
         leadership_term = None if office is None else _Tenure()
         indices: tuple[dict[str, Any], ...] = ({}, dict(CHILD_INDEXERS), dict(CHILD_INDEXERS))

@@ -53,8 +53,6 @@ def _beginning(setting: Setting, operator: Operator) -> State:
 
 
 class Search:
-    """One search."""
-
     def __init__(self, setting: Setting, operator: Operator, surprises: int) -> None:
         self._beginning = _beginning(setting, operator)
         self._operator = operator
@@ -170,7 +168,6 @@ class Search:
 
 
 def search(setting: Setting, surprises: int) -> Report:
-    """Search all worlds of one setting."""
     operator = Operator(setting.office)
     gc.collect()
     gc.disable()

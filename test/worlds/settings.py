@@ -50,12 +50,10 @@ class Setting:
 
     @property
     def raw(self) -> bytes:
-        """The specification as JSON."""
         return encoded(self.spec)
 
 
 def encoded(spec: dict[str, Any]) -> bytes:
-    """A specification as the server keeps it."""
     return msgspec.json.encode(spec)
 
 

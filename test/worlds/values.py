@@ -90,12 +90,10 @@ class Child(NamedTuple):
 
     @property
     def terminating(self) -> bool:
-        """Whether the pod is being deleted."""
         return self.asked is not None
 
     @property
     def slot(self) -> tuple[str, str, int]:
-        """The replica that it belongs to."""
         return self.owner, self.type, self.place
 
     @property
@@ -155,7 +153,6 @@ def spec_of(spec: bytes) -> TFJobSpec | None:
 
 @cache
 def status_of(status: bytes) -> JobStatus:
-    """A status as the operator reads it."""
     return msgspec.json.decode(status, type=JobStatus)
 
 

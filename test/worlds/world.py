@@ -93,13 +93,11 @@ class WrongError(AssertionError):
 
 
 def require(condition: object, message: str) -> None:
-    """Raise WrongError unless the condition is true."""
     if not condition:
         raise WrongError(message)
 
 
 def posture(world: State) -> Posture:
-    """The posture of the job now."""
     job = world.job
     if job is None:
         return Posture("", "gone", b"", frozenset())
@@ -107,7 +105,6 @@ def posture(world: State) -> Posture:
 
 
 def mode_of(world: State, job: Job) -> str:
-    """See `Posture`."""
     policy, spec = policy_of(job.spec), spec_of(job.spec)
     if job.deleting:
         return "deleting"
@@ -158,13 +155,11 @@ def _noted_as_untouched(world: State, job: Job) -> State:
 
 
 def create_job(world: State, uid: str, spec: bytes) -> State:
-    """A user creates the job."""
     job = Job(_next(world), uid, 1, spec, NO_STATUS, deleting=False)
     return _with_job(world, job, "ADDED")
 
 
 def edit_job(world: State, spec: bytes) -> State:
-    """A user edits the specification."""
     job = world.job
     if job is None or job.spec == spec:
         return world
@@ -195,7 +190,6 @@ def _with_job(world: State, job: Job, event: str) -> State:
 
 
 def children(world: State, resource: str) -> tuple[Child, ...]:
-    """The pods or the services."""
     return world.pods if resource == PODS else world.services
 
 

@@ -69,7 +69,6 @@ class _Case:
         self._config_maps = {body["metadata"]["name"] for body in shown["configmaps"]}
 
     def complaints(self) -> Iterator[str]:
-        """What is wrong with it."""
         if "deletionTimestamp" in self._job["metadata"]:
             yield "is being deleted, and is still there"
         elif self._wish.foreign:

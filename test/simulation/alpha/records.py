@@ -46,7 +46,6 @@ class Records:
         return changes
 
     def note_child(self, owner: str, plural: str, body: Body) -> None:
-        """A child was made."""
         meta = body["metadata"]
         self.named[owner].add((plural, meta["name"]))
         if plural == JOBS.plural:

@@ -21,7 +21,6 @@ class AlphaScript(Script):
         """UIDs of the Jobs that have run out of memory."""
 
     def run(self, random: Random, pod: HollowPod, name: str, tries: int) -> Run:
-        """See `Script.run`."""
         if name == TENSORFLOW and TEMPER not in (pod.metadata.annotations or {}):
             return exits(0.0, None)
         found = super().run(random, pod, name, tries)

@@ -57,7 +57,6 @@ class Users(Person):
     def __init__(
         self, world: World, random: Random, dialect: Dialect, *, jobs: int, busy: bool, names: str = "job"
     ) -> None:
-        """`names`: how their names begin."""
         super().__init__(world, dialect.resource)
         self._random = random
         self._dialect = dialect
@@ -187,7 +186,6 @@ class Users(Person):
 
 
 def a_job(random: Random, dialect: Dialect, name: str) -> dict[str, Any]:
-    """A job of some kind."""
     shape = random.choice(SHAPES)
     entries = [_entry(random, kind, random.randint(*sizes)) for kind, sizes in shape.items()]
     spec: dict[str, Any] = {"replicaSpecs": entries}

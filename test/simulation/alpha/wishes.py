@@ -33,7 +33,6 @@ class Wish:
 
     @property
     def slots(self) -> set[Slot]:
-        """All replicas that are asked for."""
         return {(name, index) for name, count in self.replicas.items() for index in range(count)}
 
 
@@ -61,7 +60,6 @@ def _has_container(entry: dict[str, Any]) -> bool:
 
 
 def runtime_id_of(job: Body) -> str:
-    """The RuntimeId that a job's status names."""
     return str((job.get("status") or {}).get("runtimeId", ""))
 
 

@@ -24,13 +24,11 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
 def config_map(name: str, labels: dict[str, str] | None = None, /, **data: str) -> dict[str, Any]:
-    """A config map."""
     metadata: dict[str, Any] = {"name": name} | ({"labels": labels} if labels else {})
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
-    """A pod that can be created."""
     spec = {"containers": [{"name": "main", "image": "none"}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
 
@@ -42,7 +40,6 @@ def tfjob(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def lease(name: str, holder: str) -> dict[str, Any]:
-    """A lease."""
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
 

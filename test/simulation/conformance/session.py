@@ -61,11 +61,9 @@ class Session:
         return answer
 
     async def create(self, resource: Resource, body: dict[str, Any], **options: Any) -> Any:
-        """POST."""
         return await self.send("POST", resource, "", body, **options)
 
     async def patch(self, resource: Resource, name: str, kind: str, body: object, **options: Any) -> Any:
-        """PATCH."""
         return await self.send("PATCH", resource, name, body, content_type=kind, **options)
 
     async def watch(self, resource: Resource, **query: str) -> None:
@@ -150,13 +148,11 @@ class Session:
 
 
 def write_transcript(transcript: list[tuple[str, int, Any]]) -> bytes:
-    """A transcript as a file."""
     lines = [{"asked": asked, "status": status, "answer": answer} for asked, status, answer in transcript]
     return json.dumps(lines, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def read_transcript(text: bytes) -> list[tuple[str, int, Any]]:
-    """A transcript from its file."""
     return [(line["asked"], line["status"], line["answer"]) for line in json.loads(text)]
 
 

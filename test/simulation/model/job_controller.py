@@ -215,7 +215,6 @@ class JobController:
             self._wake(key)
 
     def _release(self, pod: _Pod) -> None:
-        """Remove the finalizer from a pod."""
         if pod.tracked:
             left = [each for each in self._pods.objects[pod.key].body["metadata"]["finalizers"] if each != TRACKING]
             self._send("PATCH", PODS, pod.key, {"metadata": {"uid": pod.uid, "finalizers": left}})

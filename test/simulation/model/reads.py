@@ -101,7 +101,6 @@ class Lister:
         self._knows_initial_events = kubernetes.has(INITIAL_EVENTS_ARE_CHECKED)
 
     def page(self, collection: Collection, namespace: str, query: Mapping[str, str], lag: Lag = no_lag) -> bytes:
-        """A page of a collection. Raises Refusal."""
         self._check(query)
         view = self._view(collection, query, lag)
         selected = matcher(collection.kind, query)

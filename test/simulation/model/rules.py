@@ -111,7 +111,6 @@ def shortened(meta: Body, grace: int, now: datetime, *, never_past: bool) -> Bod
 
 
 def timestamp(time: datetime) -> str:
-    """A time as it is written."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -125,7 +124,6 @@ def known_to(kubernetes: Kubernetes, spec: Body) -> Body:
 
 
 def success(kind: Kind, old: Version) -> bytes:
-    """The response to a completed deletion."""
     details = details_of(kind, old.key[1]) | {"uid": old.body["metadata"]["uid"]}
     return msgspec.json.encode(
         {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
@@ -133,5 +131,4 @@ def success(kind: Kind, old: Version) -> bytes:
 
 
 def without(body: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """An object without some of its fields."""
     return {name: value for name, value in body.items() if name not in names}

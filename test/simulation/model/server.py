@@ -42,8 +42,6 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write that the server carried out."""
-
     at: float
     client: str
     method: str
@@ -53,8 +51,6 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What the path of a request names."""
-
     collection: Collection
     namespace: str
     name: str = ""
@@ -68,7 +64,6 @@ class ModelServer:
     """
 
     def __init__(self, seed: int | str = 0, kubernetes: Kubernetes = OLDEST) -> None:
-        """`kubernetes`: the version that it behaves like."""
         self.kubernetes = kubernetes
         self.storage = Storage(knows_progress=kubernetes.has(CACHES_KNOW_PROGRESS))
         self.writes: list[Write] = []
@@ -90,7 +85,6 @@ class ModelServer:
         """Called after `on_change` with every response but refusals, and with the client that gets it."""
 
     def now(self) -> datetime:
-        """The server's wall clock."""
         return EPOCH + timedelta(seconds=asyncio.get_running_loop().time())
 
     def exchange(self, request: Request, client: str) -> Answer:
@@ -112,16 +106,13 @@ class ModelServer:
         return answer
 
     def opened(self, watch: Watch) -> None:
-        """Count an open watch."""
         self._watches[watch] = None
 
     def closed(self, watch: Watch) -> None:
-        """Forget a watch that is over."""
         self._watches.pop(watch, None)
 
     @property
     def open_watches(self) -> int:
-        """How many watches are open."""
         return len(self._watches)
 
     def restart(self) -> None:
@@ -134,7 +125,6 @@ class ModelServer:
             watch.lose()
 
     def define(self, kind: Kind) -> None:
-        """A CustomResourceDefinition is established."""
         self.storage.add(kind)
         self._cold.add(kind.resource.plural)
 

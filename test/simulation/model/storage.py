@@ -36,12 +36,10 @@ class Version:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The object's labels."""
         return self.body["metadata"].get("labels") or {}
 
     @property
     def path(self) -> str:
-        """The key by which etcd sorts."""
         return "/".join(self.key)
 
 
@@ -79,7 +77,6 @@ class Collection:
     """Called when `seen` has advanced."""
 
     def since(self, rv: int) -> list[Change]:
-        """The changes after `rv`, oldest first."""
         return self.log[bisect_right(self.log, rv, key=attrgetter("rv")) :]
 
     def at(self, rv: int) -> dict[Key, Version]:
@@ -193,7 +190,6 @@ class Storage:
             collection.seen = at
 
     def thaw(self, collection: Collection) -> None:
-        """Let a frozen cache catch up."""
         collection.frozen = False
         collection.catch_up()
         self._tell_progress()

@@ -58,26 +58,21 @@ class StreamResponse:
         self._wake: asyncio.Future[None] | None = None
 
     def send(self, data: bytes) -> None:
-        """See `Sink.send`."""
         self._received.append(data)
         self._notify()
 
     def end(self) -> None:
-        """See `Sink.end`."""
         self._ended = True
         self._notify()
 
     def lose(self) -> None:
-        """See `Sink.lose`."""
         self.fail(ConnectionLostError("connection reset by peer", request=str(self._request)))
 
     def fail(self, failure: TransportError) -> None:
-        """Let reading end with `failure`."""
         self._failure = failure
         self.end()
 
     async def body(self) -> bytes:
-        """Read to the end."""
         return b"".join([chunk async for chunk in self.chunks()])
 
     def chunks(self) -> AsyncIterator[bytes]:
@@ -99,7 +94,6 @@ class StreamResponse:
         return chunk
 
     def close(self) -> None:
-        """The client hangs up."""
         self._watch.close()
 
     async def _wait(self) -> None:
@@ -123,7 +117,6 @@ class ModelTransport:
         self._client = client
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        """See `Transport.send`."""
         await asyncio.sleep(0)
         answer = self._server.exchange(on_leave(request), self._client)
         if answer.delay_s:

@@ -40,15 +40,12 @@ class Sink(Protocol):
 
     def send(self, data: bytes) -> None:
         """Bytes that the server has written."""
-        ...
 
     def end(self) -> None:
         """The server closes the stream."""
-        ...
 
     def lose(self) -> None:
         """The connection breaks."""
-        ...
 
 
 class Manners:
@@ -193,19 +190,16 @@ class Watch:
             self._closed(self)
 
     def fail(self, refusal: Refusal) -> None:
-        """Send an ERROR event and end."""
         self._send(b'{"type":"ERROR","object":' + refusal.body() + b"}\n")
         self.end()
 
     def lose(self) -> None:
-        """Break the connection."""
         sink = self._sink
         self.close()
         if sink is not None:
             sink.lose()
 
     def end(self) -> None:
-        """End the stream without an error."""
         sink = self._sink
         self.close()
         if sink is not None:

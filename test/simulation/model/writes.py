@@ -59,7 +59,6 @@ class Writer:
         self._kubernetes = kubernetes
 
     def create(self, collection: Collection, namespace: str, body: Body, *, dry_run: bool) -> bytes:
-        """POST. Raises Refusal."""
         kind = collection.kind
         meta = self._checked_metadata(kind, namespace, body)
         if meta.get("resourceVersion"):
@@ -130,7 +129,6 @@ class Writer:
         subresource: str = "",
         dry_run: bool = False,
     ) -> bytes:
-        """PATCH. Raises Refusal."""
         kind = collection.kind
         old = collection.objects.get(key)
         if old is None:

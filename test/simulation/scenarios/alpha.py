@@ -31,7 +31,6 @@ LONGEST_PAUSE_S: Final = 90.0
 
 
 async def alpha_jobs_keep_their_promises(world: World) -> None:
-    """Everything at once, then quiet."""
     random = world.random
     dialect = random.choice(DIALECTS)
     await world.create_namespaces(LEASE[0], *NAMESPACES)

@@ -22,8 +22,6 @@ SETTLED_S: Final = 200.0
 
 
 class ConfigMap(Struct, frozen=True):
-    """What is cached of a config map."""
-
     metadata: ObjectMeta
     data: dict[str, str] | None = None
 

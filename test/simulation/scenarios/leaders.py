@@ -43,7 +43,6 @@ class Candidate:
         self.process = ""
 
     def start(self) -> None:
-        """Start the process again."""
         self._life += 1
         self.process = f"{self._number}.{self._life}"
         self._world.note("start", self.process)
@@ -106,7 +105,6 @@ class Watchman:
         world.server.on_change.append(self._look)
 
     def holder(self) -> str:
-        """The holder that the lease names."""
         lease = self._world.server.storage.collections["leases"].objects.get((HOME, LEASE))
         return str((lease.body.get("spec") or {}).get("holderIdentity") or "") if lease is not None else ""
 

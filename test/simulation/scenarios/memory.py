@@ -86,11 +86,9 @@ class _Fate(Person):
 
     @property
     def there(self) -> list[tuple[str, str]]:
-        """The jobs that are there now."""
         return [*self._world.server.storage.collections[self._jobs.plural].objects]
 
     def delete_all(self) -> None:
-        """Delete all jobs."""
         for place in self.there:
             self._delete(place)
 

@@ -33,7 +33,6 @@ PROMPT_S: Final = 2.0
 
 
 async def operators_keep_their_promises(world: World) -> None:
-    """Everything at once, then quiet."""
     await _play(world, unlucky=True)
 
 

@@ -1,0 +1,69 @@
+"""Programs and coroutines that run beside a block, and end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+BUGGY: Final = "test/faults/buggy_operator.py"
+OPERATOR: Final = ("-m", "tfjob_operator.controller")
+PATIENT: Final = ("--leader-elect-lease-duration=300s", "--leader-elect-renew-deadline=200s")
+"""No operator loses its lease because the machine is busy. What happens then is another matrix's matter."""
+COMPILED: Final = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode")}
+"""It is started a thousand times, and is compiled once, also where the environment says that Python is to write no bytecode."""
+
+
+def say(line: str) -> None:
+    """Print a line at once, past what pytest captures."""
+    print(line, file=sys.__stderr__, flush=True)
+
+
+def program(bug: str = "") -> tuple[str, ...]:
+    return (BUGGY, bug) if bug else OPERATOR
+
+
+@asynccontextmanager
+async def python(
+    *arguments: str,
+    log: Path,
+    stderr: int | None = None,
+    cwd: Path = ROOT,
+    prefix: tuple[str, ...] = (),
+    environment: Mapping[str, str] = COMPILED,
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run Python with these arguments until the end of the block; kill it then. It logs to a file, and may log elsewhere."""
+    with log.open("ab") as out:
+        process = await asyncio.create_subprocess_exec(
+            *(*prefix, sys.executable, *arguments),
+            stdout=out,
+            stderr=out if stderr is None else stderr,
+            cwd=cwd,
+            env=os.environ | COMPILED | dict(environment),
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def beside(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Run coroutines until the end of the block. Raises what one of them has raised."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()

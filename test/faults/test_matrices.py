@@ -1,0 +1,63 @@
+"""A real operator meets a fault at any of its writes, on a real API server: it ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from faults.ailing import AILING
+from faults.bugs import BUGS
+from faults.chosen import chosen, fail_if
+from faults.crash import CRASHES
+from faults.field import Field, field
+from faults.matrix import Matrix, table
+from faults.processes import say
+from faults.scheme import Scheme
+from faults.stale import staleness
+from faults.unseen import unseen
+
+SCHEMES: Final[dict[str, Callable[[Field], AbstractAsyncContextManager[Scheme]]]] = {
+    "crash matrix": lambda _: nullcontext(CRASHES),
+    "ailing server": lambda _: nullcontext(AILING),
+    "staleness": staleness,
+    "unseen lives": unseen,
+}
+SAMPLED: Final = frozenset({"ailing server", "staleness"})
+"""Matrices of which a tenth is played where all is asked for."""
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_it_ends_as_without_a_fault(tmp_path: Path, pytestconfig: pytest.Config, name: str) -> None:
+    """Same end, every child made as often, no restart lost or counted twice, events within one.
+
+    EX-10, SI-11: a child that is deleted unseen is made once more, at once.
+    """
+
+    async def play() -> list[str]:
+        async with field(tmp_path) as it, SCHEMES[name](it) as scheme:
+            matrix = await Matrix.of(it, scheme=scheme)
+            outcomes = await matrix.play(it, chosen(matrix, name, pytestconfig, sampled=name in SAMPLED))
+        say(table(matrix, outcomes))
+        return [str(outcome) for outcome in outcomes if outcome.violations]
+
+    fail_if(asyncio.run(play()))
+
+
+@pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if bug.found_by in SCHEMES])
+def test_a_planted_bug_is_found(tmp_path: Path, name: str) -> None:
+    """Put into every operator that is started. Of the first tenth, the cases of the workload in which it shows are enough."""
+    bug = BUGS[name]
+
+    async def find() -> bool:
+        async with field(tmp_path) as it, SCHEMES[bug.found_by](it) as scheme:
+            matrix = await Matrix.of(it, [bug.workload], scheme)
+            outcomes = await matrix.play(it, matrix.tenth(0), bug=name, until=bug.words)
+        say(f"{name}: played {len(outcomes)} cases")
+        return any(bug.words in violation for outcome in outcomes for violation in outcome.violations)
+
+    assert asyncio.run(find())
