@@ -15,6 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tfjob_operator.cli.app import app
+from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.target import Target
 
 
 @dataclass
@@ -22,6 +24,8 @@ class Server:
     """A local server. `responses` are codes and bodies, by path with or without the query."""
 
     url: str
+    kubeconfig: Path
+    """Its current context is this server, namespace `team`."""
     responses: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
     asked: list[tuple[str, str, Message, bytes]] = field(default_factory=list)
 
@@ -30,9 +34,17 @@ class Server:
         sent = [body if isinstance(body, bytes) else json.dumps(body).encode() for body in bodies]
         self.responses[path] = [(code, body) for body in sent]
 
+    def run(self, verb: str, *arguments: str, stdin: str = "") -> Result:
+        """Run a verb of the plugin with this server."""
+        return run(verb, f"--kubeconfig={self.kubeconfig}", *arguments, stdin=stdin)
+
+    def session(self) -> Session:
+        """Begin a session of the plugin."""
+        return Target(kubeconfig=str(self.kubeconfig)).session()
+
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[Server]:
     """A server that answers 404 where no response was set."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -55,21 +67,14 @@ def server() -> Iterator[Server]:
             """Say nothing."""
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told = Server(f"http://127.0.0.1:{listening.server_port}")
+    told = Server(f"http://127.0.0.1:{listening.server_port}", tmp_path / "kubeconfig")
+    told.kubeconfig.write_text(json.dumps(kubeconfig_of(told.url)))
     thread = threading.Thread(target=listening.serve_forever, args=[0.01])
     thread.start()
     yield told
     listening.shutdown()
     thread.join()
     listening.server_close()
-
-
-@pytest.fixture
-def kubeconfig(server: Server, tmp_path: Path) -> Path:
-    """A kubeconfig whose current context is that server, namespace `team`."""
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig_of(server.url)))
-    return path
 
 
 def kubeconfig_of(url: str, **user: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from tfjob_operator.cli.commands import tensorboard_
-from unit.cli.conftest import Server, job, run
+from unit.cli.conftest import Server, job
 from unit.cli.conftest import pod as a_pod
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
@@ -30,7 +30,7 @@ def deletes(server: Server) -> dict[str, Any]:
     return {path: json.loads(body)["preconditions"] for method, path, _, body in server.asked if method == "DELETE"}
 
 
-def test_restart_deletes_those_very_pods(server: Server, kubeconfig: Path) -> None:
+def test_restart_deletes_those_very_pods(server: Server) -> None:
     """What has succeeded stays, what is being deleted is left; a pod of another job with these labels is not touched."""
     server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     other = pod("worker-9")
@@ -45,7 +45,7 @@ def test_restart_deletes_those_very_pods(server: Server, kubeconfig: Path) -> No
     server.answers(PODS, {"metadata": {}, "items": pods})
     server.answers(f"{PODS}/mnist-worker-0", {})
     server.answers(f"{PODS}/mnist-worker-3", {"message": "the UID does not match", "reason": "Conflict"}, code=409)
-    result = run("restart", f"--kubeconfig={kubeconfig}", "mnist")
+    result = server.run("restart", "mnist")
     assert result.output.splitlines() == [
         "pod/mnist-worker-0 deleted",
         "pod/mnist-worker-1 not deleted: worker-1 has succeeded",
@@ -58,17 +58,17 @@ def test_restart_deletes_those_very_pods(server: Server, kubeconfig: Path) -> No
     }
 
 
-def test_restart_of_some_is_of_those_alone(server: Server, kubeconfig: Path) -> None:
+def test_restart_of_some_is_of_those_alone(server: Server) -> None:
     """A refusal is told, the others are tried; a dry run changes nothing."""
     server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     server.answers(PODS, {"metadata": {}, "items": [pod(f"worker-{index}") for index in range(3)]})
     server.answers(f"{PODS}/mnist-worker-0", {"message": "no", "reason": "Forbidden"}, code=403)
     server.answers(f"{PODS}/mnist-worker-1", {})
     chosen = ["--index=0", "--replica=worker-1"]
-    dry = run("restart", f"--kubeconfig={kubeconfig}", "mnist", *chosen, "--dry-run")
+    dry = server.run("restart", "mnist", *chosen, "--dry-run")
     assert dry.output.splitlines() == [f"pod/mnist-worker-{index} deleted (dry run)" for index in (0, 1)]
     assert deletes(server) == {}
-    result = run("restart", f"--kubeconfig={kubeconfig}", "mnist", *chosen)
+    result = server.run("restart", "mnist", *chosen)
     assert (result.exit_code, result.stdout) == (1, "pod/mnist-worker-1 deleted\n")
     assert result.stderr == "Error from server (Forbidden): no\n"
 
@@ -81,9 +81,7 @@ def test_restart_of_some_is_of_those_alone(server: Server, kubeconfig: Path) -> 
         (403, 0, ""),
     ],
 )
-def test_restart_deletes_no_pod_that_nobody_would_recreate(
-    server: Server, kubeconfig: Path, code: int, wanted: int, why: str
-) -> None:
+def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code: int, wanted: int, why: str) -> None:
     """As far as its user may look: else the pods are deleted."""
     server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     server.answers(PODS, {"metadata": {}, "items": [pod("worker-0")]})
@@ -93,7 +91,7 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(
     for path in ("/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"):
         items = [operator] if "apps" in path else []
         server.answers(path, {"metadata": {}, "items": items, "reason": "Forbidden"}, code=code)
-    result = run("restart", f"--kubeconfig={kubeconfig}", "mnist")
+    result = server.run("restart", "mnist")
     assert bool(deletes(server)) is not bool(why)
     refusal = f"error: pods of mnist not deleted, because nobody would recreate them: {why}\n"
     assert (result.exit_code, result.stderr) == ((1, refusal) if why else (0, ""))
@@ -108,13 +106,11 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(
         (job(), "mnist has no pods"),
     ],
 )
-def test_restart_says_what_to_do_where_it_can_do_nothing(
-    server: Server, kubeconfig: Path, given: dict[str, Any], says: str
-) -> None:
+def test_restart_says_what_to_do_where_it_can_do_nothing(server: Server, given: dict[str, Any], says: str) -> None:
     """For a job that has ended, is suspended or on hold, or has not begun."""
     server.answers(f"{JOBS}/mnist", given)
     server.answers(PODS, {"metadata": {}, "items": []})
-    result = run("restart", f"--kubeconfig={kubeconfig}", "mnist")
+    result = server.run("restart", "mnist")
     assert result.exit_code == 1
     assert says in result.stderr
 
@@ -151,63 +147,61 @@ def ended_jobs(server: Server) -> None:
         (["--state=Succeeded", "--older-than=24h"], ["old", "young"]),
     ],
 )
-def test_prune_deletes_what_has_ended_as_it_was_seen(
-    server: Server, kubeconfig: Path, options: list[str], names: list[str]
-) -> None:
+def test_prune_deletes_what_has_ended_as_it_was_seen(server: Server, options: list[str], names: list[str]) -> None:
     """And nothing else, by UID and version; a job that does not say when it ended is never old enough."""
     ended_jobs(server)
-    result = run("prune", f"--kubeconfig={kubeconfig}", "--yes", *options)
+    result = server.run("prune", "--yes", *options)
     assert result.output.splitlines() == [f"tfjob.kubeflow.org/{name} deleted" for name in names]
     assert deletes(server) == {f"{JOBS}/{name}": {"uid": f"uid-{name}", "resourceVersion": "7"} for name in names}
 
 
-def test_prune_deletes_jobs_of_tensorflow_org_too(server: Server, kubeconfig: Path) -> None:
+def test_prune_deletes_jobs_of_tensorflow_org_too(server: Server) -> None:
     """Each by the path of its API; a cluster with neither API is told so."""
     first = JOBS.replace("kubeflow.org/v1", "tensorflow.org/v1alpha1")
-    assert "TFJobs are not served by this cluster" in run("prune", f"--kubeconfig={kubeconfig}", "--yes").stderr
+    assert "TFJobs are not served by this cluster" in server.run("prune", "--yes").stderr
     server.answers(first, {"metadata": {}, "items": [ended("old", "Failed", 9)]})
     server.answers(f"{first}/old", {})
-    assert run("prune", f"--kubeconfig={kubeconfig}", "--yes").output == "tfjob.tensorflow.org/old deleted\n"
+    assert server.run("prune", "--yes").output == "tfjob.tensorflow.org/old deleted\n"
     server.answers(JOBS, {"metadata": {}, "items": [ended("old", "Succeeded", 9)]})
     server.answers(f"{JOBS}/old", {})
-    result = run("prune", f"--kubeconfig={kubeconfig}", "--yes")
+    result = server.run("prune", "--yes")
     assert result.output == "tfjob.kubeflow.org/old deleted\ntfjob.tensorflow.org/old deleted\n"
     assert {*deletes(server)} == {f"{JOBS}/old", f"{first}/old"}
 
 
-def test_prune_deletes_nothing_that_nobody_agreed_to(server: Server, kubeconfig: Path, mocker: MockerFixture) -> None:
+def test_prune_deletes_nothing_that_nobody_agreed_to(server: Server, mocker: MockerFixture) -> None:
     """A script has to say --yes; a person is shown what would be deleted."""
     ended_jobs(server)
-    refused = run("prune", f"--kubeconfig={kubeconfig}")
+    refused = server.run("prune")
     assert (refused.exit_code, refused.stderr) == (
         1,
         "error: standard input is not a terminal: pass --yes to delete 4 jobs, or --dry-run to list them\n",
     )
-    dry = run("prune", f"--kubeconfig={kubeconfig}", "--dry-run", "--state=failed")
+    dry = server.run("prune", "--dry-run", "--state=failed")
     assert dry.output == "tfjob.kubeflow.org/failed deleted (dry run)\n"
     mocker.patch("click.testing._NamedTextIOWrapper.isatty", return_value=True, create=True)
     for answer, code in (("n\n", 1), ("", 1), ("y\n", 0)):
         assert deletes(server) == {}
-        asked = run("prune", f"--kubeconfig={kubeconfig}", "--state=failed", stdin=answer)
+        asked = server.run("prune", "--state=failed", stdin=answer)
         assert "Delete this job?" in asked.output
         assert asked.exit_code == code
     assert list(deletes(server)) == [f"{JOBS}/failed"]
 
 
-def test_prune_goes_on_when_one_job_can_not_be_deleted(server: Server, kubeconfig: Path) -> None:
+def test_prune_goes_on_when_one_job_can_not_be_deleted(server: Server) -> None:
     """In all namespaces; one that is gone already is as good as deleted."""
     items = [ended(name, "Failed", 9) for name in ("changed", "gone", "forbidden", "fine")]
     server.answers("/apis/kubeflow.org/v1/tfjobs", {"metadata": {}, "items": items})
     server.answers(f"{JOBS}/changed", {"message": "the version does not match", "reason": "Conflict"}, code=409)
     server.answers(f"{JOBS}/forbidden", {"message": "no", "reason": "Forbidden"}, code=403)
     server.answers(f"{JOBS}/fine", {})
-    result = run("prune", f"--kubeconfig={kubeconfig}", "-A", "-l", "team=vision", "--yes")
+    result = server.run("prune", "-A", "-l", "team=vision", "--yes")
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [f"tfjob.kubeflow.org/{name} in team deleted" for name in ("gone", "fine")]
     assert "has changed and was not deleted" in result.stderr
     assert "labelSelector=team%3Dvision" in server.asked[0][1]
     server.answers("/apis/kubeflow.org/v1/tfjobs", {"metadata": {}, "items": []})
-    assert run("prune", f"--kubeconfig={kubeconfig}", "-A").stderr == "No finished jobs found.\n"
+    assert server.run("prune", "-A").stderr == "No finished jobs found.\n"
 
 
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"
@@ -251,7 +245,6 @@ def replicas(server: Server, *names: str, spec: Any = None, phase: str = "Runnin
 def test_exec_becomes_kubectl_exec_in_the_pod_of_a_replica(
     *,
     server: Server,
-    kubeconfig: Path,
     programs: Path,
     mocker: MockerFixture,
     names: tuple[str, ...],
@@ -262,10 +255,10 @@ def test_exec_becomes_kubectl_exec_in_the_pod_of_a_replica(
     make_kubectl(programs, "")
     replicas(server, *names)
     become = mocker.patch("os.execv")
-    assert run("exec", "mnist", f"--kubeconfig={kubeconfig}", *options).exit_code == 0
+    assert server.run("exec", "mnist", *options).exit_code == 0
     (program, line), _ = become.call_args
     assert program == str(programs / "kubectl")
-    assert " ".join(line[1:]) == f"--namespace=team --kubeconfig={kubeconfig} exec {given}"
+    assert " ".join(line[1:]) == f"--namespace=team --kubeconfig={server.kubeconfig} exec {given}"
 
 
 @pytest.mark.parametrize(
@@ -280,16 +273,16 @@ def test_exec_becomes_kubectl_exec_in_the_pod_of_a_replica(
     ],
 )
 def test_exec_says_in_one_line_why_it_cannot(
-    *, server: Server, kubeconfig: Path, programs: Path, phase: str, options: list[str], code: int, says: str
+    *, server: Server, programs: Path, phase: str, options: list[str], code: int, says: str
 ) -> None:
     """Before kubectl is started."""
     assert not list(programs.iterdir())
     replicas(server, "worker-0", phase=phase)
-    result = run("exec", "mnist", f"--kubeconfig={kubeconfig}", *options)
+    result = server.run("exec", "mnist", *options)
     assert (result.exit_code, says in result.stderr.splitlines()[-1]) == (code, True), result.stderr
 
 
-def test_top_shows_usage_against_requests_and_limits(server: Server, kubeconfig: Path) -> None:
+def test_top_shows_usage_against_requests_and_limits(server: Server) -> None:
     """Of all containers of a pod; a dash for what was not measured or not asked for, and if one container has no limit."""
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 2}}
     pods = [pod("worker-0"), pod("worker-1"), pod("ps-0")]
@@ -301,14 +294,14 @@ def test_top_shows_usage_against_requests_and_limits(server: Server, kubeconfig:
     usage = {"usage": {"cpu": "250000001n", "memory": "524288Ki"}}
     items = [{"metadata": {"name": f"mnist-worker-{index}"}, "containers": [usage, usage]} for index in (0, 1)]
     server.answers(METRICS, {"items": items})
-    lines = run("top", "mnist", f"--kubeconfig={kubeconfig}").output.splitlines()
+    lines = server.run("top", "mnist").output.splitlines()
     assert [line.split() for line in lines] == [
         ["REPLICA", "CPU(CORES)", "%REQUEST", "%LIMIT", "MEMORY(BYTES)", "%REQUEST", "%LIMIT"],
         ["ps-0", "-", "-", "-", "-", "-", "-"],
         ["worker-0", "501m", "50%", "13%", "1024Mi", "50%", "-"],
         ["worker-1", "501m", "100%", "-", "1024Mi", "100%", "-"],
     ]
-    found = json.loads(run("top", "mnist", "-o", "json", f"--kubeconfig={kubeconfig}").output)["items"]
+    found = json.loads(server.run("top", "mnist", "-o", "json").output)["items"]
     assert found[1] == {
         "replica": "worker-0", "cpu": "501m", "cpuRequest": "50%", "cpuLimit": "13%",
         "memory": "1024Mi", "memoryRequest": "50%", "memoryLimit": "-",
@@ -318,11 +311,11 @@ def test_top_shows_usage_against_requests_and_limits(server: Server, kubeconfig:
 @pytest.mark.parametrize(
     ("code", "says"), [(404, "install metrics-server"), (503, "install metrics-server"), (403, "no")]
 )
-def test_top_without_metrics_is_one_line(server: Server, kubeconfig: Path, code: int, says: str) -> None:
+def test_top_without_metrics_is_one_line(server: Server, code: int, says: str) -> None:
     """It says what is missing."""
     replicas(server, "worker-0")
     server.answers(METRICS, {"message": "no", "reason": "x"}, code=code)
-    result = run("top", "mnist", f"--kubeconfig={kubeconfig}")
+    result = server.run("top", "mnist")
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1
     assert says in result.stderr
@@ -346,7 +339,7 @@ def fast(mocker: MockerFixture) -> None:
 
 @pytest.mark.usefixtures("fast")
 def test_tensorboard_forwards_to_the_pod_that_is_ready_and_then_to_its_successor(
-    server: Server, kubeconfig: Path, programs: Path, mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch
+    server: Server, programs: Path, mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The browser is opened once; the command ends when the job is gone."""
     browser = mocker.patch("webbrowser.open")
@@ -366,14 +359,14 @@ def test_tensorboard_forwards_to_the_pod_that_is_ready_and_then_to_its_successor
     server.answers(V1_BOARD, *({"items": items} for items in pods))
     server.responses[f"{JOBS}/mnist"] += [server.responses[f"{JOBS}/mnist"][0]] * 2
     server.responses[f"{JOBS}/mnist"] += [(404, b'{"message": "gone", "reason": "NotFound"}')]
-    result = run("tensorboard", "mnist", f"--kubeconfig={kubeconfig}")
+    result = server.run("tensorboard", "mnist")
     assert result.exit_code == 0
     url = browser.call_args.args[0]
     assert browser.call_count == 1
     assert result.stdout.splitlines() == [f"TensorBoard of mnist: {url}   (press Ctrl-C to stop)"] * 2
     port = url.rpartition(":")[2].rstrip("/")
     assert told.read_text().splitlines() == [
-        f"--namespace=team --kubeconfig={kubeconfig} port-forward pod/mnist-tensorboard-{uid} {port}:6006 --address=127.0.0.1"
+        f"--namespace=team --kubeconfig={server.kubeconfig} port-forward pod/mnist-tensorboard-{uid} {port}:6006 --address=127.0.0.1"
         for uid in ("a", "b")
     ]
     assert result.stderr.splitlines()[:2] == [
@@ -384,28 +377,28 @@ def test_tensorboard_forwards_to_the_pod_that_is_ready_and_then_to_its_successor
 
 
 @pytest.mark.usefixtures("fast")
-def test_what_kubectl_says_when_it_cannot_forward_is_told(server: Server, kubeconfig: Path, programs: Path) -> None:
+def test_what_kubectl_says_when_it_cannot_forward_is_told(server: Server, programs: Path) -> None:
     """In one line; pods of alpha jobs are found by other labels."""
     make_kubectl(programs, "sys.exit('error: pods is forbidden')")
     server.answers(f"{JOBS}/mnist", job(spec={"replicaSpecs": [], "tensorboard": {"logDir": "/logs"}}))
     server.answers(f"{PODS}?labelSelector={BOARD}tf_job_name%3Dmnist", {"items": [board_pod("a")]})
-    result = run("tensorboard", "mnist", f"--kubeconfig={kubeconfig}", "--no-browser")
+    result = server.run("tensorboard", "mnist", "--no-browser")
     assert (result.exit_code, result.stderr) == (1, "error: kubectl port-forward: error: pods is forbidden\n")
 
 
-def test_a_job_without_a_tensorboard_is_told_how_to_get_one(server: Server, kubeconfig: Path) -> None:
+def test_a_job_without_a_tensorboard_is_told_how_to_get_one(server: Server) -> None:
     """One line."""
     server.answers(f"{JOBS}/mnist", job())
-    result = run("tensorboard", "mnist", f"--kubeconfig={kubeconfig}")
+    result = server.run("tensorboard", "mnist")
     assert "set spec.tensorBoard.logDir" in result.stderr
 
 
-def test_a_port_that_is_taken_is_left_alone(server: Server, kubeconfig: Path, mocker: MockerFixture) -> None:
+def test_a_port_that_is_taken_is_left_alone(server: Server, mocker: MockerFixture) -> None:
     """If the user asked for it that is an error, else another one is used."""
     server.answers(f"{JOBS}/mnist", job(spec={"tensorBoard": {"logDir": "/logs"}}))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = run("tensorboard", "mnist", f"--kubeconfig={kubeconfig}", f"--port={port}")
+        result = server.run("tensorboard", "mnist", f"--port={port}")
         assert f"cannot listen on 127.0.0.1:{port}: " in result.stderr
         mocker.patch.object(tensorboard_, "PORT", port)
         assert tensorboard_._free_port(None) != port

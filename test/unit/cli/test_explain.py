@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ import yaml
 
 from tfjob_operator.cli.collecting import MOST_LAST_LINES, MOST_LOGS, collect
 from tfjob_operator.cli.diagnosis.facts import Absent, Evidence, LastLine
-from tfjob_operator.cli.target import Target
-from unit.cli.conftest import Server, job, run
+from unit.cli.conftest import Server, job
 from unit.cli.conftest import pod as a_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,9 +31,9 @@ def items(*found: dict[str, Any], following: str = "") -> dict[str, Any]:
     return {"items": list(found), "metadata": {"continue": following}}
 
 
-def collected(server: Server, kubeconfig: Path) -> Evidence:
+def collected(server: Server) -> Evidence:
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
-    with Target(kubeconfig=str(kubeconfig)).session() as session:
+    with server.session() as session:
         return collect(session, "mnist", NOW)
 
 
@@ -48,7 +46,7 @@ def server_job() -> dict[str, Any]:
     return made
 
 
-def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server, kubeconfig: Path) -> None:
+def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server) -> None:
     """In several pages; a pod of another job with these labels is left out."""
     server.answers(f"{CORE}/pods", items(pod(), following="2"), items(pod("mnist-worker-1", owner="other")))
     server.answers(f"{CORE}/persistentvolumeclaims", items({"metadata": {"name": "else"}}))
@@ -56,7 +54,7 @@ def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server, kubeconf
     about = {"metadata": {"name": "e"}, "reason": "r", "involvedObject": {"kind": "Pod", "name": "mnist-worker-0"}}
     elsewhere = about | {"involvedObject": {"kind": "Pod", "name": "mnist2-worker-0"}}
     server.answers(f"{CORE}/events", items(about, elsewhere, {"metadata": 5}))
-    found = collected(server, kubeconfig)
+    found = collected(server)
     assert [each.metadata.name for each in found.pods] == ["mnist-worker-0"]
     assert [each.involved_object.name for each in found.events] == ["mnist-worker-0"]
     assert list(found.absent) == [Absent("Lease", "tf-operator"), Absent("PersistentVolumeClaim", "data")]
@@ -65,16 +63,16 @@ def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server, kubeconf
     assert found.forbidden == []
 
 
-def test_nodes_are_read_one_by_one_and_those_of_the_jobs_pods_alone(server: Server, kubeconfig: Path) -> None:
+def test_nodes_are_read_one_by_one_and_those_of_the_jobs_pods_alone(server: Server) -> None:
     """In a large cluster all of them are expensive, and why a pod has none the scheduler says."""
     server.answers(f"{CORE}/pods", items(pod(node="n")))
     server.answers("/api/v1/nodes/n", {"metadata": {"name": "n"}})
-    found = collected(server, kubeconfig)
+    found = collected(server)
     assert [each.metadata.name for each in found.nodes or ()] == ["n"]
     assert not [path for _, path, *_ in server.asked if path.startswith(("/api/v1/nodes?", "/api/v1/pods"))]
 
 
-def test_of_failed_containers_the_end_of_the_log_is_read(server: Server, kubeconfig: Path) -> None:
+def test_of_failed_containers_the_end_of_the_log_is_read(server: Server) -> None:
     """If a container was started again, that of its earlier run; only for some containers; one without a log is left out."""
     ended = {"terminated": {"exitCode": 1}}
     again = [{"name": "tensorflow", "state": {"running": {}}, "lastState": ended}]
@@ -84,7 +82,7 @@ def test_of_failed_containers_the_end_of_the_log_is_read(server: Server, kubecon
     server.answers(f"{CORE}/pods/mnist-worker-0/log", {"message": "previous terminated container not found"}, code=400)
     for each in pods[1:]:
         server.answers(f"{CORE}/pods/{each['metadata']['name']}/log", b"Traceback\nValueError: \xff")
-    found = collected(server, kubeconfig)
+    found = collected(server)
     assert len(found.logs) == MOST_LOGS
     assert found.logs["mnist-worker-1", "tensorflow"] == "Traceback\nValueError: \N{REPLACEMENT CHARACTER}"
     asked = [path for _, path, *_ in server.asked if "/log?" in path]
@@ -104,12 +102,10 @@ def _running(server: Server, count: int) -> None:
         server.answers(f"{CORE}/pods/{each['metadata']['name']}/log", b"2025-12-31T23:30:00.5Z epoch 3\n")
 
 
-def test_of_running_replicas_the_last_line_is_read_and_not_of_parameter_servers(
-    server: Server, kubeconfig: Path
-) -> None:
+def test_of_running_replicas_the_last_line_is_read_and_not_of_parameter_servers(server: Server) -> None:
     """Of ten at most, with one request each; a parameter server logs nothing while it serves."""
     _running(server, 12)
-    found = collected(server, kubeconfig)
+    found = collected(server)
     assert len(found.last_lines) == MOST_LAST_LINES
     assert found.last_lines["mnist-worker-0"] == LastLine(datetime(2025, 12, 31, 23, 30, 0, 500_000, UTC), "epoch 3\n")
     asked = [path for _, path, *_ in server.asked if "/log?" in path]
@@ -121,27 +117,25 @@ def test_of_running_replicas_the_last_line_is_read_and_not_of_parameter_servers(
     ("option", "silent"), [((), True), (("--silent-after=0",), False), (("--silent-after=99999h",), False)]
 )
 def test_a_replica_that_has_written_nothing_for_long_is_reported(
-    server: Server, kubeconfig: Path, option: tuple[str, ...], silent: bool
+    server: Server, option: tuple[str, ...], silent: bool
 ) -> None:
     """With the last line and its age; after ten minutes, unless --silent-after says otherwise."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
     _running(server, 1)
-    result = run("explain", f"--kubeconfig={kubeconfig}", "mnist", *option)
+    result = server.run("explain", "mnist", *option)
     assert ("no log line for" in result.output, "epoch 3" in result.output) == (silent, silent)
 
 
-def test_commands_name_the_context_that_was_asked(server: Server, kubeconfig: Path) -> None:
+def test_commands_name_the_context_that_was_asked(server: Server) -> None:
     """Pasted without it they would go to the cluster of the current context."""
     suspended = server_job()
     suspended["spec"] = SPEC | {"runPolicy": {"suspend": True}}
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", suspended)
-    result = run("explain", f"--kubeconfig={kubeconfig}", "--context=here", "mnist")
-    assert f"kubectl tfjob resume mnist -n team --kubeconfig={kubeconfig} --context=here" in result.output
+    result = server.run("explain", "--context=here", "mnist")
+    assert f"kubectl tfjob resume mnist -n team --kubeconfig={server.kubeconfig} --context=here" in result.output
 
 
-def test_a_node_that_does_not_hand_out_a_log_keeps_nothing_else_from_being_told(
-    server: Server, kubeconfig: Path
-) -> None:
+def test_a_node_that_does_not_hand_out_a_log_keeps_nothing_else_from_being_told(server: Server) -> None:
     """The API server answers 500 for a kubelet that is gone, which is when people ask."""
     ended = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 1}}}]
     server.answers(f"{CORE}/pods", items(pod("mnist-worker-0", node="n", containerStatuses=ended)))
@@ -150,15 +144,13 @@ def test_a_node_that_does_not_hand_out_a_log_keeps_nothing_else_from_being_told(
         "reason": "InternalError",
     }
     server.answers(f"{CORE}/pods/mnist-worker-0/log", lost, code=500)
-    found = collected(server, kubeconfig)
+    found = collected(server)
     assert found.logs == {}
     assert len(found.pods or ()) == 1
 
 
 @pytest.mark.parametrize("output", [[], ["--output=json"], ["--output=yaml"]])
-def test_what_may_not_be_read_is_named_and_the_rest_is_told(
-    server: Server, kubeconfig: Path, output: list[str]
-) -> None:
+def test_what_may_not_be_read_is_named_and_the_rest_is_told(server: Server, output: list[str]) -> None:
     """A user of one namespace sees the likeliest cause first."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
     message = 'Back-off pulling image "tf:1": ErrImagePull: tf:1: not found'
@@ -166,7 +158,7 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told(
     server.answers(f"{CORE}/pods", items(pod(node="n", containerStatuses=[waiting])))
     for path in ("/api/v1/nodes/n", "/apis/coordination.k8s.io/v1/leases", f"{CORE}/persistentvolumeclaims"):
         server.answers(path, FORBIDDEN, code=403)
-    result = run("explain", f"--kubeconfig={kubeconfig}", "mnist", *output)
+    result = server.run("explain", "mnist", *output)
     assert result.exit_code == 0
     if output:
         told = yaml.safe_load(result.output)  # JSON is YAML
@@ -178,7 +170,7 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told(
 
 
 def test_events_beyond_the_first_pages_are_read_and_those_of_others_dropped(
-    server: Server, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more than can be read the diagnosis says that it knows only a part."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job())
@@ -187,7 +179,7 @@ def test_events_beyond_the_first_pages_are_read_and_those_of_others_dropped(
     for most, cut in ((50_000, False), (3, True)):
         server.answers(f"{CORE}/events", *pages)
         monkeypatch.setattr("tfjob_operator.cli.collecting._MOST_EVENTS", most)
-        with Target(kubeconfig=str(kubeconfig)).session() as session:
+        with server.session() as session:
             found = collect(session, "mnist", NOW)
         assert (len(found.events), found.events_cut) == (0 if cut else 1, cut)
 
@@ -198,7 +190,7 @@ def alpha(*entries: dict[str, Any], **status: Any) -> dict[str, Any]:
     return made
 
 
-def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server: Server, kubeconfig: Path) -> None:
+def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server: Server) -> None:
     """And of pods those of its Jobs, by the labels of the dialect; events about them are kept."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", alpha({"template": TEMPLATE}, state="Running"))
     mine = {"metadata": {"name": "master-x7ab-0", "uid": "b1", "ownerReferences": pod()["metadata"]["ownerReferences"]}}
@@ -207,7 +199,7 @@ def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server:
     server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", pods)
     event = {"metadata": {}, "involvedObject": {"kind": "Job", "name": "master-x7ab-0"}}
     server.answers(f"{CORE}/events", items(event, {"metadata": {}, "involvedObject": {"name": "master-y7ab-0"}}))
-    with Target(kubeconfig=str(kubeconfig)).session() as session:
+    with server.session() as session:
         found = collect(session, "mnist", NOW)
     assert found.alpha is not None
     assert [each.metadata.name for each in found.alpha.batch_jobs or ()] == ["master-x7ab-0"]
@@ -215,18 +207,18 @@ def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server:
     assert [each.involved_object.name for each in found.events] == ["master-x7ab-0"]
 
 
-def test_without_the_right_to_jobs_all_pods_with_the_labels_count(server: Server, kubeconfig: Path) -> None:
+def test_without_the_right_to_jobs_all_pods_with_the_labels_count(server: Server) -> None:
     """What was not read is named."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", alpha({"template": TEMPLATE}, state="Running"))
     server.answers("/apis/batch/v1/namespaces/team/jobs", FORBIDDEN, code=403)
     server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", owner="b1")))
-    with Target(kubeconfig=str(kubeconfig)).session() as session:
+    with server.session() as session:
         found = collect(session, "mnist", NOW)
     assert [each.metadata.name for each in found.pods] == ["master-x7ab-0-a"]
     assert "jobs" in found.forbidden
 
 
-def test_a_form_that_the_operator_does_not_serve_is_explained(server: Server, kubeconfig: Path) -> None:
+def test_a_form_that_the_operator_does_not_serve_is_explained(server: Server) -> None:
     """The job has a status of v1, which says so: then it is no job of the alpha dialect."""
     made = alpha({"template": TEMPLATE})
     said = "TFJob team/mnist has failed because the spec is invalid: spec.replicaSpecs: Forbidden: v1alpha1 format"
@@ -234,7 +226,7 @@ def test_a_form_that_the_operator_does_not_serve_is_explained(server: Server, ku
         "conditions": [{"type": "Failed", "status": "True", "reason": "InvalidTFJobSpec", "message": said}]
     }
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", made)
-    result = run("explain", f"--kubeconfig={kubeconfig}", "mnist")
+    result = server.run("explain", "mnist")
     assert "[error: alpha-form]" in result.output
 
 
@@ -267,16 +259,16 @@ LEASES, DEPLOYMENTS = "/apis/coordination.k8s.io/v1/leases", "/apis/apps/v1/depl
     ],
 )
 def test_the_lease_of_an_operator_that_serves_another_namespace_is_not_taken_for_that_of_this_one(
-    server: Server, kubeconfig: Path, leases: list[Any], deployments: Any, expected: list[str]
+    server: Server, leases: list[Any], deployments: Any, expected: list[str]
 ) -> None:
     """An operator of all namespaces was uninstalled, and its Lease stays."""
     server.answers(LEASES, items(*leases))
     server.answers(DEPLOYMENTS, items(*deployments))
-    found = collected(server, kubeconfig)
+    found = collected(server)
     assert [each.metadata.namespace for each in (found.lease, found.stale_lease) if each is not None] == expected
 
 
-def test_an_operator_whose_image_cannot_be_pulled_is_installed(server: Server, kubeconfig: Path) -> None:
+def test_an_operator_whose_image_cannot_be_pulled_is_installed(server: Server) -> None:
     """It has never held its Lease."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(spec=SPEC) | {"status": {}})
     server.answers(LEASES, items())
@@ -284,33 +276,33 @@ def test_an_operator_whose_image_cannot_be_pulled_is_installed(server: Server, k
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
     stuck = pod("tf-job-operator-a", containerStatuses=[{"name": "operator", "state": state}])
     server.answers("/api/v1/pods", items(stuck))
-    shown = run("explain", f"--kubeconfig={kubeconfig}", "mnist").output
+    shown = server.run("explain", "mnist").output
     assert "1. The operator is installed, but 0 of 2 pods are ready [error: operator-not-ready]" in shown
     assert "pod tf-job-operator-a waiting: ImagePullBackOff: Back-off pulling image" in shown
 
 
-def test_the_operator_of_the_own_namespace_is_read_without_rights_for_others(server: Server, kubeconfig: Path) -> None:
+def test_the_operator_of_the_own_namespace_is_read_without_rights_for_others(server: Server) -> None:
     """Its commands can be run by such a user; an own Lease without a Deployment proves nothing, and is ignored."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(spec=SPEC) | {"status": {}})
     for path in (LEASES, DEPLOYMENTS):
         server.answers(path, FORBIDDEN, code=403)
     server.answers("/apis/coordination.k8s.io/v1/namespaces/team/leases", items(lease("team", STALE)))
-    assert "1. " not in run("explain", f"--kubeconfig={kubeconfig}", "mnist").output
+    assert "1. " not in server.run("explain", "mnist").output
     stopped = deployment("team", "--namespace=team")
     stopped["spec"]["replicas"] = 0
     server.answers("/apis/apps/v1/namespaces/team/deployments", items(stopped))
-    shown = run("explain", f"--kubeconfig={kubeconfig}", "mnist").output
+    shown = server.run("explain", "mnist").output
     assert "1. The operator is stopped: its Deployment team/tf-job-operator is scaled to 0" in shown
     assert "   > Start it:\n" in shown
     assert " -n team scale deployment tf-job-operator --replicas=2\n" in shown
 
 
-def test_a_command_that_the_user_may_not_run_is_for_the_administrator(server: Server, kubeconfig: Path) -> None:
+def test_a_command_that_the_user_may_not_run_is_for_the_administrator(server: Server) -> None:
     """Who may not list Leases has no rights in the operator's namespace; a new job waits for its status meanwhile."""
     made = job(spec=SPEC) | {"status": {}}
     made["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=20)).isoformat()
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", made)
     server.answers(LEASES, FORBIDDEN, code=403)
-    shown = run("explain", f"--kubeconfig={kubeconfig}", "mnist").output
+    shown = server.run("explain", "mnist").output
     assert "1. No operator has reconciled the job yet (2" in shown
     assert "   > Ask your cluster administrator to run:\n     kubectl" in shown

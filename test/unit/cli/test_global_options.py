@@ -73,15 +73,15 @@ def test_an_option_changes_how_the_cluster_is_reached(
     assert found[1:] == [expected, expected]
 
 
-def test_an_option_after_the_command_goes_before_one_before_it(server: Server, kubeconfig: Path) -> None:
+def test_an_option_after_the_command_goes_before_one_before_it(server: Server) -> None:
     """As in kubectl, where the last one counts."""
-    run("-n", "a", "--kubeconfig", str(kubeconfig), "list", "-n", "b")
+    run("-n", "a", "--kubeconfig", str(server.kubeconfig), "list", "-n", "b")
     assert server.asked[0][1].startswith("/apis/kubeflow.org/v1/namespaces/b/")
 
 
-def test_impersonation_is_sent_with_every_request(server: Server, kubeconfig: Path) -> None:
+def test_impersonation_is_sent_with_every_request(server: Server) -> None:
     """Groups as a header each."""
-    run("list", f"--kubeconfig={kubeconfig}", "--as=bob", "--as-group=a", "--as-group=b")
+    server.run("list", "--as=bob", "--as-group=a", "--as-group=b")
     (_, _, headers, _), *_ = server.asked
     assert (headers["Impersonate-User"], headers.get_all("Impersonate-Group")) == ("bob", ["a", "b"])
 
@@ -129,10 +129,10 @@ def test_a_server_and_a_token_need_no_kubeconfig(
     assert server.asked[0][2]["Authorization"] == "Bearer mine"
 
 
-def test_a_request_timeout_ends_a_request(server: Server, kubeconfig: Path, mocker: MockerFixture) -> None:
+def test_a_request_timeout_ends_a_request(server: Server, mocker: MockerFixture) -> None:
     """The message has it."""
     mocker.patch("http.client.HTTPConnection.getresponse", side_effect=TimeoutError)
-    result = run("list", f"--kubeconfig={kubeconfig}", "--request-timeout=7")
+    result = server.run("list", "--request-timeout=7")
     assert f"error: {server.url} did not answer within 7s\n" in result.stderr
 
 
@@ -151,24 +151,24 @@ def test_first_the_verbs_are_offered_with_what_they_do() -> None:
     ]
 
 
-def test_then_options_names_of_jobs_or_files(server: Server, kubeconfig: Path) -> None:
+def test_then_options_names_of_jobs_or_files(server: Server) -> None:
     """Files are left to the shell; a cluster that does not answer offers nothing."""
     server.answers("/apis/kubeflow.org/v1/namespaces/other/tfjobs", {"items": [job("mnist"), job("cifar")]})
-    target = ["--kubeconfig", str(kubeconfig), "-n", "other"]
+    target = ["--kubeconfig", str(server.kubeconfig), "-n", "other"]
     assert complete(["wait", *target, "m"]) == (["mnist"], NO_FILES)
-    assert complete(["wait", "--kubeconfig", str(kubeconfig), ""]) == ([], NO_FILES)
+    assert complete(["wait", "--kubeconfig", str(server.kubeconfig), ""]) == ([], NO_FILES)
     assert complete(["wait", "-n", ""]) == ([], NO_FILES)
     assert [each.partition("\t")[0] for each in complete(["wait", "--t"])[0]] == ["--timeout", "--token"]
     assert complete(["validate", ""]) == ([], FILES)
     assert complete(["nothing", "-"]) == ([], NO_FILES)
 
 
-def test_jobs_of_tensorflow_org_are_offered_where_a_verb_takes_them(server: Server, kubeconfig: Path) -> None:
+def test_jobs_of_tensorflow_org_are_offered_where_a_verb_takes_them(server: Server) -> None:
     """With their kind where a job of kubeflow.org has the same name."""
     place = "namespaces/other/tfjobs"
     server.answers(f"/apis/kubeflow.org/v1/{place}", {"items": [job("mnist")]})
     server.answers(f"/apis/tensorflow.org/v1alpha1/{place}", {"items": [job("mnist"), job("old")]})
-    target = ["--kubeconfig", str(kubeconfig), "-n", "other"]
+    target = ["--kubeconfig", str(server.kubeconfig), "-n", "other"]
     assert complete(["status", *target, ""])[0] == ["mnist", "tfjob.tensorflow.org/mnist", "old"]
     assert complete(["status", *target, "tfjob."])[0] == ["tfjob.tensorflow.org/mnist"]
     assert complete(["suspend", *target, ""])[0] == ["mnist"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from fakes.recordings import kueue
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs, listing
-from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server, job, run
 from unit.cli.conftest import pod as a_pod
 
@@ -72,11 +70,11 @@ def serve(server: Server, *found: dict[str, Any], pods: Any = (), events: Any = 
 
 
 @pytest.fixture
-def rows(server: Server, kubeconfig: Path) -> Any:
+def rows(server: Server) -> Any:
     """Run `list` with some options and return what stands in its lines."""
 
     def listed(*options: str) -> list[list[str]]:
-        result = run("list", f"--kubeconfig={kubeconfig}", *options)
+        result = server.run("list", *options)
         assert result.exit_code == 0, result.output
         return [line.split() for line in result.stdout.splitlines()]
 
@@ -188,13 +186,13 @@ def test_queued_held_and_deleted_jobs_are_shown_as_such(server: Server, rows: An
     assert reasons(rows()) == {"queued": "Queued", "held": "InvalidTFJobSpec", "gone": "Terminating"}
 
 
-def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Server, kubeconfig: Path) -> None:
+def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Server) -> None:
     """As recorded beside Kueue: no room now, and a request above the whole quota."""
     found = [a_job(name, "Suspended") for name in ("w18", "w9", "w21")]
     for body in found:
         body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
     serve(server, *found)
-    run_list = ("list", f"--kubeconfig={kubeconfig}", "-o", "wide")
+    run_list = ("list", f"--kubeconfig={server.kubeconfig}", "-o", "wide")
     assert run(*run_list).stdout.count(" Queued ") == 3  # there is no Kueue
     workloads = {
         owner["name"]: seen.object
@@ -260,14 +258,14 @@ def test_jobs_and_pods_are_read_in_chunks(server: Server, rows: Any) -> None:
     assert sum("continue=more" in path for _, path, _, _ in server.asked) == 2
 
 
-def test_a_list_with_a_bound_ends_with_the_page_that_reaches_it(server: Server, kubeconfig: Path) -> None:
+def test_a_list_with_a_bound_ends_with_the_page_that_reaches_it(server: Server) -> None:
     """A namespace may have more events than fit into memory."""
     server.answers(EVENTS, {"metadata": {"continue": "more"}, "items": [{}, {}]})
-    with Target(kubeconfig=str(kubeconfig)).session() as session:
+    with server.session() as session:
         assert len([*islice(jobs.chunks(session, EVENTS, 3), 9)]) == 2
 
 
-def test_jobs_of_the_first_api_are_listed_below(server: Server, kubeconfig: Path, rows: Any) -> None:
+def test_jobs_of_the_first_api_are_listed_below(server: Server, rows: Any) -> None:
     """Under names that every command takes. Most users have no right to them; a server that fails is an error."""
     old = a_job("a") | {"apiVersion": "tensorflow.org/v1alpha1", "spec": {"replicaSpecs": [{"replicas": 3}]}}
     serve(server, a_job("a"))
@@ -277,13 +275,13 @@ def test_jobs_of_the_first_api_are_listed_below(server: Server, kubeconfig: Path
     server.answers(FIRST, {"message": "no", "reason": "Forbidden"}, code=403)
     assert len(rows()) == 2
     server.answers(FIRST, {"message": "etcd is away", "reason": "InternalError"}, code=500)
-    assert "etcd is away" in run("list", f"--kubeconfig={kubeconfig}").stderr
+    assert "etcd is away" in server.run("list").stderr
 
 
-def test_a_list_of_nothing_is_reported_on_standard_error(server: Server, kubeconfig: Path) -> None:
+def test_a_list_of_nothing_is_reported_on_standard_error(server: Server) -> None:
     """Standard output stays empty for scripts."""
     serve(server)
-    result = run("list", f"--kubeconfig={kubeconfig}")
+    result = server.run("list")
     assert (result.stdout, result.stderr) == ("", "No resources found in team namespace.\n")
 
 
@@ -315,11 +313,11 @@ def test_all_namespaces_are_listed_with_theirs(server: Server, rows: Any) -> Non
     assert [row[:4] for row in rows("-A")] == [["NAMESPACE", *HEADER[:3]], ["team", "mnist", "Running", "1/2"]]
 
 
-def test_a_name_that_is_not_there_is_an_error_after_the_others(server: Server, kubeconfig: Path) -> None:
+def test_a_name_that_is_not_there_is_an_error_after_the_others(server: Server) -> None:
     """Exit code 1, as kubectl."""
     serve(server, a_job("a"))
     server.answers(f"{JOBS}/gone", {"message": 'tfjobs.kubeflow.org "gone" not found', "reason": "NotFound"}, code=404)
-    result = run("list", f"--kubeconfig={kubeconfig}", "gone", "a", "--no-headers")
+    result = server.run("list", "gone", "a", "--no-headers")
     assert (result.exit_code, result.stdout.split()[0]) == (1, "a")
     assert result.stderr == 'Error from server (NotFound): tfjobs.kubeflow.org "gone" not found\n'
 
@@ -334,15 +332,15 @@ def test_managed_fields_are_shown_only_where_they_are_asked_for(server: Server, 
     assert ["managedFields" in text for text in shown] == [False, True]
 
 
-def test_json_is_a_list_or_the_one_job_that_was_named(server: Server, kubeconfig: Path) -> None:
+def test_json_is_a_list_or_the_one_job_that_was_named(server: Server) -> None:
     """In the order that was asked for."""
     serve(server, a_job("a"), a_job("b", age_s=5))
-    whole = json.loads(run("list", f"--kubeconfig={kubeconfig}", "-o", "json", "--sort-by=age").stdout)
+    whole = json.loads(server.run("list", "-o", "json", "--sort-by=age").stdout)
     assert [item["metadata"]["name"] for item in whole["items"]] == ["b", "a"]
-    assert json.loads(run("list", f"--kubeconfig={kubeconfig}", "-o", "json", "a").stdout)["kind"] == "TFJob"
+    assert json.loads(server.run("list", "-o", "json", "a").stdout)["kind"] == "TFJob"
 
 
-def test_kubectl_prints_what_has_a_template(kubeconfig: Path, mocker: MockerFixture) -> None:
+def test_kubectl_prints_what_has_a_template(mocker: MockerFixture) -> None:
     """It has the dialect of JSONPath that people know, and gets the same options."""
     mocker.patch("shutil.which", return_value="/bin/kubectl")
     execv = mocker.patch("os.execv", side_effect=SystemExit)
@@ -402,15 +400,15 @@ def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, rows: Any
     ]
 
 
-def test_a_watch_begins_where_the_lists_end_and_an_error_ends_it(server: Server, kubeconfig: Path) -> None:
+def test_a_watch_begins_where_the_lists_end_and_an_error_ends_it(server: Server) -> None:
     """Jobs, their pods, and Warning events; of one job by its name. Without rights to pods the jobs alone."""
     serve(server, a_job())
     server.answers(PODS, {"message": "no", "reason": "Forbidden"}, code=403)
     lines = [{"type": "MODIFIED", "object": a_job("b")}, {"type": "ERROR", "object": {"message": "too old"}}]
     watched = "".join(json.dumps(each) + "\n" for each in lines).encode()
     server.answers(f"{JOBS}?resourceVersion=7&watch=true", watched)
-    result = run("list", f"--kubeconfig={kubeconfig}", "--watch")
+    result = server.run("list", "--watch")
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["NAME", "mnist", "b"]
     assert result.stderr == "error: watch ended: too old\n"
     server.answers(f"{JOBS}?fieldSelector=metadata.name%3Dmnist&resourceVersion=7&watch=true", b"")
-    assert run("list", f"--kubeconfig={kubeconfig}", "-w", "-o", "name", "mnist").stdout == "tfjob.kubeflow.org/mnist\n"
+    assert server.run("list", "-w", "-o", "name", "mnist").stdout == "tfjob.kubeflow.org/mnist\n"

@@ -236,49 +236,47 @@ def test_a_flag_that_makes_no_sense_is_a_wrong_command_line(flag: str, says: str
     assert flag.partition("=")[0] in result.stderr
 
 
-def test_what_the_operator_would_refuse_is_not_sent(server: Server, kubeconfig: Path) -> None:
+def test_what_the_operator_would_refuse_is_not_sent(server: Server) -> None:
     """With the operator's message, in one line."""
-    result = run("submit", "Not_A_Name", "--image=x", f"--kubeconfig={kubeconfig}")
+    result = server.run("submit", "Not_A_Name", "--image=x")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: job not created: metadata.name: ")
     assert len(result.stderr.splitlines()) == 1
-    assert run("submit", "mnist", "--image=", f"--kubeconfig={kubeconfig}").exit_code == 2
+    assert server.run("submit", "mnist", "--image=").exit_code == 2
     assert server.asked == []
 
 
-def test_a_job_is_sent_to_the_namespace_of_the_context(server: Server, kubeconfig: Path) -> None:
+def test_a_job_is_sent_to_the_namespace_of_the_context(server: Server) -> None:
     """With --dry-run=server it is sent only to be checked."""
     server.answers(JOBS, job())
-    result = run("submit", "mnist", "--image=x", f"--kubeconfig={kubeconfig}")
+    result = server.run("submit", "mnist", "--image=x")
     assert (result.exit_code, result.output) == (0, "tfjob.kubeflow.org/mnist created\n")
     (method, path, headers, body), = server.asked  # fmt: skip
     assert (method, path, headers["Content-Type"]) == ("POST", f"{JOBS}?fieldManager=kubectl-tfjob", "application/json")
     assert json.loads(body)["metadata"] == {"name": "mnist", "namespace": "team"}
-    dry = run("submit", "mnist", "--image=x", "--dry-run=server", f"--kubeconfig={kubeconfig}")
+    dry = server.run("submit", "mnist", "--image=x", "--dry-run=server")
     assert dry.output == "tfjob.kubeflow.org/mnist created (server dry run)\n"
     assert "dryRun=All" in server.asked[1][1]
 
 
 @pytest.mark.parametrize(("output", "printed"), [("name", "tfjob.kubeflow.org/mnist\n"), ("json", None)])
-def test_what_was_made_is_printed_as_it_was_asked_for(
-    server: Server, kubeconfig: Path, output: str, printed: str | None
-) -> None:
+def test_what_was_made_is_printed_as_it_was_asked_for(server: Server, output: str, printed: str | None) -> None:
     """The object as the server returned it."""
     server.answers(JOBS, job())
-    result = run("submit", "mnist", "--image=x", "-o", output, f"--kubeconfig={kubeconfig}")
+    result = server.run("submit", "mnist", "--image=x", "-o", output)
     assert result.stdout == printed if printed else json.loads(result.stdout)["metadata"]["uid"] == "u1"
 
 
-def test_a_refusal_of_the_server_is_one_line(server: Server, kubeconfig: Path) -> None:
+def test_a_refusal_of_the_server_is_one_line(server: Server) -> None:
     """As kubectl says it."""
     refusal = {"message": 'tfjobs.kubeflow.org "mnist" already exists', "reason": "AlreadyExists"}
     server.answers(JOBS, refusal, code=409)
-    result = run("submit", "mnist", "--image=x", f"--kubeconfig={kubeconfig}")
+    result = server.run("submit", "mnist", "--image=x")
     assert result.exit_code == 1
     assert result.stderr == 'Error from server (AlreadyExists): tfjobs.kubeflow.org "mnist" already exists\n'
 
 
-def test_a_job_that_was_started_can_be_watched_at_once(server: Server, kubeconfig: Path) -> None:
+def test_a_job_that_was_started_can_be_watched_at_once(server: Server) -> None:
     """The exit code says how the job ended. A dry run cannot be watched."""
     server.answers(JOBS, job())
     server.answers(f"{JOBS}/mnist", job(conditions=("Failed",)))
@@ -286,7 +284,7 @@ def test_a_job_that_was_started_can_be_watched_at_once(server: Server, kubeconfi
     server.answers(pods, {"items": [], "metadata": {}})
     server.answers(f"{pods}?labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist&watch=true", b"")
     server.answers(f"{JOBS}?fieldSelector=metadata.name%3Dmnist&resourceVersion=7&watch=true", b"")
-    result = run("submit", "mnist", "--image=x", "--watch", f"--kubeconfig={kubeconfig}")
+    result = server.run("submit", "mnist", "--image=x", "--watch")
     assert result.exit_code == 1
     first, *_, last = result.stdout.splitlines()
     assert (first, last) == ("tfjob.kubeflow.org/mnist created", "tfjob.kubeflow.org/mnist Failed: is Failed")

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,9 +76,9 @@ def test_verbs_of_kubectl_that_mean_one_of_ours_are_taken_for_it(verb: str, ours
     assert run(verb, "--help").output.partition("\n")[2] == run(ours, "--help").output.partition("\n")[2]
 
 
-def test_an_error_is_one_line_and_exit_code_1(kubeconfig: Path) -> None:
+def test_an_error_is_one_line_and_exit_code_1(server: Server) -> None:
     """No traceback."""
-    result = run("list", f"--kubeconfig={kubeconfig}")
+    result = server.run("list")
     assert result.exit_code == 1
     assert result.output.splitlines() == [
         "error: TFJobs are not served by this cluster: the CRD tfjobs.kubeflow.org is not installed"
@@ -96,14 +95,14 @@ def test_an_error_is_one_line_and_exit_code_1(kubeconfig: Path) -> None:
     ],
 )
 def test_who_has_no_rights_for_jobs_is_told_that_the_crd_is_missing(
-    server: Server, kubeconfig: Path, verb: list[str], others: list[str] | None, says: str
+    server: Server, verb: list[str], others: list[str] | None, says: str
 ) -> None:
     """The API server checks rights first, and those for TFJobs are installed with the CRD."""
     server.answers(JOBS, FORBIDDEN, code=403)
     server.answers(f"{JOBS}/mnist", FORBIDDEN, code=403)
     if others is not None:
         server.answers("/apis/kubeflow.org/v1", {"resources": [{"name": name} for name in others]})
-    result = run(*verb, f"--kubeconfig={kubeconfig}")
+    result = server.run(*verb)
     assert (result.exit_code, result.stderr) == (1, f"{says}\n")
 
 
@@ -121,48 +120,48 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert "Traceback" not in errors
 
 
-def test_jobs_of_the_first_api_are_found_by_name(server: Server, kubeconfig: Path) -> None:
+def test_jobs_of_the_first_api_are_found_by_name(server: Server) -> None:
     """A job of kubeflow.org of the same name comes first."""
     first, full = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs", "tfjob.tensorflow.org/"
     old = job("a", conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"}
     server.answers(f"{JOBS}/a", job("a", conditions=("Succeeded",)))
     server.answers(f"{first}/a", old)
     server.answers(f"{first}/b", old)
-    ends = {name: run("wait", name, f"--kubeconfig={kubeconfig}").exit_code for name in ("a", f"{full}a", "b", "c")}
+    ends = {name: server.run("wait", name).exit_code for name in ("a", f"{full}a", "b", "c")}
     assert ends == {"a": 0, f"{full}a": 1, "b": 1, "c": 1}
-    assert "is not a job name" in run("wait", "job.batch/a", f"--kubeconfig={kubeconfig}").stderr
+    assert "is not a job name" in server.run("wait", "job.batch/a").stderr
 
 
-def test_a_job_that_an_operator_of_2018_has_ended_has_ended(server: Server, kubeconfig: Path) -> None:
+def test_a_job_that_an_operator_of_2018_has_ended_has_ended(server: Server) -> None:
     """It wrote a phase and a state, and no conditions."""
     body = job(spec={"replicaSpecs": []})
     body["status"] = {"phase": "Done", "state": "Failed", "reason": "the master failed"}
     server.answers(f"{JOBS}/mnist", body)
-    result = run("wait", "mnist", f"--kubeconfig={kubeconfig}")
+    result = server.run("wait", "mnist")
     assert (result.exit_code, result.output) == (1, "tfjob.kubeflow.org/mnist Failed: the master failed\n")
 
 
 @pytest.mark.parametrize(("verb", "told"), [("suspend", True), ("resume", False)])
-def test_suspend_and_resume_patch_one_field(server: Server, kubeconfig: Path, verb: str, told: bool) -> None:
+def test_suspend_and_resume_patch_one_field(server: Server, verb: str, told: bool) -> None:
     """And say what was done; a job that is so already is left alone."""
     spec = {"runPolicy": {"suspend": not told}, "tfReplicaSpecs": {}}
     server.answers(f"{JOBS}/mnist", job(spec=spec))
     server.answers(f"{JOBS}/other", job("other", spec={"runPolicy": {"suspend": told}}))
-    result = run(verb, f"--kubeconfig={kubeconfig}", "mnist", "other")
+    result = server.run(verb, "mnist", "other")
     assert result.exit_code == 0
     patches = [json.loads(body) for method, _, _, body in server.asked if method == "PATCH"]
     assert patches == [{"spec": {"runPolicy": {"suspend": told}}}]
     assert result.output.splitlines()[0] == f"tfjob.kubeflow.org/mnist {'suspended' if told else 'resumed'}"
 
 
-def test_of_several_jobs_each_is_tried_and_one_failure_is_exit_code_1(server: Server, kubeconfig: Path) -> None:
+def test_of_several_jobs_each_is_tried_and_one_failure_is_exit_code_1(server: Server) -> None:
     """A job that has ended, one of the alpha dialect, one that is not there."""
     server.answers(f"{JOBS}/done", job("done", conditions=("Succeeded",)))
     server.answers(f"{JOBS}/alpha", job("alpha", spec=ALPHA))
     server.answers(f"{JOBS}/mnist", job())
     missing = {"message": 'tfjobs.kubeflow.org "gone" not found', "reason": "NotFound"}
     server.answers(f"{JOBS}/gone", missing, code=404)
-    result = run("suspend", f"--kubeconfig={kubeconfig}", "done", "alpha", "gone", "mnist")
+    result = server.run("suspend", "done", "alpha", "gone", "mnist")
     assert result.exit_code == 1
     assert result.stdout == "tfjob.kubeflow.org/mnist suspended\n"
     assert result.stderr.splitlines() == [
@@ -207,31 +206,29 @@ def test_of_several_jobs_each_is_tried_and_one_failure_is_exit_code_1(server: Se
         "tensorboard",
     ],
 )
-def test_a_name_that_is_not_of_a_job_changes_and_reads_none(
-    server: Server, kubeconfig: Path, verb: str, name: str, says: str
-) -> None:
+def test_a_name_that_is_not_of_a_job_changes_and_reads_none(server: Server, verb: str, name: str, says: str) -> None:
     """A part before the slash that was dropped would make it the job of this name in the current namespace."""
     server.answers(f"{JOBS}/mnist", job())
     server.answers(f"{JOBS}/", {"kind": "TFJobList", "items": []})
     more = {"scale": ["worker=4"], "exec": ["--", "true"]}.get(verb, [])
-    result = run(verb, f"--kubeconfig={kubeconfig}", name, *more)
+    result = server.run(verb, name, *more)
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [says]
     assert server.asked == []
 
 
 @pytest.mark.parametrize("name", ["tfjob/mnist", "tfjobs/mnist", "TFJob/mnist", "tfjobs.kubeflow.org/mnist"])
-def test_a_name_may_have_its_kind_in_front_as_kubectl_prints_it(server: Server, kubeconfig: Path, name: str) -> None:
+def test_a_name_may_have_its_kind_in_front_as_kubectl_prints_it(server: Server, name: str) -> None:
     """And the result has the name once."""
     server.answers(f"{JOBS}/mnist", job())
-    assert run("suspend", f"--kubeconfig={kubeconfig}", name).output == "tfjob.kubeflow.org/mnist suspended\n"
+    assert server.run("suspend", name).output == "tfjob.kubeflow.org/mnist suspended\n"
 
 
-def test_scale_keeps_the_letter_case_of_the_job(server: Server, kubeconfig: Path) -> None:
+def test_scale_keeps_the_letter_case_of_the_job(server: Server) -> None:
     """`WORKER` in the job stays `WORKER`: a second entry would be a mistake."""
     entry = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
     server.answers(f"{JOBS}/mnist", job(spec={"tfReplicaSpecs": {"WORKER": entry, "PS": entry}}))
-    result = run("scale", f"--kubeconfig={kubeconfig}", "mnist", "worker=4", "ps=2")
+    result = server.run("scale", "mnist", "worker=4", "ps=2")
     assert result.output == "tfjob.kubeflow.org/mnist scaled\n"
     assert json.loads(server.asked[1][3]) == {
         "spec": {"tfReplicaSpecs": {"WORKER": {"replicas": 4}, "PS": {"replicas": 2}}}
@@ -247,12 +244,10 @@ def test_scale_keeps_the_letter_case_of_the_job(server: Server, kubeconfig: Path
         (["chief=1"], 1, "mnist has no replicas of type chief: it has Worker"),
     ],
 )
-def test_scale_refuses_what_makes_no_sense(
-    server: Server, kubeconfig: Path, sizes: list[str], code: int, says: str
-) -> None:
+def test_scale_refuses_what_makes_no_sense(server: Server, sizes: list[str], code: int, says: str) -> None:
     """And changes nothing."""
     server.answers(f"{JOBS}/mnist", job())
-    result = run("scale", f"--kubeconfig={kubeconfig}", "mnist", *sizes)
+    result = server.run("scale", "mnist", *sizes)
     assert result.exit_code == code
     assert says in result.output
     assert all(method == "GET" for method, *_ in server.asked)
@@ -267,22 +262,22 @@ def test_scale_refuses_what_makes_no_sense(
     ],
 )
 def test_scale_refuses_what_the_operator_would_not_follow(
-    server: Server, kubeconfig: Path, sizes: list[str], conditions: tuple[str, ...], says: str
+    server: Server, sizes: list[str], conditions: tuple[str, ...], says: str
 ) -> None:
     """The job would be on hold, or nothing would happen."""
     entry = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}}
     server.answers(
         f"{JOBS}/mnist", job(spec={"tfReplicaSpecs": {"Chief": entry, "Worker": entry}}, conditions=conditions)
     )
-    result = run("scale", f"--kubeconfig={kubeconfig}", "mnist", *sizes)
+    result = server.run("scale", "mnist", *sizes)
     assert (result.exit_code, result.stderr.startswith(f"error: {says}")) == (1, True)
     assert all(method == "GET" for method, *_ in server.asked)
 
 
-def test_a_resumed_job_that_is_also_on_hold_is_reported(server: Server, kubeconfig: Path) -> None:
+def test_a_resumed_job_that_is_also_on_hold_is_reported(server: Server) -> None:
     """Resuming it creates no pods yet."""
     server.answers(f"{JOBS}/mnist", job(spec={"runPolicy": {"suspend": True}}, conditions=("Suspended", "Held")))
-    result = run("resume", f"--kubeconfig={kubeconfig}", "mnist")
+    result = server.run("resume", "mnist")
     assert (result.stdout, result.stderr) == (
         "tfjob.kubeflow.org/mnist resumed\n",
         "warning: mnist is on hold: is Held\n",
@@ -290,50 +285,46 @@ def test_a_resumed_job_that_is_also_on_hold_is_reported(server: Server, kubeconf
 
 
 @pytest.mark.parametrize("verb", ["submit", "exec"])
-def test_what_follows_two_dashes_is_never_the_name(server: Server, kubeconfig: Path, verb: str) -> None:
+def test_what_follows_two_dashes_is_never_the_name(server: Server, verb: str) -> None:
     """A forgotten name would create a job called python."""
     more = ["--image=x"] if verb == "submit" else []
-    result = run(verb, f"--kubeconfig={kubeconfig}", *more, "--", "python", "/train.py", "--epochs=1")
+    result = server.run(verb, *more, "--", "python", "/train.py", "--epochs=1")
     assert (result.exit_code, "Missing argument" in result.output) == (2, True)
-    result = run(verb, f"--kubeconfig={kubeconfig}", *more, "sleep", "5")
+    result = server.run(verb, *more, "sleep", "5")
     assert (result.exit_code, "unexpected '5': put the command behind --" in result.output) == (2, True)
     assert server.asked == []
 
 
 @pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
-def test_wait_exits_as_the_job_ends(server: Server, kubeconfig: Path, condition: str, code: int) -> None:
+def test_wait_exits_as_the_job_ends(server: Server, condition: str, code: int) -> None:
     """Its end comes in the watch, after a read that showed it running."""
     server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     event = {"type": "MODIFIED", "object": job(conditions=("Running", condition))}
     server.answers(JOBS, json.dumps(event).encode() + b"\n")
-    result = run("wait", f"--kubeconfig={kubeconfig}", "mnist")
+    result = server.run("wait", "mnist")
     assert result.exit_code == code
     assert result.output == f"tfjob.kubeflow.org/mnist {condition}: is {condition}\n"
     assert "fieldSelector=metadata.name%3Dmnist&resourceVersion=7" in server.asked[1][1]
 
 
-def test_wait_tells_a_job_that_was_deleted_from_its_namesake(
-    server: Server, kubeconfig: Path, mocker: MockerFixture
-) -> None:
+def test_wait_tells_a_job_that_was_deleted_from_its_namesake(server: Server, mocker: MockerFixture) -> None:
     """Exit code 3: seen in the watch, or afterwards by another UID."""
     mocker.patch("time.sleep")
     server.answers(f"{JOBS}/mnist", job())
     server.answers(JOBS, json.dumps({"type": "DELETED", "object": job()}).encode() + b"\n")
-    assert run("wait", f"--kubeconfig={kubeconfig}", "mnist").exit_code == 3
+    assert server.run("wait", "mnist").exit_code == 3
     server.answers(f"{JOBS}/mnist", job(), job(uid="u2"))
     server.answers(JOBS, b"")
-    assert run("wait", f"--kubeconfig={kubeconfig}", "mnist").exit_code == 3
+    assert server.run("wait", "mnist").exit_code == 3
 
 
-def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(
-    server: Server, kubeconfig: Path, mocker: MockerFixture
-) -> None:
+def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(server: Server, mocker: MockerFixture) -> None:
     """Exit code 124, as `timeout` of coreutils."""
     mocker.patch("time.sleep")
     mocker.patch("time.monotonic", side_effect=[0.0, *(float(second // 3) for second in range(300))])
     server.answers(f"{JOBS}/mnist", job())
     server.answers(JOBS, json.dumps({"type": "ERROR", "object": {}}).encode() + b"\n")
-    result = run("wait", f"--kubeconfig={kubeconfig}", "mnist", "--timeout=10s")
+    result = server.run("wait", "mnist", "--timeout=10s")
     assert result.exit_code == 124
     assert result.stderr == "timed out waiting for tfjob.kubeflow.org/mnist\n"
     assert len([path for _, path, *_ in server.asked if path.endswith("/mnist")]) > 1
@@ -383,7 +374,7 @@ def lease(renewed_s: float, holder: str = "laptop_1") -> dict[str, Any]:
     return {"metadata": {"name": "tf-operator", "namespace": "kubeflow"}, "spec": spec}
 
 
-def test_version_prints_what_is_there(server: Server, kubeconfig: Path) -> None:
+def test_version_prints_what_is_there(server: Server) -> None:
     """The versions of plugin, cluster, APIs and operator; with -o for a program, and with --client of the plugin alone."""
     server.answers("/version", {"gitVersion": "v1.36.3"})
     server.answers("/apis/kubeflow.org", {"versions": [{"version": "v1"}, {"version": "v1beta2"}]})
@@ -395,13 +386,13 @@ def test_version_prints_what_is_there(server: Server, kubeconfig: Path) -> None:
         "status": {"replicas": 2, "readyReplicas": 0, "updatedReplicas": 1},
     }
     server.answers(DEPLOYMENTS, {"items": [deployment]})
-    lines = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()
+    lines = server.run("version").output.splitlines()
     assert [line[15:] for line in lines[1:]] == [
         "v1.36.3",
         "v1, v1beta2",
         "tf-operator:1 (Deployment kubeflow/tf-operator, 0 of 2 ready)",
     ]
-    found = json.loads(run("version", "-o", "json", f"--kubeconfig={kubeconfig}").output)
+    found = json.loads(server.run("version", "-o", "json").output)
     assert "component%21%3Dpage" in "".join(path for _, path, _, _ in server.asked), "the page is no operator"
     assert (found["Kubernetes"], found["kubeflow.org"]) == ("v1.36.3", ["v1", "v1beta2"])
     assert run("version", "--client").output == lines[0] + "\n"
@@ -417,7 +408,7 @@ def operator_at(image: str, *args: str, wanted: int = 2, **status: int) -> dict[
 @pytest.mark.parametrize("wanted", [1, 2])
 @pytest.mark.parametrize(("code", "runs"), [(200, "tf-operator:1"), (403, "unknown image")])
 def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
-    server: Server, kubeconfig: Path, wanted: int, code: int, runs: str
+    server: Server, wanted: int, code: int, runs: str
 ) -> None:
     """The Deployment names the new image, and keeps the old pods; a single pod of one replica is counted as updated."""
     counts = {"replicas": wanted + 1, "readyReplicas": wanted, "updatedReplicas": 1}
@@ -431,18 +422,18 @@ def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
         for name, tag in (("a", 1), ("b", 1), ("c", 9))
     ]
     server.answers("/api/v1/namespaces/team/pods", {"items": pods} if code == 200 else FORBIDDEN, code=code)
-    shown = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()[-1][15:]
+    shown = server.run("version").output.splitlines()[-1][15:]
     told = f"{wanted} of {wanted} ready; update to tf-operator:9 is not ready: 1 of {wanted} updated"
     assert shown == f"{runs} (Deployment team/tf-job-operator, {told})"
 
 
-def test_who_has_rights_in_one_namespace_sees_the_operator_of_that_one(server: Server, kubeconfig: Path) -> None:
+def test_who_has_rights_in_one_namespace_sees_the_operator_of_that_one(server: Server) -> None:
     """It serves that namespace only, which the line says."""
     for path in (DEPLOYMENTS, LEASES):
         server.answers(path, FORBIDDEN, code=403)
     found = operator_at("tf-operator:1", "--namespace=$(KUBEFLOW_NAMESPACE)", wanted=0)
     server.answers("/apis/apps/v1/namespaces/team/deployments", {"items": [found]})
-    shown = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()[-1][15:]
+    shown = server.run("version").output.splitlines()[-1][15:]
     assert shown == "tf-operator:1 (Deployment team/tf-job-operator, 0 of 0 ready, serves team only)"
 
 
@@ -459,20 +450,20 @@ def test_who_has_rights_in_one_namespace_sees_the_operator_of_that_one(server: S
     ],
 )
 def test_an_operator_without_a_deployment_is_found_by_its_lease(
-    server: Server, kubeconfig: Path, deployments: Any, leases: Any, shown: str
+    server: Server, deployments: Any, leases: Any, shown: str
 ) -> None:
     """It runs outside the cluster, or a user may not list Deployments."""
     held = [lease(*leases)] if leases else leases
     for path, items in ((DEPLOYMENTS, deployments), (LEASES, held)):
         server.answers(path, FORBIDDEN if items is None else {"items": items}, code=403 if items is None else 200)
-    shown_now = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()[-1][15:]
+    shown_now = server.run("version").output.splitlines()[-1][15:]
     assert re.sub(r"\d+s", "Ns", shown_now) == re.sub(r"\d+s", "Ns", shown)
 
 
-def test_who_may_read_nothing_still_gets_the_version(server: Server, kubeconfig: Path) -> None:
+def test_who_may_read_nothing_still_gets_the_version(server: Server) -> None:
     """Exit code 0: nothing is wrong."""
     for path in ("/version", "/apis/kubeflow.org", "/apis/tensorflow.org", DEPLOYMENTS, LEASES):
         server.answers(path, FORBIDDEN, code=403)
-    result = run("version", f"--kubeconfig={kubeconfig}")
+    result = server.run("version")
     assert result.exit_code == 0
     assert [line[15:] for line in result.output.splitlines()[1:]] == ["unknown (no permission)"] * 3

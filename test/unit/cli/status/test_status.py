@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from tfjob_operator.cli.gathering import job_from, pods_from
 from tfjob_operator.cli.status import ASCII, JobStanding, render, standing_of
-from unit.cli.conftest import Server, run
+from unit.cli.conftest import Server
 from unit.cli.conftest import pod as a_pod
 
 NOW = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)
@@ -172,30 +171,28 @@ def test_what_others_wrote_is_shown_without_its_control_characters() -> None:
     assert not any("\x1b" in line or "\n" in line for line in shown(job("Running"), evil))
 
 
-def test_status_reads_the_job_and_its_pods(server: Server, kubeconfig: Path) -> None:
+def test_status_reads_the_job_and_its_pods(server: Server) -> None:
     """Two requests; without a terminal there is no colour, and JSON and YAML say the same."""
     server.answers(f"{JOBS}/mnist", job("Running"))
     server.answers(PODS, {"items": [pod("mnist-ps-0")], "metadata": {"resourceVersion": "9"}})
-    result = run("status", "mnist", f"--kubeconfig={kubeconfig}")
+    result = server.run("status", "mnist")
     assert result.exit_code == 0
     assert result.output.startswith("mnist in team: Running, created ")
     assert "\x1b" not in result.output
     assert len(server.asked) == 2
-    told = json.loads(run("status", "mnist", "-o", "json", f"--kubeconfig={kubeconfig}").output)
+    told = json.loads(server.run("status", "mnist", "-o", "json").output)
     assert (told["state"], told["types"][1]["missing"]) == ("Running", "0-2")
-    assert "missing: 0-2\n" in run("status", "mnist", "-o", "yaml", f"--kubeconfig={kubeconfig}").output
+    assert "missing: 0-2\n" in server.run("status", "mnist", "-o", "yaml").output
 
 
-def test_a_terminal_that_knows_ascii_alone_gets_ascii(
-    server: Server, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_that_knows_ascii_alone_gets_ascii(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for text that others wrote."""
     server.answers(f"{JOBS}/mnist", job("Running"))
     odd = pod("mnist-ps-0", "Failed", message="größer")
     server.answers(PODS, {"items": [odd], "metadata": {}})
     monkeypatch.setenv("LC_ALL", "C")
-    output = run("status", "mnist", f"--kubeconfig={kubeconfig}").output
+    output = server.run("status", "mnist").output
     assert output.isascii()
     assert r"gr\xf6\xdfer" in output
     monkeypatch.setenv("LC_ALL", "en_US.UTF-8")
-    assert "└─ ps-0" in run("status", "mnist", f"--kubeconfig={kubeconfig}").output
+    assert "└─ ps-0" in server.run("status", "mnist").output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,7 +21,7 @@ from tfjob_operator.cli.timelines.values import (
     State,
     Timeline,
 )
-from unit.cli.conftest import Server, job, run
+from unit.cli.conftest import Server, job
 
 START = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
@@ -158,13 +157,13 @@ def test_no_line_is_wider_than_the_terminal(width: int, given_: list[tuple[State
         assert len(line) <= max(width, 40)
 
 
-def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Server, kubeconfig: Path) -> None:
+def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Server) -> None:
     """And says so, on standard error."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(conditions=("Running",)))
     server.answers("/api/v1/namespaces/team/pods", {"items": [], "metadata": {}})
     refused = {"message": "events is forbidden", "reason": "Forbidden"}
     server.answers("/api/v1/namespaces/team/events", refused, code=403)
-    result = run("timeline", "mnist", "--utc", f"--kubeconfig={kubeconfig}")
+    result = server.run("timeline", "mnist", "--utc")
     assert result.exit_code == 0
     assert result.stdout.startswith("mnist: ")
     assert result.stderr == "no permission to list events: deleted pods are not shown\n"
@@ -176,13 +175,13 @@ def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Serv
     server.answers(f"{events}name%3Dmnist", {"items": [event, {"message": 5}], "metadata": {}})
     server.answers(f"{events}kind%3DPod", {"items": [of_pod], "metadata": {"continue": "more"}})
     server.answers(f"{events}kind%3DPod&continue=more", {"items": [other], "metadata": {}})
-    told = run("timeline", "mnist", f"--kubeconfig={kubeconfig}").stdout
+    told = server.run("timeline", "mnist").stdout
     assert "mnist  Seen: hello" in told
     assert "mnist-worker-0  Started: hello" in told
     assert "Odd" not in told
 
 
-def test_json_has_the_timeline_by_names(server: Server, kubeconfig: Path) -> None:
+def test_json_has_the_timeline_by_names(server: Server) -> None:
     """In camelCase, times with their zones."""
     body = job(conditions=("Running",))
     body["metadata"]["creationTimestamp"] = "2026-11-22T12:00:00Z"
@@ -198,9 +197,9 @@ def test_json_has_the_timeline_by_names(server: Server, kubeconfig: Path) -> Non
         {"items": [{"metadata": meta | {"labels": labels}, "status": status}], "metadata": {}},
     )
     server.answers("/api/v1/namespaces/team/events", {"items": [], "metadata": {}})
-    found = json.loads(run("timeline", "mnist", "-o", "json", f"--kubeconfig={kubeconfig}").stdout)
+    found = json.loads(server.run("timeline", "mnist", "-o", "json").stdout)
     assert found["start"] == "2026-11-22T12:00:00+00:00"
     (replica,) = found["replicas"]
     assert replica["name"] == {"type": "Worker", "number": 0}
     assert replica["lives"][0]["exitCode"] == 3
-    assert run("timeline", "mnist", "-o", "yaml", f"--kubeconfig={kubeconfig}").stdout.startswith("start: ")
+    assert server.run("timeline", "mnist", "-o", "yaml").stdout.startswith("start: ")
