@@ -54,22 +54,8 @@ MAY_IMPORT = {
         "api",
         "workqueue",
     ),
-    "controller.config": (
-        "controller.config",
-        "controller.events",
-        "api.client",
-        "api.core",
-        "api.meta",
-        "workqueue",
-    ),
-    "controller.jobs": (
-        "controller.jobs",
-        "controller.events",
-        "controller.manager",
-        "informers",
-        "api",
-        "workqueue",
-    ),
+    "controller.config": ("controller.config", "controller.events", "api.client", "api.core", "api.meta", "workqueue"),
+    "controller.jobs": ("controller.jobs", "controller.events", "controller.manager", "informers", "api", "workqueue"),
     "controller.tfjob": (
         "controller.tfjob",
         "controller.config.values",
@@ -90,21 +76,8 @@ MAY_IMPORT = {
         "api",
         "workqueue",
     ),
-    "controller.events": (
-        "controller.events",
-        "api.client",
-        "api.core",
-        "api.meta",
-        "api.text",
-        "workqueue",
-    ),
-    "controller.leaderelection": (
-        "controller.leaderelection",
-        "api.client",
-        "api.core",
-        "api.meta",
-        "workqueue",
-    ),
+    "controller.events": ("controller.events", "api.client", "api.core", "api.meta", "api.text", "workqueue"),
+    "controller.leaderelection": ("controller.leaderelection", "api.client", "api.core", "api.meta", "workqueue"),
     "controller.manager": (
         "controller.manager",
         "controller.leaderelection",
@@ -115,9 +88,7 @@ MAY_IMPORT = {
     ),
     "controller.observability": ("controller.observability", "api.text", "workqueue"),
 }
-MAY_IMPORT |= {
-    "controller.config.values": ("api.meta",),
-}
+MAY_IMPORT |= {"controller.config.values": ("api.meta",)}
 # What is pure knows values, and no more: nothing that acts, no clock, no log. `plan` asks `build` how long a body would be.
 JOB_VALUES = tuple(f"controller.jobs.{name}" for name in ("children", "draft", "pods"))
 API_VALUES = tuple(f"api.{name}" for name in ("core", "decoding", "meta", "resources", "text", "v1"))

@@ -36,12 +36,12 @@ FACTS: dict[str, Any] = {
 """Fields of the status that outlive pods, with an example: they survive a write by an operator whose view was older."""
 COMPUTED = {
     "conditions", "replica_statuses", "worker_selector", "start_time", "completion_time", "last_reconcile_time",
-    "observed_generation", "phase",
+    "observed_generation", "phase"
 }  # fmt: skip
 """Fields that each sync computes anew, from the job and its pods."""
 IN_THE_RELEASE_BEFORE = {
     "conditions", "replica_statuses", "finished_indices", "restarts", "begun", "worker_selector", "start_time",
-    "completion_time", "last_reconcile_time", "observed_generation", "phase",
+    "completion_time", "last_reconcile_time", "observed_generation", "phase"
 }  # fmt: skip
 """Fields that a roll-back keeps. Those of a tagged release belong here; what `docs/operations.md` says of them goes then."""
 

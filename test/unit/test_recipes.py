@@ -92,12 +92,7 @@ CHANGES: dict[str, Change] = {
             ('    STALLED = "TFJobStalled"\n', '    SUSPENDED = "TFJobSuspended"\n'),
         ],
         "cli/listing.py": [('"Stalled", ', '"Succeeded", "Failed")')],
-        "controller/tfjob/plan/status.py": [
-            (
-                STALL,
-                "def announce(",
-            )
-        ],
+        "controller/tfjob/plan/status.py": [(STALL, "def announce(")],
         "docs/tfjob.md": [
             ("| `Stalled` | `TFJobStalled` | nothing goes on |\n", "| `Suspended` | `TFJobSuspended`"),
             ("| `TFJobStalled` | Warning | nothing goes on |\n", "| `TFJobSuspended`, `TFJobResumed` | Normal"),
@@ -111,12 +106,7 @@ CHANGES: dict[str, Change] = {
                 "    EventReason.DEADLINE_EXCEEDED:",
             ),
         ],
-        "controller/tfjob/plan/plan.py": [
-            (
-                RESTART_LIMIT,
-                "    return past_deadline(draft, spec.active_deadline_s)\n",
-            )
-        ],
+        "controller/tfjob/plan/plan.py": [(RESTART_LIMIT, "    return past_deadline(draft, spec.active_deadline_s)\n")],
         "cli/listing.py": [('("too fast", "RestartLimitExceeded"), ', '("deadline", "DeadlineExceeded")')],
         "docs/tfjob.md": [("| `RestartLimitExceeded` | Warning | too many |\n", "| `NoReplicas` | Warning")],
     },
@@ -136,23 +126,13 @@ CHANGES: dict[str, Change] = {
         ],
     },
     "a verb": {
-        "cli/commands/hello_.py": [
-            (
-                HELLO,
-                "",
-            )
-        ],
+        "cli/commands/hello_.py": [(HELLO, "")],
         "cli/app.py": [('    "hello": "Say hello.",\n', '    "version": "Print')],
         "docs/kubectl-tfjob.md": [("| `hello` | says hello |\n", "| `validate FILE...` |")],
     },
     "an event reason": {
         "api/v1/constants.py": [('    EDITED_OFTEN = "EditedOften"\n', '    NO_REPLICAS = "NoReplicas"\n')],
-        "controller/tfjob/plan/status.py": [
-            (
-                EDITED_OFTEN,
-                "    is_new = conditions.find(",
-            )
-        ],
+        "controller/tfjob/plan/status.py": [(EDITED_OFTEN, "    is_new = conditions.find(")],
         "docs/tfjob.md": [("| `EditedOften` | Warning | edited often |\n", "| `NoReplicas` | Warning")],
     },
 }

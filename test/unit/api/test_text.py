@@ -144,8 +144,8 @@ def test_nothing_that_api_servers_quote_of_a_pod_remains(version: str) -> None:
         ('[a: Duplicate value: "x", b: Not found: "y"]', "[a: Duplicate value, b: Not found]"),
         ('pods "j-worker-0" is forbidden: exceeded quota', 'pods "j-worker-0" is forbidden: exceeded quota'),
         ("ReadString: expects, but found 3, error found in #10 byte of ...|s3cret|..., bigger context ...|s3cret|...",
-         "ReadString: expects"),
-    ],
+         "ReadString: expects")
+    ]
 )  # fmt: skip
 def test_values_go_and_what_is_wrong_with_them_stays(said: str, told: str) -> None:
     """U5: strings, numbers, and objects in both of Go's notations."""

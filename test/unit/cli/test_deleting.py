@@ -243,13 +243,7 @@ def replicas(server: Server, *names: str, spec: Any = None, phase: str = "Runnin
     ],
 )
 def test_exec_becomes_kubectl_exec_in_the_pod_of_a_replica(
-    *,
-    server: Server,
-    programs: Path,
-    mocker: MockerFixture,
-    names: tuple[str, ...],
-    options: list[str],
-    given: str,
+    *, server: Server, programs: Path, mocker: MockerFixture, names: tuple[str, ...], options: list[str], given: str
 ) -> None:
     """In the container that trains, of the chief or worker 0, with the same cluster, user and namespace."""
     make_kubectl(programs, "")
@@ -304,7 +298,7 @@ def test_top_shows_usage_against_requests_and_limits(server: Server) -> None:
     found = json.loads(server.run("top", "mnist", "-o", "json").output)["items"]
     assert found[1] == {
         "replica": "worker-0", "cpu": "501m", "cpuRequest": "50%", "cpuLimit": "13%",
-        "memory": "1024Mi", "memoryRequest": "50%", "memoryLimit": "-",
+        "memory": "1024Mi", "memoryRequest": "50%", "memoryLimit": "-"
     }  # fmt: skip
 
 

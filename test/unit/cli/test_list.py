@@ -230,7 +230,7 @@ def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Se
     ]
     serve(server, quota, other, mount, old, pods=stuck, events=events)
     assert reasons(rows()) == {
-        "quota": "QuotaExceeded", "other": "FailedCreatePod", "mount": "FailedMount", "old": "NotReconciled",
+        "quota": "QuotaExceeded", "other": "FailedCreatePod", "mount": "FailedMount", "old": "NotReconciled"
     }  # fmt: skip
     asked = [path.partition("?")[0] for _, path, _, _ in server.asked]
     assert asked == [JOBS, FIRST, PODS, EVENTS]
@@ -354,7 +354,7 @@ def test_kubectl_prints_what_has_a_template(mocker: MockerFixture) -> None:
          "--selector=team=vision", "--no-headers=true", of_all],
         ["/bin/kubectl", "--as=me", "get", "--output=custom-columns=N:.metadata.name", "--all-namespaces",
          "--watch=true", of_all],
-        ["/bin/kubectl", "get", f"--output={template}", f"{of_all}/a", "tfjob.tensorflow.org/b"],
+        ["/bin/kubectl", "get", f"--output={template}", f"{of_all}/a", "tfjob.tensorflow.org/b"]
     ]  # fmt: skip
 
 
@@ -385,7 +385,7 @@ def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, rows: Any
     changed = [
         (1, "MODIFIED", pod()), (1, "MODIFIED", crashing), (1, "DELETED", crashing), (0, "BOOKMARK", {}), (0, "ADDED", new),
         (0, "MODIFIED", new), (2, "ADDED", event(new, "FailedCreatePod", "exceeded quota")), (0, "DELETED", new),
-        (1, "ADDED", pod("new")),
+        (1, "ADDED", pod("new"))
     ]  # fmt: skip
     mocker.patch(
         "tfjob_operator.cli.watches.changes",

@@ -73,7 +73,7 @@ def test_every_flag_has_its_field() -> None:
     body = shown(
         "--cpu=2", "--memory=4Gi", "--gpu=1", "--ps=1", "--volume=data:/data:ro", "--volume=out:/out", "--env=A=b=c",
         "--restart-policy=ExitCode", "--clean-pod-policy=None", "--ttl=7d", "--deadline=1h30m", "--backoff-limit=3",
-        "--priority-class=high", "--suspend", "-l", "team=vision,run=7", "-n", "ml", "--", "python", "train.py", "--lr", "-1",
+        "--priority-class=high", "--suspend", "-l", "team=vision,run=7", "-n", "ml", "--", "python", "train.py", "--lr", "-1"
     )  # fmt: skip
     assert body["metadata"] == {"name": "mnist", "namespace": "ml", "labels": {"team": "vision", "run": "7"}}
     assert body["spec"]["runPolicy"] == {
@@ -105,7 +105,7 @@ def test_a_gpu_job_for_a_tainted_pool_needs_no_file() -> None:
     """Tolerations, labels of nodes, and Secrets for the environment and the registry."""
     body = shown(
         "--toleration=gpu", "--toleration=pool=spot:NoSchedule", "--node-selector=zone=a,gpu=a100", "--env-from-secret=bucket",
-        "--image-pull-secret=registry", "--ps=1",
+        "--image-pull-secret=registry", "--ps=1"
     )  # fmt: skip
     for kind in ("Worker", "PS"):
         pod = body["spec"]["tfReplicaSpecs"][kind]["template"]["spec"]
@@ -161,16 +161,13 @@ def test_flags_override_the_job_of_a_file(tmp_path: Path) -> None:
     assert same == expected
     body = from_base(
         tmp_path, "--image=new:2", "--workers=2", "--chief", "--env=B=3", "--cpu=8", "--label=run=2", "--deadline=1h",
-        "--node-selector=gpu=a100", "--volume=data:/data", "--restart-policy=Never", "--", "python", "new.py",
+        "--node-selector=gpu=a100", "--volume=data:/data", "--restart-policy=Never", "--", "python", "new.py"
     )  # fmt: skip
     assert body["metadata"]["labels"] == {"team": "vision", "run": "2"}
     assert body["spec"]["runPolicy"] == {"backoffLimit": 3, "activeDeadlineSeconds": 3600}
     assert {
         kind: (each["replicas"], each["restartPolicy"]) for kind, each in body["spec"]["tfReplicaSpecs"].items()
-    } == {
-        "worker": (2, "Never"),
-        "Chief": (1, "Never"),
-    }
+    } == {"worker": (2, "Never"), "Chief": (1, "Never")}
     for each in body["spec"]["tfReplicaSpecs"].values():
         pod = each["template"]["spec"]
         assert each["template"]["metadata"] == {"labels": {"x": "z"}}

@@ -99,7 +99,7 @@ def test_each_response_becomes_exactly_one_class(code: int, raw: bytes, expected
 
 
 KNOWLEDGE = (
-    BadRequestError, NotFoundError, ConflictError, ExpiredError, InvalidError, NamespaceTerminatingError,
+    BadRequestError, NotFoundError, ConflictError, ExpiredError, InvalidError, NamespaceTerminatingError
 )  # fmt: skip
 BODIES = {
     "nothing": b"",

@@ -141,6 +141,7 @@ async def test_a_log_is_read_as_it_arrives() -> None:
         pass
     first, second = transport.requests
     assert (first.method, first.path, first.idle_s) == ("GET", f"{PATH}/a/log", LOG_SILENCE_S)
+    assert first.accept == "application/json, */*"
     assert first.query == {"container": "tensorflow", "follow": "true", "tailLines": "0", "sinceSeconds": "60"}
     assert (second.query, second.idle_s) == ({}, 5.0)
     assert transport.unclosed == 0
@@ -248,11 +249,13 @@ async def test_every_request_has_limits_and_lists_have_longer_ones() -> None:
 
 
 async def test_a_lease_can_have_shorter_limits() -> None:
-    transport = FakeTransport(FakeResponse(), FakeResponse())
-    client = RestClient(transport, request_s=3.0, list_s=4.0)
+    transport = FakeTransport(*[FakeResponse()] * 3)
+    client = RestClient(transport, request_s=3.0, list_s=4.0, watch_s=5.0)
     await client.update(PODS, "ns", "a", {})
     await client.list_page(PODS, ListOptions())
-    assert [request.total_s for request in transport.requests] == [3.0, 4.0]
+    async with client.watch(PODS, ListOptions()):
+        pass
+    assert [request.total_s for request in transport.requests] == [3.0, 4.0, 5.0]
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["as the body", "as its metadata"])

@@ -82,10 +82,7 @@ def test_a_condition_that_is_switched_off_does_not_stand_last() -> None:
 
 
 @given(
-    st.lists(
-        st.none() | st.sampled_from([each for each in ConditionType if each != ConditionType.HELD]),
-        max_size=12,
-    )
+    st.lists(st.none() | st.sampled_from([each for each in ConditionType if each != ConditionType.HELD]), max_size=12)
 )
 def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[ConditionType | None]) -> None:
     """B23: at most one end, nothing after it, Running never True when ended, no False condition last while one is True.

@@ -128,10 +128,7 @@ def test_a_status_that_names_twenty_mistakes_stays_under_4_kb() -> None:
         (with_container(env=[None]), "env[0]: must be an object, not null"),
         (with_container(env={"PASSWORD": SECRET}), "env: must be a list, not an object"),
         (with_container(envFrom=[SECRET]), "envFrom[0]: must be an object, not a string"),
-        (
-            with_container(ports=[{"containerPort": SECRET}]),
-            "ports[0].containerPort: must be an integer, not a string",
-        ),
+        (with_container(ports=[{"containerPort": SECRET}]), "ports[0].containerPort: must be an integer, not a string"),
         (
             with_container(ports=[{"containerPort": 2.5}]),
             "ports[0].containerPort: must be an integer, not a decimal number",
@@ -157,10 +154,7 @@ def test_a_status_that_names_twenty_mistakes_stays_under_4_kb() -> None:
         (with_pod(initContainers=SECRET), "initContainers: must be a list, not a string"),
         (with_pod(nodeSelector={"password": SECRET, "a": 5}), "nodeSelector.a: must be a string, not a number"),
         (with_pod(tolerations=SECRET), "tolerations: must be a list, not a string"),
-        (
-            with_pod(tolerations=[{"tolerationSeconds": SECRET}]),
-            "tolerationSeconds: must be an integer, not a string",
-        ),
+        (with_pod(tolerations=[{"tolerationSeconds": SECRET}]), "tolerationSeconds: must be an integer, not a string"),
         (with_pod(volumes=[SECRET]), "volumes[0]: must be an object, not a string"),
         (with_pod(volumes=[{"name": 5}]), "volumes[0].name: must be a string, not a number"),
         (with_pod(serviceAccountName=5), "serviceAccountName: must be a string, not a number"),

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.api.v1.tensorboard import (
-    InvalidTensorBoard,
-    Reading,
-    ServiceType,
-    TensorBoard,
-    read_tensor_board,
-)
+from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, Reading, ServiceType, TensorBoard, read_tensor_board
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
 
@@ -176,8 +170,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 FIELDS = st.fixed_dictionaries(
-    {},
-    optional=dict.fromkeys(("logDir", "image", "serviceType", "volumes", "volumeMounts", "other"), JSON),
+    {}, optional=dict.fromkeys(("logDir", "image", "serviceType", "volumes", "volumeMounts", "other"), JSON)
 )
 
 

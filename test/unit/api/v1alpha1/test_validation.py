@@ -31,104 +31,62 @@ def containers(*names: str) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": name, "image": "i:1"} for name in names]}}
 
 
-BAD_SPECS = [
-    pytest.param(None, "spec.replicaSpecs: Required value", id="no spec"),
-    pytest.param({}, "spec.replicaSpecs: Required value", id="empty spec"),
-    pytest.param({"replicaSpecs": []}, "spec.replicaSpecs: Required value", id="no entry"),
-    pytest.param({"replicaSpecs": {}}, "spec.replicaSpecs: must be a list, not an object", id="a map of replicas"),
-    pytest.param({"replicaSpecs": [5]}, "spec.replicaSpecs[0]: must be an object, not a number", id="no entry at all"),
-    pytest.param(
-        spec(entry(), entry("MASTER")), "spec.replicaSpecs[1]: Duplicate value: MASTER; keep one", id="two masters"
-    ),
-    pytest.param(spec(entry(), entry("PS"), entry("PS")), "[2]: Duplicate value: PS; keep one entry", id="two PS"),
-    pytest.param(spec(entry("MASTER", 2)), "[0].replicas: The MASTER must have Replicas = 1", id="2 masters in one"),
-    pytest.param(spec(entry("MASTER", 0)), "[0].replicas: The MASTER must have Replicas = 1", id="0 masters"),
-    pytest.param(spec(entry(replicas=-1)), "replicas: must be a non-negative integer", id="negative replicas"),
-    pytest.param(spec(entry(replicas="x")), "replicas: must be a non-negative integer", id="text replicas"),
-    pytest.param(
-        spec(entry("Worker")),
-        'tfReplicaType: Unsupported value: supported values: "MASTER", "WORKER", "PS"',
-        id="another letter case",
-    ),
-    pytest.param(
-        spec(entry("CHIEF")),
-        'tfReplicaType: Unsupported value: supported values: "MASTER", "WORKER", "PS"',
-        id="unknown type",
-    ),
-    pytest.param(spec(entry([])), "tfReplicaType: must be a string, not a list", id="a list for a type"),
-    pytest.param(spec(entry(template=None)), "[0].template: Replica type MASTER is missing Template", id="no template"),
-    pytest.param(
-        spec(entry(), entry("WORKER", template=None)), "Replica type WORKER is missing Template", id="no worker's"
-    ),
-    pytest.param(spec(entry(template=7)), "[0].template: must be an object, not a number", id="numeric template"),
-    pytest.param(spec(entry(template={})), "containers: Required value: at least one container", id="empty template"),
-    pytest.param(
+ONE_OF = "Unsupported value: supported values:"
+BAD_SPECS: dict[str, tuple[Any, str]] = {
+    "no spec": (None, "spec.replicaSpecs: Required value"),
+    "empty spec": ({}, "spec.replicaSpecs: Required value"),
+    "no entry": ({"replicaSpecs": []}, "spec.replicaSpecs: Required value"),
+    "a map of replicas": ({"replicaSpecs": {}}, "spec.replicaSpecs: must be a list, not an object"),
+    "no entry at all": ({"replicaSpecs": [5]}, "spec.replicaSpecs[0]: must be an object, not a number"),
+    "two masters": (spec(entry(), entry("MASTER")), "spec.replicaSpecs[1]: Duplicate value: MASTER; keep one"),
+    "two PS": (spec(entry(), entry("PS"), entry("PS")), "[2]: Duplicate value: PS; keep one entry"),
+    "2 masters in one": (spec(entry("MASTER", 2)), "[0].replicas: The MASTER must have Replicas = 1"),
+    "0 masters": (spec(entry("MASTER", 0)), "[0].replicas: The MASTER must have Replicas = 1"),
+    "negative replicas": (spec(entry(replicas=-1)), "replicas: must be a non-negative integer"),
+    "text replicas": (spec(entry(replicas="x")), "replicas: must be a non-negative integer"),
+    "another letter case": (spec(entry("Worker")), f'tfReplicaType: {ONE_OF} "MASTER", "WORKER", "PS"'),
+    "unknown type": (spec(entry("CHIEF")), f'tfReplicaType: {ONE_OF} "MASTER", "WORKER", "PS"'),
+    "a list for a type": (spec(entry([])), "tfReplicaType: must be a string, not a list"),
+    "no template": (spec(entry(template=None)), "[0].template: Replica type MASTER is missing Template"),
+    "no worker's": (spec(entry(), entry("WORKER", template=None)), "Replica type WORKER is missing Template"),
+    "numeric template": (spec(entry(template=7)), "[0].template: must be an object, not a number"),
+    "empty template": (spec(entry(template={})), "containers: Required value: at least one container"),
+    "no container of the name": (
         spec(entry(template=containers("tf"))),
         "Replica type MASTER is missing a container named tensorflow",
-        id="no container of the name",
     ),
-    pytest.param(
-        spec(entry(template={"spec": {"containers": [{"name": "tensorflow"}]}})),
-        "[0].image: Required value",
-        id="no image",
-    ),
-    pytest.param(
-        spec(entry(template=template(restartPolicy="ExitCode"))), '"Always", "OnFailure", "Never"', id="policy"
-    ),
-    pytest.param(spec(entry(template=template(nodeSelector=5))), "nodeSelector: must be an object", id="a wrong type"),
-    pytest.param(spec(entry(tfPort=0)), "[0].tfPort: must be between 1 and 65535", id="port 0"),
-    pytest.param(spec(entry(tfPort=65_536)), "tfPort: must be between 1 and 65535", id="no port"),
-    pytest.param(spec(entry("WORKER")), "Missing ReplicaSpec for chief: MASTER", id="no chief"),
-    pytest.param(
-        spec(terminationPolicy=chief("WORKER", 0)), "Missing ReplicaSpec for chief: WORKER", id="chief of no entry"
-    ),
-    pytest.param(
+    "no image": (spec(entry(template={"spec": {"containers": [{"name": "tensorflow"}]}})), "[0].image: Required value"),
+    "policy": (spec(entry(template=template(restartPolicy="ExitCode"))), '"Always", "OnFailure", "Never"'),
+    "a wrong type": (spec(entry(template=template(nodeSelector=5))), "nodeSelector: must be an object"),
+    "port 0": (spec(entry(tfPort=0)), "[0].tfPort: must be between 1 and 65535"),
+    "no port": (spec(entry(tfPort=65_536)), "tfPort: must be between 1 and 65535"),
+    "no chief": (spec(entry("WORKER")), "Missing ReplicaSpec for chief: MASTER"),
+    "chief of no entry": (spec(terminationPolicy=chief("WORKER", 0)), "Missing ReplicaSpec for chief: WORKER"),
+    "chief beyond the last": (
         spec(entry(), entry("WORKER", 2), terminationPolicy=chief("WORKER", 2)),
         "spec.terminationPolicy.chief.replicaIndex: must be less than the number of WORKER replicas",
-        id="chief beyond the last",
     ),
-    pytest.param(
-        spec(terminationPolicy=chief("Boss")),
-        'chief.replicaName: Unsupported value: supported values: "MASTER"',
-        id="unknown chief",
-    ),
-    pytest.param(
-        spec(terminationPolicy=chief(index=-1)), "replicaIndex: must be a non-negative integer", id="chief -1"
-    ),
-    pytest.param(
-        spec(terminationPolicy={}), "spec.terminationPolicy.chief: Required value", id="policy without a chief"
-    ),
-    pytest.param(spec(terminationPolicy=3), "spec.terminationPolicy: must be an object", id="numeric policy"),
-    pytest.param(
-        spec(cleanupPodPolicy="Some"),
-        'spec.cleanupPodPolicy: Unsupported value: supported values: "All", "Running", "None"',
-        id="clean",
-    ),
-    pytest.param(spec(cleanupPodPolicy=[]), "spec.cleanupPodPolicy: must be a string, not a list", id="list of clean"),
-    pytest.param(
-        spec(RuntimeId="A1b2"), "spec.RuntimeId: must consist of lowercase letters, digits", id="capital letters"
-    ),
-    pytest.param(spec(RuntimeId="x" * 52), "spec.RuntimeId: must be no more than 51 characters", id="long"),
-    pytest.param(spec(schedulerName=1), "spec.schedulerName: must be a string, not a number", id="numeric scheduler"),
-    pytest.param(
+    "unknown chief": (spec(terminationPolicy=chief("Boss")), f'chief.replicaName: {ONE_OF} "MASTER"'),
+    "chief -1": (spec(terminationPolicy=chief(index=-1)), "replicaIndex: must be a non-negative integer"),
+    "policy without a chief": (spec(terminationPolicy={}), "spec.terminationPolicy.chief: Required value"),
+    "numeric policy": (spec(terminationPolicy=3), "spec.terminationPolicy: must be an object"),
+    "clean": (spec(cleanupPodPolicy="Some"), f'spec.cleanupPodPolicy: {ONE_OF} "All", "Running", "None"'),
+    "list of clean": (spec(cleanupPodPolicy=[]), "spec.cleanupPodPolicy: must be a string, not a list"),
+    "capital letters": (spec(RuntimeId="A1b2"), "spec.RuntimeId: must consist of lowercase letters, digits"),
+    "long": (spec(RuntimeId="x" * 52), "spec.RuntimeId: must be no more than 51 characters"),
+    "numeric scheduler": (spec(schedulerName=1), "spec.schedulerName: must be a string, not a number"),
+    "servers, no image": (
         spec(entry(), entry("PS"), tfImage=""),
         "spec.tfImage: Required value: the image of parameter servers",
-        id="servers, no image",
     ),
-    pytest.param(
-        spec(entry(), entry("WORKER", 1_000)), "requests 1001 replicas; the maximum in v1alpha1 is", id="many"
-    ),
-    pytest.param(
-        {"tfReplicaSpecs": {}, **spec()},
-        "spec.tfReplicaSpecs: Forbidden: v1 format; this job uses replicaSpecs",
-        id="both",
-    ),
-    pytest.param({"tfReplicaSpecs": {}}, "spec.tfReplicaSpecs: Forbidden: v1 format", id="edited into v1"),
-]
+    "many": (spec(entry(), entry("WORKER", 1_000)), "requests 1001 replicas; the maximum in v1alpha1 is"),
+    "both": ({"tfReplicaSpecs": {}, **spec()}, "spec.tfReplicaSpecs: Forbidden: v1 format; this job uses replicaSpecs"),
+    "edited into v1": ({"tfReplicaSpecs": {}}, "spec.tfReplicaSpecs: Forbidden: v1 format"),
+}
 
 
 @BOTH
-@pytest.mark.parametrize(("given", "said"), BAD_SPECS)
+@pytest.mark.parametrize(("given", "said"), BAD_SPECS.values(), ids=BAD_SPECS)
 def test_a_mistake_is_said_in_the_words_of_the_dialect(given: object, said: str, dialect: Dialect) -> None:
     """The messages use the dialect's names, and quote none of the values."""
     assert said in mistakes(given, dialect)

@@ -251,7 +251,7 @@ children-edited: RestoredPodLabels
 tensorboard-invalid: InvalidTensorBoard
 tensorboard-failed: FailedTensorBoard
 tensorboard-unavailable: TensorBoardUnavailable
-"""),
+""")
 }  # fmt: skip
 
 

@@ -289,9 +289,7 @@ def _noise(world: Troubled) -> Troubled:
     """Add what every cluster has: old events, a restart of another replica, full nodes elsewhere, quotas with room."""
     world.job_event("SuccessfulCreatePod", "Created pod: mnist-ps-0", type_="Normal", minutes=58)
     world.job_event(
-        "FailedCreatePod",
-        'Error creating: pods "mnist-ps-0" is forbidden: exceeded quota: old',
-        minutes=59,
+        "FailedCreatePod", 'Error creating: pods "mnist-ps-0" is forbidden: exceeded quota: old', minutes=59
     )
     world.pod_event("FailedScheduling", "0/2 nodes are available: 2 Insufficient cpu.", "mnist-ps-0", minutes=58)
     mount = 'MountVolume.SetUp failed for volume "c" : configmap "c" not found'
@@ -405,7 +403,7 @@ SCHEDULER = [
      "node-selector"),
     (f"3 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate,{PREEMPTION}", "node-selector"),
     ("3 node(s) didn't match Pod's node affinity.", "node-selector"),
-    ("3 node(s) had untolerated taint {node.kubernetes.io/unreachable: }.", "nodes-not-ready"),
+    ("3 node(s) had untolerated taint {node.kubernetes.io/unreachable: }.", "nodes-not-ready")
 ]  # fmt: skip
 """Besides those that are cases."""
 

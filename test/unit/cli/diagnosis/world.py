@@ -26,11 +26,11 @@ CONTAINER: Final = {"name": "tensorflow", "image": "registry.example/train:1"}
 LISTS: Final[Mapping[str, type]] = {
     "pods": objects.Pod, "former": objects.Pod, "services": objects.Service, "events": objects.Event, "nodes": objects.Node,
     "quotas": objects.ResourceQuota, "limit_ranges": objects.LimitRange, "claims": objects.Claim,
-    "deployments": objects.Deployment, "operator_pods": objects.Pod,
+    "deployments": objects.Deployment, "operator_pods": objects.Pod
 }  # fmt: skip
 SINGLE: Final[Mapping[str, type]] = {
     "namespace": objects.Namespace, "lease": Lease, "stale_lease": Lease, "crd": objects.Crd, "workload": objects.Workload,
-    "pod_group": objects.PodGroup,
+    "pod_group": objects.PodGroup
 }  # fmt: skip
 """The fields of the evidence, with the slices that they are read as."""
 

@@ -104,10 +104,7 @@ def drawn(of: Life) -> list[tuple[str, float, float | None]]:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (
-            pod(containerStatuses=training(running(9))),
-            [("waiting", 0, 5), ("starting", 5, 9), ("running", 9, None)],
-        ),
+        (pod(containerStatuses=training(running(9))), [("waiting", 0, 5), ("starting", 5, 9), ("running", 9, None)]),
         (
             pod(containerStatuses=training({"waiting": {"reason": "ImagePullBackOff"}})),
             [("waiting", 0, 5), ("starting", 5, None)],

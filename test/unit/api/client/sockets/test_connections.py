@@ -29,7 +29,7 @@ from fakes.loopback import (
 from hack.control_plane.run.pki import Authority
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, Settings
-from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError, TransportError
+from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError
 from tfjob_operator.api.client.http import Request
 
 
@@ -65,15 +65,6 @@ async def test_a_host_name_that_does_not_resolve_is_a_connect_error(host: str) -
             await transport.send(get(total_s=10.0))
 
 
-async def test_a_refused_connection_is_a_connect_error() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        settings = Settings(f"http://127.0.0.1:{taken.getsockname()[1]}")
-        async with HttpTransport(settings) as transport:
-            with pytest.raises(ConnectError, match="Cannot connect"):
-                await transport.send(get())
-
-
 async def test_a_server_that_does_not_accept_is_a_connect_error_in_time() -> None:
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
@@ -88,19 +79,6 @@ async def test_a_server_that_does_not_accept_is_a_connect_error_in_time() -> Non
             async with HttpTransport(settings, connect_s=0.2) as transport:
                 with pytest.raises(ConnectError, match="connection timed out"):
                     await transport.send(get(total_s=30.0))
-
-
-async def test_the_wait_for_a_free_connection_has_its_own_limit() -> None:
-    """With a full pool the request was never sent, and the error says so instead of blaming the server."""
-    async with serving(never_answers) as server:
-        async with HttpTransport(Settings(server.url), max_connections=1, pool_s=0.2) as transport:
-            first = asyncio.create_task(transport.send(get(total_s=1.0)))
-            await until(lambda: server.heard)
-            with pytest.raises(ConnectError, match="connection timed out"):
-                await transport.send(get(total_s=1.0))
-            first.cancel()
-            await asyncio.wait([first])
-        assert len(server.heard) == 1
 
 
 async def test_a_name_server_that_hangs_delays_neither_the_error_nor_the_stop(mocker: MockerFixture) -> None:
@@ -183,45 +161,6 @@ async def test_a_request_that_was_given_up_does_not_arrive_later() -> None:
     assert isinstance(heard[0], ConnectionResetError), "a reset drops what is not acknowledged, an orderly end does not"
 
 
-async def test_one_connection_serves_one_task_after_the_other() -> None:
-    async def fine(peer: Peer) -> None:
-        while True:
-            await peer.request()
-            await peer.answer()
-
-    async with serving(fine) as server, HttpTransport(Settings(server.url)) as transport:
-        for _ in range(20):
-            await body_of(transport, get())
-        assert server.connections == 1
-    await until(lambda: server.open == 0)
-
-
-async def test_connection_close_is_honoured() -> None:
-    async def once(peer: Peer) -> None:
-        await peer.request()
-        await peer.answer(headers="Connection: close\r\n")
-        await peer.gone()
-
-    async with serving(once) as server, HttpTransport(Settings(server.url)) as transport:
-        for _ in range(3):
-            await body_of(transport, get())
-        assert server.connections == 3
-        await until(lambda: server.open == 0)
-
-
-async def test_idle_connections_that_the_server_closes_are_not_used_again() -> None:
-    async def tired(peer: Peer) -> None:
-        await peer.request()
-        await peer.answer()
-
-    async with serving(tired) as server, HttpTransport(Settings(server.url)) as transport:
-        for _ in range(3):
-            await body_of(transport, Request("POST", "/x", body=b"{}", total_s=1.0))
-            await until(lambda: server.open == 0)
-            await asyncio.sleep(0.02)
-        assert server.connections == 3
-
-
 async def test_idle_connections_are_closed_after_a_while() -> None:
     async def fine(peer: Peer) -> None:
         await peer.request()
@@ -253,17 +192,6 @@ async def test_a_cancelled_request_closes_its_connection_at_once(
             await request
         await until(lambda: server.open == 0)
         assert time.monotonic() - started < AT_ONCE_S
-
-
-async def test_leaving_the_transport_ends_what_is_still_under_way() -> None:
-    async with serving(never_answers) as server:
-        async with HttpTransport(Settings(server.url)) as transport:
-            request = asyncio.create_task(transport.send(get(total_s=30.0)))
-            await until(lambda: server.heard)
-        async with asyncio.timeout(0.5):
-            with pytest.raises(TransportError):
-                await request
-        await until(lambda: server.open == 0)
 
 
 async def test_a_transport_that_is_not_open_says_so() -> None:

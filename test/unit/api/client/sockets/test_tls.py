@@ -28,16 +28,6 @@ from tfjob_operator.api.client.errors import ConnectError, CredentialsError, TLS
 from tfjob_operator.api.client.http import Credentials, FixedCredentials
 
 
-async def test_a_server_with_our_authoritys_certificate_is_believed(
-    authority: Authority, server_tls: ssl.SSLContext
-) -> None:
-    async with (
-        serving(fine_for_ever, tls=server_tls) as server,
-        HttpTransport(Settings(server.url, trusting(authority))) as transport,
-    ):
-        assert await body_of(transport, get()) == b"{}"
-
-
 async def test_a_server_that_is_not_believed_hears_nothing(
     tmp_path: Path, authority: Authority, server_tls: ssl.SSLContext
 ) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 
 import pytest
 
-from fakes.loopback import AT_ONCE_S, CONFIG_MAPS, Peer, follow, forward, never_answers, serving, trusting
+from fakes.loopback import CONFIG_MAPS, Peer, follow, forward, serving, trusting
 from hack.control_plane.run.pki import Authority
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings
-from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
 
 
 async def test_lines_arrive_as_they_are_sent_however_they_are_cut() -> None:
@@ -29,35 +27,6 @@ async def test_lines_arrive_as_they_are_sent_however_they_are_cut() -> None:
     async with serving(stream) as server, HttpTransport(Settings(server.url)) as transport:
         await follow(RestClient(transport), seen)
     assert seen == [b'{"a":1}', b'{"b":2}', b'{"c":3}']
-
-
-async def test_a_watch_that_falls_silent_ends_after_the_limit_of_a_dead_peer() -> None:
-    """RF-29, rest/connection_test.go:TestReconnectBrokenTCP_HTTP1: each byte restarts the timeout; it is 80 s in production."""
-
-    async def speak_and_freeze(peer: Peer) -> None:
-        await peer.request()
-        await peer.open_stream()
-        for _ in range(4):
-            await peer.chunk(b"{}\n")
-            await asyncio.sleep(0.15)
-        await peer.gone()
-
-    seen: list[bytes] = []
-    async with serving(speak_and_freeze) as server, HttpTransport(Settings(server.url)) as transport:
-        started = time.monotonic()
-        with pytest.raises(RequestTimeoutError):
-            await follow(RestClient(transport), seen, idle_s=0.3)
-        assert 0.7 < time.monotonic() - started < AT_ONCE_S
-        assert seen == [b"{}"] * 4
-        await until(lambda: server.open == 0)
-
-
-async def test_opening_a_watch_is_limited_like_any_request() -> None:
-    async with serving(never_answers) as server, HttpTransport(Settings(server.url)) as transport:
-        async with asyncio.timeout(AT_ONCE_S):
-            with pytest.raises(RequestTimeoutError):
-                await follow(RestClient(transport, watch_s=0.2), [], idle_s=80.0)
-        await until(lambda: server.open == 0)
 
 
 async def fail_inside(client: RestClient) -> None:
@@ -126,20 +95,6 @@ async def test_leaving_a_watch_does_not_wait_for_a_peer_that_is_frozen(
                 freeze.set()
                 await until(lambda: server.open == 0)
             await until(lambda: proxy.open == 0)
-
-
-async def test_a_watch_that_breaks_is_a_lost_connection() -> None:
-    async def cut(peer: Peer) -> None:
-        await peer.request()
-        await peer.open_stream()
-        await peer.chunk(b"{}\n")
-        await peer.say(b'40\r\n{"half')
-
-    seen: list[bytes] = []
-    async with serving(cut) as server, HttpTransport(Settings(server.url)) as transport:
-        with pytest.raises(ConnectionLostError):
-            await follow(RestClient(transport), seen)
-    assert seen == [b"{}"]
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
