@@ -118,7 +118,6 @@ def told(place: Place, request: pytest.FixtureRequest) -> Iterator[dict[str, Fut
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_reader_of_the_documents_gets_there(told: dict[str, Future[str]], name: str) -> None:
-    """Each command prints what the document says, and the job runs at the end."""
     told[name].result()
 
 

@@ -21,12 +21,10 @@ SCHEMA: Final = json.loads((CHART / "values.schema.json").read_text())
 def test_what_people_read_of_the_values_is_made_of_their_schema(
     file: Path, check_generated: Callable[[Path, str], None]
 ) -> None:
-    """values.yaml and the table of the README."""
     check_generated(file, documents()[file])
 
 
 def test_a_value_is_documented_with_its_parts_default_and_description() -> None:
-    """In values.yaml as YAML, in the README as a row; what has no default is no value of ours."""
     part = {"type": "object", "properties": {"tag": {"description": "Which one", "default": ""}}}
     schema = {"properties": {"image": part, "limits": {"description": "How much", "default": {"cpu": 1}}, "global": {}}}
     assert values_yaml(schema).partition("\n\n")[2] == (

@@ -53,7 +53,6 @@ def test_the_packages_are_imported_from_this_checkout(package: str) -> None:
 
 
 def test_links_give_the_layout_of_the_installed_package(tmp_path: Path) -> None:
-    """Sub-packages are links to folders; what exists already is kept."""
     checkout = tmp_path / "checkout"
     for folder in ("name", "first"):
         (checkout / folder).mkdir(parents=True)

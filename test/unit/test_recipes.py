@@ -228,5 +228,4 @@ def test_a_change_in_the_places_of_its_recipe_passes(name: str, tmp_path: Path) 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "left_out"), each_place())
 def test_a_change_without_one_of_its_places_fails(name: str, left_out: str, tmp_path: Path) -> None:
-    """The guards name the place that is missing."""
     assert not passes(tmp_path, [name], left_out)

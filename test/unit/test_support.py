@@ -73,7 +73,6 @@ async def test_timers_fire_in_the_order_of_their_due_times() -> None:
 
 
 def test_a_test_that_waits_for_nothing_fails_instead_of_hanging() -> None:
-    """No timer and no ready task: DeadlockError is raised."""
     loop = VirtualTimeLoop()
     waiting = loop.create_future()
     try:

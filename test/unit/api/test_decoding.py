@@ -85,7 +85,6 @@ def test_the_end_of_a_value_is_found_without_decoding_it(body: bytes, first: byt
 
 
 def test_an_equal_value_is_the_one_that_was_seen_before() -> None:
-    """However often it is made anew."""
     shared = SharedValues()
     first, second = (f"mnist-{kind}" for kind in ("worker", "worker"))
     assert first is not second

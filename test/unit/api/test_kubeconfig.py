@@ -392,7 +392,6 @@ def replaced(part: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("document", WHOLE, ids=["plugin", "token"])
 def test_whatever_is_in_a_kubeconfig_it_is_read_or_refused(folder: Path, document: dict[str, Any]) -> None:
-    """No traceback, and both readers agree."""
     for each in replaced(document):
         with contextlib.suppress(AccessError):
             found = read_kubeconfig(write(folder / "k", each))

@@ -106,14 +106,12 @@ def test_text_that_is_not_utf_8_is_read_as_json_would_have_it() -> None:
     ids=["no length", "cut", "cut length", "endless number", "group", "cut number", "bad time", "no time"],
 )
 def test_what_is_no_message_is_said_to_be_none(written: bytes) -> None:
-    """One kind of error for all of it."""
     with pytest.raises(MalformedError):
         read(written, 0, len(written), OBJECT_META)
 
 
 @given(st.binary(max_size=60))
 def test_no_bytes_bring_another_error(written: bytes) -> None:
-    """Whatever a server sends, it is a message or no message."""
     for message in (POD, SERVICE, STATUS):
         with suppress(MalformedError):
             read(written, 0, len(written), message)
@@ -162,7 +160,6 @@ NESTED = {
 
 @given(st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=9))
 def test_a_changed_byte_is_read_as_if_nothing_had_been_read_before(changes: list[tuple[int, int]]) -> None:
-    """Whether it is in the head of a field or in its content, and however deep."""
     of = _table()
     written = encode(NESTED, of)
     changed = bytearray(written)
@@ -198,7 +195,6 @@ def test_what_is_remembered_is_bounded(number_of_them: int, make: Callable[[int]
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1), st.text(max_size=200))
 def test_any_number_and_any_text_are_read_as_they_were_written(whole: int, words: str) -> None:
-    """Of 64 bits; texts whose length takes one byte or two."""
     message = Message({1: number("whole"), 300: text("words", always=True)})
     found = {"whole": whole, "words": words.encode(errors="replace").decode()}
     written = encode(found, message)

@@ -33,7 +33,6 @@ QUANTITIES = [
 
 @pytest.mark.parametrize(("text", "number"), QUANTITIES, ids=[str(text) for text, _ in QUANTITIES])
 def test_quantities_are_read_as_the_api_server_reads_them(text: object, number: Any) -> None:
-    """Decimal, binary and exponent forms."""
     assert parse_quantity(text) == Decimal(number)
 
 
@@ -41,7 +40,6 @@ def test_quantities_are_read_as_the_api_server_reads_them(text: object, number: 
     "text", ["", "x", "1K", "1Ki2", "-1", "1e999999999", "1 Gi", "9" * 50, None, True, [], {}, "١"]
 )
 def test_what_is_no_quantity_is_none(text: object) -> None:
-    """No text raises, and no exponent makes a huge number."""
     assert parse_quantity(text) is None
 
 

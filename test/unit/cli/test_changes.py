@@ -43,7 +43,6 @@ class Session:
 
 
 def test_events_of_all_watches_come_and_the_end_of_one_ends_all() -> None:
-    """Those of each in their order."""
     session: Any = Session({"/one": [{"n": 1}, {"n": 2}], "/other": [{"n": 3}]})
     seen: list[tuple[int, Any]] = []
     for number, event in changes(session, [ONE, OTHER]):
@@ -55,7 +54,6 @@ def test_events_of_all_watches_come_and_the_end_of_one_ends_all() -> None:
 
 
 def test_an_error_of_one_watch_is_raised_and_a_caller_that_stops_ends_all() -> None:
-    """No thread goes on."""
     session: Any = Session({"/one": [], "/other": [{"n": 3}]}, CliError("lost"))
     coming = changes(session, [ONE, OTHER])
     assert next(coming) == (1, {"n": 3})
@@ -70,7 +68,6 @@ def test_an_error_of_one_watch_is_raised_and_a_caller_that_stops_ends_all() -> N
 
 
 def test_one_watch_needs_no_thread() -> None:
-    """Nor a connection beside that of the session."""
     session: Any = Session({"/one": [{"n": 1}]})
     session.may_end.set()
     session.another = None

@@ -31,7 +31,6 @@ def deletes(server: Server) -> dict[str, Any]:
 
 
 def test_restart_deletes_those_very_pods(server: Server) -> None:
-    """What has succeeded stays, what is being deleted is left; a pod of another job with these labels is not touched."""
     server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     other = pod("worker-9")
     other["metadata"]["ownerReferences"][0]["uid"] = "else"
@@ -59,7 +58,6 @@ def test_restart_deletes_those_very_pods(server: Server) -> None:
 
 
 def test_restart_of_some_is_of_those_alone(server: Server) -> None:
-    """A refusal is told, the others are tried; a dry run changes nothing."""
     server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     server.answers(PODS, {"metadata": {}, "items": [pod(f"worker-{index}") for index in range(3)]})
     server.answers(f"{PODS}/mnist-worker-0", {"message": "no", "reason": "Forbidden"}, code=403)
@@ -107,7 +105,6 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
     ],
 )
 def test_restart_says_what_to_do_where_it_can_do_nothing(server: Server, given: dict[str, Any], says: str) -> None:
-    """For a job that has ended, is suspended or on hold, or has not begun."""
     server.answers(f"{JOBS}/mnist", given)
     server.answers(PODS, {"metadata": {}, "items": []})
     result = server.run("restart", "mnist")
@@ -148,7 +145,6 @@ def ended_jobs(server: Server) -> None:
     ],
 )
 def test_prune_deletes_what_has_ended_as_it_was_seen(server: Server, options: list[str], names: list[str]) -> None:
-    """And nothing else, by UID and version; a job that does not say when it ended is never old enough."""
     ended_jobs(server)
     result = server.run("prune", "--yes", *options)
     assert result.output.splitlines() == [f"tfjob.kubeflow.org/{name} deleted" for name in names]
@@ -156,7 +152,6 @@ def test_prune_deletes_what_has_ended_as_it_was_seen(server: Server, options: li
 
 
 def test_prune_deletes_jobs_of_tensorflow_org_too(server: Server) -> None:
-    """Each by the path of its API; a cluster with neither API is told so."""
     first = JOBS.replace("kubeflow.org/v1", "tensorflow.org/v1alpha1")
     assert "TFJobs are not served by this cluster" in server.run("prune", "--yes").stderr
     server.answers(first, {"metadata": {}, "items": [ended("old", "Failed", 9)]})
@@ -245,7 +240,6 @@ def replicas(server: Server, *names: str, spec: Any = None, phase: str = "Runnin
 def test_exec_becomes_kubectl_exec_in_the_pod_of_a_replica(
     *, server: Server, programs: Path, mocker: MockerFixture, names: tuple[str, ...], options: list[str], given: str
 ) -> None:
-    """In the container that trains, of the chief or worker 0, with the same cluster, user and namespace."""
     make_kubectl(programs, "")
     replicas(server, *names)
     become = mocker.patch("os.execv")
@@ -269,7 +263,6 @@ def test_exec_becomes_kubectl_exec_in_the_pod_of_a_replica(
 def test_exec_says_in_one_line_why_it_cannot(
     *, server: Server, programs: Path, phase: str, options: list[str], code: int, says: str
 ) -> None:
-    """Before kubectl is started."""
     assert not list(programs.iterdir())
     replicas(server, "worker-0", phase=phase)
     result = server.run("exec", "mnist", *options)
@@ -277,7 +270,6 @@ def test_exec_says_in_one_line_why_it_cannot(
 
 
 def test_top_shows_usage_against_requests_and_limits(server: Server) -> None:
-    """Of all containers of a pod; a dash for what was not measured or not asked for, and if one container has no limit."""
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 2}}
     pods = [pod("worker-0"), pod("worker-1"), pod("ps-0")]
     pods[0]["spec"] = {"containers": [{"resources": resources}, {"resources": resources}]}
@@ -306,7 +298,6 @@ def test_top_shows_usage_against_requests_and_limits(server: Server) -> None:
     ("code", "says"), [(404, "install metrics-server"), (503, "install metrics-server"), (403, "no")]
 )
 def test_top_without_metrics_is_one_line(server: Server, code: int, says: str) -> None:
-    """It says what is missing."""
     replicas(server, "worker-0")
     server.answers(METRICS, {"message": "no", "reason": "x"}, code=code)
     result = server.run("top", "mnist")
@@ -335,7 +326,6 @@ def fast(mocker: MockerFixture) -> None:
 def test_tensorboard_forwards_to_the_pod_that_is_ready_and_then_to_its_successor(
     server: Server, programs: Path, mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The browser is opened once; the command ends when the job is gone."""
     browser = mocker.patch("webbrowser.open")
     monkeypatch.setenv("DISPLAY", ":0")
     told = make_kubectl(programs, "print('Forwarding from 127.0.0.1', flush=True)\ntime.sleep(600)")
@@ -372,7 +362,6 @@ def test_tensorboard_forwards_to_the_pod_that_is_ready_and_then_to_its_successor
 
 @pytest.mark.usefixtures("fast")
 def test_what_kubectl_says_when_it_cannot_forward_is_told(server: Server, programs: Path) -> None:
-    """In one line; pods of alpha jobs are found by other labels."""
     make_kubectl(programs, "sys.exit('error: pods is forbidden')")
     server.answers(f"{JOBS}/mnist", job(spec={"replicaSpecs": [], "tensorboard": {"logDir": "/logs"}}))
     server.answers(f"{PODS}?labelSelector={BOARD}tf_job_name%3Dmnist", {"items": [board_pod("a")]})
@@ -381,7 +370,6 @@ def test_what_kubectl_says_when_it_cannot_forward_is_told(server: Server, progra
 
 
 def test_a_job_without_a_tensorboard_is_told_how_to_get_one(server: Server) -> None:
-    """One line."""
     server.answers(f"{JOBS}/mnist", job())
     result = server.run("tensorboard", "mnist")
     assert "set spec.tensorBoard.logDir" in result.stderr

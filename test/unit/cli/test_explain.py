@@ -47,7 +47,6 @@ def server_job() -> dict[str, Any]:
 
 
 def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server) -> None:
-    """In several pages; a pod of another job with these labels is left out."""
     server.answers(f"{CORE}/pods", items(pod(), following="2"), items(pod("mnist-worker-1", owner="other")))
     server.answers(f"{CORE}/persistentvolumeclaims", items({"metadata": {"name": "else"}}))
     server.answers("/apis/coordination.k8s.io/v1/leases", items())
@@ -119,7 +118,6 @@ def test_of_running_replicas_the_last_line_is_read_and_not_of_parameter_servers(
 def test_a_replica_that_has_written_nothing_for_long_is_reported(
     server: Server, option: tuple[str, ...], silent: bool
 ) -> None:
-    """With the last line and its age; after ten minutes, unless --silent-after says otherwise."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
     _running(server, 1)
     result = server.run("explain", "mnist", *option)
@@ -191,7 +189,6 @@ def alpha(*entries: dict[str, Any], **status: Any) -> dict[str, Any]:
 
 
 def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server: Server) -> None:
-    """And of pods those of its Jobs, by the labels of the dialect; events about them are kept."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", alpha({"template": TEMPLATE}, state="Running"))
     mine = {"metadata": {"name": "master-x7ab-0", "uid": "b1", "ownerReferences": pod()["metadata"]["ownerReferences"]}}
     server.answers(f"/apis/batch/v1/namespaces/team/jobs?labelSelector={SELECTOR}", items(mine))
@@ -208,7 +205,6 @@ def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server:
 
 
 def test_without_the_right_to_jobs_all_pods_with_the_labels_count(server: Server) -> None:
-    """What was not read is named."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", alpha({"template": TEMPLATE}, state="Running"))
     server.answers("/apis/batch/v1/namespaces/team/jobs", FORBIDDEN, code=403)
     server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", owner="b1")))

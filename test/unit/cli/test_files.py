@@ -40,7 +40,6 @@ def write(folder: Path, text: str) -> str:
 
 
 def test_a_good_job_prints_nothing_but_the_count(tmp_path: Path) -> None:
-    """Exit code 0."""
     result = run("validate", write(tmp_path, JOB))
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "1 job, 0 invalid\n")
 
@@ -66,7 +65,6 @@ def test_a_good_job_prints_nothing_but_the_count(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, before: str, after: str, line: int, says: str) -> None:
-    """With the operator's message, as in its condition and event; exit code 1."""
     path = write(tmp_path, JOB.replace(before, after, 1))
     result = run("validate", path)
     assert result.exit_code == 1
@@ -86,7 +84,6 @@ def test_a_warning_is_no_mistake(tmp_path: Path) -> None:
 
 
 def test_lists_and_several_documents_are_opened_and_other_objects_skipped(tmp_path: Path) -> None:
-    """Standard input is `-`."""
     bad = JOB.replace("replicas: 1", "replicas: x")
     indented = "".join(f"  {line}\n" for line in bad.splitlines())
     text = f"kind: Service\napiVersion: v1\n---\n{JOB}---\nkind: List\napiVersion: v1\nitems:\n-{indented[1:]}"
@@ -105,7 +102,6 @@ def test_lists_and_several_documents_are_opened_and_other_objects_skipped(tmp_pa
     ],
 )
 def test_a_file_that_can_not_be_read_is_told_and_the_others_go_on(tmp_path: Path, text: str, says: str) -> None:
-    """Exit code 1."""
     good = tmp_path / "good.yaml"
     good.write_text(JOB)
     result = run("validate", write(tmp_path, text), str(tmp_path / "none"), str(good))
@@ -117,7 +113,6 @@ def test_a_file_that_can_not_be_read_is_told_and_the_others_go_on(tmp_path: Path
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.name)
 def test_the_examples_are_judged_as_the_operator_judges_them(path: Path) -> None:
-    """All of them are valid except the one that shows mistakes."""
     for manifest in manifests.read(str(path)):
         judged = judge(manifest)
         assert bool(judged.mistakes) == ("invalid" in path.name), text_of(judged.mistakes, judged.more)
@@ -150,7 +145,6 @@ def test_a_job_with_mistakes_is_not_converted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("command", "shown"), SHOWN.findall((ROOT / "docs" / "kubectl-tfjob.md").read_text()))
 def test_the_page_shows_what_the_plugin_prints(monkeypatch: pytest.MonkeyPatch, command: str, shown: str) -> None:
-    """Up to the dots."""
     monkeypatch.chdir(ROOT)
     beginning, dots, _ = shown.partition("...\n")
     printed = run(*shlex.split(command)).output

@@ -38,7 +38,6 @@ EXPECTED: dict[str, tuple[list[str], str, Any]] = {
 
 
 def test_every_global_option_is_tried() -> None:
-    """So one that is added gets a case."""
     assert list(EXPECTED) == [names[0] for names, _ in GLOBAL_OPTIONS]
 
 
@@ -46,7 +45,6 @@ def test_every_global_option_is_tried() -> None:
 def test_an_option_changes_how_the_cluster_is_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mocker: MockerFixture, option: str
 ) -> None:
-    """In both places; left out, the field is what the kubeconfig says."""
     config = kubeconfig_of("https://127.0.0.1:1", token="of u")
     if option in {"--as-group", "--as-uid"}:
         config["users"][0]["user"]["as"] = "amy"
@@ -80,7 +78,6 @@ def test_an_option_after_the_command_goes_before_one_before_it(server: Server) -
 
 
 def test_impersonation_is_sent_with_every_request(server: Server) -> None:
-    """Groups as a header each."""
     server.run("list", "--as=bob", "--as-group=a", "--as-group=b")
     (_, _, headers, _), *_ = server.asked
     assert (headers["Impersonate-User"], headers.get_all("Impersonate-Group")) == ("bob", ["a", "b"])
@@ -113,7 +110,6 @@ def test_a_token_goes_before_other_credentials(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("section", "override"), [("cluster", {"cluster": "x"}), ("user", {"user": "x"})])
 def test_what_an_option_names_must_be_there(tmp_path: Path, section: str, override: dict[str, Any]) -> None:
-    """In kubectl's words."""
     path = tmp_path / "config"
     path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1")))
     with pytest.raises(CliError, match=f'{section} "x" does not exist'):
@@ -130,19 +126,16 @@ def test_a_server_and_a_token_need_no_kubeconfig(
 
 
 def test_a_request_timeout_ends_a_request(server: Server, mocker: MockerFixture) -> None:
-    """The message has it."""
     mocker.patch("http.client.HTTPConnection.getresponse", side_effect=TimeoutError)
     result = server.run("list", "--request-timeout=7")
     assert f"error: {server.url} did not answer within 7s\n" in result.stderr
 
 
 def test_the_version_of_the_plugin_is_an_option_as_well() -> None:
-    """As for most programs."""
     assert run("--version").output.startswith("kubectl-tfjob ")
 
 
 def test_first_the_verbs_are_offered_with_what_they_do() -> None:
-    """Those that begin with what was typed."""
     found, directive = complete([""])
     assert found == [f"{verb}\t{text}" for verb, text in COMMANDS.items()]
     assert directive == NO_FILES
@@ -152,7 +145,6 @@ def test_first_the_verbs_are_offered_with_what_they_do() -> None:
 
 
 def test_then_options_names_of_jobs_or_files(server: Server) -> None:
-    """Files are left to the shell; a cluster that does not answer offers nothing."""
     server.answers("/apis/kubeflow.org/v1/namespaces/other/tfjobs", {"items": [job("mnist"), job("cifar")]})
     target = ["--kubeconfig", str(server.kubeconfig), "-n", "other"]
     assert complete(["wait", *target, "m"]) == (["mnist"], NO_FILES)
@@ -189,7 +181,6 @@ def test_the_program_that_kubectl_asks_is_written_where_one_says(tmp_path: Path,
 
 
 def test_a_folder_that_can_not_be_written_is_told(tmp_path: Path) -> None:
-    """The error says what to do."""
     result = run("completion", "--install", "--folder", str(tmp_path / "none"))
     assert result.exit_code == 1
     assert "choose a folder of the PATH with --folder" in result.stderr
@@ -215,5 +206,4 @@ def test_where_the_program_is_already_it_stays_as_it_is(tmp_path: Path, mocker: 
 
 
 def test_the_reference_says_what_the_program_has(check_generated: Callable[[Path, str], None]) -> None:
-    """Every verb and every option."""
     check_generated(reference.PAGE, reference.page())

@@ -121,7 +121,6 @@ def test_a_job_has_the_reason_of_its_pods(server: Server, rows: Any, status: dic
 
 
 def test_a_container_that_runs_between_two_crashes_is_not_well_yet(server: Server, rows: Any) -> None:
-    """After ten minutes it is."""
     for running_s, reason in ((30, "ExitCode:1"), (700, "")):
         status = {"name": "tensorflow", "restartCount": 92, "state": {"running": {"startedAt": ago(running_s)}}}
         status["lastState"] = {"terminated": {"exitCode": 1, "reason": "Error"}}
@@ -169,7 +168,6 @@ def test_a_job_without_pods_has_the_reason_of_its_status(  # noqa: PLR0917 - cas
 def test_a_failed_job_has_a_reason_when_its_pods_are_gone(
     server: Server, rows: Any, message: str, told: str, reason: str
 ) -> None:
-    """From its condition: a limit, or how the first container ended."""
     body = a_job("mnist", "Failed", startTime="2026-03-01T10:00:00Z", completionTime="2026-03-01T10:00:10Z")
     body["status"]["conditions"][0] |= {"reason": told, "message": message}
     serve(server, body)
@@ -177,7 +175,6 @@ def test_a_failed_job_has_a_reason_when_its_pods_are_gone(
 
 
 def test_queued_held_and_deleted_jobs_are_shown_as_such(server: Server, rows: Any) -> None:
-    """Queued: suspended, and with the label of a queue."""
     queued, held, gone = a_job("queued", "Suspended"), a_job("held"), a_job("gone")
     queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "gpus"
     held["status"]["conditions"].append({"type": "Held", "status": "True", "reason": "InvalidTFJobSpec"})
@@ -241,7 +238,6 @@ def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Se
 
 
 def test_without_the_right_to_list_pods_the_status_is_shown(server: Server, rows: Any) -> None:
-    """READY is unknown, restarts are those that the operator has counted."""
     body = a_job(restarts=[{"type": "Worker", "index": 0, "inPlace": 3, "replaced": True}])
     serve(server, body)
     server.answers(PODS, {"message": "no", "reason": "Forbidden"}, code=403)
@@ -266,7 +262,6 @@ def test_a_list_with_a_bound_ends_with_the_page_that_reaches_it(server: Server) 
 
 
 def test_jobs_of_the_first_api_are_listed_below(server: Server, rows: Any) -> None:
-    """Under names that every command takes. Most users have no right to them; a server that fails is an error."""
     old = a_job("a") | {"apiVersion": "tensorflow.org/v1alpha1", "spec": {"replicaSpecs": [{"replicas": 3}]}}
     serve(server, a_job("a"))
     server.answers(FIRST, {"metadata": {}, "items": [old]})
@@ -286,7 +281,6 @@ def test_a_list_of_nothing_is_reported_on_standard_error(server: Server) -> None
 
 
 def test_each_flag_that_chooses_or_arranges_jobs_changes_what_is_printed(server: Server, rows: Any) -> None:
-    """Left out, there are two jobs in the server's order, and a header."""
     young = a_job("b", "Created", "Failed", age_s=5)
     young["status"]["conditions"][-1]["reason"] = "InvalidTFJobSpec"
     serve(server, a_job("a"), young, pods=[pod("a", **waiting("CrashLoopBackOff", "Running", 92, exitCode=1))])
@@ -306,7 +300,6 @@ def test_each_flag_that_chooses_or_arranges_jobs_changes_what_is_printed(server:
 
 
 def test_all_namespaces_are_listed_with_theirs(server: Server, rows: Any) -> None:
-    """-A: one list of jobs and one of pods for all of them."""
     for path, found in (("/apis/kubeflow.org/v1/tfjobs", a_job()), ("/api/v1/pods", pod())):
         server.answers(path, {"metadata": {}, "items": [found]})
     server.answers("/api/v1/events", {"metadata": {}, "items": []})
@@ -314,7 +307,6 @@ def test_all_namespaces_are_listed_with_theirs(server: Server, rows: Any) -> Non
 
 
 def test_a_name_that_is_not_there_is_an_error_after_the_others(server: Server) -> None:
-    """Exit code 1, as kubectl."""
     serve(server, a_job("a"))
     server.answers(f"{JOBS}/gone", {"message": 'tfjobs.kubeflow.org "gone" not found', "reason": "NotFound"}, code=404)
     result = server.run("list", "gone", "a", "--no-headers")
@@ -333,7 +325,6 @@ def test_managed_fields_are_shown_only_where_they_are_asked_for(server: Server, 
 
 
 def test_json_is_a_list_or_the_one_job_that_was_named(server: Server) -> None:
-    """In the order that was asked for."""
     serve(server, a_job("a"), a_job("b", age_s=5))
     whole = json.loads(server.run("list", "-o", "json", "--sort-by=age").stdout)
     assert [item["metadata"]["name"] for item in whole["items"]] == ["b", "a"]
@@ -373,13 +364,11 @@ def test_kubectl_prints_what_has_a_template(mocker: MockerFixture) -> None:
     ],
 )
 def test_options_that_make_no_sense_are_a_wrong_command_line(options: list[str], error: str) -> None:
-    """Exit code 2."""
     result = run("list", *options)
     assert (result.exit_code, error in " ".join(result.stderr.split())) == (2, True), result.stderr
 
 
 def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, rows: Any, mocker: MockerFixture) -> None:
-    """By an event of the job, of a pod or of an event. What was deleted is forgotten."""
     serve(server, a_job(), pods=[pod(), pod(index=1)])
     crashing, new = pod(**waiting("CrashLoopBackOff", "Running", 92, exitCode=1)), a_job("new", "Created", age_s=5)
     changed = [
@@ -401,7 +390,6 @@ def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, rows: Any
 
 
 def test_a_watch_begins_where_the_lists_end_and_an_error_ends_it(server: Server) -> None:
-    """Jobs, their pods, and Warning events; of one job by its name. Without rights to pods the jobs alone."""
     serve(server, a_job())
     server.answers(PODS, {"message": "no", "reason": "Forbidden"}, code=403)
     lines = [{"type": "MODIFIED", "object": a_job("b")}, {"type": "ERROR", "object": {"message": "too old"}}]

@@ -32,7 +32,6 @@ def test_paths_of_jobs_are_those_of_the_operator() -> None:
 
 
 def test_a_connection_is_kept_for_the_next_request(server: Server) -> None:
-    """Empty values of a query are not sent."""
     server.answers("/a", {"x": 1})
     with Session(Access(server.url, authorization="Bearer t")) as session:
         assert session.get("/a", limit=5, labelSelector="") == {"x": 1}
@@ -62,7 +61,6 @@ def test_a_status_becomes_the_line_that_kubectl_prints(server: Server, capsys: p
     ],
 )
 def test_what_is_no_api_server_is_told_in_one_line(server: Server, code: int, body: bytes, says: str) -> None:
-    """A proxy's page is cut, and nothing is a traceback."""
     server.answers("/a", body, code=code)
     with Session(Access(server.url)) as session, pytest.raises(CliError) as raised:
         session.get("/a")
@@ -83,7 +81,6 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 def test_a_watch_yields_events_until_it_ends_and_the_session_goes_on(server: Server) -> None:
-    """Also when the caller stops in the middle."""
     server.answers("/w", b'{"a": 1}\n{"a": 2}\n')
     server.answers("/a", {})
     with Session(Access(server.url)) as session:
@@ -102,8 +99,6 @@ HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     ids=["in a chunk", "in an event"],
 )
 def test_a_watch_that_breaks_off_says_so_after_what_came_whole(sent: bytes) -> None:
-    """The server dies in the middle of a response."""
-
     def serve(taken: socket.socket) -> None:
         taken.recv(4096)
         taken.sendall(sent)
@@ -141,8 +136,6 @@ def test_after_a_refusal_the_session_goes_on(server: Server) -> None:
 
 
 def test_a_refusal_that_breaks_off_is_a_refusal() -> None:
-    """The code has come."""
-
     def serve(taken: socket.socket) -> None:
         taken.recv(4096)
         taken.sendall(b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n20\r\ncut")
@@ -157,7 +150,6 @@ def test_a_refusal_that_breaks_off_is_a_refusal() -> None:
 
 
 def test_tls_verifies_the_server_by_the_authority_and_the_name(tmp_path: Path) -> None:
-    """`certificate-authority-data`, `tls-server-name`, `insecure-skip-tls-verify`, and a client certificate."""
     authority = Authority.make(tmp_path)
     made = authority.server("server", ["127.0.0.9"])
     client = authority.client("client", "me")
@@ -193,14 +185,12 @@ def test_tls_verifies_the_server_by_the_authority_and_the_name(tmp_path: Path) -
 
 
 def test_a_credential_plugin_that_fails_is_named() -> None:
-    """As an error of the command."""
     failing = Access("http://127.0.0.1:1", plugin=Plugin(("false",), "client.authentication.k8s.io/v1"))
     with Session(failing) as session, pytest.raises(CliError, match="credential plugin false failed: exit code 1"):
         session.get("/a")
 
 
 def test_a_proxy_is_asked_for_a_tunnel() -> None:
-    """`proxy-url` of the kubeconfig."""
     asked: list[bytes] = []
 
     def serve(taken: socket.socket) -> None:
@@ -221,7 +211,6 @@ def test_a_proxy_is_asked_for_a_tunnel() -> None:
     "server", ["ftp://a", "nonsense", "https://a:99999", "https://[a", "https://", "http://proxied"]
 )
 def test_an_address_that_can_not_be_used_is_told(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
-    """Before anything is sent, whether it is that of the server or of a proxy."""
     monkeypatch.setenv("KUBECONFIG", "none")
     monkeypatch.setenv("HTTP_PROXY", "socks5://b")
     with pytest.raises(CliError, match="must have the form"):
@@ -295,7 +284,6 @@ def test_a_connection_that_the_server_closed_meanwhile_is_made_anew() -> None:
 
 
 def test_a_stream_that_breaks_off_is_told_from_one_that_ends(server: Server) -> None:
-    """Only the first is requested again."""
     server.answers("/log", b"a\nb\n")
     with Session(Access(server.url)) as session:
         assert b"".join(session.stream("/log", follow="true")) == b"a\nb\n"

@@ -34,7 +34,6 @@ def test_the_policies_are_those_of_the_api() -> None:
 
 
 def test_an_image_is_enough() -> None:
-    """One worker, with the command of the image; a chief alone needs no worker."""
     assert shown() == {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
@@ -69,7 +68,6 @@ def test_a_manifest_without_the_container_gets_no_second_one(tmp_path: Path) -> 
 
 
 def test_every_flag_has_its_field() -> None:
-    """Flags of the job's policy, of its pods, and the command behind `--`, whose own flags are left to it."""
     body = shown(
         "--cpu=2", "--memory=4Gi", "--gpu=1", "--ps=1", "--volume=data:/data:ro", "--volume=out:/out", "--env=A=b=c",
         "--restart-policy=ExitCode", "--clean-pod-policy=None", "--ttl=7d", "--deadline=1h30m", "--backoff-limit=3",
@@ -102,7 +100,6 @@ def test_every_flag_has_its_field() -> None:
 
 
 def test_a_gpu_job_for_a_tainted_pool_needs_no_file() -> None:
-    """Tolerations, labels of nodes, and Secrets for the environment and the registry."""
     body = shown(
         "--toleration=gpu", "--toleration=pool=spot:NoSchedule", "--node-selector=zone=a,gpu=a100", "--env-from-secret=bucket",
         "--image-pull-secret=registry", "--ps=1"
@@ -153,7 +150,6 @@ def from_base(tmp_path: Path, *arguments: str) -> Any:
 
 
 def test_flags_override_the_job_of_a_file(tmp_path: Path) -> None:
-    """What is not given stays as it is there; what only the server writes is left out."""
     same = from_base(tmp_path)
     expected = yaml.safe_load(BASE)
     del expected["status"], expected["metadata"]["uid"]
@@ -195,7 +191,6 @@ def test_flags_override_the_job_of_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_must_have_one_job_of_v1(tmp_path: Path, text: str, says: str) -> None:
-    """Exit code 1; without a file there must be an image."""
     (tmp_path / "base.yaml").write_text(text)
     result = run("submit", "mine", "-f", str(tmp_path / "base.yaml"), "--dry-run")
     assert (result.exit_code, says in result.stderr) == (1, True)
@@ -234,7 +229,6 @@ def test_a_flag_that_makes_no_sense_is_a_wrong_command_line(flag: str, says: str
 
 
 def test_what_the_operator_would_refuse_is_not_sent(server: Server) -> None:
-    """With the operator's message, in one line."""
     result = server.run("submit", "Not_A_Name", "--image=x")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: job not created: metadata.name: ")
@@ -244,7 +238,6 @@ def test_what_the_operator_would_refuse_is_not_sent(server: Server) -> None:
 
 
 def test_a_job_is_sent_to_the_namespace_of_the_context(server: Server) -> None:
-    """With --dry-run=server it is sent only to be checked."""
     server.answers(JOBS, job())
     result = server.run("submit", "mnist", "--image=x")
     assert (result.exit_code, result.output) == (0, "tfjob.kubeflow.org/mnist created\n")
@@ -258,14 +251,12 @@ def test_a_job_is_sent_to_the_namespace_of_the_context(server: Server) -> None:
 
 @pytest.mark.parametrize(("output", "printed"), [("name", "tfjob.kubeflow.org/mnist\n"), ("json", None)])
 def test_what_was_made_is_printed_as_it_was_asked_for(server: Server, output: str, printed: str | None) -> None:
-    """The object as the server returned it."""
     server.answers(JOBS, job())
     result = server.run("submit", "mnist", "--image=x", "-o", output)
     assert result.stdout == printed if printed else json.loads(result.stdout)["metadata"]["uid"] == "u1"
 
 
 def test_a_refusal_of_the_server_is_one_line(server: Server) -> None:
-    """As kubectl says it."""
     refusal = {"message": 'tfjobs.kubeflow.org "mnist" already exists', "reason": "AlreadyExists"}
     server.answers(JOBS, refusal, code=409)
     result = server.run("submit", "mnist", "--image=x")
@@ -274,7 +265,6 @@ def test_a_refusal_of_the_server_is_one_line(server: Server) -> None:
 
 
 def test_a_job_that_was_started_can_be_watched_at_once(server: Server) -> None:
-    """The exit code says how the job ended. A dry run cannot be watched."""
     server.answers(JOBS, job())
     server.answers(f"{JOBS}/mnist", job(conditions=("Failed",)))
     pods = "/api/v1/namespaces/team/pods"

@@ -25,7 +25,6 @@ def on_a_terminal(mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("on_a_terminal")
 def test_a_terminal_has_a_size_and_colours_unless_somebody_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The flag, the variable of no-color.org, and a terminal that has none."""
     assert terminal() == Terminal(is_terminal=True, width=70, height=20, colour=True, unicode=False)
     assert not terminal(no_color=True).colour
     monkeypatch.setenv("NO_COLOR", "1")
@@ -57,12 +56,10 @@ def test_box_characters_are_drawn_where_the_locale_is_utf_8(
 
 
 def test_a_pipe_has_neither_colours_nor_a_height() -> None:
-    """And as many columns as `explain` takes."""
     assert (terminal().is_terminal, terminal().width, terminal().height, terminal().colour) == (False, WIDTH, 0, False)
 
 
 def test_colours_surround_a_text_and_change_nothing_of_it() -> None:
-    """An empty text gets no colour."""
     screen = Terminal(is_terminal=True, width=80, height=24, colour=True, unicode=True)
     for state, colour in (("Running", "32"), ("CrashLoopBackOff", "31"), ("ErrImagePull", "31"), ("Pending", "33")):
         painted = screen.paint(state, tone_of(state))
@@ -72,13 +69,11 @@ def test_colours_surround_a_text_and_change_nothing_of_it() -> None:
 
 
 def test_a_column_is_three_wider_than_its_longest_cell() -> None:
-    """At least six; there are no blanks at the end of a line."""
     lines = list(TablePrinter(("NAME", "STATE")).lines([["mnist", "Running"], ["b", ""]]))
     assert lines == ["NAME    STATE", "mnist   Running", "b"]
 
 
 def test_the_lines_of_a_watch_stand_below_those_of_the_list() -> None:
-    """Widths are remembered and the header is not repeated."""
     printer = TablePrinter(("NAME", "STATE"))
     first = list(printer.lines([["a-long-name", "Created"]]))
     assert list(printer.lines([["b", "Running"]])) == ["b             Running"]
@@ -86,7 +81,6 @@ def test_the_lines_of_a_watch_stand_below_those_of_the_list() -> None:
 
 
 def test_of_a_text_with_several_lines_the_first_is_shown() -> None:
-    """With dots."""
     assert list(TablePrinter(("NAME",), headers=False).lines([["a\nb"]])) == ["a..."]
 
 

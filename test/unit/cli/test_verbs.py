@@ -21,7 +21,6 @@ ALPHA: dict[str, Any] = {"replicaSpecs": []}
 
 
 def test_the_help_lists_every_verb_and_each_has_its_own() -> None:
-    """And says `kubectl tfjob`, which is what people type."""
     shown = run("--help").output
     for verb, text in COMMANDS.items():
         assert f"{verb} " in shown
@@ -51,7 +50,6 @@ def test_a_command_line_is_parsed_without_what_only_the_command_needs(words: lis
 
 
 def test_a_verb_that_is_not_there_is_told_with_its_neighbour() -> None:
-    """Exit code 2, as for every wrong command line."""
     result = run("suspnd")
     assert result.exit_code == 2
     assert "unknown command 'suspnd'. Did you mean suspend?" in result.output
@@ -65,19 +63,16 @@ def test_a_verb_that_is_not_there_is_told_with_its_neighbour() -> None:
     ],
 )
 def test_a_verb_that_only_kubectl_has_is_shown_with_kubectl(verb: str, says: str) -> None:
-    """People type what they know."""
     result = run(verb, "mnist")
     assert (result.exit_code, says in result.output) == (2, True)
 
 
 @pytest.mark.parametrize(("verb", "ours"), [("get", "list"), ("describe", "status")])
 def test_verbs_of_kubectl_that_mean_one_of_ours_are_taken_for_it(verb: str, ours: str) -> None:
-    """The help is that of the other."""
     assert run(verb, "--help").output.partition("\n")[2] == run(ours, "--help").output.partition("\n")[2]
 
 
 def test_an_error_is_one_line_and_exit_code_1(server: Server) -> None:
-    """No traceback."""
     result = server.run("list")
     assert result.exit_code == 1
     assert result.output.splitlines() == [
@@ -121,7 +116,6 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 
 def test_jobs_of_the_first_api_are_found_by_name(server: Server) -> None:
-    """A job of kubeflow.org of the same name comes first."""
     first, full = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs", "tfjob.tensorflow.org/"
     old = job("a", conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"}
     server.answers(f"{JOBS}/a", job("a", conditions=("Succeeded",)))
@@ -143,7 +137,6 @@ def test_a_job_that_an_operator_of_2018_has_ended_has_ended(server: Server) -> N
 
 @pytest.mark.parametrize(("verb", "told"), [("suspend", True), ("resume", False)])
 def test_suspend_and_resume_patch_one_field(server: Server, verb: str, told: bool) -> None:
-    """And say what was done; a job that is so already is left alone."""
     spec = {"runPolicy": {"suspend": not told}, "tfReplicaSpecs": {}}
     server.answers(f"{JOBS}/mnist", job(spec=spec))
     server.answers(f"{JOBS}/other", job("other", spec={"runPolicy": {"suspend": told}}))
@@ -155,7 +148,6 @@ def test_suspend_and_resume_patch_one_field(server: Server, verb: str, told: boo
 
 
 def test_of_several_jobs_each_is_tried_and_one_failure_is_exit_code_1(server: Server) -> None:
-    """A job that has ended, one of the alpha dialect, one that is not there."""
     server.answers(f"{JOBS}/done", job("done", conditions=("Succeeded",)))
     server.answers(f"{JOBS}/alpha", job("alpha", spec=ALPHA))
     server.answers(f"{JOBS}/mnist", job())
@@ -219,7 +211,6 @@ def test_a_name_that_is_not_of_a_job_changes_and_reads_none(server: Server, verb
 
 @pytest.mark.parametrize("name", ["tfjob/mnist", "tfjobs/mnist", "TFJob/mnist", "tfjobs.kubeflow.org/mnist"])
 def test_a_name_may_have_its_kind_in_front_as_kubectl_prints_it(server: Server, name: str) -> None:
-    """And the result has the name once."""
     server.answers(f"{JOBS}/mnist", job())
     assert server.run("suspend", name).output == "tfjob.kubeflow.org/mnist suspended\n"
 
@@ -245,7 +236,6 @@ def test_scale_keeps_the_letter_case_of_the_job(server: Server) -> None:
     ],
 )
 def test_scale_refuses_what_makes_no_sense(server: Server, sizes: list[str], code: int, says: str) -> None:
-    """And changes nothing."""
     server.answers(f"{JOBS}/mnist", job())
     result = server.run("scale", "mnist", *sizes)
     assert result.exit_code == code
@@ -275,7 +265,6 @@ def test_scale_refuses_what_the_operator_would_not_follow(
 
 
 def test_a_resumed_job_that_is_also_on_hold_is_reported(server: Server) -> None:
-    """Resuming it creates no pods yet."""
     server.answers(f"{JOBS}/mnist", job(spec={"runPolicy": {"suspend": True}}, conditions=("Suspended", "Held")))
     result = server.run("resume", "mnist")
     assert (result.stdout, result.stderr) == (
@@ -332,7 +321,6 @@ def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(server: Server,
 
 @pytest.mark.parametrize(("given", "seconds"), [("90s", 90.0), ("1h30m", 5400.0), ("7d", 604_800.0)])
 def test_times_are_written_as_for_kubectl(given: str, seconds: float) -> None:
-    """A unit is needed."""
     assert durations.seconds_of(given) == seconds
 
 
@@ -360,7 +348,6 @@ def test_ages_are_printed_as_by_kubectl(seconds: float, printed: str) -> None:
 
 @pytest.mark.parametrize("given", ["90", "", "1.5h", "5m ", "-1s"])
 def test_other_times_are_a_wrong_command_line(given: str) -> None:
-    """Exit code 2."""
     assert run("wait", "mnist", f"--timeout={given}").exit_code == 2
 
 
@@ -375,7 +362,6 @@ def lease(renewed_s: float, holder: str = "laptop_1") -> dict[str, Any]:
 
 
 def test_version_prints_what_is_there(server: Server) -> None:
-    """The versions of plugin, cluster, APIs and operator; with -o for a program, and with --client of the plugin alone."""
     server.answers("/version", {"gitVersion": "v1.36.3"})
     server.answers("/apis/kubeflow.org", {"versions": [{"version": "v1"}, {"version": "v1beta2"}]})
     template = {"spec": {"containers": [{"image": "tf-operator:1"}]}}
@@ -461,7 +447,6 @@ def test_an_operator_without_a_deployment_is_found_by_its_lease(
 
 
 def test_who_may_read_nothing_still_gets_the_version(server: Server) -> None:
-    """Exit code 0: nothing is wrong."""
     for path in ("/version", "/apis/kubeflow.org", "/apis/tensorflow.org", DEPLOYMENTS, LEASES):
         server.answers(path, FORBIDDEN, code=403)
     result = server.run("version")

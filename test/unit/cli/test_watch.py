@@ -62,8 +62,6 @@ def watching(cluster: Cluster, folder: Path, then: Callable[[], None]) -> Iterat
 
 
 def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster, tmp_path: Path) -> None:
-    """The last one is that of `wait`, and so is the exit code."""
-
     def life() -> None:
         cluster.wait_for_stream("mnist-worker-0")
         cluster.pod("mnist-worker-1")
@@ -81,7 +79,6 @@ def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster, tmp_path: P
 
 @pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
 def test_the_exit_code_says_how_the_job_ended(cluster: Cluster, tmp_path: Path, condition: str, code: int) -> None:
-    """Also of a job that had ended before."""
     cluster.end_job(condition)
     with watching(cluster, tmp_path, lambda: None) as result:
         assert (result.exit_code, result.stdout.splitlines()[-1]) == (
@@ -91,8 +88,6 @@ def test_the_exit_code_says_how_the_job_ended(cluster: Cluster, tmp_path: Path, 
 
 
 def test_a_job_that_is_deleted_ends_it(cluster: Cluster, tmp_path: Path) -> None:
-    """Exit code 3."""
-
     def life() -> None:
         cluster.wait_for_stream("mnist-worker-0")
         cluster.delete_job()
@@ -102,7 +97,6 @@ def test_a_job_that_is_deleted_ends_it(cluster: Cluster, tmp_path: Path) -> None
 
 
 def test_a_job_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    """As for every verb."""
     nothing = Cluster()
     nothing.job = None
     with watching(nothing, tmp_path, lambda: None) as result:
@@ -110,7 +104,6 @@ def test_a_job_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 
 def test_who_may_not_read_logs_sees_all_the_rest(cluster: Cluster, tmp_path: Path) -> None:
-    """Only the bar of the training is missing."""
     cluster.refusals = [(403, "forbidden")]
 
     def life() -> None:
@@ -136,7 +129,6 @@ def seen(count: int = 1, step: int = 450, total: int | None = 1000) -> Seen:
 
 
 def test_the_log_of_the_replica_that_decides_tells_how_far_the_training_is(cluster: Cluster) -> None:
-    """It is read as it is written, and that of a new pod from its beginning."""
     with live_view(cluster) as live:
         cluster.wait_for_stream("mnist-worker-0")
         cluster.write("mnist-worker-0", "Step 100/1000 loss=0.5", "Step 200/1000 loss=0.25")
@@ -149,7 +141,6 @@ def test_the_log_of_the_replica_that_decides_tells_how_far_the_training_is(clust
 
 
 def test_a_change_of_a_pod_is_seen(cluster: Cluster) -> None:
-    """A pod that is new, and one that is gone."""
     with live_view(cluster) as live:
         until(lambda: names(live) == ["worker-0"])
         cluster.pod("mnist-worker-1")
@@ -193,7 +184,6 @@ def until(ready: Callable[[], bool]) -> None:
 
 
 def test_progress_is_a_bar_with_the_last_numbers() -> None:
-    """Without a total, or without room, there is no bar. Names are cleaned."""
     line = progress_line(seen(), 100)
     assert line == f"worker-0: step 450 of 1000 {'#' * 14}{'.' * 16} 45%  loss 0.4123  evil\\x1b[2J 1"
     assert progress_line(seen(), 65).startswith("worker-0: step 450 of 1000 ##")
@@ -204,7 +194,6 @@ def test_progress_is_a_bar_with_the_last_numbers() -> None:
 
 
 def test_it_is_drawn_in_the_same_place_and_never_beyond_the_window(capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines without room are counted; the last time all are drawn, and stay."""
     screen = Screen(lambda: Terminal(is_terminal=True, width=60, height=8, colour=False, unicode=False))
     screen.show(Seen(), NOW)
     assert capsys.readouterr().out == ""
@@ -221,7 +210,6 @@ def test_it_is_drawn_in_the_same_place_and_never_beyond_the_window(capsys: pytes
 
 
 def test_only_what_changed_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same once more prints nothing."""
     printer = Printer()
 
     def printed(what: Seen) -> list[str]:
@@ -246,5 +234,4 @@ def test_steps_without_a_total_are_told_every_ten_seconds(capsys: pytest.Capture
 
 
 def test_ages_are_drawn_anew_though_nothing_changes() -> None:
-    """At least once a second."""
     assert 0 < watch_.AGES_S <= 1

@@ -39,7 +39,6 @@ def test_a_new_message_moves_the_update_time_and_not_the_transition_time() -> No
 
 
 def test_running_and_restarting_replace_each_other() -> None:
-    """A job is either running or restarting."""
     found = conditions.set_true((), ConditionType.RUNNING, "r", "m", EPOCH)
     found = conditions.set_true(found, ConditionType.RESTARTING, "r", "m", EPOCH)
     assert [condition.type for condition in found] == [ConditionType.RESTARTING]
@@ -48,7 +47,6 @@ def test_running_and_restarting_replace_each_other() -> None:
 
 
 def test_an_ended_job_is_no_longer_running() -> None:
-    """Running stays in the list, as False, before the condition that ended it."""
     found = conditions.set_true((), ConditionType.RUNNING, "r", "m", EPOCH)
     found = conditions.set_true(found, ConditionType.SUCCEEDED, "r", "m", LATER)
     assert [(x.type, x.status) for x in found] == [(ConditionType.RUNNING, "False"), (ConditionType.SUCCEEDED, "True")]

@@ -313,7 +313,6 @@ def test_warnings_are_reported_once_for_each_generation(policy: dict[str, Any]) 
 
 
 def test_a_path_is_written_as_users_write_it() -> None:
-    """Indices of lists are in brackets, keys follow dots."""
     path = Path(Path(Path("spec", "containers"), 3), "env")
     assert str(path) == "spec.containers[3].env"
     reader = Reader()

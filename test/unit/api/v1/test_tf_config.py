@@ -72,7 +72,6 @@ def test_the_port_is_the_one_named_tfjob_port() -> None:
 
 
 def test_without_a_named_port_it_is_2222() -> None:
-    """The default port of the API."""
     assert good_spec(job()).replicas["Worker"].template.ports == (("tfjob-port", 2222, "TCP"),)
 
 
@@ -140,7 +139,6 @@ def test_a_job_that_is_surely_short_has_no_config_map(
 
 
 def test_a_small_job_is_surely_short() -> None:
-    """With five replicas and short names its plan needs no further check."""
     tfjob = job(ALL)
     assert is_surely_short(tfjob.metadata, good_spec(tfjob), "cluster.local")
 

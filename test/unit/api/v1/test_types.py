@@ -49,20 +49,17 @@ def test_counters_of_zero_are_written() -> None:
     ("indices", "text"), [(set(), ""), ({0}, "0"), ({0, 1, 2}, "0-2"), ({0, 2, 3, 4, 9}, "0,2-4,9")]
 )
 def test_neighbouring_indices_are_written_as_ranges(indices: set[int], text: str) -> None:
-    """A thousand finished workers fit in a few characters."""
     assert format_indices(indices) == text
     assert parse_indices(text, 10) == indices
 
 
 @given(st.sets(st.integers(0, 200)))
 def test_what_is_written_is_read_back(indices: set[int]) -> None:
-    """Any set survives."""
     assert parse_indices(format_indices(indices), 1000) == indices
 
 
 @pytest.mark.parametrize("text", ["x", "1-", "-1", "5-2", "1--3", "0-999999999999", ",,", "1.5"])
 def test_what_somebody_else_wrote_does_no_harm(text: str) -> None:
-    """Malformed parts are ignored, and a huge range is cut."""
     assert parse_indices(text, 4) <= {0, 1, 2, 3}
 
 
@@ -81,13 +78,11 @@ def named(*indices: int) -> str:
     ],
 )
 def test_neighbours_are_written_as_ranges(indices: list[int], text: str) -> None:
-    """Sixty-four pods fit into one line."""
     assert named(*indices) == text
 
 
 @given(st.sets(st.integers(0, 40)), st.integers(0, 40))
 def test_a_name_is_found_where_it_was_written_and_nowhere_else(indices: set[int], index: int) -> None:
-    """Any set of replicas."""
     assert is_named(child_name("j", "Worker", index), named(*sorted(indices))) == (index in indices)
 
 

@@ -137,7 +137,6 @@ def test_a_wrong_specification_that_names_no_policy_is_cleaned_up_by_the_default
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    """A user can mend three mistakes in one go."""
     spec = workers(replicas="two", restartPolicy="Sometimes") | {"runPolicy": "x"}
     assert len(mistakes(job(spec))) == 3
 
@@ -251,7 +250,6 @@ def test_the_restart_policy_of_the_pod_template_counts_when_the_replica_has_none
     ],
 )
 def test_the_replicas_restart_policy_wins_over_the_templates(own: str, in_template: str, overrides: bool) -> None:
-    """The result also says whether the template asked for another policy."""
     spec = good_spec(job(workers(restartPolicy=own, template=template(restartPolicy=in_template))))
     assert spec.replicas["Worker"].restart_policy == own
     assert spec.replicas["Worker"].overrides_template_policy is overrides

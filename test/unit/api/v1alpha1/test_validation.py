@@ -88,7 +88,6 @@ BAD_SPECS: dict[str, tuple[Any, str]] = {
 @BOTH
 @pytest.mark.parametrize(("given", "said"), BAD_SPECS.values(), ids=BAD_SPECS)
 def test_a_mistake_is_said_in_the_words_of_the_dialect(given: object, said: str, dialect: Dialect) -> None:
-    """The messages use the dialect's names, and quote none of the values."""
     assert said in mistakes(given, dialect)
 
 
@@ -98,7 +97,6 @@ def test_a_job_that_says_nothing_but_its_template_is_one_master_on_port_2222() -
 
 
 def test_replicas_keep_the_order_of_their_author() -> None:
-    """The status lists them in that order."""
     found = good(spec(entry("PS", 2), entry(), entry("WORKER", 3, tfPort=4000)))
     assert found.sizes == {"PS": 2, "MASTER": 1, "WORKER": 3}
     assert [each.port for each in found.replicas] == [2222, 2222, 4000]
@@ -219,7 +217,6 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.di
 @settings(deadline=None)
 @given(value=VALUES)
 def test_whatever_stands_in_a_specification_is_read_or_told_and_never_quoted(dialect: Dialect, value: object) -> None:
-    """No value raises, and none is quoted, as it may be a secret."""
     for each in (value, {"replicaSpecs": value}, {"replicaSpecs": [value]}, {"replicaSpecs": [{"template": value}]}):
         found = read(each, dialect)
         if isinstance(found, InvalidSpec):
@@ -230,8 +227,6 @@ def test_whatever_stands_in_a_specification_is_read_or_told_and_never_quoted(dia
 @settings(deadline=None)
 @given(value=VALUES)
 def test_the_letter_case_of_keys_changes_nothing_of_what_is_read(value: object) -> None:
-    """Changing the case of each key gives the same specification, or the same number of mistakes."""
-
     def shouted(part: object) -> object:
         if isinstance(part, dict):
             return {key.upper(): shouted(each) for key, each in part.items()}

@@ -39,7 +39,6 @@ def first_of(world: Troubled) -> Cause:
 
 
 def test_nothing_is_wrong_with_a_healthy_job() -> None:
-    """The diagnosis only says how the job stands."""
     assert diagnosed() == Diagnosis((), "mnist: Running for 1h, 1 of 1 PS running, 2 of 2 workers running", "")
 
 
@@ -51,7 +50,6 @@ def test_there_is_a_case_of_every_trouble_and_no_other() -> None:
 
 @for_each("id_", CASES)
 def test_each_trouble_is_on_line_one_with_evidence_and_what_to_do(id_: str) -> None:
-    """One to five things to do, evidence with its source, and no value of the finding left out."""
     first = first_of(world_of(id_))
     assert first.id == id_
     assert 1 <= len(first.to_do) <= 5
@@ -132,7 +130,6 @@ def test_no_value_of_a_title_is_glued_to_a_word() -> None:
 
 
 def test_optional_values_are_separate_words() -> None:
-    """The limit of a container that ran out of memory, and who suspended a job."""
     title = first_of(world_of("out-of-memory")).title
     assert title.endswith("container tensorflow of mnist-worker-1 exceeded its memory limit of 4Gi")
     evidence = replace(world_of("suspended").evidence(), suspended_by="ada")
@@ -141,7 +138,6 @@ def test_optional_values_are_separate_words() -> None:
 
 @pytest.mark.parametrize("reason", [*ConditionReason, "AReasonOfAnotherOperator", ""])
 def test_a_failed_job_is_never_nothing_wrong(reason: str) -> None:
-    """Whatever the reason, the first cause quotes the condition, and is not that the job is kept."""
     world = world_of("job-failed")
     world.end("Failed", reason, "the flux capacitor is empty")
     first = first_of(world)
@@ -164,7 +160,6 @@ def test_a_job_that_ended_today_is_not_said_to_be_kept() -> None:
 
 @pytest.mark.parametrize("created", ["pod: mnist-worker-1", "2 pods: mnist-worker-0 .. mnist-worker-1"])
 def test_a_refusal_is_over_when_the_pod_was_created_after_it(created: str) -> None:
-    """Alone, or in one event with others; of another pod it says nothing."""
     world = world_of("quota-exceeded")
     others = "Created 2 pods: mnist-worker-2 .. mnist-worker-3"
     world.job_event("SuccessfulCreatePod", others, type_="Normal", minutes=0.1)
@@ -222,7 +217,6 @@ def test_no_advice_for_a_running_job_deletes_it(id_: str) -> None:
 
 
 def test_evidence_of_several_pods_that_differ_only_in_the_pod_stands_once() -> None:
-    """With their number, and the time of the first."""
     world = world_of()
     for name in ("mnist-worker-0", "mnist-worker-1"):
         world.unscheduled("0/3 nodes are available: 3 Insufficient cpu.", name)
@@ -233,7 +227,6 @@ def test_evidence_of_several_pods_that_differ_only_in_the_pod_stands_once() -> N
 
 
 def test_each_reason_of_the_scheduler_gets_its_advice() -> None:
-    """Of one message with several reasons."""
     world = world_of()
     world.unscheduled("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {pool: gpu}.")
     text = " ".join(first_of(world).to_do)
@@ -260,7 +253,6 @@ def test_only_401_and_403_are_a_missing_right(error: str, id_: str) -> None:
 
 
 def test_a_command_line_in_one_word_is_to_be_split() -> None:
-    """In a pod that waits, and in a job that has failed by it."""
     command = 'exec: "python x.py --a": executable file not found in $PATH'
     world = world_of()
     world.failed(128, "StartError", command)
@@ -305,7 +297,6 @@ def _noise(world: Troubled) -> Troubled:
 
 @for_each("id_", CASES)
 def test_each_trouble_stays_on_line_one_among_what_does_not_matter(id_: str) -> None:
-    """Old events about what has passed, restarts of other replicas, and objects of other jobs."""
     found = diagnose(_noise(world_of(id_)).evidence())
     assert found.causes[0].id == id_, [cause.id for cause in found.causes]
     news = {cause.id for cause in found.causes} - {cause.id for cause in diagnosed(id_).causes}
@@ -314,7 +305,6 @@ def test_each_trouble_stays_on_line_one_among_what_does_not_matter(id_: str) -> 
 
 @for_each("id_", CASES)
 def test_it_does_not_matter_in_which_order_things_were_read(id_: str) -> None:
-    """And the same evidence gives the same diagnosis."""
     evidence = _noise(world_of(id_)).evidence()
     turned = replace(
         evidence,
@@ -344,7 +334,6 @@ ROOTS = [
 
 @pytest.mark.parametrize(("ids", "root"), ROOTS, ids=[" and ".join(ids) for ids, _ in ROOTS])
 def test_of_two_troubles_the_one_that_hides_the_other_stands_first(ids: tuple[str, ...], root: str) -> None:
-    """What has to be mended before anything else can be seen."""
     assert diagnosed(*ids).causes[0].id == root
 
 
@@ -472,7 +461,6 @@ def test_an_operator_that_has_let_its_lease_go_does_not_run() -> None:
 
 
 def test_an_uninstalled_operator_is_one_cause_and_named_first() -> None:
-    """Its Lease stays, and the job has a status and lacks a pod."""
     (cause,) = diagnosed("operator-missing").causes
     assert cause.title == (
         "No operator is installed: none has a Deployment, and the Lease kubeflow/tf-operator was last renewed 2h9m ago"
@@ -518,7 +506,6 @@ def test_why_the_operator_exits_is_quoted() -> None:
 
 
 def test_a_job_that_has_ended_needs_no_operator() -> None:
-    """Nor a node, nor an image."""
     world = world_of("image-not-found", "finished-and-kept")
     assert world.lease is not None
     world.lease["spec"]["holderIdentity"] = ""
@@ -527,7 +514,6 @@ def test_a_job_that_has_ended_needs_no_operator() -> None:
 
 
 def test_the_diagnosis_of_a_huge_job_is_bounded() -> None:
-    """Hundreds of replicas, each with an image of its own: only so many causes and lines of evidence are shown."""
     world = world_of()
     world.spec["tfReplicaSpecs"]["Worker"]["replicas"] = 300
     CASES["image-not-found"](world)
@@ -553,7 +539,6 @@ def test_every_trouble_is_used_and_every_id_is_words() -> None:
 
 
 def test_a_running_replica_that_was_restarted_is_only_a_note() -> None:
-    """Unless it happens again and again."""
     found = diagnosed("was-restarted")
     assert [cause.severity for cause in found.causes] == [Severity.INFO]
     assert diagnosed("restarts-for-ever").causes[0].severity is Severity.WARNING
@@ -763,7 +748,6 @@ def test_all_mistakes_of_a_spec_are_named_and_corrected_in_one_file() -> None:
 
 
 def test_evidence_that_is_left_out_is_counted() -> None:
-    """Five misspelled fields; what they were meant for may need new pods."""
     world = world_of()
     world.spec["runPolicy"] |= {f"backofLimit{letter}": 3 for letter in "abcde"}
     (found,) = diagnose(world.evidence()).causes
@@ -791,7 +775,6 @@ QUOTED = [
 
 @pytest.mark.parametrize(("id_", "title"), QUOTED)
 def test_what_the_api_server_says_is_quoted_where_no_other_reason_is_known(id_: str, title: str) -> None:
-    """And no cause beside it has an unknown reason."""
     causes = diagnosed(id_).causes
     assert causes[0].title == title
     assert not [each.id for each in causes if "unknown reason" in each.title or each.id == "killed"]
@@ -804,7 +787,6 @@ def test_a_pod_that_is_not_ready_does_not_count_as_running(id_: str, running: in
 
 
 def test_an_event_of_an_earlier_pod_or_one_that_has_passed_is_not_quoted() -> None:
-    """Older than ten minutes, or than the pod."""
     for minutes in (11, 61):
         world = world_of()
         world.container()["ready"] = False
@@ -824,7 +806,6 @@ def test_what_a_kubelet_said_about_a_pod_that_is_gone_is_quoted_until_the_next_o
 
 
 def test_a_path_of_the_template_is_named_where_a_command_is_not_found() -> None:
-    """By the container runtime, and by a shell."""
     for id_ in ("program-missing", "command-not-found"):
         world = world_of(id_)
         world.pods["mnist-worker-1"]["spec"]["containers"][0]["env"] = [{"name": "PATH", "value": "/opt"}]

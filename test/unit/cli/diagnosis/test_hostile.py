@@ -39,7 +39,6 @@ def _spoiled(value: Any, replace: str) -> Any:
 
 @for_each("id_", CASES)
 def test_hostile_words_are_cleaned(id_: str) -> None:
-    """No control character, no newline, nothing that turns the direction of text."""
     world = world_of(id_)
     world.pods = {name: _spoiled(pod, HOSTILE[:-1]) for name, pod in world.pods.items()}
     world.events = [_spoiled(event, HOSTILE[:-1]) for event in world.events]
@@ -55,7 +54,6 @@ def test_hostile_words_are_cleaned(id_: str) -> None:
 
 @given(st.text(max_size=30))
 def test_a_value_that_a_shell_would_read_is_not_put_into_a_command(text: str) -> None:
-    """Its name stands there instead."""
     filled = fill("kubectl get pod {pod} -n x", {"pod": text}, command=True)
     assert filled.count(" ") == 5
     assert not set(filled) & set("$`;&|<>()'\"\\*?[]#~!\n")
@@ -70,7 +68,6 @@ _JUNK: st.SearchStrategy[Any] = st.one_of(
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.sampled_from(sorted(CASES)), st.data())
 def test_odd_objects_never_raise(id_: str, data: st.DataObject) -> None:
-    """Any field may be missing, null or of another kind; an object that the client cannot decode is never evidence."""
     world = world_of(id_)
     world = copy.deepcopy(world)  # cases share objects, and what is changed here must not be changed for others
     lists = (*world.pods.values(), *world.nodes.values(), *world.events, *world.claims)

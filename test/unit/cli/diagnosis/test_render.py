@@ -27,7 +27,6 @@ def commands_of(id_: str, width: int) -> list[str]:
 
 
 def test_a_healthy_job_is_two_lines() -> None:
-    """How it stands, and that nothing is wrong."""
     assert render(diagnose(world_of().evidence()), 80) == [
         "mnist: Running for 1h, 1 of 1 PS running, 2 of 2 workers running",
         "Nothing wrong was found.",
@@ -35,7 +34,6 @@ def test_a_healthy_job_is_two_lines() -> None:
 
 
 def test_a_cause_has_its_title_what_was_seen_and_what_to_do() -> None:
-    """In this order, and each on lines of its own."""
     assert lines_of("service-account-missing", 100) == [
         "mnist: Running for 1h, 1 of 1 PS running, 1 of 2 workers running",
         "",
@@ -60,7 +58,6 @@ def test_prose_keeps_to_the_width_and_a_command_stays_whole(width: int) -> None:
 
 
 def test_the_docs_have_the_table_of_all_troubles(check_generated: Callable[[Path, str], None]) -> None:
-    """ID, meaning, what to do."""
     before, begin, rest = PAGE.read_text().partition("<!-- troubles -->\n")
     _, end, after = rest.partition("<!-- end of troubles -->")
     assert end

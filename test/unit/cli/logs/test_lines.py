@@ -15,7 +15,6 @@ SECOND = b"2026-01-01T00:00:00."
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
 def test_however_a_stream_is_cut_its_lines_are_the_same(data: bytes, cuts: list[int]) -> None:
-    """Bytes are neither lost nor decoded: what is no UTF-8 stays what it is."""
     splitter = Splitter()
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     lines = [line for start, end in pairwise(places) for line in splitter.feed(data[start:end])]
@@ -23,7 +22,6 @@ def test_however_a_stream_is_cut_its_lines_are_the_same(data: bytes, cuts: list[
 
 
 def test_a_line_that_never_ends_does_not_take_all_memory() -> None:
-    """It is split."""
     splitter = Splitter(longest=4)
     assert splitter.feed(b"abc") == []
     assert splitter.feed(b"de") == [b"abcde"]
@@ -39,7 +37,6 @@ def test_a_line_of_ten_megabytes_is_one_line() -> None:
 
 @given(st.lists(st.integers(0, 3), max_size=12).map(sorted), st.data())
 def test_a_stream_that_is_read_again_gives_what_was_not_read(times: list[int], data: st.DataObject) -> None:
-    """Each line exactly once, also where many have the same time. The second reading begins at a whole second."""
     lines = [SECOND + b"%d00000000Z line %d" % (time, place) for place, time in enumerate(times)]
     read = data.draw(st.integers(0, len(lines)))
     position = Position()
@@ -104,7 +101,6 @@ def shower(*, terminal: bool = False, colour: bool = False, prefixes: bool = Tru
     ],
 )
 def test_on_a_terminal_colours_stay_and_nothing_else_does_anything(text: str, shown: str) -> None:
-    """No title, no cleared screen, no text that runs backwards; of a progress bar its last state."""
     assert harmless(text, colour=True) == shown
     assert "\x1b" not in harmless(text, colour=False)
 

@@ -73,7 +73,6 @@ def logs(tmp_path: Path, mocker: MockerFixture) -> Iterator[Logs]:
 
 
 def test_what_every_replica_has_written_is_printed_with_its_name(logs: Logs) -> None:
-    """Replica by replica, with the last line though it has no end; ended pods too."""
     for name in ("mnist-worker-10", "mnist-worker-2", "mnist-ps-0"):
         logs.cluster.pod(name)
         logs.cluster.write(name, "one", "two", ended=False)
@@ -96,7 +95,6 @@ def test_what_every_replica_has_written_is_printed_with_its_name(logs: Logs) -> 
     ],
 )
 def test_replicas_are_chosen_by_type_number_or_name(logs: Logs, options: list[str], names: list[str]) -> None:
-    """Each option may be repeated, and the name of a pod stands for its replica."""
     logs.cluster.job = job(spec={"tfReplicaSpecs": {"Worker": {}, "PS": {}}})
     for name in ("ps-0", "worker-0", "worker-1"):
         logs.cluster.pod(f"mnist-{name}")
@@ -117,7 +115,6 @@ def test_replicas_are_chosen_by_type_number_or_name(logs: Logs, options: list[st
     ],
 )
 def test_what_makes_no_sense_is_one_line(logs: Logs, options: list[str], code: int, says: str) -> None:
-    """With an exit code."""
     logs.cluster.pod("mnist-worker-0")
     result = logs(*options)
     assert (result.exit_code, result.stdout) == (code, "")
@@ -159,7 +156,6 @@ def test_what_a_kubelet_sends_for_a_removed_container_is_no_log(logs: Logs) -> N
 
 
 def test_who_may_not_read_logs_is_told_so_in_one_line(logs: Logs) -> None:
-    """Also while following."""
     logs.cluster.pod("mnist-worker-0")
     for options in ([], ["--follow"]):
         logs.cluster.refusals = [(403, 'cannot get resource "pods/log"')]
@@ -169,7 +165,6 @@ def test_who_may_not_read_logs_is_told_so_in_one_line(logs: Logs) -> None:
 
 
 def test_following_ends_when_the_job_has_ended_and_all_was_printed(logs: Logs) -> None:
-    """Several replicas at once; the last line too, though it has no end."""
     for name in ("mnist-worker-0", "mnist-worker-1"):
         logs.cluster.pod(name)
     with logs.followed() as ended:
@@ -207,7 +202,6 @@ def test_a_restart_in_place_goes_on_in_the_new_log(logs: Logs, mocker: MockerFix
 
 
 def test_a_pod_that_is_made_anew_is_read_from_its_beginning(logs: Logs) -> None:
-    """After all that the earlier pod has written, and even if the clock of its node is behind."""
     logs.cluster.pod("mnist-worker-0", "old")
     logs.cluster.write("mnist-worker-0", "one", at="2026-01-01T00:00:50.000000000Z")
     with logs.followed("--tail=1") as ended:
@@ -220,7 +214,6 @@ def test_a_pod_that_is_made_anew_is_read_from_its_beginning(logs: Logs) -> None:
 
 
 def test_a_pod_that_goes_in_the_middle_of_a_line_loses_nothing(logs: Logs) -> None:
-    """The part of the line that has come is printed, once."""
     logs.cluster.pod("mnist-worker-0")
     logs.cluster.write("mnist-worker-0", "one", "tw", ended=False)
     with logs.followed() as ended:
@@ -232,7 +225,6 @@ def test_a_pod_that_goes_in_the_middle_of_a_line_loses_nothing(logs: Logs) -> No
 
 @pytest.mark.parametrize("cuts", [[0], [1], [40, 0, 77], [33], [34], [35], [100, 100, 100]])
 def test_a_lost_connection_is_made_anew_and_no_line_comes_twice(logs: Logs, cuts: list[int]) -> None:
-    """Wherever it breaks: before the first byte, in the middle of a line, between two lines of the same time."""
     logs.cluster.pod("mnist-worker-0")
     logs.cluster.write("mnist-worker-0", "a", "b", "c", at="2026-01-01T00:00:00.5Z")
     logs.cluster.write("mnist-worker-0", "d", "a", at="2026-01-01T00:00:00.6Z")
@@ -245,7 +237,6 @@ def test_a_lost_connection_is_made_anew_and_no_line_comes_twice(logs: Logs, cuts
 
 
 def test_what_is_not_there_yet_is_waited_for(logs: Logs) -> None:
-    """A job without pods, a pod without a container, a kubelet that does not answer at first."""
     logs.cluster.refusals = [(500, "dial tcp 10.0.0.1:10250: i/o timeout")]
     with logs.followed() as ended:
         with logs.cluster.changed():
@@ -261,7 +252,6 @@ def test_what_is_not_there_yet_is_waited_for(logs: Logs) -> None:
 
 
 def test_a_pod_that_never_started_does_not_keep_it_waiting(logs: Logs) -> None:
-    """When the job has ended. It says what the pod waited for."""
     with logs.cluster.changed():
         logs.cluster.pods["mnist-worker-0"] = FakePod("mnist-worker-0", "1")
     logs.cluster.end_job("Failed")
@@ -298,7 +288,6 @@ def test_no_more_streams_than_one_says_are_opened(logs: Logs) -> None:
 
 
 def test_a_job_that_is_deleted_ends_it(logs: Logs) -> None:
-    """With a message on standard error."""
     logs.cluster.pod("mnist-worker-0")
     logs.cluster.write("mnist-worker-0", "one")
     with logs.followed() as ended:

@@ -57,7 +57,6 @@ def states(body: dict[str, Any], *pods: dict[str, Any]) -> dict[str, str]:
 
 
 def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
-    """The first lines say how the job stands; what a replica said last stands below it."""
     crash = container(
         {"waiting": {"reason": "CrashLoopBackOff"}}, ended(1, message="Traceback\nValueError: no data\n"), 4
     )
@@ -88,12 +87,10 @@ def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
     ],
 )
 def test_a_pod_that_does_not_run_says_why_in_a_word(status: dict[str, Any], state: str) -> None:
-    """The word of the kubelet, or of the scheduler."""
     assert states(job("Created"), pod("mnist-ps-0", "Pending", **status))["ps-0"] == state
 
 
 def test_how_a_replica_ended_is_told() -> None:
-    """Its exit code, and the reason of an eviction."""
     failed = pod("mnist-worker-0", "Failed", containerStatuses=container(ended(137, "OOMKilled")))
     evicted = pod("mnist-worker-1", "Failed", reason="Evicted", message="The node was low on memory.")
     (_, workers) = standing(job("Running"), failed, evicted).types
@@ -166,13 +163,11 @@ def test_no_job_is_too_odd_to_be_shown(spec: dict[str, Any], status: dict[str, A
 
 
 def test_what_others_wrote_is_shown_without_its_control_characters() -> None:
-    """A message that would clear the screen or write another line."""
     evil = pod("mnist-ps-0", "Failed", reason="\x1b[2J", message="\x1b]0;x\x07\nsecond")
     assert not any("\x1b" in line or "\n" in line for line in shown(job("Running"), evil))
 
 
 def test_status_reads_the_job_and_its_pods(server: Server) -> None:
-    """Two requests; without a terminal there is no colour, and JSON and YAML say the same."""
     server.answers(f"{JOBS}/mnist", job("Running"))
     server.answers(PODS, {"items": [pod("mnist-ps-0")], "metadata": {"resourceVersion": "9"}})
     result = server.run("status", "mnist")
@@ -186,7 +181,6 @@ def test_status_reads_the_job_and_its_pods(server: Server) -> None:
 
 
 def test_a_terminal_that_knows_ascii_alone_gets_ascii(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for text that others wrote."""
     server.answers(f"{JOBS}/mnist", job("Running"))
     odd = pod("mnist-ps-0", "Failed", message="größer")
     server.answers(PODS, {"items": [odd], "metadata": {}})

@@ -52,7 +52,6 @@ WORKER = Replica(
 
 
 def test_a_bar_shows_what_a_replica_did_when() -> None:
-    """All pods of a replica are in one row, and the gap between them is a gap."""
     whole = Timeline(start=at(0), replicas=(WORKER,), suspensions=(Span(at(50), at(60)),))
     assert drawn(whole) == [
         "mnist: started 12:00:00 UTC, running for 100s",
@@ -71,7 +70,6 @@ def test_pods_that_outlive_their_job_do_not_lengthen_it() -> None:
 
 
 def test_a_wide_terminal_has_room_for_how_it_ended() -> None:
-    """With the number of its restarts."""
     bar = next(line for line in drawn(Timeline(start=at(0), replicas=(WORKER,)), 100) if line.startswith("worker-0"))
     assert bar.endswith("# 2 restarts")
     ended = Replica(WORKER.name, WORKER.lives[:1])
@@ -79,7 +77,6 @@ def test_a_wide_terminal_has_room_for_how_it_ended() -> None:
 
 
 def test_what_is_shorter_than_a_column_is_drawn_all_the_same() -> None:
-    """One second in a day, also at its very end."""
     blinks = (Interval(State.RUNNING, at(0), at(1)), Interval(State.RESTARTING, at(86_399), at(86_400)))
     life = Life("p", start=at(0), end=at(86_400), intervals=blinks, ending=Ending.DELETED)
     (bar,) = [
@@ -92,7 +89,6 @@ def test_what_is_shorter_than_a_column_is_drawn_all_the_same() -> None:
 
 
 def test_what_happened_is_listed_with_times_and_without_control_characters() -> None:
-    """Wrapped, and cut after some lines; in a timeline of more than a day with the date."""
     happened = (
         Happening(at(3), "mnist-worker-0", "BackOff", "Back-off\x1b[2J " + "word " * 200, is_warning=True, times=7),
     )
@@ -106,7 +102,6 @@ def test_what_happened_is_listed_with_times_and_without_control_characters() -> 
 
 
 def test_a_job_of_which_nothing_is_known_yet_has_an_empty_timeline() -> None:
-    """No status, no pods, no events."""
     assert drawn(Timeline())[0] == "mnist: started 12:01:40 UTC, running for 1s"
 
 
@@ -117,7 +112,6 @@ def test_a_short_job_has_each_time_once() -> None:
 
 
 def test_what_happened_to_several_pods_in_turn_is_one_line() -> None:
-    """With how many more; a reason that comes between them ends it."""
     pulled = [Happening(at(n), f"mnist-worker-{n}", "Pulled", f"image of mnist-worker-{n}") for n in range(3)]
     whole = (
         *pulled,
@@ -132,7 +126,6 @@ def test_what_happened_to_several_pods_in_turn_is_one_line() -> None:
 
 
 def test_of_ten_thousand_events_the_newest_are_listed() -> None:
-    """And how many more there are."""
     whole = tuple(Happening(at(n), "mnist", f"Reason{n}") for n in range(10_000))
     lines = drawn(Timeline(start=at(0), happenings=whole), 100)
     assert lines[4] == "... 9900 more before these"
@@ -158,7 +151,6 @@ def test_no_line_is_wider_than_the_terminal(width: int, given_: list[tuple[State
 
 
 def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Server) -> None:
-    """And says so, on standard error."""
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(conditions=("Running",)))
     server.answers("/api/v1/namespaces/team/pods", {"items": [], "metadata": {}})
     refused = {"message": "events is forbidden", "reason": "Forbidden"}
@@ -182,7 +174,6 @@ def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Serv
 
 
 def test_json_has_the_timeline_by_names(server: Server) -> None:
-    """In camelCase, times with their zones."""
     body = job(conditions=("Running",))
     body["metadata"]["creationTimestamp"] = "2026-11-22T12:00:00Z"
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", body)

@@ -138,12 +138,10 @@ def drawn(of: Life) -> list[tuple[str, float, float | None]]:
     ids=["running", "image", "succeeded", "restarted", "crash loop", "old kubelet", "lost", "lost before 1.27"],
 )
 def test_a_pod_tells_what_it_did_when(body: dict[str, Any], expected: list[tuple[str, float, float | None]]) -> None:
-    """Waiting for a node, starting, running, and the run before the last restart in place."""
     assert drawn(life(body)) == expected
 
 
 def test_a_pod_without_a_node_waits_and_says_why() -> None:
-    """With the scheduler's reason."""
     body = pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
     body["spec"] = {}
     only = life(body)
@@ -164,7 +162,6 @@ def test_of_many_restarts_events_tell_when_the_first_run_began() -> None:
 
 
 def test_how_a_pod_ended_is_told() -> None:
-    """Its exit code and reason; an evicted pod has no exit, and its own reason and time."""
     failed = life(pod(phase="Failed", containerStatuses=training(terminated(9, 60, 137, "OOMKilled"))))
     assert (failed.ending, failed.exit_code, failed.reason, failed.end) == (Ending.FAILED, 137, "OOMKilled", time(60))
     ready = {"type": "Ready", "status": "False", "lastTransitionTime": at(40)}
@@ -227,7 +224,6 @@ def test_restarts_are_those_that_the_operator_has_counted() -> None:
 
 
 def test_events_of_the_job_alone_tell_of_pods_too() -> None:
-    """When each was created, and when it ended; one whose end is not known is left out."""
     events = [
         event(1, "SuccessfulCreatePod", "Created pod: mnist-worker-0")
         | {"firstTimestamp": at(1), "lastTimestamp": at(21)},
@@ -279,7 +275,6 @@ def test_the_job_controller_tells_of_pods_that_are_gone_as_v1s_operator_does() -
 
 
 def test_replicas_stand_in_the_order_of_their_types_and_numbers() -> None:
-    """By the labels of any operator, or only by the pod's name; a pod that is no replica stands last."""
     bare = {"kind": "Pod", "metadata": {"name": "mnist-ps-3"}}
     old = {"kind": "Pod", "metadata": {"name": "x", "labels": {"job_type": "MASTER", "task_index": "0"}}}
     odd = {"kind": "Pod", "metadata": {"name": "odd", "labels": {"replica-index": "²", "replica-type": "worker"}}}
@@ -288,7 +283,6 @@ def test_replicas_stand_in_the_order_of_their_types_and_numbers() -> None:
 
 
 def test_suspensions_are_known_from_the_condition_and_earlier_ones_from_events() -> None:
-    """One that goes on has no end; one whose beginning is not known is left out."""
     events = [event(10, "TFJobSuspended", "one"), event(20, "TFJobResumed"), event(30, "TFJobSuspended", "two")]
     on = timeline(events=events, of=job(("Suspended", "True", "TFJobSuspended", 31)))
     assert on.suspensions == (Span(time(10), time(20), "one"), Span(time(30), None, "two"))
@@ -306,7 +300,6 @@ def test_a_hold_is_known_from_its_condition_alone() -> None:
 
 
 def test_what_happened_stands_in_the_order_of_time_and_once() -> None:
-    """An event about a condition is not listed beside it; events of other jobs are left out."""
     over = ("Running", "False", "TFJobFailed", 60)
     conditions = job(("Created", "True", "TFJobCreated", 0), over, ("Failed", "True", "TFJobFailed", 60))
     events = [
@@ -334,7 +327,6 @@ def test_a_limit_is_one_entry_with_the_reason_of_its_event() -> None:
 
 
 def test_repeats_of_an_event_are_one() -> None:
-    """At the last time, with the sum; another message is another event."""
     events = [pod_event(each, "BackOff", "p1") | {"count": 7} for each in (30, 10)] + [event(5, "BackOff", "other")]
     assert [(each.at, each.times) for each in timeline(events=events).happenings if each.reason == "BackOff"] == [
         (time(5), 1),
@@ -417,7 +409,6 @@ EVENTS = objects_of(
 def test_nothing_that_is_missing_or_odd_makes_it_raise(
     pods: list[Any], events: list[Any], conditions: list[Any], completed: str | None
 ) -> None:
-    """Intervals follow on each other, and only the last one of a pod that lives has no end; spans end after they begin."""
     body = {
         "metadata": {"name": "mnist", "uid": "j1"},
         "status": {"conditions": conditions, "completionTime": completed},
@@ -434,5 +425,4 @@ def test_nothing_that_is_missing_or_odd_makes_it_raise(
 
 
 def test_a_job_whose_status_is_unreadable_has_none() -> None:
-    """Its pods are shown all the same."""
     assert job_of(b'{"metadata": {"name": "mnist"}, "status": {"conditions": 3}}').metadata.name == "mnist"

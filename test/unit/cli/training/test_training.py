@@ -166,7 +166,6 @@ def test_other_lines_tell_nothing(text: str) -> None:
 
 
 def test_a_total_that_was_told_once_holds_for_the_lines_that_do_not_tell_it() -> None:
-    """Until the steps go beyond it."""
     assert read("Step 100/1000\nstep 200 loss 0.3\n")[1] == Progress(200, 1000)
     assert read("Step 100/1000\nstep 2000 loss 0.3\n")[1] == Progress(2000, None)
 
@@ -199,7 +198,6 @@ TEXTS = st.lists(
 
 @given(TEXTS, st.lists(st.integers(0, 3000)))
 def test_where_the_bytes_are_cut_changes_nothing(text: str, cuts: list[int]) -> None:
-    """Chunks of a stream end anywhere: in a line, in a character, in an escape sequence."""
     data = text.encode(errors="replace")
     whole, cut = LogReader(), LogReader()
     expected = whole.feed(data) + whole.close()
@@ -213,7 +211,6 @@ def test_where_the_bytes_are_cut_changes_nothing(text: str, cuts: list[int]) -> 
 
 @given(st.binary(max_size=2000))
 def test_no_bytes_make_it_raise(data: bytes) -> None:
-    """Nor do they make a point without a name, or before step 0."""
     reader = LogReader()
     for point in reader.feed(data) + reader.close():
         assert point.step >= 0
@@ -229,7 +226,6 @@ def test_lines_have_no_escapes_and_no_ends_in_them(text: str) -> None:
 
 
 def test_a_line_of_10_megabytes_is_cut() -> None:
-    """Only its beginning is kept, and the next line is read as ever."""
     reader = LineReader()
     for _ in range(100):
         assert list(reader.feed(b"x" * 100_000)) == []
@@ -278,7 +274,6 @@ def test_what_is_told_again_of_a_step_replaces_what_was_told() -> None:
 
 
 def test_a_long_curve_keeps_its_shape_and_its_ends() -> None:
-    """Every second, fourth, eighth point: evenly, from the first to the last."""
     curves = Curves(most_points=8)
     curves.add(Point(step, "loss", 0.0) for step in range(101))
     assert steps_of(curves) == [0, 16, 32, 48, 64, 80, 96, 100]
@@ -293,7 +288,6 @@ def test_there_are_no_more_curves_than_a_page_can_show() -> None:
 
 @given(st.lists(st.integers(0, 50), min_size=1), st.integers(2, 10))
 def test_steps_only_grow_and_the_last_point_is_the_newest(steps: list[int], most: int) -> None:
-    """In whichever order they come; and there are never more points than `most`, except for the last one."""
     curves = Curves(most_points=most)
     curves.add(Point(step, "loss", 0.0) for step in steps)
     told = steps_of(curves)

@@ -81,8 +81,6 @@ AFTER_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink:
 
 @given(answer=st.sampled_from([LENGTH, CHUNKED, AFTER_INTERIM]), cuts=st.sets(st.integers(1, 150)))
 def test_a_response_is_the_same_however_it_is_cut(answer: bytes, cuts: set[int]) -> None:
-    """Lengths, chunks with extensions and trailers, interim responses: cut anywhere, any number of times."""
-
     async def run() -> None:
         line = Line()
         asked = await line.asked()

@@ -114,7 +114,6 @@ def test_nothing_can_break_out_of_the_line_it_stands_in(bad: str) -> None:
 
 
 def test_a_refused_request_does_not_spoil_the_next_one() -> None:
-    """Invalid credentials are refused again, and valid ones are written afterwards."""
     writer = RequestWriter(SERVER, user_agent="tests")
     bad = Credentials("Bearer a\nb")
     for _ in range(2):

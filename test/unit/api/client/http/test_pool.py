@@ -132,7 +132,6 @@ async def test_the_limit_of_the_exchange_holds_in_line_too() -> None:
 
 @pytest.mark.parametrize("moment", ["in line", "with the place given", "while the connection is made"])
 async def test_whoever_gives_up_takes_no_place_along(moment: str) -> None:
-    """At whichever moment it gives up, the next request gets a connection."""
     bench = Bench(max_connections=1)
     connection = await bench.get()
     waiting = asyncio.create_task(bench.get(fresh=True))
@@ -206,7 +205,6 @@ async def test_what_was_made_with_other_credentials_is_closed_and_not_used() -> 
 
 
 async def test_closing_ends_whatever_is_under_way() -> None:
-    """It ends idle and busy connections, queued requests, and connections that are being made."""
     bench = Bench(max_connections=3)
     idle, busy, _ = [await bench.get() for _ in range(3)]
     bench.give_back(idle)

@@ -83,7 +83,6 @@ async def test_requests_are_sent_as_they_are_meant() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_response_that_was_compressed_on_its_way_is_read_as_it_was(*, stream: bool) -> None:
-    """As a whole or as it arrives; its connection is reused. A response that the server did not compress is read, too."""
     body = b'{"items":[' + b'{"kind":"Pod"},' * 10_000 + b"{}]}"
     zipped = gzip.compress(body)
 

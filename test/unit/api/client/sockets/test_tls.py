@@ -187,8 +187,6 @@ async def test_a_proxy_may_be_reached_by_tls_itself(authority: Authority, server
 async def test_a_request_that_is_cancelled_while_it_gets_its_tunnel_closes_it(
     authority: Authority, server_tls: ssl.SSLContext, stage: str, *, encrypted: bool
 ) -> None:
-    """Before the proxy has answered, and in the handshake that follows."""
-
     async def opens_and_stalls(peer: Peer) -> None:
         await peer.request()
         await peer.say(b"HTTP/1.1 200 Connection established\r\n\r\n")
