@@ -92,6 +92,11 @@ def run(*arguments: str, stdin: str = "") -> Result:
     return CliRunner().invoke(app, list(arguments), input=stdin, prog_name="kubectl tfjob")
 
 
+def outcome(result: Result) -> tuple[int, str, str]:
+    """The exit code of a command, and what it printed to both outputs."""
+    return result.exit_code, result.stdout, result.stderr
+
+
 def job(name: str = "mnist", *, conditions: tuple[str, ...] = (), spec: Any = None, uid: str = "u1") -> dict[str, Any]:
     """A TFJob as the server sends it."""
     return {

@@ -34,13 +34,8 @@ def test_restart_deletes_those_very_pods(server: Server) -> None:
     server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     other = pod("worker-9")
     other["metadata"]["ownerReferences"][0]["uid"] = "else"
-    pods = [
-        pod("worker-0"),
-        pod("worker-1", "Succeeded"),
-        pod("worker-2", deletionTimestamp="2026-01-01T00:00:00Z"),
-        pod("worker-3"),
-        other,
-    ]
+    gone = pod("worker-2", deletionTimestamp="2026-01-01T00:00:00Z")
+    pods = [pod("worker-0"), pod("worker-1", "Succeeded"), gone, pod("worker-3"), other]
     server.answers(PODS, {"metadata": {}, "items": pods})
     server.answers(f"{PODS}/mnist-worker-0", {})
     server.answers(f"{PODS}/mnist-worker-3", {"message": "the UID does not match", "reason": "Conflict"}, code=409)
@@ -168,10 +163,8 @@ def test_prune_deletes_nothing_that_nobody_agreed_to(server: Server, mocker: Moc
     """A script has to say --yes; a person is shown what would be deleted."""
     ended_jobs(server)
     refused = server.run("prune")
-    assert (refused.exit_code, refused.stderr) == (
-        1,
-        "error: standard input is not a terminal: pass --yes to delete 4 jobs, or --dry-run to list them\n",
-    )
+    missing = "error: standard input is not a terminal: pass --yes to delete 4 jobs, or --dry-run to list them\n"
+    assert (refused.exit_code, refused.stderr) == (1, missing)
     dry = server.run("prune", "--dry-run", "--state=failed")
     assert dry.output == "tfjob.kubeflow.org/failed deleted (dry run)\n"
     mocker.patch("click.testing._NamedTextIOWrapper.isatty", return_value=True, create=True)
@@ -331,15 +324,7 @@ def test_tensorboard_forwards_to_the_pod_that_is_ready_and_then_to_its_successor
     told = make_kubectl(programs, "print('Forwarding from 127.0.0.1', flush=True)\ntime.sleep(600)")
     wanted = job(spec={"tensorBoard": {"logDir": "/logs"}})
     server.answers(f"{JOBS}/mnist", wanted)
-    pods = [
-        [],
-        [board_pod("a", ready=False)],
-        [board_pod("a")],
-        [board_pod("a")],
-        [board_pod("b")],
-        [board_pod("b")],
-        [],
-    ]
+    pods = [[], [board_pod("a", ready=False)], *[[board_pod("a")]] * 2, *[[board_pod("b")]] * 2, []]
     server.answers(V1_BOARD, *({"items": items} for items in pods))
     server.responses[f"{JOBS}/mnist"] += [server.responses[f"{JOBS}/mnist"][0]] * 2
     server.responses[f"{JOBS}/mnist"] += [(404, b'{"message": "gone", "reason": "NotFound"}')]
@@ -349,15 +334,13 @@ def test_tensorboard_forwards_to_the_pod_that_is_ready_and_then_to_its_successor
     assert browser.call_count == 1
     assert result.stdout.splitlines() == [f"TensorBoard of mnist: {url}   (press Ctrl-C to stop)"] * 2
     port = url.rpartition(":")[2].rstrip("/")
-    assert told.read_text().splitlines() == [
-        f"--namespace=team --kubeconfig={server.kubeconfig} port-forward pod/mnist-tensorboard-{uid} {port}:6006 --address=127.0.0.1"
-        for uid in ("a", "b")
-    ]
-    assert result.stderr.splitlines()[:2] == [
-        "TensorBoard of mnist: waiting for its pod (not created)",
-        "TensorBoard of mnist: waiting for its pod (Pending)",
-    ]
-    assert result.stderr.splitlines()[-1] == "the TensorBoard of mnist was deleted"
+    for uid, line in zip(("a", "b"), told.read_text().splitlines(), strict=True):
+        forward = f"port-forward pod/mnist-tensorboard-{uid} {port}:6006 --address=127.0.0.1"
+        assert line == f"--namespace=team --kubeconfig={server.kubeconfig} {forward}"
+    first, second, *_, last = result.stderr.splitlines()
+    assert first == "TensorBoard of mnist: waiting for its pod (not created)"
+    assert second == "TensorBoard of mnist: waiting for its pod (Pending)"
+    assert last == "the TensorBoard of mnist was deleted"
 
 
 @pytest.mark.usefixtures("fast")

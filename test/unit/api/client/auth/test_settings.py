@@ -108,9 +108,6 @@ def presented(settings: Settings, authority: Authority, *, name: str = "127.0.0.
     return str(dict(pair for entry in subject for pair in entry)["commonName"])
 
 
-# Users
-
-
 async def get_later(settings: Settings, later_s: float = 61.0) -> Credentials:
     """The credentials that are sent a minute later, once the thread that reads them has ended."""
     await settings.credentials.get()
@@ -150,9 +147,6 @@ def test_a_client_certificate_in_files_is_read_again_when_it_rotates(tmp_path: P
     assert presented(settings, authority) == "new"
 
 
-# Plugins
-
-
 def test_a_plugin_is_run_by_the_first_request_and_not_again_while_its_token_lives(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,9 +157,6 @@ def test_a_plugin_is_run_by_the_first_request_and_not_again_while_its_token_live
     assert [header_of(settings), header_of(settings)] == [f"Bearer {SECRET}"] * 2
     assert len((tmp_path / "runs").read_text().splitlines()) == 1
     assert capfd.readouterr().err == ""
-
-
-# Servers
 
 
 @pytest.mark.parametrize("change", [{"context": "b"}, {"server": "http://127.0.0.1:2"}], ids=["context", "server"])
@@ -207,9 +198,6 @@ def test_master_overrides_the_server_and_the_name_in_its_certificate(tmp_path: P
     assert load_settings(path, master="https://10.0.0.1:443").tls_server_name is None
     assert load_settings(path, master="https://10.0.0.1:443/").server == "https://10.0.0.1:443"
     assert credentials_of(load_settings(path, master="http://127.0.0.1:8001")).ssl_context is None
-
-
-# Proxies
 
 
 @pytest.mark.parametrize(
@@ -258,9 +246,6 @@ def test_a_proxy_that_is_not_spoken_to_by_http_is_refused_by_name(tmp_path: Path
     with pytest.raises(AccessError, match="the address of the proxy must have the form http://host:port") as raised:
         load_settings(path)
     assert SECRET not in str(raised.value)
-
-
-# In a cluster
 
 
 @pytest.fixture
@@ -346,9 +331,6 @@ def test_a_kubeconfig_that_was_named_wins_over_the_cluster(
     assert load_settings().server == "https://127.0.0.1:6443"
     other = write(service_account / "other", {}, server="https://other")
     assert load_settings(other).server == "https://other"
-
-
-# Errors, secrets, files
 
 
 def test_a_kubeconfig_that_cannot_be_used_is_one_error_without_secrets(tmp_path: Path) -> None:

@@ -76,9 +76,6 @@ CHUNKED = OPEN + b'3;note=x\r\n{"a\r\n4\r\n":1}\r\n0\r\nTrailer: x\r\n\r\n'
 AFTER_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + LENGTH
 
 
-# Responses
-
-
 @given(answer=st.sampled_from([LENGTH, CHUNKED, AFTER_INTERIM]), cuts=st.sets(st.integers(1, 150)))
 def test_a_response_is_the_same_however_it_is_cut(answer: bytes, cuts: set[int]) -> None:
     async def run() -> None:
@@ -144,9 +141,6 @@ async def test_one_connection_carries_one_response_after_the_other() -> None:
     assert line.books.told == ["released"] * 3
 
 
-# Connections that may not serve again
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -191,9 +185,6 @@ async def test_an_idle_connection_that_the_server_closes_is_lost_at_once() -> No
     line = Line()
     line.socket.hang_up()
     assert line.books.told[0] == "lost"
-
-
-# Ways to fail
 
 
 @pytest.mark.parametrize(
@@ -340,9 +331,6 @@ async def test_a_busy_connection_takes_no_second_request() -> None:
         await line.connection.exchange(GET, b"", 40.0)
     line.socket.say(OK)
     await asked
-
-
-# Streams
 
 
 async def test_what_arrives_together_is_read_together() -> None:
