@@ -56,15 +56,10 @@ class Logs:
 @pytest.fixture
 def logs(tmp_path: Path, mocker: MockerFixture) -> Iterator[Logs]:
     """The verb, with short pauses."""
-    for module, name, value in (
-        (following, "AGAIN_S", 0.02),
-        (following, "FIRST_PAUSE_S", 0.02),
-        (following, "QUIET_S", 0.02),
-        (following, "ASK_S", 0.0),
-        (following, "PAUSE_S", 0.02),
-        (replicas, "RETRY_S", 0.02),
-    ):
-        mocker.patch.object(module, name, value)
+    for name in ("AGAIN_S", "FIRST_PAUSE_S", "QUIET_S", "PAUSE_S"):
+        mocker.patch.object(following, name, 0.02)
+    mocker.patch.object(following, "ASK_S", 0.0)
+    mocker.patch.object(replicas, "RETRY_S", 0.02)
     cluster = Cluster()
     with serving(cluster) as url:
         kubeconfig = tmp_path / "kubeconfig"
@@ -181,9 +176,8 @@ def test_following_ends_when_the_job_has_ended_and_all_was_printed(logs: Logs) -
 
 def test_a_restart_in_place_goes_on_in_the_new_log(logs: Logs, mocker: MockerFixture) -> None:
     """What the first run wrote at its very end, after its stream was lost, is printed too."""
-    mocker.patch.object(
-        following, "AGAIN_S", 60.0
-    )  # the watch tells of the restart before the stream is requested again
+    # The watch tells of the restart before the stream is requested again.
+    mocker.patch.object(following, "AGAIN_S", 60.0)
     logs.cluster.pod("mnist-worker-0")
     logs.cluster.write("mnist-worker-0", "one")
     with logs.followed() as ended:
@@ -194,8 +188,7 @@ def test_a_restart_in_place_goes_on_in_the_new_log(logs: Logs, mocker: MockerFix
             logs.cluster.pods["mnist-worker-0"].runs.append(Run())
             first.written.append(("2026-01-01T00:00:00.000000000Z", b"last words"))
         logs.cluster.write("mnist-worker-0", "again", at="2026-01-01T00:00:10.000000000Z")
-        logs.cluster.exit("mnist-worker-0", 0, phase="Succeeded")
-        logs.cluster.end_job()
+        logs.cluster.finish("mnist-worker-0")
         result = ended()
     assert result.stdout.splitlines() == ["worker-0 | one", "worker-0 | last words", "worker-0 | again"]
     assert "worker-0: was started again after exit code " in result.stderr
@@ -208,8 +201,7 @@ def test_a_pod_that_is_made_anew_is_read_from_its_beginning(logs: Logs) -> None:
         logs.cluster.wait_for_lines("mnist-worker-0")
         logs.cluster.pod("mnist-worker-0", "new")
         logs.cluster.write("mnist-worker-0", "two", "three", at="2026-01-01T00:00:10.000000000Z")
-        logs.cluster.exit("mnist-worker-0", 0, phase="Succeeded")
-        logs.cluster.end_job()
+        logs.cluster.finish("mnist-worker-0")
         assert ended().stdout.splitlines() == [f"worker-0 | {line}" for line in ("one", "two", "three")]
 
 
@@ -231,8 +223,7 @@ def test_a_lost_connection_is_made_anew_and_no_line_comes_twice(logs: Logs, cuts
     logs.cluster.cuts = cuts
     with logs.followed() as ended:
         logs.cluster.wait_for_stream("mnist-worker-0", len(cuts) + 1)
-        logs.cluster.exit("mnist-worker-0", 0, phase="Succeeded")
-        logs.cluster.end_job()
+        logs.cluster.finish("mnist-worker-0")
         assert ended().stdout.splitlines() == [f"worker-0 | {line}" for line in "abcda"]
 
 
@@ -244,8 +235,7 @@ def test_what_is_not_there_yet_is_waited_for(logs: Logs) -> None:
         logs.cluster.pod("mnist-worker-0", "1")
         logs.cluster.wait_for_stream("mnist-worker-0", 2)
         logs.cluster.write("mnist-worker-0", "at last")
-        logs.cluster.exit("mnist-worker-0", 0, phase="Succeeded")
-        logs.cluster.end_job()
+        logs.cluster.finish("mnist-worker-0")
         result = ended()
     assert result.stdout == "worker-0 | at last\n"
     assert "cannot read logs, retrying: dial tcp 10.0.0.1:10250: i/o timeout" in result.stderr
@@ -271,8 +261,7 @@ def test_a_stream_that_stays_silent_after_its_pod_has_gone_is_given_up(logs: Log
             logs.cluster.pods["mnist-worker-0"] = FakePod("mnist-worker-0", "new", [Run()], "Running")
         logs.cluster.write("mnist-worker-0", "two")
         logs.cluster.wait_for_stream("mnist-worker-0", 2)
-        logs.cluster.exit("mnist-worker-0", 0, phase="Succeeded")
-        logs.cluster.end_job()
+        logs.cluster.finish("mnist-worker-0")
         assert ended().stdout.splitlines() == ["worker-0 | one", "worker-0 | two"]
         assert not old.gone
 

@@ -21,7 +21,7 @@ from tfjob_operator.cli.timelines.values import (
     State,
     Timeline,
 )
-from unit.cli.conftest import Server, job
+from unit.cli.conftest import Server, job, pod
 
 START = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
@@ -34,21 +34,16 @@ def drawn(timeline: Timeline, width: int = 60, now: float = 100) -> list[str]:
     return render(timeline, "mnist", Frame(at(now), UTC, width, ASCII), lambda text, _: text)
 
 
-WORKER = Replica(
-    ReplicaName("Worker", 0),
-    (
-        Life(
-            "mnist-worker-0",
-            start=at(0),
-            end=at(50),
-            intervals=(Interval(State.WAITING, at(0), at(10)), Interval(State.RUNNING, at(10), at(50))),
-            ending=Ending.FAILED,
-            exit_code=137,
-        ),
-        Life("mnist-worker-0", start=at(60), intervals=(Interval(State.RUNNING, at(60)),), restarts=1),
-    ),
-    2,
+FIRST = Life(
+    "mnist-worker-0",
+    start=at(0),
+    end=at(50),
+    intervals=(Interval(State.WAITING, at(0), at(10)), Interval(State.RUNNING, at(10), at(50))),
+    ending=Ending.FAILED,
+    exit_code=137,
 )
+SECOND = Life("mnist-worker-0", start=at(60), intervals=(Interval(State.RUNNING, at(60)),), restarts=1)
+WORKER = Replica(ReplicaName("Worker", 0), (FIRST, SECOND), 2)
 
 
 def test_a_bar_shows_what_a_replica_did_when() -> None:
@@ -77,28 +72,23 @@ def test_a_wide_terminal_has_room_for_how_it_ended() -> None:
 
 
 def test_what_is_shorter_than_a_column_is_drawn_all_the_same() -> None:
+    """One second in a day, also at its very end."""
     blinks = (Interval(State.RUNNING, at(0), at(1)), Interval(State.RESTARTING, at(86_399), at(86_400)))
     life = Life("p", start=at(0), end=at(86_400), intervals=blinks, ending=Ending.DELETED)
-    (bar,) = [
-        line
-        for line in drawn(Timeline(start=at(0), replicas=(Replica(ReplicaName("PS", 0), (life,)),)), now=86_400)
-        if line.startswith("ps-0")
-    ]
-    assert bar.count("#") == 1
-    assert bar.endswith("~")
+    whole = Timeline(start=at(0), replicas=(Replica(ReplicaName("PS", 0), (life,)),))
+    (bar,) = [line for line in drawn(whole, now=86_400) if line.startswith("ps-0")]
+    assert (bar.count("#"), bar[-1]) == (1, "~")
 
 
 def test_what_happened_is_listed_with_times_and_without_control_characters() -> None:
-    happened = (
-        Happening(at(3), "mnist-worker-0", "BackOff", "Back-off\x1b[2J " + "word " * 200, is_warning=True, times=7),
-    )
-    lines = drawn(Timeline(start=at(0), happenings=happened))
-    (first, *rest) = lines[4:]
+    """Wrapped, and cut after some lines; in a timeline of more than a day with the date."""
+    words = "Back-off\x1b[2J " + "word " * 200
+    happened = (Happening(at(3), "mnist-worker-0", "BackOff", words, is_warning=True, times=7),)
+    (first, *rest) = drawn(Timeline(start=at(0), happenings=happened))[4:]
     assert first == "12:00:03  mnist-worker-0  BackOff (x7): Back-off\\x1b[2J word"
     assert len(rest) == 3
-    assert drawn(Timeline(start=at(-2 * 86_400), happenings=happened))[0].startswith(
-        "mnist: started 11-20 12:00 UTC, running for 2d"
-    )
+    (head, *_) = drawn(Timeline(start=at(-2 * 86_400), happenings=happened))
+    assert head.startswith("mnist: started 11-20 12:00 UTC, running for 2d")
 
 
 def test_a_job_of_which_nothing_is_known_yet_has_an_empty_timeline() -> None:
@@ -174,19 +164,13 @@ def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Serv
 
 
 def test_json_has_the_timeline_by_names(server: Server) -> None:
+    """In camelCase, times with their zones."""
     body = job(conditions=("Running",))
     body["metadata"]["creationTimestamp"] = "2026-11-22T12:00:00Z"
     server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", body)
-    status = {
-        "phase": "Failed",
-        "containerStatuses": [{"name": "tensorflow", "state": {"terminated": {"exitCode": 3}}}],
-    }
-    meta = {"name": "mnist-worker-0", "uid": "p", "labels": {"replica-type": "worker", "replica-index": "0"}}
-    labels = {f"training.kubeflow.org/{key}": value for key, value in meta.pop("labels").items()}  # type: ignore[attr-defined]
-    server.answers(
-        "/api/v1/namespaces/team/pods",
-        {"items": [{"metadata": meta | {"labels": labels}, "status": status}], "metadata": {}},
-    )
+    ended = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 3}}}]
+    failed = pod("mnist-worker-0", "Failed", containerStatuses=ended)
+    server.answers("/api/v1/namespaces/team/pods", {"items": [failed], "metadata": {}})
     server.answers("/api/v1/namespaces/team/events", {"items": [], "metadata": {}})
     found = json.loads(server.run("timeline", "mnist", "-o", "json").stdout)
     assert found["start"] == "2026-11-22T12:00:00+00:00"

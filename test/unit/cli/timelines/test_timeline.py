@@ -39,8 +39,10 @@ def pod(name: str = "mnist-worker-0", uid: str = "p1", **more: Any) -> dict[str,
     return a_pod(name, uid=uid, meta=made, spec={"nodeName": "node-1"}, **{"conditions": [SCHEDULED]} | more)
 
 
-def training(state: Any, last: Any = None, restarts: int = 0) -> list[dict[str, Any]]:
-    return [{"name": "tensorflow", "state": state, "lastState": last or {}, "restartCount": restarts}]
+def ran(state: Any, last: Any = None, restarts: int = 0, **more: Any) -> dict[str, Any]:
+    """A pod whose container is in this state, after this one."""
+    status = {"name": "tensorflow", "state": state, "lastState": last or {}, "restartCount": restarts}
+    return pod(containerStatuses=[status], **more)
 
 
 def terminated(start: float, end: float, code: int = 0, reason: str = "Completed") -> dict[str, Any]:
@@ -56,14 +58,7 @@ def event(second: float, reason: str, message: str = "", **about: str) -> dict[s
     """An event, of the job unless `about` says otherwise."""
     involved = {"kind": "TFJob", "name": "mnist", "uid": "j1", **about}
     times = {"firstTimestamp": at(second), "lastTimestamp": at(second), "count": 1}
-    return {
-        "kind": "Event",
-        "involvedObject": involved,
-        "reason": reason,
-        "message": message,
-        "type": "Normal",
-        **times,
-    }
+    return {"involvedObject": involved, "reason": reason, "message": message, "type": "Normal", **times}
 
 
 def pod_event(second: float, reason: str, uid: str, name: str = "mnist-worker-0") -> dict[str, Any]:
@@ -92,52 +87,38 @@ def life(body: dict[str, Any], *events: dict[str, Any]) -> Life:
     return only
 
 
-def drawn(of: Life) -> list[tuple[str, float, float | None]]:
+def drawn(of: Life) -> str:
     """The intervals, in seconds after the start."""
-    seconds = [(each.start - START, each.end - START if each.end is not None else None) for each in of.intervals]
-    return [
-        (each.state.value, start.total_seconds(), end.total_seconds() if end is not None else None)
-        for each, (start, end) in zip(of.intervals, seconds, strict=True)
-    ]
+
+    def second(at: datetime | None) -> str:
+        return "" if at is None else f"{(at - START).total_seconds():g}"
+
+    return ", ".join(f"{each.state.value} {second(each.start)}-{second(each.end)}" for each in of.intervals)
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (pod(containerStatuses=training(running(9))), [("waiting", 0, 5), ("starting", 5, 9), ("running", 9, None)]),
-        (
-            pod(containerStatuses=training({"waiting": {"reason": "ImagePullBackOff"}})),
-            [("waiting", 0, 5), ("starting", 5, None)],
-        ),
-        (
-            pod(phase="Succeeded", containerStatuses=training(terminated(9, 60))),
-            [("waiting", 0, 5), ("starting", 5, 9), ("running", 9, 60)],
-        ),
-        (
-            pod(containerStatuses=training(running(30), terminated(9, 20, 1), restarts=1)),
-            [("waiting", 0, 5), ("starting", 5, 9), ("running", 9, 20), ("restarting", 20, 30), ("running", 30, None)],
-        ),
-        (
-            pod(
-                containerStatuses=training(
-                    {"waiting": {"reason": "CrashLoopBackOff"}}, terminated(80, 90, 1), restarts=4
-                )
-            ),
-            [("waiting", 0, 5), ("unstable", 5, 80), ("running", 80, 90), ("restarting", 90, None)],
-        ),
-        (pod(phase="Pending", conditions=[], startTime=at(3)), [("waiting", 0, 3), ("starting", 3, None)]),
-        (
-            pod(phase="Failed", startTime=at(6), conditions=[SCHEDULED, UNREADY], containerStatuses=training(LOST)),
-            [("waiting", 0, 5), ("starting", 5, 6), ("running", 6, 40)],
-        ),
-        (
-            pod(startTime=at(6), containerStatuses=training({"waiting": {}}, LOST, restarts=1)),
-            [("waiting", 0, 5), ("starting", 5, 6), ("running", 6, None)],
-        ),
-    ],
-    ids=["running", "image", "succeeded", "restarted", "crash loop", "old kubelet", "lost", "lost before 1.27"],
-)
-def test_a_pod_tells_what_it_did_when(body: dict[str, Any], expected: list[tuple[str, float, float | None]]) -> None:
+LIVES = {
+    "running": (ran(running(9)), "waiting 0-5, starting 5-9, running 9-"),
+    "image": (ran({"waiting": {"reason": "ImagePullBackOff"}}), "waiting 0-5, starting 5-"),
+    "succeeded": (ran(terminated(9, 60), phase="Succeeded"), "waiting 0-5, starting 5-9, running 9-60"),
+    "restarted": (
+        ran(running(30), terminated(9, 20, 1), 1),
+        "waiting 0-5, starting 5-9, running 9-20, restarting 20-30, running 30-",
+    ),
+    "crash loop": (
+        ran({"waiting": {"reason": "CrashLoopBackOff"}}, terminated(80, 90, 1), 4),
+        "waiting 0-5, unstable 5-80, running 80-90, restarting 90-",
+    ),
+    "old kubelet": (pod(phase="Pending", conditions=[], startTime=at(3)), "waiting 0-3, starting 3-"),
+    "lost": (
+        ran(LOST, phase="Failed", startTime=at(6), conditions=[SCHEDULED, UNREADY]),
+        "waiting 0-5, starting 5-6, running 6-40",
+    ),
+    "lost before 1.27": (ran({"waiting": {}}, LOST, 1, startTime=at(6)), "waiting 0-5, starting 5-6, running 6-"),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), LIVES.values(), ids=LIVES)
+def test_a_pod_tells_what_it_did_when(body: dict[str, Any], expected: str) -> None:
     assert drawn(life(body)) == expected
 
 
@@ -145,36 +126,31 @@ def test_a_pod_without_a_node_waits_and_says_why() -> None:
     body = pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
     body["spec"] = {}
     only = life(body)
-    assert drawn(only) == [("waiting", 0, None)]
+    assert drawn(only) == "waiting 0-"
     assert only.intervals[0].reason == "Unschedulable"
 
 
 def test_of_many_restarts_events_tell_when_the_first_run_began() -> None:
     """From then to the last two runs it is only known that it was restarted."""
-    body = pod(containerStatuses=training(running(100), terminated(80, 90, 1), restarts=4))
-    assert drawn(life(body, pod_event(8, "Started", "p1")))[1:] == [
-        ("starting", 5, 8),
-        ("unstable", 8, 80),
-        ("running", 80, 90),
-        ("restarting", 90, 100),
-        ("running", 100, None),
-    ]
+    body = ran(running(100), terminated(80, 90, 1), restarts=4)
+    told = "waiting 0-5, starting 5-8, unstable 8-80, running 80-90, restarting 90-100, running 100-"
+    assert drawn(life(body, pod_event(8, "Started", "p1"))) == told
 
 
 def test_how_a_pod_ended_is_told() -> None:
-    failed = life(pod(phase="Failed", containerStatuses=training(terminated(9, 60, 137, "OOMKilled"))))
+    failed = life(ran(terminated(9, 60, 137, "OOMKilled"), phase="Failed"))
     assert (failed.ending, failed.exit_code, failed.reason, failed.end) == (Ending.FAILED, 137, "OOMKilled", time(60))
     ready = {"type": "Ready", "status": "False", "lastTransitionTime": at(40)}
     evicted = life(pod(phase="Failed", reason="Evicted", message="disk", conditions=[ready], startTime=at(5)))
     assert (evicted.exit_code, evicted.reason, evicted.end) == (None, "Evicted", time(40))
-    assert drawn(evicted)[-1] == ("starting", 5, 40)
+    assert drawn(evicted) == "waiting 0-5, starting 5-40"
 
 
 def test_a_pod_that_is_being_deleted_stops_since_it_was_asked_to() -> None:
     """Its deletionTimestamp is the end of its grace period."""
-    body = pod(containerStatuses=training(running(9)))
+    body = ran(running(9))
     body["metadata"] |= {"deletionTimestamp": at(80), "deletionGracePeriodSeconds": 30}
-    assert drawn(life(body))[2:] == [("running", 9, 50), ("stopping", 50, None)]
+    assert drawn(life(body)) == "waiting 0-5, starting 5-9, running 9-50, stopping 50-"
 
 
 def test_events_tell_of_pods_that_are_gone() -> None:
@@ -187,13 +163,13 @@ def test_events_tell_of_pods_that_are_gone() -> None:
         pod_event(22, "Started", "p2"),
         event(40, "SuccessfulDeletePod", "Deleted pod: mnist-worker-0"),
     ]
-    body = pod(uid="p3", containerStatuses=training(running(55)))
+    body = ran(running(55), uid="p3")
     body["metadata"]["creationTimestamp"] = at(50)
     (replica,) = timeline([body], [*events, pod_event(51, "Scheduled", "p3")]).replicas
     first, second, third = replica.lives
     assert replica.name == ReplicaName("Worker", 0)
-    assert (drawn(first), first.exit_code, first.is_there) == ([("starting", 1, 2), ("running", 2, 20)], 130, False)
-    assert (drawn(second), second.ending) == ([("starting", 21, 22), ("running", 22, 40)], Ending.DELETED)
+    assert (drawn(first), first.exit_code, first.is_there) == ("starting 1-2, running 2-20", 130, False)
+    assert (drawn(second), second.ending) == ("starting 21-22, running 22-40", Ending.DELETED)
     assert third.is_there
 
 
@@ -205,7 +181,7 @@ def test_a_job_that_was_replaced_has_nothing_of_the_pods_of_the_one_before() -> 
         event(-50, "SuccessfulCreatePod", "Created pod: mnist-worker-1", uid="j0"),
         pod_event(1, "Scheduled", "p0", "mnist-ps-0"),
     ]
-    body = pod(containerStatuses=training(running(9)))
+    body = ran(running(9))
     found = timeline([body], [*events, pod_event(5, "Started", "p1")])
     assert [[life.uid for life in each.lives] for each in found.replicas] == [["p0"], ["p1"]]
     assert [each.reason for each in found.happenings] == ["Scheduled", "Started"]
@@ -214,7 +190,7 @@ def test_a_job_that_was_replaced_has_nothing_of_the_pods_of_the_one_before() -> 
 def test_restarts_are_those_that_the_operator_has_counted() -> None:
     """As in `list` and `status`: pods that were recreated after a suspension are none. Other operators keep no record."""
     gone = [event(20, "SuccessfulDeletePod", "Deleted pod: mnist-worker-0"), pod_event(1, "Started", "p0")]
-    body = pod(containerStatuses=training(running(9), restarts=1))
+    body = ran(running(9), restarts=1)
     (replica,) = timeline([body], gone).replicas
     assert (len(replica.lives), replica.restarts) == (2, 1)
     counted = job()
@@ -234,10 +210,10 @@ def test_events_of_the_job_alone_tell_of_pods_too() -> None:
     ]
     (replica,) = timeline([], [*events[:4]]).replicas
     first, second = replica.lives
-    assert (drawn(first), first.exit_code, first.is_there) == ([("running", 1, 20)], 130, False)
-    assert (drawn(second), second.ending) == ([("running", 21, 40)], Ending.DELETED)
+    assert (drawn(first), first.exit_code, first.is_there) == ("running 1-20", 130, False)
+    assert (drawn(second), second.ending) == ("running 21-40", Ending.DELETED)
     assert [each.name for each in timeline([], events).replicas] == [("Worker", 0)]
-    there = timeline([pod("mnist-worker-1", containerStatuses=training(running(9)))], events).replicas
+    there = timeline([ran(running(9), name="mnist-worker-1")], events).replicas
     assert [[life.is_there for life in each.lives] for each in there] == [[False, False], [True]]
 
 
@@ -270,7 +246,7 @@ def test_the_job_controller_tells_of_pods_that_are_gone_as_v1s_operator_does() -
     own = event(1, "SuccessfulCreate", "Created job: worker-mine-0")
     told = timeline([], [made, gone, other, own], of)
     [(name, [life])] = [(each.name, each.lives) for each in told.replicas]
-    assert (name, drawn(life), life.is_there) == (("Worker", 0), [("running", 1, 9)], False)
+    assert (name, drawn(life), life.is_there) == (("Worker", 0), "running 1-9", False)
     assert [each.reason for each in told.happenings] == ["SuccessfulCreate", "SuccessfulCreate", "SuccessfulDelete"]
 
 
@@ -339,69 +315,55 @@ MAYBE_TIMES = st.one_of(
 )
 
 
-def objects_of(fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=fields)
 
 
-STATES = objects_of(
-    {
-        "running": objects_of({"startedAt": MAYBE_TIMES}),
-        "waiting": objects_of({"reason": st.just("CrashLoopBackOff")}),
-        "terminated": objects_of(
-            {"startedAt": MAYBE_TIMES, "finishedAt": MAYBE_TIMES, "exitCode": st.integers(0, 255)}
-        ),
-    }
+STATES = some(
+    running=some(startedAt=MAYBE_TIMES),
+    waiting=some(reason=st.just("CrashLoopBackOff")),
+    terminated=st.fixed_dictionaries(
+        {"exitCode": st.integers(0, 255)}, optional={"startedAt": MAYBE_TIMES, "finishedAt": MAYBE_TIMES}
+    ),
 )
 NAMES = st.sampled_from(["mnist-worker-0", "mnist-ps-1", "odd", ""])
 CONDITIONS = st.lists(
-    objects_of({"status": st.sampled_from(["True", "False"]), "lastTransitionTime": MAYBE_TIMES}).flatmap(
+    some(status=st.sampled_from(["True", "False"]), lastTransitionTime=MAYBE_TIMES).flatmap(
         lambda body: st.sampled_from(["PodScheduled", "Ready", "Suspended", "Held", "Failed"]).map(
             lambda kind: {**body, "type": kind}
         )
     )
 )
-PODS = objects_of(
-    {
-        "metadata": objects_of(
-            {
-                "name": NAMES,
-                "uid": st.sampled_from(["p1", "p2"]),
-                "creationTimestamp": MAYBE_TIMES,
-                "deletionTimestamp": MAYBE_TIMES,
-                "deletionGracePeriodSeconds": st.integers(-5, 2**62),
-            }
-        ),
-        "spec": st.sampled_from([{}, {"nodeName": "n"}]),
-        "status": objects_of(
-            {
-                "phase": st.sampled_from(["Pending", "Running", "Failed", "Succeeded", "Odd"]),
-                "startTime": MAYBE_TIMES,
-                "conditions": CONDITIONS,
-                "containerStatuses": st.lists(
-                    objects_of({"state": STATES, "lastState": STATES, "restartCount": st.integers(-1, 9)}), max_size=2
-                ),
-            }
-        ),
-    }
+CONTAINERS = st.lists(some(state=STATES, lastState=STATES, restartCount=st.integers(-1, 9)), max_size=2)
+PODS = some(
+    metadata=some(
+        name=NAMES,
+        uid=st.sampled_from(["p1", "p2"]),
+        creationTimestamp=MAYBE_TIMES,
+        deletionTimestamp=MAYBE_TIMES,
+        deletionGracePeriodSeconds=st.integers(-5, 2**62),
+    ),
+    spec=st.sampled_from([{}, {"nodeName": "n"}]),
+    status=some(
+        phase=st.sampled_from(["Pending", "Running", "Failed", "Succeeded", "Odd"]),
+        startTime=MAYBE_TIMES,
+        conditions=CONDITIONS,
+        containerStatuses=CONTAINERS,
+    ),
 )
-EVENTS = objects_of(
-    {
-        "involvedObject": objects_of(
-            {
-                "kind": st.sampled_from(["Pod", "TFJob"]),
-                "name": st.one_of(NAMES, st.just("mnist")),
-                "uid": st.sampled_from(["p1", "p3", "j1"]),
-            }
-        ),
-        "reason": st.sampled_from(
-            ["Scheduled", "Started", "Killing", "ExitedWithCode", "TFJobSuspended", "TFJobResumed"]
-        ),
-        "message": st.sampled_from(["", "Pod: team.mnist-worker-0 exited with code 1", "Deleted pod: mnist-ps-1"]),
-        "firstTimestamp": MAYBE_TIMES,
-        "lastTimestamp": MAYBE_TIMES,
-        "eventTime": MAYBE_TIMES,
-        "count": st.integers(-1, 5),
-    }
+REASONS = ["Scheduled", "Started", "Killing", "ExitedWithCode", "TFJobSuspended", "TFJobResumed"]
+EVENTS = some(
+    involvedObject=some(
+        kind=st.sampled_from(["Pod", "TFJob"]),
+        name=st.one_of(NAMES, st.just("mnist")),
+        uid=st.sampled_from(["p1", "p3", "j1"]),
+    ),
+    reason=st.sampled_from(REASONS),
+    message=st.sampled_from(["", "Pod: team.mnist-worker-0 exited with code 1", "Deleted pod: mnist-ps-1"]),
+    firstTimestamp=MAYBE_TIMES,
+    lastTimestamp=MAYBE_TIMES,
+    eventTime=MAYBE_TIMES,
+    count=st.integers(-1, 5),
 )
 
 

@@ -41,16 +41,9 @@ def read(text: str | bytes) -> tuple[list[tuple[int, str, float]], Progress | No
 def test_keras_counts_steps_over_all_epochs() -> None:
     """A bar overwrites itself, with \\r and \\b: each state of it is a point."""
     points, progress = read(KERAS)
-    assert points == [
-        (1, "loss", 2.3026),
-        (1, "accuracy", 0.125),
-        (120, "loss", 0.5),
-        (120, "accuracy", 0.8),
-        (120, "val_loss", 0.4),
-        (120, "step_time", 0.02),
-        (180, "loss", 0.41),
-        (180, "accuracy", 0.9),
-    ]
+    first = [(1, "loss", 2.3026), (1, "accuracy", 0.125), (120, "loss", 0.5), (120, "accuracy", 0.8)]
+    later = [(120, "val_loss", 0.4), (120, "step_time", 0.02), (180, "loss", 0.41), (180, "accuracy", 0.9)]
+    assert points == first + later
     assert progress == Progress(180, 240)
     assert progress.share == 0.75
 
@@ -69,7 +62,7 @@ def test_keras_3_with_colours_reads_as_well() -> None:
         ("Epoch 3/10\n - 3s - loss: 0.4 - acc: 0.9\n", [(3, "loss", 0.4), (3, "acc", 0.9)], (3, 10, "epoch")),
         ("Epoch 3/10\n", [], (2, 10, "epoch")),
         (
-            "Epoch 1/2\n     12/Unknown - 3s 250us/step - loss: 0.4",
+            "Epoch 1/2\n   12/Unknown - 3s 250us/step - loss: 0.4",
             [(12, "loss", 0.4), (12, "step_time", 0.00025)],
             (12, None),
         ),
@@ -108,14 +101,8 @@ def test_steps_of_a_data_set_of_unknown_length_go_on_in_the_next_epoch() -> None
 def test_an_estimator_tells_loss_rate_and_evaluations() -> None:
     """The rate is that of the steps up to the one in the next line. Evaluations have the names that Keras would give them."""
     points, progress = read(ESTIMATOR)
-    assert points == [
-        (0, "loss", 2.5),
-        (100, "loss", 0.52),
-        (100, "step_time", 0.0125),
-        (500, "val_accuracy", 0.97),
-        (500, "val_loss", 0.1),
-        (100, "loss", 0.05),
-    ]
+    losses = [(0, "loss", 2.5), (100, "loss", 0.52), (100, "step_time", 0.0125)]
+    assert points == [*losses, (500, "val_accuracy", 0.97), (500, "val_loss", 0.1), (100, "loss", 0.05)]
     assert progress == Progress(100, None)
 
 
@@ -131,11 +118,7 @@ def test_an_estimator_tells_loss_rate_and_evaluations() -> None:
         ("Epoch 3: loss=0.5", [(3, "loss", 0.5)], (3, None, "epoch")),
         ("1600000000.1: Worker 0: training step 9 done (global step: 20)", [], (20, None)),
         ("Accuracy at step 10: 0.7103", [(10, "Accuracy", 0.7103)], (10, None)),
-        (
-            "30\timages/sec: 56.1 +/- 0.1 (jitter = 0.7)\t8.168",
-            [(30, "images/sec", 56.1), (30, "loss", 8.168)],
-            (30, None),
-        ),
+        ("30\timages/sec: 56.1 +/- 0.1 (jitter = 0)\t8.1", [(30, "images/sec", 56.1), (30, "loss", 8.1)], (30, None)),
         (" 45%|████▌     | 450/1000 [00:10<00:12, 43.2it/s, loss=0.3]", [(450, "loss", 0.3)], (450, 1000)),
         ("train | step:    100 | steps/sec:   12.3", [(100, "steps/sec", 12.3)], (100, None)),
     ],
@@ -174,26 +157,14 @@ def test_timestamps_of_the_kubelet_become_the_time_of_points() -> None:
     """Each line has its own; the parts of an overwritten line have that of the line. A stamp that is no time is text."""
     stamp = "2026-11-22T10:00:00.123456789Z"
     reader = LogReader()
-    points = reader.feed(
-        f"{stamp} step 1 loss 3\rstep 2 loss 2\nstep 3 loss 1\n2026-13-99T10:00:00Z step 4 loss 0\n".encode()
-    )
+    lines = f"{stamp} step 1 loss 3\rstep 2 loss 2\nstep 3 loss 1\n2026-13-99T10:00:00Z step 4 loss 0\n"
+    points = reader.feed(lines.encode())
     at = datetime(2026, 11, 22, 10, 0, 0, 123456, UTC)
-    assert points == [
-        Point(1, "loss", 3.0, at),
-        Point(2, "loss", 2.0, at),
-        Point(3, "loss", 1.0, None),
-        Point(4, "loss", 0.0, None),
-    ]
+    assert points == [Point(step, "loss", 4.0 - step, at if step < 3 else None) for step in range(1, 5)]
 
 
-TEXTS = st.lists(
-    st.one_of(
-        st.sampled_from(
-            [*KERAS.splitlines(), KERAS_3, *ESTIMATOR.splitlines(), "\r", "\b", "\n", "\x1b[", "step 3 loss "]
-        ),
-        st.text(max_size=30),
-    )
-).map("\n".join)
+KNOWN = [*KERAS.splitlines(), KERAS_3, *ESTIMATOR.splitlines(), "\r", "\b", "\n", "\x1b[", "step 3 loss "]
+TEXTS = st.lists(st.one_of(st.sampled_from(KNOWN), st.text(max_size=30))).map("\n".join)
 
 
 @given(TEXTS, st.lists(st.integers(0, 3000)))
@@ -232,25 +203,12 @@ def test_a_line_of_10_megabytes_is_cut() -> None:
     assert list(reader.feed(b"\nstep 1\n")) == [Line("x" * MOST_BYTES), Line("step 1")]
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "step ",
-        "a=1",
-        "epoch 1 ",
-        "a.",
-        "1/1 ",
-        "loss ",
-        "a a ",
-        "\x1b[",
-        "\x1b]",
-        "1%|",
-        "=1=",
-        "9",
-        "step 1/",
-        " - loss: 1",
-    ],
-)
+UNITS = [
+    "step ", "a=1", "epoch 1 ", "a.", "1/1 ", "loss ", "a a ", "\x1b[", "\x1b]", "1%|", "=1=", "9", "step 1/", " - loss: 1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", UNITS)
 def test_no_line_takes_longer_than_its_length(unit: str) -> None:
     """100 KB of what the patterns could stumble over, in lines as long as are read."""
     line = ("step 1 loss " + unit * MOST_BYTES)[: MOST_BYTES - 1].encode() + b"\n"
