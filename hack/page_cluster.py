@@ -16,12 +16,13 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 from urllib.parse import parse_qs, urlsplit
 
+from hack.http_server import Handler
 from tfjob_operator.cli.page.entrance import ENTER, SESSION, TOKEN
 
 
@@ -116,10 +117,10 @@ class PageCluster:
         """Listen, on the same port as before."""
         cluster = self
 
-        class Handler(_Handler):
+        class Here(_Handler):
             served = cluster
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Here)
         self._port = self._server.server_port
         config = {
             "current-context": "team-cluster",
@@ -266,12 +267,10 @@ class Chosen:
         return not self._field or item.get("involvedObject", {}).get("kind", self._field) == self._field
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a second small write waits 40 ms for the client's acknowledgement
+class _Handler(Handler):
     served: PageCluster
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the name of http.server
         if not self.served.is_served_by(self.server):
             return self._break_off()
         address = urlsplit(self.path)
@@ -302,36 +301,36 @@ class _Handler(BaseHTTPRequestHandler):
             return self._log(rest[0], query)
         if rest:
             found = self.served.one(resource, f"{namespace}/{rest[0]}")
-            return self._json(found) if found else self._status(404, "NotFound", f'{resource} "{rest[0]}" not found')
+            return self.answer(found) if found else self._status(404, "NotFound", f'{resource} "{rest[0]}" not found')
         if "sendInitialEvents" in query:
             return self._status(422, "Invalid", "sendInitialEvents is forbidden")
         if "watch" in query:
             return self._watch(resource, namespace, Chosen(query), int(query["resourceVersion"][0]))
         version, items = self.served.listed(resource, namespace, Chosen(query))
-        return self._json(
+        return self.answer(
             {"kind": f"{KINDS[resource]}List", "metadata": {"resourceVersion": str(version)}, "items": items}
         )
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the name of http.server
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.served.is_served_by(self.server):
             return self._break_off()
         if self.served.reviews_fail:
             return self._status(500, "InternalError", "etcd is not there")
-        return self._json({**body, "status": self.served.reviewed(body["spec"])}, 201)
+        return self.answer({**body, "status": self.served.reviewed(body["spec"])}, 201)
 
     def _groups(self) -> None:
         found = [_GROUPS[each] for each in sorted(self.served.served)]
         groups = [{"name": name, "versions": [{"version": version}]} for name, version in found]
-        self._json({"kind": "APIGroupList", "groups": groups})
+        self.answer({"kind": "APIGroupList", "groups": groups})
 
     def _watch(self, resource: str, namespace: str, chosen: Chosen, version: int) -> None:
-        self._begin("application/json")
+        self.begin()
         while self.served.is_served_by(self.server):
             for number, kind, change, item in self.served.news(version):
                 version = number
                 if kind == resource and chosen.fits(item, namespace):
-                    self._chunk(json.dumps({"type": change, "object": item}).encode() + b"\n")
+                    self.chunk(json.dumps({"type": change, "object": item}).encode() + b"\n")
         self._break_off()
 
     def _break_off(self) -> None:
@@ -340,7 +339,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def _log(self, pod: str, query: dict[str, list[str]]) -> None:
-        self._begin("text/plain")
+        self.begin("text/plain")
         stamps = "timestamps" in query
         tail, since = (query.get(name, [""])[0] for name in ("tailLines", "sinceTime"))
         at = self.served.log_start(pod, int(tail or 0), since)
@@ -348,10 +347,10 @@ class _Handler(BaseHTTPRequestHandler):
             more = self.served.log_from(pod, at, stamps=stamps)
             at += len(more)
             if more:
-                self._chunk(b"".join(more))
+                self.chunk(b"".join(more))
             elif "follow" not in query:
                 break
-        self._chunk(b"")
+        self.chunk(b"")
 
     def _usage(self, namespace: str) -> None:
         if self.served.usage is None:
@@ -362,35 +361,7 @@ class _Handler(BaseHTTPRequestHandler):
             {"metadata": {"name": pod, "namespace": namespace}, "containers": [{"usage": used}]}
             for pod, used in self.served.usage.items()
         ]
-        return self._json({"items": items})
-
-    def _json(self, body: Any, code: int = 200) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        return self.answer({"items": items})
 
     def _status(self, code: int, reason: str, message: str) -> None:
-        self._json({"kind": "Status", "code": code, "reason": reason, "message": message}, code)
-
-    def _begin(self, kind: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-
-    def _chunk(self, data: bytes) -> None:
-        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        self.wfile.flush()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-    def handle(self) -> None:
-        """Serve a connection until the other side has gone."""
-        try:
-            super().handle()
-        except ConnectionError:
-            return
+        self.answer({"kind": "Status", "code": code, "reason": reason, "message": message}, code)

@@ -93,8 +93,10 @@ Behaviour = Callable[[Peer], Awaitable[object]]
 
 
 @asynccontextmanager
-async def serving(behave: Behaviour, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
-    """A server on loopback that treats each connection with `behave`, and is gone after the block."""
+async def serving(
+    behave: Behaviour, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[Server]:
+    """A server on an address of this machine that treats each connection with `behave`, and is gone after the block."""
     seen = Server()
     tasks: set[asyncio.Task[Any]] = set()
 
@@ -119,26 +121,26 @@ async def serving(behave: Behaviour, *, tls: ssl.SSLContext | None = None) -> As
             tasks.discard(task)
             writer.transport.abort()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(connected, host, port, ssl=tls)
     seen.port = server.sockets[0].getsockname()[1]
-    seen.url = f"{'https' if tls else 'http'}://127.0.0.1:{seen.port}"
+    seen.url = f"{'https' if tls else 'http'}://{host}:{seen.port}"
     try:
         yield seen
     finally:
         server.close()
         told: set[asyncio.Task[Any]] = set()
         # A handshake that the client gave up may still become a connection, on a busy machine much later.
-        while tasks or _accepted_by(seen.port):
+        while tasks or _accepted_by(host, seen.port):
             for task in tasks - told:
                 task.cancel()
             told |= tasks
             await asyncio.sleep(0.001)
 
 
-def _accepted_by(port: int) -> list[asyncio.BaseTransport]:
-    """The connections of this loop to that port of ours whose sockets are open."""
+def _accepted_by(*address: str | int) -> list[asyncio.BaseTransport]:
+    """The connections of this loop to that address of ours whose sockets are open."""
     known: Mapping[int, asyncio.BaseTransport] = getattr(asyncio.get_running_loop(), "_transports", {})
-    mine = [each for each in known.values() if each.get_extra_info("sockname", ("", 0))[1:2] == (port,)]
+    mine = [each for each in known.values() if each.get_extra_info("sockname", ())[:2] == address]
     return [each for each in mine if each.get_extra_info("socket").fileno() >= 0]
 
 

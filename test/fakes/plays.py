@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fakes.recordings import FOLDER
 from hack.hollow_node.script import PREFIX
 
 
@@ -137,28 +138,9 @@ PLAYED: dict[str, Play | tuple[Play, ...]] = {
     "28e-ignores": Play("4s:node-shutdown", "ignore"),
     "28f-ended-before": Play("1s:0"),
     "1.20.2/28g-created-after-the-signal": Play(),
-    "29-00-ends-100ms-after-delete": RACE,
-    "29-01-ends-30ms-after-delete": RACE,
-    "29-02-ends-0ms-before-delete": RACE,
-    "29-03-ends-10ms-before-delete": RACE,
-    "29-04-ends-20ms-before-delete": RACE,
-    "29-05-ends-40ms-before-delete": RACE,
+    **{path.stem: RACE for path in FOLDER.glob("*/pods/29*")},
     "1.20.2/29-05-ends-40ms-before-delete": LOST,
-    "29-06-ends-60ms-before-delete": RACE,
-    "29-07-ends-100ms-before-delete": RACE,
     "1.20.2/29-07-ends-100ms-before-delete": LOST,
-    "29-08-ends-150ms-before-delete": RACE,
-    "29-09-ends-200ms-before-delete": RACE,
-    "29r-00-ends-60ms-after-delete": RACE,
-    "29r-01-ends-10ms-after-delete": RACE,
-    "29r-02-ends-5ms-before-delete": RACE,
-    "29r-03-ends-15ms-before-delete": RACE,
-    "29r-04-ends-25ms-before-delete": RACE,
-    "29r-05-ends-35ms-before-delete": RACE,
-    "29r-06-ends-50ms-before-delete": RACE,
-    "29r-07-ends-80ms-before-delete": RACE,
-    "29r-08-ends-120ms-before-delete": RACE,
-    "29r-09-ends-180ms-before-delete": RACE,
     "30-env-expansion-100k": Play("1s:0"),
     "30b-env-expansion-140k": Play("0s:1", quick=True),
     "30c-env-expansion-edge-cases": Play("0s:0", quick=True),

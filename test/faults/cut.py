@@ -7,14 +7,15 @@ import os
 import re
 import shutil
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Final, Self
 
+from fakes.loopback import forward, serving
 from faults.field import Field
 from faults.leaders import NAMES, Harm, Operator, Place
 
 PORT: Final = 6443
 LOOPBACK: Final = "127.0.0.1"
-CHUNK: Final = 64 * 1024
 TOOLS: Final = ("ip", "iptables", "sysctl")
 
 
@@ -42,7 +43,6 @@ class Cut(Harm):
         assert found is not None
         self._port = int(found[1])
         self._stack = AsyncExitStack()
-        self._ends: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         try:
@@ -85,29 +85,8 @@ class Cut(Harm):
             f"iptables -t nat -A POSTROUTING -o {there} -j SNAT --to-source {theirs}",
         ):
             await _within(name, *command.split())
-        server = await asyncio.start_server(self._pass_on, ours, PORT)
-        self._stack.push_async_callback(self._stop, server)
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self._port)
-        self._ends.update((writer, far_writer))
-        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
-        self._ends.difference_update((writer, far_writer))
-
-    async def _stop(self, server: asyncio.Server) -> None:
-        server.close()
-        for end in self._ends:
-            end.transport.abort()
-        await asyncio.sleep(0.1)  # both directions of each connection end
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass bytes on until one of the two ends, and end the other."""
-    with suppress(OSError):
-        while data := await reader.read(CHUNK):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
+        pass_on = partial(forward, host=LOOPBACK, port=self._port)
+        await self._stack.enter_async_context(serving(pass_on, host=ours, port=PORT))
 
 
 def _space(name: str) -> str:

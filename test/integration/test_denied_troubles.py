@@ -11,8 +11,9 @@ from typing import Any, Final
 import pytest
 
 from hack.control_plane import ControlPlane
+from hack.http_server import Handler
 from integration.cluster import replica, specs
-from integration.https import Handler, serving
+from integration.https import serving
 from integration.stage import MERGE, TRAINING, Stage, Trouble, judge, one
 from integration.test_gang_scheduling import VOLCANO, install
 from support.waiting import eventually

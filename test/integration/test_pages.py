@@ -16,8 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from hack.control_plane import ControlPlane
+from hack.http_server import Handler
 from integration.cluster import Cluster, replica, specs
-from integration.https import Handler, Serving, kubelet_is_at, serving
+from integration.https import Serving, kubelet_is_at, serving
 from integration.test_dashboard import dashboard
 from support.pages import ROOT, Command, blocks, pages
 from support.waiting import eventually

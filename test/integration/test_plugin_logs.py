@@ -9,8 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from hack.control_plane import ControlPlane
+from hack.http_server import Handler
 from integration.cluster import Cluster, replica, specs
-from integration.https import Handler, kubelet_is_at, serving
+from integration.https import kubelet_is_at, serving
 from integration.plugin import Plugin
 from support.waiting import eventually
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.message import Message
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from hack.http_server import Handler, serving
 from tfjob_operator.cli.app import app
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
@@ -47,34 +46,22 @@ class Server:
 def server(tmp_path: Path) -> Iterator[Server]:
     """A server that answers 404 where no response was set."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # else a second small write waits 40 ms for the client's acknowledgement
+    told = Server("", tmp_path / "kubeconfig")
 
-        def answer(self) -> None:
+    class Scripted(Handler):
+        def reply(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             told.asked.append((self.command, self.path, self.headers, body))
             kept = told.responses.get(self.path) or told.responses.get(self.path.partition("?")[0])
             code, answer = (404, b"404 page not found") if not kept else kept.pop(0) if len(kept) > 1 else kept[0]
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.answer(answer, code)
 
-        do_GET = do_PATCH = do_POST = do_DELETE = answer  # noqa: N815 - the names of http.server
+        do_GET = do_PATCH = do_POST = do_DELETE = reply  # noqa: N815 - the names of http.server
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told = Server(f"http://127.0.0.1:{listening.server_port}", tmp_path / "kubeconfig")
-    told.kubeconfig.write_text(json.dumps(kubeconfig_of(told.url)))
-    thread = threading.Thread(target=listening.serve_forever, args=[0.01])
-    thread.start()
-    yield told
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with serving(Scripted) as port:
+        told.url = f"http://127.0.0.1:{port}"
+        told.kubeconfig.write_text(json.dumps(kubeconfig_of(told.url)))
+        yield told
 
 
 def kubeconfig_of(url: str, **user: Any) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from hack import http_server
 from unit.cli.conftest import job as a_job
 
 LIMIT_S = 30.0
@@ -142,31 +142,21 @@ class Cluster:
 
 
 @contextmanager
-def serving(cluster: Cluster) -> Iterator[str]:
+def serving(served: Cluster) -> Iterator[str]:
     """Serve a cluster; yield the address."""
 
-    class Handler(_Handler):
-        pass
+    class Here(_Handler):
+        cluster = served
 
-    Handler.cluster = cluster
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listening.daemon_threads = True
-    listening.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients may go away at any time
-    thread = threading.Thread(target=listening.serve_forever, args=[0.01])
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.server_port}"
-    finally:
-        with cluster.changed():
-            cluster.closed = True
-        listening.shutdown()
-        thread.join()
-        listening.server_close()
+    with http_server.serving(Here) as port:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            with served.changed():
+                served.closed = True
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a second small write waits 40 ms for the client's acknowledgement
+class _Handler(http_server.Handler):
     cluster: Cluster
 
     def do_GET(self) -> None:
@@ -194,11 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _object(self, body: dict[str, Any] | None, code: int = 200) -> None:
         if body is None:
             body, code = {"message": "not found", "reason": "NotFound"}, 404
-        data = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        self.answer(body, code)
 
     def _job(self, query: dict[str, str]) -> None:
         """Send the job, or in a watch what became of it."""
@@ -209,10 +195,10 @@ class _Handler(BaseHTTPRequestHandler):
                     lambda: cluster.job_version > int(query["resourceVersion"]) or cluster.closed
                 )
                 job = cluster.job
-            self._begin()
+            self.begin()
             event = {"type": "MODIFIED", "object": job} if job else {"type": "DELETED", "object": a_job()}
-            self._chunk(json.dumps(event).encode() + b"\n")
-            self._chunk(b"")
+            self.chunk(json.dumps(event).encode() + b"\n")
+            self.chunk(b"")
             return
         with cluster.condition:
             job = cluster.job
@@ -220,26 +206,18 @@ class _Handler(BaseHTTPRequestHandler):
                 job["metadata"]["resourceVersion"] = str(cluster.job_version)
             self._object(job)
 
-    def _begin(self) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-
-    def _chunk(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
-
     def _watch(self, seen: int) -> None:
         cluster = self.cluster
-        self._begin()
+        self.begin()
         while True:
             with cluster.condition:
                 while len(cluster.events) == seen and not cluster.closed:
                     cluster.condition.wait()
                 news, seen = cluster.events[seen:], len(cluster.events)
             for each in news:
-                self._chunk(json.dumps(each).encode() + b"\n")
+                self.chunk(json.dumps(each).encode() + b"\n")
             if cluster.closed:
-                self._chunk(b"")
+                self.chunk(b"")
                 return
 
     def _log(self, name: str, query: dict[str, str]) -> None:
@@ -272,25 +250,22 @@ class _Handler(BaseHTTPRequestHandler):
             kept = [(stamp, text) for stamp, text in news if _time(stamp) >= since]
             data = b"".join((stamp.encode() + b" " if "timestamps" in query else b"") + text for stamp, text in kept)
             if (data or over) and not begun:
-                self._begin()
+                self.begin()
                 begun = True
             if room is not None and len(data) >= room:
-                self._chunk(data[:room] or b"\0")
+                self.chunk(data[:room] or b"\0")
                 self.close_connection = True
                 self.connection.close()
                 return
             if data:
-                self._chunk(data)
+                self.chunk(data)
                 room = None if room is None else room - len(data)
             if over:
-                self._chunk(b"")
+                self.chunk(b"")
                 return
 
     def _is_over(self, pod: FakePod, run: Run, query: dict[str, str]) -> bool:
         return run.exit_code is not None or pod.gone or self.cluster.closed or "follow" not in query
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 def _time(stamp: str) -> datetime:

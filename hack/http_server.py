@@ -1,0 +1,64 @@
+"""HTTP servers of tests and benchmarks: a thread on a free port of this machine, with responses in JSON, text or chunks."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Logs nothing; clients may go away at any time."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a second small write waits 40 ms for the client's acknowledgement
+
+    def answer(self, body: Any, code: int = 200) -> None:
+        """Send bytes and text as they are, and anything else as JSON."""
+        data = (
+            body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else json.dumps(body).encode()
+        )
+        self.send_response(code)
+        self.send_header("Content-Type", "text/plain" if isinstance(body, str) else "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def begin(self, kind: str = "application/json") -> None:
+        """Begin a response that comes in chunks."""
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def chunk(self, data: bytes) -> None:
+        """Send a chunk, which ends the response if it is empty."""
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def handle(self) -> None:
+        """Serve a connection until either side ends it."""
+        with suppress(ConnectionError):
+            super().handle()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Serve until the block ends; yield the port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
+        listening.daemon_threads = True
+        if tls is not None:
+            listening.socket = tls.wrap_socket(listening.socket, server_side=True)
+        thread = threading.Thread(target=listening.serve_forever, args=[0.01])
+        thread.start()
+        try:
+            yield listening.server_port
+        finally:
+            listening.shutdown()
+            thread.join()
