@@ -9,7 +9,7 @@ import msgspec
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.decoding import decode_response
-from tfjob_operator.api.client.errors import Status, StatusError
+from tfjob_operator.api.client.errors import AlreadyExistsError, Status, StatusError
 from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.meta import Resource
@@ -47,6 +47,11 @@ class FakeClient(RestClient):
         self.given_version = "2"
         self.created_version = ""
         self.before: Callable[[tuple[str, str, str]], None] = lambda _action: None
+
+    def has(self, resource: str, name: str, **metadata: Any) -> None:
+        """Let there be an object of this name, so that none can be created."""
+        self.fail["create", resource, name] = status_error(AlreadyExistsError, 409)
+        self.objects[resource, name] = {"metadata": {"name": name, "namespace": "ns", "uid": "x"} | metadata}
 
     def _act(self, verb: str, resource: Resource, name: str, body: object = None) -> None:
         action = (verb, resource.plural, name)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from fakes.api import FakeClient
-from fakes.jobs import pod, service
+from fakes.jobs import job, pod, service
 from fakes.objects import changed
 from fakes.recorder import FakeRecorder, job_events
 from fakes.virtual_loop import FakeClock, VirtualClock
@@ -39,6 +39,9 @@ from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimi
 
 KEY = "ns/mnist"
 STATUS = ("patch status", "tfjobs", "mnist")
+LOOK = ("get", "tfjobs", "mnist")
+CREATE_SERVICE = ("create", "services", "mnist-worker-0")
+CREATE_POD = ("create", "pods", "mnist-worker-0")
 
 
 class StubInformer:
@@ -175,6 +178,18 @@ class ControllerHarness:
         held = cast("TFJob", self.jobs.indexer.get(KEY))
         self.jobs.put(changed(held, metadata__resource_version=self.client.given_version, status=status))
         self.confirms(self.client.given_version)
+
+
+async def running_job(given: dict[str, Any]) -> ControllerHarness:
+    """A job all of whose replicas run, as its status says."""
+    world = ControllerHarness(job(given))
+    for kind, entry in given["tfReplicaSpecs"].items():
+        for index in range(entry["replicas"]):
+            world.put_children(kind, index)
+    await world.sync_and_observe()
+    world.taken()
+    world.recorder.events.clear()
+    return world
 
 
 class Parts:

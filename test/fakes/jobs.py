@@ -43,6 +43,11 @@ NO_CHILDREN: dict[str, list[str]] = {"create pods": [], "create services": [], "
 """The `names` of a plan that creates and deletes nothing."""
 
 
+def owned_by(uid: str) -> dict[str, Any]:
+    """Metadata of a child of the job of that UID."""
+    return {"ownerReferences": [{"kind": "TFJob", "name": "mnist", "uid": uid, "controller": True}]}
+
+
 def at(seconds: float) -> datetime:
     """So many seconds after EPOCH."""
     return EPOCH + timedelta(seconds=seconds)

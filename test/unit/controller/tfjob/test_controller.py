@@ -12,11 +12,11 @@ from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
-from fakes.controller import KEY, STATUS, ControllerHarness
-from fakes.jobs import JOB_UID, OWNER, job, pod, replica, service
+from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness, running_job
+from fakes.jobs import JOB_UID, OWNER, job, pod, replica, service, spec, template
+from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import (
-    AlreadyExistsError,
     ConflictError,
     ConnectionLostError,
     ForbiddenError,
@@ -26,34 +26,43 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.core import Condition
 from tfjob_operator.api.meta import OWNER_INDEX, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, TFJob
-from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, Service
+from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, Pod
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.informers import Indexer, Tombstone
 
-ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
+ONE_WORKER = spec(Worker=1)
+FORBIDDEN = status_error(ForbiddenError, 403, "exceeded quota")
+LOST = ConnectionLostError("the connection was lost")
+SECOND_POD = ("create", "pods", "mnist-worker-1")
+
+
+def all_workers(count: int, policy: str | None = None) -> dict[str, Any]:
+    """A job that succeeds when all its workers have."""
+    return spec(policy, Worker=count, successPolicy="AllWorkers")
+
+
+def conditions_of(world: ControllerHarness) -> list[str]:
+    """The types of the conditions that were written last."""
+    return [each["type"] for each in world.status["conditions"]]
 
 
 async def test_a_first_sync_writes_the_status_and_then_creates_children() -> None:
     """In that order: the write confirms that the view of the job is the newest."""
     world = ControllerHarness(job(ONE_WORKER))
     await world.sync()
-    assert world.taken() == [
-        STATUS,
-        ("create", "services", "mnist-worker-0"),
-        ("create", "pods", "mnist-worker-0"),
-    ]
+    assert world.taken() == [STATUS, CREATE_SERVICE, CREATE_POD]
 
 
-async def untouched_job_behind(others: int) -> ControllerHarness:
+async def untouched_job_behind(others: int, given: dict[str, Any] = ONE_WORKER) -> ControllerHarness:
     """A job that appeared in this leadership term, and other jobs in the queue."""
     world = ControllerHarness(alone=True)
     assert world.leadership_term is not None
     world.client.list_version = "40"
     await world.leadership_term.begin()
-    world.jobs.put(job(ONE_WORKER, resource_version="41"))
+    world.jobs.put(job(given, resource_version="41"))
     assert await world.queue.get() == KEY  # the worker's, to sync it
     for number in range(others):
         world.queue.add(f"ns/other-{number}")
@@ -65,29 +74,25 @@ async def test_in_a_burst_of_jobs_pods_come_before_the_first_status() -> None:
     """A status write costs the server as much as two pods; the pods come first, and the first status already says Running."""
     world = await untouched_job_behind(1)
     await world.sync()
-    assert world.taken() == [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
-    world.services.put(service("Worker", 0))
-    world.pods.put(pod("Worker", 0, "Pending"))
+    assert world.taken() == [CREATE_SERVICE, CREATE_POD]
+    world.observe_children()
     await world.sync()
     assert world.taken() == []
     await world.queue.get()
     await world.sync()  # now nobody waits
     assert world.taken() == [STATUS]
-    conditions = world.client.bodies[STATUS][1]["value"]["conditions"]
-    assert [each["type"] for each in conditions] == ["Created"]
+    assert conditions_of(world) == ["Created"]
 
 
 async def test_in_a_burst_a_job_whose_replicas_are_all_active_says_so_at_once() -> None:
     """U12: there is nothing more to wait for, and those who wait for the job to run should not wait for other jobs."""
     world = await untouched_job_behind(1)
     await world.sync()
-    world.services.put(service("Worker", 0))
-    world.pods.put(pod("Worker", 0))
+    world.put_children("Worker", 0)
     world.taken()
     await world.sync()
     assert world.taken() == [STATUS]
-    conditions = world.client.bodies[STATUS][1]["value"]["conditions"]
-    assert [each["type"] for each in conditions] == ["Created", "Running"]
+    assert conditions_of(world) == ["Created", "Running"]
 
 
 async def test_a_first_status_waits_no_longer_than_pods_that_start_one_after_the_other() -> None:
@@ -115,34 +120,34 @@ async def test_a_first_status_waits_no_longer_than_pods_that_start_one_after_the
 async def test_a_start_waits_for_its_write_from_the_sync_that_tried_the_first_pod(refused: bool) -> None:
     """In a burst the write may come seconds later, and the API server may have refused the pod meanwhile."""
     world = await untouched_job_behind(1)
-    if refused:
-        world.client.fail["create", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "exceeded quota")
+    world.client.fail = {CREATE_POD: FORBIDDEN} if refused else {}
     with pytest.raises(ForbiddenError) if refused else contextlib.nullcontext():
         await world.sync()
     await asyncio.sleep(3)
     world.observe_children()
     await world.queue.get()
     await world.sync()
-    assert world.client.bodies[STATUS][1]["value"]["startTime"] == "2026-01-01T00:00:00Z"
+    assert world.status["startTime"] == "2026-01-01T00:00:00Z"
 
 
-async def test_a_job_does_not_start_while_its_first_status_is_refused() -> None:
-    """No pod is tried before that is written."""
+@pytest.mark.parametrize("error", [FORBIDDEN, LOST])
+async def test_a_job_does_not_start_while_its_first_status_is_refused(error: Exception) -> None:
+    """No pod is tried before that is written. Alone in the queue it is tried at once: users who look see the job's state.
+
+    After a write whose response was lost it is no longer untouched, and in no burst its pods come first: it may have a status
+    by now, and somebody may have edited the job because of that.
+    """
     world = await untouched_job_behind(0)
-    world.client.fail[STATUS] = status_error(ForbiddenError, 403)
-    with pytest.raises(ForbiddenError):
+    world.client.fail[STATUS] = error
+    with pytest.raises(type(error)):
         await world.sync()
-    del world.client.fail[STATUS]
+    world.client.fail.clear()
+    world.queue.add("ns/other")
+    assert world.taken() == [STATUS]
     await asyncio.sleep(60)
     await world.sync()
-    assert world.client.bodies[STATUS][1]["value"]["startTime"] == "2026-01-01T00:01:00Z"
-
-
-async def test_alone_in_the_queue_a_job_says_at_once_that_it_is_created() -> None:
-    """Users who look see its state."""
-    world = await untouched_job_behind(0)
-    await world.sync()
     assert world.taken()[0] == STATUS
+    assert world.status["startTime"] == "2026-01-01T00:01:00Z"
 
 
 async def test_in_a_burst_the_status_of_an_end_a_restart_or_a_suspension_is_written_at_once() -> None:
@@ -161,28 +166,13 @@ async def test_only_the_first_act_on_an_untouched_job_needs_no_confirmation() ->
     """
     world = await untouched_job_behind(1)
     await world.sync()
-    world.services.put(service("Worker", 0))
-    world.pods.put(pod("Worker", 0))
+    world.put_children("Worker", 0)
     world.pods.remove(pod("Worker", 0))
     world.taken()
-    for call in (STATUS, ("get", "tfjobs", "mnist")):
-        world.client.fail[call] = status_error(NotFoundError, 404)
+    world.client.fail = {call: status_error(NotFoundError, 404) for call in (STATUS, LOOK)}
     with pytest.raises(StaleViewError):
         await world.sync()
-    assert [verb for verb, *_ in world.taken()] == ["patch status", "get"]
-
-
-async def test_after_a_write_whose_response_was_lost_a_job_is_no_longer_untouched() -> None:
-    """It may have a status by now, and somebody may have edited the job because of that."""
-    world = await untouched_job_behind(0)
-    world.client.fail[STATUS] = ConnectionLostError("reset")
-    with pytest.raises(ConnectionLostError):
-        await world.sync()
-    del world.client.fail[STATUS]
-    world.queue.add("ns/other")
-    world.taken()
-    await world.sync()
-    assert world.taken()[0] == STATUS
+    assert world.taken() == [STATUS, LOOK]
 
 
 async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
@@ -190,9 +180,8 @@ async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
 
     Invariant: "No child is created or deleted on a view that is not confirmed"
     """
-    world = ControllerHarness()
+    world = ControllerHarness(job(ONE_WORKER))
     world.client.fail[STATUS] = status_error(ConflictError, 409)
-    world.jobs.put(job(ONE_WORKER))
     with pytest.raises(ConflictError):
         await world.sync()
     assert world.taken() == [STATUS]
@@ -207,17 +196,12 @@ async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: st
     world.observe_status()
     world.pods.remove(pod("Worker", 0))
     world.taken()
-    look = ("get", "tfjobs", "mnist")
     if version is None:
-        world.client.fail[look] = status_error(NotFoundError, 404)
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": version or ""}}
-    if version == "2":
+        world.client.fail[LOOK] = status_error(NotFoundError, 404)
+    world.confirms(version or "")
+    with contextlib.nullcontext() if version == "2" else pytest.raises(StaleViewError):
         await world.sync()
-        assert world.taken() == [look, ("create", "pods", "mnist-worker-0")]
-    else:
-        with pytest.raises(StaleViewError):
-            await world.sync()
-        assert world.taken() == [look]
+    assert world.taken() == ([LOOK, CREATE_POD] if version == "2" else [LOOK])
 
 
 @pytest.mark.parametrize("elastic", [False, True])
@@ -246,7 +230,6 @@ async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothin
     world.taken()
     await world.sync()
     await world.sync()
-    assert world.taken() == []
     world.observe_status()
     await world.sync()
     assert world.taken() == []
@@ -257,11 +240,10 @@ async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
 
     Invariant: "The status says what a delete destroys the evidence of, before the delete"
     """
-    world = ControllerHarness(job({"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}}))
-    for child in (pod("PS", 0), pod("Worker", 0, "Succeeded", 0)):
-        world.pods.put(child)
+    world = ControllerHarness(job(spec(PS=1, Worker=1)))
     for kind in ("PS", "Worker"):
-        world.services.put(service(kind, 0))
+        world.put_children(kind, 0)
+    world.pods.put(pod("Worker", 0, "Succeeded", 0))
     await world.sync()
     assert world.taken() == [STATUS]
     await world.sync()
@@ -270,12 +252,7 @@ async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
 
 async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() -> None:
     """A status write costs the server as much as two pods: one write for all counters of a second."""
-    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(3)}, "successPolicy": "AllWorkers"}))
-    for index in range(3):
-        world.put_children("Worker", index)
-    await world.sync()
-    assert world.taken() == [STATUS]
-    world.observe_status()
+    world = await running_job(all_workers(3))
     for index in range(2):
         await asyncio.sleep(COUNTER_WINDOW_S / 4)
         world.pods.put(pod("Worker", index, "Succeeded", 0))
@@ -284,7 +261,7 @@ async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() ->
     await asyncio.sleep(COUNTER_WINDOW_S)
     await world.sync()
     assert world.taken() == [STATUS]
-    assert world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]["succeeded"] == 2
+    assert world.status["replicaStatuses"]["Worker"]["succeeded"] == 2
     world.observe_status()
     world.pods.put(pod("Worker", 2, "Succeeded", 0))
     await world.sync()
@@ -293,16 +270,14 @@ async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() ->
 
 async def started_one_by_one() -> ControllerHarness:
     """A job whose first worker runs, as its status says, and whose second worker has just started."""
-    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(4)}, "successPolicy": "AllWorkers"}))
+    world = ControllerHarness(job(all_workers(4)))
     for index in range(4):
         world.pods.put(pod("Worker", index, "Running" if index == 0 else "Pending"))
         world.services.put(service("Worker", index))
     await world.sync_and_observe()
-    while len(world.queue):
-        world.queue.done(await world.queue.get())
-    world.taken()
     world.pods.put(pod("Worker", 1))
-    world.queue.done(await world.queue.get())
+    await world.idle()
+    world.taken()
     return world
 
 
@@ -318,7 +293,7 @@ async def test_the_counters_say_within_a_second_that_pods_have_started() -> None
     assert await world.queue.get() == KEY  # nothing but time wakes it
     await world.sync()
     assert world.taken() == [STATUS]
-    assert world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]["active"] == 4
+    assert world.status["replicaStatuses"]["Worker"]["active"] == 4
 
 
 async def test_the_counters_say_at_once_that_the_last_pod_has_started() -> None:
@@ -350,7 +325,7 @@ async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once()
     await asyncio.sleep(COUNTER_WINDOW_S)
     await world.sync()
     assert world.taken() == [STATUS]
-    written = world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]
+    written = world.status["replicaStatuses"]["Worker"]
     assert (written["active"], written["succeeded"]) == (3, 1)
 
 
@@ -359,40 +334,34 @@ async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes
 
     The job that runs without the replica says so.
     """
-    world = ControllerHarness()
+    world = ControllerHarness(job(spec(Worker=2)))
     create = ("create", "services", "mnist-worker-1")
-    world.client.fail[create] = status_error(AlreadyExistsError, 409)
-    world.client.objects["services", "mnist-worker-1"] = {"metadata": {"name": "mnist-worker-1", "uid": "x"}}
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}}))
-    workers = asyncio.create_task(world.workers.run())
-    await asyncio.sleep(0.5)
-    assert ("create", "pods", "mnist-worker-0") in world.client.actions
-    assert world.recorder.reasons.count("FailedCreateService") == 1
-    world.observe_status()
-    world.observe_children()
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
-    world.taken()
-    for _ in range(600):  # ten minutes in which something happens each second
-        world.queue.add(KEY)
-        await asyncio.sleep(1)
-    asked = [action for action in world.taken() if action[2] == "mnist-worker-1" or action[0] == "get"]
-    assert asked.count(create) <= 15  # 1, 2, 4, ... 32, 60, 60 seconds apart
-    assert len(asked) == 3 * asked.count(create)  # the job's confirmation, the create, and whose the name is
-    assert world.recorder.reasons.count("FailedCreateService") <= 2
-    world.pods.put(pod("Worker", 0, "Running"))
-    await asyncio.sleep(2)
-    assert world.client.bodies[STATUS][1]["value"]["conditions"][-1]["message"] == (
-        "TFJob mnist is running without mnist-worker-1, which could not be created: see its Warnings."
-    )
-    world.observe_status()
-    del world.client.fail[create]
-    await asyncio.sleep(61)  # and nothing wakes it: what held the name is none of ours
-    assert ("create", "pods", "mnist-worker-1") in world.taken()
-    world.pods.put(pod("Worker", 1))
-    await asyncio.sleep(2)
-    assert world.client.bodies[STATUS][1]["value"]["conditions"][-1]["message"] == "TFJob mnist is running."
-    world.queue.shut_down()
-    await workers
+    world.client.has(*create[1:])
+    async with world.running():
+        await asyncio.sleep(0.5)
+        assert CREATE_POD in world.client.actions
+        assert world.recorder.reasons.count("FailedCreateService") == 1
+        world.observe_status()
+        world.observe_children()
+        world.taken()
+        for _ in range(600):  # ten minutes in which something happens each second
+            world.queue.add(KEY)
+            await asyncio.sleep(1)
+        asked = [action for action in world.taken() if action[2] == "mnist-worker-1" or action[0] == "get"]
+        assert asked.count(create) <= 15  # 1, 2, 4, ... 32, 60, 60 seconds apart
+        assert len(asked) == 3 * asked.count(create)  # the job's confirmation, the create, and whose the name is
+        assert world.recorder.reasons.count("FailedCreateService") <= 2
+        world.pods.put(pod("Worker", 0, "Running"))
+        await asyncio.sleep(2)
+        without = "TFJob mnist is running without mnist-worker-1, which could not be created: see its Warnings."
+        assert world.status["conditions"][-1]["message"] == without
+        world.observe_status()
+        world.client.fail.clear()
+        await asyncio.sleep(61)  # and nothing wakes it: what held the name is none of ours
+        assert SECOND_POD in world.taken()
+        world.pods.put(pod("Worker", 1))
+        await asyncio.sleep(2)
+        assert world.status["conditions"][-1]["message"] == "TFJob mnist is running."
 
 
 async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
@@ -400,51 +369,45 @@ async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
 
     Invariant: "What was observed and is not written yet is part of the view"
     """
-    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
-    for index in range(2):
-        world.put_children("Worker", index)
-    await world.sync_and_observe()
-    world.taken()
+    world = await running_job(all_workers(2))
     world.pods.put(pod("Worker", 1, "Succeeded", 0))
     await world.sync()
     world.pods.remove(pod("Worker", 1))
     await world.sync()
     assert world.taken() == [STATUS, ("delete", "services", "mnist-worker-1")]  # a service goes with its pod
-    assert world.client.bodies[STATUS][1]["value"]["finishedIndices"] == {"Worker": "1"}
+    assert world.status["finishedIndices"] == {"Worker": "1"}
     world.observe_status()
     await world.sync()
     assert world.taken() == []
 
 
-async def test_what_waits_to_be_written_takes_nothing_back_that_the_server_knows() -> None:
-    """B42: a write whose response was lost had one success more than what waits to be written; its pod is gone by now.
+@pytest.mark.parametrize(
+    ("sees", "knows"),
+    [
+        (pod("Worker", 0, restarts=1), IndexRestarts("Worker", 0, "uid-mnist-worker-0", in_place=2)),
+        (pod("Worker", 0, "Pending"), IndexRestarts("Worker", 0, "another", carried=2)),
+    ],
+)
+async def test_what_waits_to_be_written_takes_nothing_back_that_the_server_knows(
+    sees: Pod, knows: IndexRestarts
+) -> None:
+    """B42: another process, or a write whose response was lost, had one success more; its pod is gone by now.
 
     The simulation found that the older memory won (seed 1008).
     """
-    world = ControllerHarness()
-    spec = {"tfReplicaSpecs": {"Worker": replica(3, "OnFailure")}, "successPolicy": "AllWorkers"}
-    world.jobs.put(job(spec))
-    for index in range(3):
-        world.put_children("Worker", index)
-    await world.sync_and_observe()
+    world = await running_job(all_workers(3, "OnFailure"))
     world.pods.put(pod("Worker", 1, "Succeeded", 0))
-    world.pods.put(pod("Worker", 0, restarts=1))
+    world.pods.put(sees)
     await world.sync()  # waits for the counters' window
-    written = cast("TFJob", world.jobs.indexer.get(KEY))
-    more = msgspec.structs.replace(
-        written.status,
-        finished_indices={"Worker": "1-2"},
-        restarts=(IndexRestarts("Worker", 0, "uid-mnist-worker-0", in_place=2),),
-    )
-    meta = msgspec.structs.replace(written.metadata, resource_version="3")
-    world.jobs.put(msgspec.structs.replace(written, metadata=meta, status=more))
+    seen = cast("TFJob", world.jobs.indexer.get(KEY))
+    more = changed(seen.status, finished_indices={"Worker": "1-2"}, restarts=(knows,))
+    world.jobs.put(changed(seen, metadata__resource_version="3", status=more))
     world.pods.remove(pod("Worker", 2))
-    world.taken()
     await asyncio.sleep(COUNTER_WINDOW_S)
     await world.sync()
     assert ("create", "pods", "mnist-worker-2") not in world.taken()
-    assert world.client.bodies[STATUS][1]["value"]["finishedIndices"] == {"Worker": "1-2"}
-    assert world.client.bodies[STATUS][1]["value"]["restarts"][0]["inPlace"] == 2
+    assert world.status["finishedIndices"] == {"Worker": "1-2"}
+    assert list(world.status["restarts"]) == [msgspec.to_builtins(knows)]
 
 
 async def test_a_child_that_is_never_seen_holds_its_job_up_for_five_minutes_and_no_longer() -> None:
@@ -453,51 +416,42 @@ async def test_a_child_that_is_never_seen_holds_its_job_up_for_five_minutes_and_
     The simulation found a job that stood still for ever (seed 44).
     """
     world = ControllerHarness(job(ONE_WORKER))
-    workers = asyncio.create_task(world.workers.run())
-    await asyncio.sleep(1)
-    world.observe_status()
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
-    world.services.put(service("Worker", 0))
-    await asyncio.sleep(290)
-    assert world.taken().count(("create", "pods", "mnist-worker-0")) == 1
-    await asyncio.sleep(15)
-    assert world.taken().count(("create", "pods", "mnist-worker-0")) == 1
-    world.queue.shut_down()
-    await workers
+    async with world.running():
+        await asyncio.sleep(1)
+        world.observe_status()
+        world.services.put(service("Worker", 0))
+        for seconds in (290, 15):
+            await asyncio.sleep(seconds)
+            assert world.taken().count(CREATE_POD) == 1
 
 
-@pytest.mark.parametrize("order", ["the response first", "the list first"])
-async def test_a_child_that_a_list_shows_to_be_gone_is_made_again_at_once(order: str) -> None:
-    """EX-10: somebody deleted it while the watch was interrupted."""
+@pytest.mark.parametrize("list_first", [False, True])
+async def test_a_child_that_a_list_shows_to_be_gone_is_made_again_at_once(list_first: bool) -> None:
+    """EX-10: somebody deleted it while the watch was interrupted, before or after the response to its creation has come."""
     world = ControllerHarness(job(ONE_WORKER))
     world.services.put(service("Worker", 0))
-    create = ("create", "pods", "mnist-worker-0")
     versions = iter(["20", "30"])
 
     def before(action: tuple[str, str, str]) -> None:
-        if action == create:
+        if action == CREATE_POD:
             world.client.created_version = next(versions)
-            if order == "the list first":
+            if list_first:
                 world.pods.list_again("21")
 
     world.client.before = before
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
-    workers = asyncio.create_task(world.workers.run())
-    await asyncio.sleep(0.5)
-    if order == "the response first":
-        assert world.taken().count(create) == 1
-        world.pods.list_again("19")  # from a cache that lags
-        await asyncio.sleep(60)
-        assert create not in world.taken()
-        world.pods.list_again("20")
+    world.confirms()
+    async with world.running():
         await asyncio.sleep(0.5)
-        assert world.taken().count(create) == 1
-    else:
-        assert world.taken().count(create) == 2
-    await asyncio.sleep(60)
-    assert create not in world.taken()
-    world.queue.shut_down()
-    await workers
+        assert world.taken().count(CREATE_POD) == (2 if list_first else 1)
+        if not list_first:
+            world.pods.list_again("19")  # from a cache that lags
+            await asyncio.sleep(60)
+            assert CREATE_POD not in world.taken()
+            world.pods.list_again("20")
+            await asyncio.sleep(0.5)
+            assert world.taken().count(CREATE_POD) == 1
+        await asyncio.sleep(60)
+        assert CREATE_POD not in world.taken()
 
 
 @pytest.mark.parametrize("uid", ["uid-mnist-worker-0", "the-next"])
@@ -506,149 +460,116 @@ async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: 
 
     Invariant: "No restart record moves to a pod that the server does not have"
     """
-    world = ControllerHarness()
     known = JobStatus(restarts=(IndexRestarts("Worker", 0, "the-one-before", replaced=True),))
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"backoffLimit": 9}}, status=known))
+    world = ControllerHarness(job(spec(Worker=1, runPolicy={"backoffLimit": 9}), status=known))
     world.services.put(service("Worker", 0))
     world.pods.put(pod("Worker", 0, restarts=1))
     world.client.objects["pods", "mnist-worker-0"] = {"metadata": {"uid": uid}}
-    if uid == "the-next":
-        with pytest.raises(StaleViewError):
-            await world.sync()
-        assert world.taken() == [("get", "pods", "mnist-worker-0")]
-    else:
+    with pytest.raises(StaleViewError) if uid == "the-next" else contextlib.nullcontext():
         await world.sync()
-        assert world.taken() == [("get", "pods", "mnist-worker-0"), STATUS]
+    assert world.taken() == [("get", "pods", "mnist-worker-0"), *[STATUS] * (uid != "the-next")]
 
 
 async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
     """B36: backoffLimit depends on it."""
-    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(1, "OnFailure")}}))
-    world.put_children("Worker", 0)
-    await world.sync_and_observe()
+    world = await running_job(spec("OnFailure", Worker=1))
     world.pods.put(pod("Worker", 0, restarts=1))
     await world.sync()
-    world.taken()
+    assert world.taken() == []
     await asyncio.sleep(COUNTER_WINDOW_S)
     await world.sync()
     assert world.taken() == [STATUS]
-    assert world.client.bodies[STATUS][1]["value"]["restarts"][0]["inPlace"] == 1
+    assert world.status["restarts"][0]["inPlace"] == 1
 
 
 async def test_a_deadline_wakes_the_job_by_itself() -> None:
     """B46: without an event of any pod the job fails within two seconds of its deadline."""
-    world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 30}}))
-    workers = asyncio.create_task(world.workers.run())
-    await asyncio.sleep(1)
-    world.observe_children()
-    world.observe_status()
-    world.taken()
-    await asyncio.sleep(28)
-    assert world.taken() == []
-    await asyncio.sleep(2)
-    assert STATUS in world.taken()
-    assert world.client.bodies[STATUS][1]["value"]["conditions"][-1]["reason"] == "JobFailed"
-    world.queue.shut_down()
-    await workers
+    world = ControllerHarness(job(spec(Worker=1, runPolicy={"activeDeadlineSeconds": 30})))
+    async with world.running():
+        await asyncio.sleep(1)
+        world.observe_children()
+        world.observe_status()
+        world.taken()
+        await asyncio.sleep(28)
+        assert world.taken() == []
+        await asyncio.sleep(2)
+        assert STATUS in world.taken()
+        assert world.status["conditions"][-1]["reason"] == "JobFailed"
 
 
 async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
     """B45, B48: at that moment, by UID, and its children are deleted with it."""
-    world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"ttlSecondsAfterFinished": 60}}))
+    world = ControllerHarness(job(spec(Worker=1, runPolicy={"ttlSecondsAfterFinished": 60})))
+    world.put_children("Worker", 0)
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    world.services.put(service("Worker", 0))
-    workers = asyncio.create_task(world.workers.run())
-    await asyncio.sleep(1)
-    world.observe_status()
-    await asyncio.sleep(58)
-    assert ("delete", "tfjobs", "mnist") not in world.taken()
-    await asyncio.sleep(2)
-    assert world.taken() == [("delete", "tfjobs", "mnist")]
-    assert world.client.bodies["delete", "tfjobs", "mnist"] == {
-        "uid": JOB_UID,
-        "resource_version": "2",
-        "propagation": "Background",
-    }
+    delete = ("delete", "tfjobs", "mnist")
+    async with world.running():
+        await asyncio.sleep(1)
+        world.observe_status()
+        await asyncio.sleep(58)
+        assert delete not in world.taken()
+        await asyncio.sleep(2)
+        assert world.taken() == [delete]
+    assert world.client.bodies[delete] == {"uid": JOB_UID, "resource_version": "2", "propagation": "Background"}
     assert world.recorder.reasons[-1] == "SuccessfulDeleteJob"
-    world.queue.shut_down()
-    await workers
 
 
 async def test_a_success_whose_write_lost_its_response_is_not_forgotten_again() -> None:
     """B42: while counters waited to be written, an end was, but the response was lost. What waited must not undo the end."""
-    world = ControllerHarness(job({"tfReplicaSpecs": {"Chief": replica(1), "Worker": replica(1)}}))
-    for kind in ("Chief", "Worker"):
-        world.put_children(kind, 0)
-    await world.sync_and_observe()
+    world = await running_job(spec(Chief=1, Worker=1))
     world.pods.put(pod("Worker", 0, "Pending"))
     await world.sync()  # the counter waits
     world.pods.put(pod("Chief", 0, "Succeeded", 0))
-    world.client.fail[STATUS] = ConnectionLostError("the connection was lost")
+    world.client.fail[STATUS] = LOST
     with pytest.raises(ConnectionLostError):
         await world.sync()
-    del world.client.fail[STATUS]
+    world.client.fail.clear()
     world.observe_status()
     world.taken()
     await world.sync()
     assert STATUS not in world.taken()
-    assert world.client.bodies[STATUS][1]["value"]["finishedIndices"] == {"Chief": "0"}
-
-
-async def test_what_an_earlier_life_of_the_operator_has_written_is_not_undone() -> None:
-    """B42: a new process begins with an old view, and counters wait; then the view shows what the earlier one wrote last."""
-    world = ControllerHarness()
-    tfjob = job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"})
-    for place in (0, 1):
-        world.put_children("Worker", place)
-    await world.sync(tfjob)
-    world.observe_status()
-    world.pods.put(pod("Worker", 0, "Pending"))
-    await world.sync()  # the counter waits
-    held = cast("TFJob", world.jobs.indexer.get(KEY))
-    restarts = (IndexRestarts(type="Worker", index=0, pod="another", carried=2),)
-    written = msgspec.structs.replace(held.status, finished_indices={"Worker": "1"}, restarts=restarts)
-    newer = msgspec.structs.replace(held.metadata, resource_version="3")
-    world.jobs.put(msgspec.structs.replace(held, metadata=newer, status=written))
-    world.pods.remove(pod("Worker", 1))
-    await asyncio.sleep(COUNTER_WINDOW_S)
-    world.taken()
-    await world.sync()
-    body = world.client.bodies[STATUS][1]["value"]
-    assert body["finishedIndices"] == {"Worker": "1"}
-    assert list(body["restarts"]) == [{"type": "Worker", "index": 0, "pod": "another", "carried": 2}]
-    assert ("create", "pods", "mnist-worker-1") not in world.taken()
+    assert world.status["finishedIndices"] == {"Chief": "0"}
 
 
 async def test_a_success_whose_write_failed_is_remembered_though_its_pod_is_gone() -> None:
     """B42: seen once, it is known, whether or not the server could be reached just then."""
-    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
+    world = ControllerHarness(job(all_workers(2)))
     for child in (pod("Worker", 0), pod("Worker", 1, "Succeeded", 0)):
         world.pods.put(child)
-    world.client.fail[STATUS] = ConnectionLostError("the connection was lost")
+    world.client.fail[STATUS] = LOST
     with pytest.raises(ConnectionLostError):
         await world.sync()
-    del world.client.fail[STATUS]
+    world.client.fail.clear()
     world.pods.remove(pod("Worker", 1, "Succeeded", 0))
     await world.sync()
-    assert world.client.bodies[STATUS][1]["value"]["finishedIndices"] == {"Worker": "1"}
-    assert ("create", "pods", "mnist-worker-1") not in world.taken()
+    assert world.status["finishedIndices"] == {"Worker": "1"}
+    assert SECOND_POD not in world.taken()
 
 
 async def test_a_job_that_waits_for_quota_has_started_and_is_tried_again() -> None:
     """B30: startTime does not wait for pods; the failure is raised after the status is written."""
     world = ControllerHarness(job(ONE_WORKER))
-    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "exceeded quota")
+    world.client.fail[CREATE_POD] = FORBIDDEN
     with pytest.raises(ForbiddenError):
         await world.sync()
     assert STATUS in world.taken()
-    assert world.client.bodies[STATUS][1]["value"]["startTime"]
+    assert world.status["startTime"]
 
 
 async def test_a_deadline_in_centuries_is_waited_for_like_any_other() -> None:
     """The job has its pods, and the queue takes the delay: the greatest number of the API, some hundred billion years."""
-    world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 2**63 - 1}}))
+    world = ControllerHarness(job(spec(Worker=1, runPolicy={"activeDeadlineSeconds": 2**63 - 1})))
     await world.sync()
-    assert ("create", "pods", "mnist-worker-0") in world.taken()
+    assert CREATE_POD in world.taken()
+
+
+async def test_a_plan_is_carried_out_in_its_documented_order() -> None:
+    """The status, creates, deletes, in one sync that has something of each."""
+    world = ControllerHarness(job(spec(Worker=1, Evaluator=1)))
+    for index in (0, 1):
+        world.put_children("Worker", index)
+    await world.sync()
+    assert [verb for verb, _, _ in world.taken()] == ["patch status", "create", "create", "delete", "delete"]
 
 
 async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
@@ -656,11 +577,10 @@ async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
 
     Invariant: "A failed create delays no delete"
     """
-    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
+    world = ControllerHarness(job(spec(Worker=1, Evaluator=1)))
     for index in (0, 1):
         world.pods.put(pod("Worker", index))
-    error = status_error(ForbiddenError, 403, "exceeded quota")
-    world.client.fail["create", "pods", "mnist-evaluator-0"] = error
+    world.client.fail["create", "pods", "mnist-evaluator-0"] = FORBIDDEN
     with pytest.raises(ForbiddenError):
         await world.sync()
     assert ("delete", "pods", "mnist-worker-1") in world.taken()
@@ -669,14 +589,13 @@ async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
 async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children() -> None:
     """B01: the server's words stand in the condition, one Warning is recorded, the service is removed again."""
     world = ControllerHarness(job(ONE_WORKER))
-    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(InvalidError, 422, "args: must be strings")
+    world.client.fail[CREATE_POD] = status_error(InvalidError, 422, "args: must be strings")
     await world.sync()
-    condition = world.client.bodies[STATUS][1]["value"]["conditions"][-1]
+    condition = world.status["conditions"][-1]
     assert (condition["type"], condition["reason"]) == ("Failed", "InvalidTFJobSpec")
     assert "the spec is invalid: pod mnist-worker-0 was rejected: args: must be strings" in condition["message"]
-    assert [event for event in world.recorder.events if event[0] == "Warning"] == [
-        ("Warning", "InvalidTFJobSpec", condition["message"])
-    ]
+    warning = ("Warning", "InvalidTFJobSpec", condition["message"])
+    assert [event for event in world.recorder.events if event[0] == "Warning"] == [warning]
     world.taken()
     world.services.put(service("Worker", 0))
     await world.sync()
@@ -686,25 +605,35 @@ async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children
 async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> None:
     """Found by the model checker ("in office, with much to do"): the job had failed without ever having been created.
 
-    Both conditions are new on the API server, so both are counted and logged.
+    Both conditions are new on the API server, so both are counted and logged; so are the events of the first one.
     """
-    world = await untouched_job_behind(1)
-    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(InvalidError, 422, "args: must be strings")
+    warned = spec(Worker=replica(1, "OnFailure", template=template(restartPolicy="Always")))
+    world = await untouched_job_behind(1, warned)
+    world.client.fail[CREATE_POD] = status_error(InvalidError, 422, "args: must be strings")
     with capture_logs() as lines:
         await world.sync()
     assert [line["condition"] for line in lines if line["event"] == "tfjob_condition"] == ["Created", "Failed"]
-    written = world.client.bodies[STATUS][1]["value"]
-    assert [condition["type"] for condition in written["conditions"]] == ["Created", "Failed"]
-    assert "Worker" in written["replicaStatuses"]
+    assert conditions_of(world) == ["Created", "Failed"]
+    assert "Worker" in world.status["replicaStatuses"]
+    assert world.recorder.reasons[-2:] == ["SettedPodTemplateRestartPolicy", "InvalidTFJobSpec"]
 
 
-async def test_an_invalid_job_gets_its_condition_and_nothing_else() -> None:
-    """B02: one status write, one Warning, no children; looked at again it costs nothing."""
-    world = ControllerHarness(job({"foo": 1}))
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [pytest.param({"foo": 1}, "", id="invalid"), pytest.param(spec(Worker=9000), "131071", id="too large")],
+)
+async def test_an_invalid_job_gets_its_condition_and_nothing_else(given: dict[str, Any], text: str) -> None:
+    """B02: one status write, one Warning, no children; looked at again it costs nothing.
+
+    U1: with too many workers for TF_CONFIG it would take the cluster down with pods that cannot start.
+    """
+    world = ControllerHarness(job(given))
     await world.sync()
     await world.sync()
     assert world.taken() == [STATUS]
     assert world.recorder.reasons == ["InvalidTFJobSpec"]
+    assert (conditions_of(world)[-1], world.status["conditions"][-1]["reason"]) == ("Failed", "InvalidTFJobSpec")
+    assert text in world.status["conditions"][-1]["message"]
 
 
 async def test_foreign_and_earlier_children_are_not_counted() -> None:
@@ -712,16 +641,15 @@ async def test_foreign_and_earlier_children_are_not_counted() -> None:
     world = ControllerHarness(job(ONE_WORKER, uid="new-uid"))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))  # controlled by the earlier job of this name
     await world.sync()
-    assert ("create", "pods", "mnist-worker-0") in world.taken()
+    assert CREATE_POD in world.taken()
 
 
 async def test_a_job_that_is_gone_is_forgotten() -> None:
     """EX-08: with its expectations; a sync of its key finds nothing to do."""
-    world = ControllerHarness()
-    tfjob = job(ONE_WORKER)
-    await world.sync(tfjob)
+    world = ControllerHarness(job(ONE_WORKER))
+    await world.sync()
     assert not world.expectations.satisfied(OWNER)
-    world.jobs.remove(tfjob)
+    world.jobs.remove(job(ONE_WORKER))
     assert world.expectations.satisfied(OWNER)
     world.taken()
     await world.sync()
@@ -732,10 +660,9 @@ async def test_a_job_made_again_unseen_starts_afresh() -> None:
     """EX-08, SI-11, k/k#82572: an update to another UID drops what was expected of the old one."""
     world = ControllerHarness(job(ONE_WORKER))
     await world.sync()
-    world.jobs.put(job(ONE_WORKER, uid="new-uid"))
     world.taken()
-    await world.sync()
-    assert ("create", "pods", "mnist-worker-0") in world.taken()
+    await world.sync(job(ONE_WORKER, uid="new-uid"))
+    assert CREATE_POD in world.taken()
 
 
 async def test_an_expectation_is_met_though_what_else_a_handler_does_fails(mocker: MockerFixture) -> None:
@@ -753,26 +680,19 @@ async def test_an_expectation_is_met_though_what_else_a_handler_does_fails(mocke
 async def test_a_name_that_a_child_of_another_job_had_is_tried_again_when_that_child_is_gone() -> None:
     """B12: a job `mnist-worker-0` with a shared network had the service of a replica of `mnist`."""
     world = ControllerHarness(job(ONE_WORKER))
-    create = ("create", "services", "mnist-worker-0")
-    world.client.fail[create] = status_error(AlreadyExistsError, 409)
     owner = {"kind": "TFJob", "name": "mnist-worker-0", "uid": "other", "controller": True}
-    world.client.objects["services", "mnist-worker-0"] = {
-        "metadata": {"name": "mnist-worker-0", "namespace": "ns", "uid": "x", "ownerReferences": [owner]}
-    }
+    world.client.has("services", "mnist-worker-0", ownerReferences=[owner])
     await world.sync()
-    theirs = msgspec.structs.replace(
-        service("Worker", 0).metadata, owner_references=(msgspec.convert(owner, OwnerReference),)
-    )
-    world.services.put(Service(theirs))
+    theirs = changed(service("Worker", 0), metadata__owner_references=(msgspec.convert(owner, OwnerReference),))
+    world.services.put(theirs)
     world.client.fail.clear()
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
-    while len(world.queue):
-        world.queue.done(await world.queue.get())
+    world.confirms()
+    await world.idle()
     world.taken()
-    world.services.remove(Service(theirs))
+    world.services.remove(theirs)
     assert KEY in [await world.queue.get() for _ in range(len(world.queue))]
     await world.sync()
-    assert create in world.taken()
+    assert CREATE_SERVICE in world.taken()
 
 
 async def test_a_deletion_that_nobody_saw_counts_like_one_that_was_seen() -> None:
@@ -789,32 +709,26 @@ async def test_a_deletion_that_nobody_saw_counts_like_one_that_was_seen() -> Non
 async def test_a_child_that_changes_wakes_its_job() -> None:
     """By name, also when it is an earlier job's: its deletion may be what the new job waits for (B12)."""
     world = ControllerHarness()
-    child = pod("Worker", 0)
-    world.pods.put(child)
-    assert await world.queue.get() == KEY
-    world.queue.done(KEY)
-    world.pods.remove(child)
-    assert await world.queue.get() == KEY
+    for change in (world.pods.put, world.pods.remove):
+        change(pod("Worker", 0))
+        assert await world.queue.get() == KEY
+        world.queue.done(KEY)
 
 
-async def test_a_sync_that_fails_is_tried_again_and_harms_no_other_job() -> None:
+@pytest.mark.parametrize("error", [status_error(ConflictError, 409), FORBIDDEN, ZeroDivisionError("a bug")])
+async def test_a_sync_that_fails_is_tried_again_and_harms_no_other_job(error: Exception) -> None:
     """A conflict, a refusal and a bug: the worker lives, the key comes back after a delay."""
-    for error in (status_error(ConflictError, 409), status_error(ForbiddenError, 403), ZeroDivisionError("a bug")):
-        world = ControllerHarness()
-        world.client.fail[STATUS] = error
-        world.jobs.put(job(ONE_WORKER))
-        world.jobs.put(job(ONE_WORKER, name="other", uid="other-uid"))
-        workers = asyncio.create_task(world.workers.run())
+    world = ControllerHarness(job(ONE_WORKER), job(ONE_WORKER, name="other", uid="other-uid"))
+    world.client.fail[STATUS] = error
+    async with world.running():
         await asyncio.sleep(1)
         assert world.client.actions.count(STATUS) > 3
         assert ("patch status", "tfjobs", "other") in world.client.actions
-        del world.client.fail[STATUS]
+        world.client.fail.clear()
         await asyncio.sleep(10)
         world.taken()
         await asyncio.sleep(280)  # the children are never seen, which is tolerated for five minutes (EX-02)
         assert world.taken() == []
-        world.queue.shut_down()
-        await workers
 
 
 async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocker: MockerFixture) -> None:
@@ -822,8 +736,7 @@ async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocke
 
     Invariant: "A key is held by one worker at most"
     """
-    world, patch = ControllerHarness(), FakeClient.patch
-    at_once: list[int] = [0]
+    world, patch, at_once = ControllerHarness(job(ONE_WORKER)), FakeClient.patch, [0]
 
     async def slow(client: FakeClient, *args: Any, **options: Any) -> Any:
         at_once.append(at_once[-1] + 1)
@@ -832,27 +745,14 @@ async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocke
         return await patch(client, *args, **options)
 
     mocker.patch.object(FakeClient, "patch", slow)
-    world.jobs.put(job(ONE_WORKER))
-    four = Controller("tfjob", world.controller.sync, queue=world.queue, workers=4)
-    workers = asyncio.create_task(four.run())
-    for version in range(2, 6):
-        await asyncio.sleep(0.4)
-        world.jobs.put(job(ONE_WORKER, resource_version=str(version), generation=version))
-    await asyncio.sleep(20)
+    world.workers = Controller("tfjob", world.controller.sync, queue=world.queue, workers=4)
+    async with world.running():
+        for version in range(2, 6):
+            await asyncio.sleep(0.4)
+            world.jobs.put(job(ONE_WORKER, resource_version=str(version), generation=version))
+        await asyncio.sleep(20)
     assert len(at_once) > 3
     assert max(at_once) == 1
-    world.queue.shut_down()
-    await workers
-
-
-async def test_a_plan_is_carried_out_in_its_documented_order() -> None:
-    """The status, creates, deletes, in one sync that has something of each."""
-    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
-    for index in (0, 1):
-        world.put_children("Worker", index)
-    await world.sync()
-    kinds = [verb for verb, _, _ in world.taken()]
-    assert kinds == ["patch status", "create", "create", "delete", "delete"]
 
 
 async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> None:
@@ -860,15 +760,18 @@ async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> 
     world = await untouched_job_behind(1)
     await world.sync()
     world.taken()
-    world.jobs.put(job(ONE_WORKER, resource_version="42", deletion_timestamp=EPOCH))
     await asyncio.sleep(START_WINDOW_S)
-    await world.sync()
+    await world.sync(job(ONE_WORKER, resource_version="42", deletion_timestamp=EPOCH))
     assert world.taken() == []
 
 
-async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
-    """B14: the garbage collector takes care of it."""
-    world = ControllerHarness(job(ONE_WORKER, deletion_timestamp=EPOCH))
+MANAGED = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
+
+
+@pytest.mark.parametrize("found", [job(deletion_timestamp=EPOCH), job(ONE_WORKER | MANAGED), job(MANAGED)])
+async def test_a_job_that_is_deleted_or_managed_by_another_controller_is_not_written_to(found: TFJob) -> None:
+    """B14: the garbage collector takes care of it. B75: its mistakes are for its own controller to report."""
+    world = ControllerHarness(found)
     await world.sync()
     assert world.taken() == []
 
@@ -895,36 +798,11 @@ async def test_a_sync_reads_the_children_of_its_job_alone() -> None:
 
 async def test_a_pod_that_can_not_start_is_told_of_once() -> None:
     """B34: at the first sync that sees it, and not at the next."""
-    world = ControllerHarness(job(ONE_WORKER))
-    await world.sync()
-    world.observe_children()
-    world.observe_status()
-    world.recorder.events.clear()
-    waiting = pod("Worker", 0, "Pending")
-    condition = Condition("PodScheduled", "False", "Unschedulable", "no room")
-    status = msgspec.structs.replace(waiting.status, conditions=(condition,))
-    world.pods.put(msgspec.structs.replace(waiting, status=status))
+    world = await running_job(ONE_WORKER)
+    no_room = Condition("PodScheduled", "False", "Unschedulable", "no room")
+    world.pods.put(changed(pod("Worker", 0, "Pending"), status__conditions=(no_room,)))
     for _ in range(3):
         await world.sync()
-    told = ("Warning", "Unschedulable", "Error pod mnist-worker-0 condition message: no room")
-    assert [event[-3:] for event in world.recorder.events] == [told]
-
-
-@pytest.mark.parametrize("spec", [ONE_WORKER, {}])
-async def test_a_job_that_another_controller_manages_is_not_written_to_even_when_it_is_invalid(
-    spec: dict[str, Any],
-) -> None:
-    """B75: neither a pod nor a status; its mistakes are for its own controller to report."""
-    world = ControllerHarness(job(spec | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}))
-    await world.sync()
-    assert world.taken() == []
-
-
-async def test_a_job_too_large_for_tf_config_fails_with_the_numbers_and_makes_nothing() -> None:
-    """U1: it would take the cluster down with pods that cannot start."""
-    world = ControllerHarness(job({"tfReplicaSpecs": {"Worker": replica(9000)}}))
-    await world.sync()
-    assert {verb for verb, resource, _ in world.taken() if resource in {"pods", "services"}} == set()
-    condition = world.client.bodies[STATUS][1]["value"]["conditions"][-1]
-    assert (condition["type"], condition["reason"]) == ("Failed", "InvalidTFJobSpec")
-    assert "131071" in condition["message"]
+    assert world.recorder.events == [
+        ("Warning", "Unschedulable", "Error pod mnist-worker-0 condition message: no room")
+    ]
