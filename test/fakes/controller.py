@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from fakes.api import FakeClient
-from fakes.jobs import job, pod, service
+from fakes.jobs import job, pod, service, spec
 from fakes.objects import changed
 from fakes.recorder import FakeRecorder, job_events
 from fakes.virtual_loop import FakeClock, VirtualClock
@@ -127,6 +127,11 @@ class ControllerHarness:
         found: dict[str, Any] = self.client.bodies[STATUS][1]["value"]
         return found
 
+    @property
+    def conditions(self) -> list[str]:
+        """The types of the conditions that were written last."""
+        return [each["type"] for each in self.status["conditions"]]
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the workers in this block."""
@@ -178,6 +183,20 @@ class ControllerHarness:
         held = cast("TFJob", self.jobs.indexer.get(KEY))
         self.jobs.put(changed(held, metadata__resource_version=self.client.given_version, status=status))
         self.confirms(self.client.given_version)
+
+
+async def untouched_job_behind(others: int, given: dict[str, Any] | None = None) -> ControllerHarness:
+    """A job that appeared in this leadership term, and other jobs in the queue."""
+    world = ControllerHarness(alone=True)
+    assert world.leadership_term is not None
+    world.client.list_version = "40"
+    await world.leadership_term.begin()
+    world.jobs.put(job(given or spec(Worker=1), resource_version="41"))
+    assert await world.queue.get() == KEY  # the worker's, to sync it
+    for number in range(others):
+        world.queue.add(f"ns/other-{number}")
+    world.taken()
+    return world
 
 
 async def running_job(given: dict[str, Any]) -> ControllerHarness:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from tfjob_operator.api.core import (
 from tfjob_operator.api.meta import ObjectMeta, OwnerKey, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, JobStatus, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import (
+    NO_LABELS,
     ChildMeta,
     Pod,
     PodGroup,
@@ -35,6 +36,7 @@ from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
 from tfjob_operator.controller.tfjob.plan.status import in_force, read
 
+C = TypeVar("C", Pod, Service)
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
 """The key under which the children of a job are found."""
@@ -73,6 +75,11 @@ def spec(policy: str | None = None, /, **fields: Any) -> dict[str, Any]:
     kinds = {name: given for name, given in fields.items() if name[0].isupper()}
     entries = {name: given if isinstance(given, dict) else replica(given, policy) for name, given in kinds.items()}
     return {"tfReplicaSpecs": entries} | {name: given for name, given in fields.items() if name not in kinds}
+
+
+def all_workers(count: int, policy: str | None = None) -> dict[str, Any]:
+    """The specification of a job that succeeds when all its workers have."""
+    return spec(policy, Worker=count, successPolicy="AllWorkers")
 
 
 def job(
@@ -143,6 +150,11 @@ def pod(
 def service(replica_type: str, index: int, *, job_name: str = "mnist", terminating: bool = False) -> Service:
     """A service of the job."""
     return Service(metadata=_child_meta(job_name, replica_type, index, "", terminating=terminating))
+
+
+def labelled(child: C, **labels: str) -> C:
+    """The child with these labels changed; "" takes one away."""
+    return changed(child, metadata__labels=changed(child.metadata.labels or NO_LABELS, **labels))
 
 
 def pod_group(phase: str = "", min_member: int = 1, **spec: Any) -> PodGroup:

@@ -12,8 +12,17 @@ from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
-from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness, running_job
-from fakes.jobs import JOB_UID, OWNER, job, pod, replica, service, spec, template
+from fakes.controller import (
+    CREATE_POD,
+    CREATE_SERVICE,
+    KEY,
+    LOOK,
+    STATUS,
+    ControllerHarness,
+    running_job,
+    untouched_job_behind,
+)
+from fakes.jobs import JOB_UID, OWNER, all_workers, job, pod, replica, service, spec, template
 from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import (
@@ -27,7 +36,7 @@ from tfjob_operator.api.core import Condition
 from tfjob_operator.api.meta import OWNER_INDEX, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, Pod
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
@@ -39,124 +48,11 @@ LOST = ConnectionLostError("the connection was lost")
 SECOND_POD = ("create", "pods", "mnist-worker-1")
 
 
-def all_workers(count: int, policy: str | None = None) -> dict[str, Any]:
-    """A job that succeeds when all its workers have."""
-    return spec(policy, Worker=count, successPolicy="AllWorkers")
-
-
-def conditions_of(world: ControllerHarness) -> list[str]:
-    """The types of the conditions that were written last."""
-    return [each["type"] for each in world.status["conditions"]]
-
-
 async def test_a_first_sync_writes_the_status_and_then_creates_children() -> None:
     """In that order: the write confirms that the view of the job is the newest."""
     world = ControllerHarness(job(ONE_WORKER))
     await world.sync()
     assert world.taken() == [STATUS, CREATE_SERVICE, CREATE_POD]
-
-
-async def untouched_job_behind(others: int, given: dict[str, Any] = ONE_WORKER) -> ControllerHarness:
-    """A job that appeared in this leadership term, and other jobs in the queue."""
-    world = ControllerHarness(alone=True)
-    assert world.leadership_term is not None
-    world.client.list_version = "40"
-    await world.leadership_term.begin()
-    world.jobs.put(job(given, resource_version="41"))
-    assert await world.queue.get() == KEY  # the worker's, to sync it
-    for number in range(others):
-        world.queue.add(f"ns/other-{number}")
-    world.taken()
-    return world
-
-
-async def test_in_a_burst_of_jobs_pods_come_before_the_first_status() -> None:
-    """A status write costs the server as much as two pods; the pods come first, and the first status already says Running."""
-    world = await untouched_job_behind(1)
-    await world.sync()
-    assert world.taken() == [CREATE_SERVICE, CREATE_POD]
-    world.observe_children()
-    await world.sync()
-    assert world.taken() == []
-    await world.queue.get()
-    await world.sync()  # now nobody waits
-    assert world.taken() == [STATUS]
-    assert conditions_of(world) == ["Created"]
-
-
-async def test_in_a_burst_a_job_whose_replicas_are_all_active_says_so_at_once() -> None:
-    """U12: there is nothing more to wait for, and those who wait for the job to run should not wait for other jobs."""
-    world = await untouched_job_behind(1)
-    await world.sync()
-    world.put_children("Worker", 0)
-    world.taken()
-    await world.sync()
-    assert world.taken() == [STATUS]
-    assert conditions_of(world) == ["Created", "Running"]
-
-
-async def test_a_first_status_waits_no_longer_than_pods_that_start_one_after_the_other() -> None:
-    """However long the burst is, and though nothing else wakes the job."""
-    world = await untouched_job_behind(1)
-    await world.sync()
-    world.queue.done(KEY)
-    world.taken()
-    assert await world.queue.get() == "ns/other-0"
-    waited = 0.0
-    while STATUS not in world.taken():
-        world.queue.add("ns/another")
-        await asyncio.sleep(COUNTER_WINDOW_S)
-        waited += COUNTER_WINDOW_S
-        woken = {await world.queue.get() for _ in range(len(world.queue))}
-        assert KEY in woken
-        for key in woken:
-            world.queue.done(key)
-        world.queue.add("ns/another")
-        await world.sync()
-    assert waited == START_WINDOW_S
-
-
-@pytest.mark.parametrize("refused", [False, True])
-async def test_a_start_waits_for_its_write_from_the_sync_that_tried_the_first_pod(refused: bool) -> None:
-    """In a burst the write may come seconds later, and the API server may have refused the pod meanwhile."""
-    world = await untouched_job_behind(1)
-    world.client.fail = {CREATE_POD: FORBIDDEN} if refused else {}
-    with pytest.raises(ForbiddenError) if refused else contextlib.nullcontext():
-        await world.sync()
-    await asyncio.sleep(3)
-    world.observe_children()
-    await world.queue.get()
-    await world.sync()
-    assert world.status["startTime"] == "2026-01-01T00:00:00Z"
-
-
-@pytest.mark.parametrize("error", [FORBIDDEN, LOST])
-async def test_a_job_does_not_start_while_its_first_status_is_refused(error: Exception) -> None:
-    """No pod is tried before that is written. Alone in the queue it is tried at once: users who look see the job's state.
-
-    After a write whose response was lost it is no longer untouched, and in no burst its pods come first: it may have a status
-    by now, and somebody may have edited the job because of that.
-    """
-    world = await untouched_job_behind(0)
-    world.client.fail[STATUS] = error
-    with pytest.raises(type(error)):
-        await world.sync()
-    world.client.fail.clear()
-    world.queue.add("ns/other")
-    assert world.taken() == [STATUS]
-    await asyncio.sleep(60)
-    await world.sync()
-    assert world.taken()[0] == STATUS
-    assert world.status["startTime"] == "2026-01-01T00:01:00Z"
-
-
-async def test_in_a_burst_the_status_of_an_end_a_restart_or_a_suspension_is_written_at_once() -> None:
-    """What depends on such a status must not happen before it is written."""
-    world = await untouched_job_behind(1)
-    world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    world.services.put(service("Worker", 0))
-    await world.sync()
-    assert world.taken() == [STATUS]
 
 
 async def test_only_the_first_act_on_an_untouched_job_needs_no_confirmation() -> None:
@@ -248,85 +144,6 @@ async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
     assert world.taken() == [STATUS]
     await world.sync()
     assert world.taken() == [("delete", "pods", "mnist-ps-0"), ("delete", "services", "mnist-ps-0")]
-
-
-async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() -> None:
-    """A status write costs the server as much as two pods: one write for all counters of a second."""
-    world = await running_job(all_workers(3))
-    for index in range(2):
-        await asyncio.sleep(COUNTER_WINDOW_S / 4)
-        world.pods.put(pod("Worker", index, "Succeeded", 0))
-        await world.sync()
-    assert world.taken() == []
-    await asyncio.sleep(COUNTER_WINDOW_S)
-    await world.sync()
-    assert world.taken() == [STATUS]
-    assert world.status["replicaStatuses"]["Worker"]["succeeded"] == 2
-    world.observe_status()
-    world.pods.put(pod("Worker", 2, "Succeeded", 0))
-    await world.sync()
-    assert world.taken() == [STATUS]
-
-
-async def started_one_by_one() -> ControllerHarness:
-    """A job whose first worker runs, as its status says, and whose second worker has just started."""
-    world = ControllerHarness(job(all_workers(4)))
-    for index in range(4):
-        world.pods.put(pod("Worker", index, "Running" if index == 0 else "Pending"))
-        world.services.put(service("Worker", index))
-    await world.sync_and_observe()
-    world.pods.put(pod("Worker", 1))
-    await world.idle()
-    world.taken()
-    return world
-
-
-async def test_the_counters_say_within_a_second_that_pods_have_started() -> None:
-    """U12: it used to take five, in which `kubectl get` showed one active worker of four."""
-    world = await started_one_by_one()
-    for index in (2, 3):
-        await world.sync()
-        await asyncio.sleep(COUNTER_WINDOW_S / 3)
-        world.pods.put(pod("Worker", index))
-        world.queue.done(await world.queue.get())
-    assert world.taken() == []
-    assert await world.queue.get() == KEY  # nothing but time wakes it
-    await world.sync()
-    assert world.taken() == [STATUS]
-    assert world.status["replicaStatuses"]["Worker"]["active"] == 4
-
-
-async def test_the_counters_say_at_once_that_the_last_pod_has_started() -> None:
-    """U12: also in a burst."""
-    world = await started_one_by_one()
-    world.queue.add("ns/other")
-    for index in (2, 3):
-        await world.sync()
-        assert world.taken() == []
-        world.pods.put(pod("Worker", index))
-    await world.sync()
-    assert world.taken() == [STATUS]
-
-
-async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once() -> None:
-    """U12: while other jobs wait; but the end of a pod is not held back that long."""
-    world = await started_one_by_one()
-    world.queue.add("ns/other")
-    await world.sync()
-    await asyncio.sleep(START_WINDOW_S / 3)
-    world.pods.put(pod("Worker", 2))
-    await world.sync()
-    await asyncio.sleep(START_WINDOW_S / 3)
-    assert world.taken() == []
-    world.pods.put(pod("Worker", 3))
-    world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    await world.sync()
-    assert world.taken() == []
-    await asyncio.sleep(COUNTER_WINDOW_S)
-    await world.sync()
-    assert world.taken() == [STATUS]
-    written = world.status["replicaStatuses"]["Worker"]
-    assert (written["active"], written["succeeded"]) == (3, 1)
 
 
 async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes_its_job() -> None:
@@ -613,7 +430,7 @@ async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> 
     with capture_logs() as lines:
         await world.sync()
     assert [line["condition"] for line in lines if line["event"] == "tfjob_condition"] == ["Created", "Failed"]
-    assert conditions_of(world) == ["Created", "Failed"]
+    assert world.conditions == ["Created", "Failed"]
     assert "Worker" in world.status["replicaStatuses"]
     assert world.recorder.reasons[-2:] == ["SettedPodTemplateRestartPolicy", "InvalidTFJobSpec"]
 
@@ -632,7 +449,7 @@ async def test_an_invalid_job_gets_its_condition_and_nothing_else(given: dict[st
     await world.sync()
     assert world.taken() == [STATUS]
     assert world.recorder.reasons == ["InvalidTFJobSpec"]
-    assert (conditions_of(world)[-1], world.status["conditions"][-1]["reason"]) == ("Failed", "InvalidTFJobSpec")
+    assert (world.conditions[-1], world.status["conditions"][-1]["reason"]) == ("Failed", "InvalidTFJobSpec")
     assert text in world.status["conditions"][-1]["message"]
 
 
@@ -753,16 +570,6 @@ async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocke
         await asyncio.sleep(20)
     assert len(at_once) > 3
     assert max(at_once) == 1
-
-
-async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> None:
-    """Found by the simulation: a status was written with what is remembered and no condition at all."""
-    world = await untouched_job_behind(1)
-    await world.sync()
-    world.taken()
-    await asyncio.sleep(START_WINDOW_S)
-    await world.sync(job(ONE_WORKER, resource_version="42", deletion_timestamp=EPOCH))
-    assert world.taken() == []
 
 
 MANAGED = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}

@@ -1,104 +1,273 @@
-"""Writing the status of a job, and repairing labels and selectors that users have edited."""
+"""Writing the status of a job, now or later, and repairing labels and selectors that users have edited."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
 import pytest
 
 from fakes.api import FakeClient, status_error
-from fakes.controller import KEY, ControllerHarness, status_writer
-from fakes.jobs import good_spec, job, observed, pod, replica, service
-from fakes.jobs import pod as a_pod
+from fakes.controller import (
+    CREATE_POD,
+    CREATE_SERVICE,
+    KEY,
+    LOOK,
+    STATUS,
+    ControllerHarness,
+    running_job,
+    status_writer,
+    untouched_job_behind,
+)
+from fakes.jobs import all_workers, decide, good_spec, job, labelled, observed, pod, service, spec
+from fakes.objects import changed
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotFoundError
+from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, NotFoundError
 from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service
+from tfjob_operator.controller.jobs.children import ChildLabels, ReplicaKey, Service
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Mending, labels_wanted, relabellings, reselections
 
-PATCH = ("patch status", "tfjobs", "mnist")
+ONE_WORKER = spec(Worker=1)
+JOB = job(ONE_WORKER)
+DONE = decide(JOB, pod("Worker", 0, "Succeeded", 0))
+FORBIDDEN = status_error(ForbiddenError, 403, "exceeded quota")
 
 
-class CountingMetrics(JobMetrics):
-    """Records each count as (what, namespace)."""
+class StatusWriterHarness(JobMetrics):
+    """A status writer and what surrounds it; records each count as (what, namespace)."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.client = FakeClient()
+        self.recorder = FakeRecorder()
+        self.writer = status_writer(self.client, self.recorder, self)
         self.counted: list[tuple[str, str]] = []
 
     def count(self, transition: str, namespace: str) -> None:
         self.counted.append((transition, namespace))
 
-
-class StatusWriterHarness:
-    """A status writer and what surrounds it, with a job that has just succeeded."""
-
-    def __init__(self) -> None:
-        self.client = FakeClient()
-        self.recorder = FakeRecorder()
-        self.metrics = CountingMetrics()
-        self.writer = status_writer(self.client, self.recorder, self.metrics)
-        self.job = job({"tfReplicaSpecs": {"Worker": replica(1)}})
-        pods = [a_pod("Worker", 0, "Succeeded", 0)]
-        decided = plan(self.job, good_spec(self.job), pods, [], EPOCH)
-        assert decided.status is not None
-        self.status, self.events = decided.status, decided.events
+    async def write(self) -> Any:
+        """Write the status of the job that has just succeeded."""
+        assert DONE.status is not None
+        return await self.writer.write(JOB, DONE.status, DONE.events)
 
 
 async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_computed_from() -> None:
-    """A merge would keep counters of replica types that are gone; the version lets the server refuse a stale view."""
+    """A merge would keep counters of replica types that are gone; the version lets the server refuse a stale view.
+
+    Each new condition is counted and told once, and not again for a condition that was there before.
+    """
     world = StatusWriterHarness()
-    written = await world.writer.write(world.job, world.status, world.events)
-    version, status = world.client.bodies[PATCH]
+    written = await world.write()
+    version, status = world.client.bodies[STATUS]
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}
-    assert (status["op"], status["path"]) == ("add", "/status")
-    assert status["value"] == msgspec.to_builtins(world.status)
-    assert written is not None
-    assert (written.metadata.resource_version, written.status) == ("2", world.status)
-
-
-async def test_each_new_condition_is_counted_and_told_once() -> None:
-    """Counted once per transition, and not again for a condition that was there before."""
-    world = StatusWriterHarness()
-    written = await world.writer.write(world.job, world.status, world.events)
-    assert world.metrics.counted == [("created", "ns"), ("successful", "ns")]
+    assert status == {"op": "add", "path": "/status", "value": msgspec.to_builtins(DONE.status)}
+    assert (written.metadata.resource_version, written.status) == ("2", DONE.status)
     assert world.recorder.reasons == ["TFJobSucceeded"]
-    assert written is not None
-    await world.writer.write(written, world.status, ())
-    assert len(world.metrics.counted) == 2
+    await world.writer.write(written, written.status, ())
+    assert world.counted == [("created", "ns"), ("successful", "ns")]
 
 
-async def test_a_write_that_lost_a_race_tells_nothing() -> None:
-    """The sync is repeated on the newer version and will report what is true then.
+@pytest.mark.parametrize("error", [status_error(ConflictError, 409), status_error(NotFoundError, 404)])
+async def test_a_write_that_lost_a_race_tells_nothing(error: Exception) -> None:
+    """The sync is repeated on the newer version and will report what is true then. A job that is gone needs no status.
 
     Invariant: "Only what is on the API server is counted, logged and recorded"
     """
     world = StatusWriterHarness()
-    world.client.fail[PATCH] = status_error(ConflictError, 409)
-    with pytest.raises(ConflictError):
-        await world.writer.write(world.job, world.status, world.events)
-    assert (world.recorder.events, world.metrics.counted) == ([], [])
+    world.client.fail[STATUS] = error
+    with pytest.raises(ConflictError) if isinstance(error, ConflictError) else contextlib.nullcontext():
+        assert await world.write() is None
+    assert (world.recorder.events, world.counted) == ([], [])
 
 
-async def test_a_job_that_is_gone_needs_no_status() -> None:
-    """404 is no error."""
-    world = StatusWriterHarness()
-    world.client.fail[PATCH] = status_error(NotFoundError, 404)
-    assert await world.writer.write(world.job, world.status, world.events) is None
-    assert world.recorder.events == []
+async def test_in_a_burst_of_jobs_pods_come_before_the_first_status() -> None:
+    """A status write costs the server as much as two pods; the pods come first, and the first status already says Running."""
+    world = await untouched_job_behind(1)
+    await world.sync()
+    assert world.taken() == [CREATE_SERVICE, CREATE_POD]
+    world.observe_children()
+    await world.sync()
+    assert world.taken() == []
+    await world.queue.get()
+    await world.sync()  # now nobody waits
+    assert world.taken() == [STATUS]
+    assert world.conditions == ["Created"]
 
 
-ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
-JOB = job(ONE_WORKER)
-WORKER_0 = ReplicaKey("Worker", 0, "mnist-worker-0")
+async def test_in_a_burst_a_job_whose_replicas_are_all_active_says_so_at_once() -> None:
+    """U12: there is nothing more to wait for, and those who wait for the job to run should not wait for other jobs."""
+    world = await untouched_job_behind(1)
+    await world.sync()
+    world.put_children("Worker", 0)
+    world.taken()
+    await world.sync()
+    assert world.taken() == [STATUS]
+    assert world.conditions == ["Created", "Running"]
+
+
+async def test_a_first_status_waits_no_longer_than_pods_that_start_one_after_the_other() -> None:
+    """However long the burst is, and though nothing else wakes the job."""
+    world = await untouched_job_behind(1)
+    await world.sync()
+    world.queue.done(KEY)
+    world.taken()
+    assert await world.queue.get() == "ns/other-0"
+    waited = 0.0
+    while STATUS not in world.taken():
+        world.queue.add("ns/another")
+        await asyncio.sleep(COUNTER_WINDOW_S)
+        waited += COUNTER_WINDOW_S
+        woken = {await world.queue.get() for _ in range(len(world.queue))}
+        assert KEY in woken
+        for key in woken:
+            world.queue.done(key)
+        world.queue.add("ns/another")
+        await world.sync()
+    assert waited == START_WINDOW_S
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_start_waits_for_its_write_from_the_sync_that_tried_the_first_pod(refused: bool) -> None:
+    """In a burst the write may come seconds later, and the API server may have refused the pod meanwhile."""
+    world = await untouched_job_behind(1)
+    world.client.fail = {CREATE_POD: FORBIDDEN} if refused else {}
+    with pytest.raises(ForbiddenError) if refused else contextlib.nullcontext():
+        await world.sync()
+    await asyncio.sleep(3)
+    world.observe_children()
+    await world.queue.get()
+    await world.sync()
+    assert world.status["startTime"] == "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("error", [FORBIDDEN, ConnectionLostError("reset")])
+async def test_a_job_does_not_start_while_its_first_status_is_refused(error: Exception) -> None:
+    """No pod is tried before that is written. Alone in the queue it is tried at once: users who look see the job's state.
+
+    After a write whose response was lost it is no longer untouched, and in no burst its pods come first: it may have a status
+    by now, and somebody may have edited the job because of that.
+    """
+    world = await untouched_job_behind(0)
+    world.client.fail[STATUS] = error
+    with pytest.raises(type(error)):
+        await world.sync()
+    world.client.fail.clear()
+    world.queue.add("ns/other")
+    assert world.taken() == [STATUS]
+    await asyncio.sleep(60)
+    await world.sync()
+    assert world.taken()[0] == STATUS
+    assert world.status["startTime"] == "2026-01-01T00:01:00Z"
+
+
+async def test_in_a_burst_the_status_of_an_end_a_restart_or_a_suspension_is_written_at_once() -> None:
+    """What depends on such a status must not happen before it is written."""
+    world = await untouched_job_behind(1)
+    world.pods.put(pod("Worker", 0, "Succeeded", 0))
+    world.services.put(service("Worker", 0))
+    await world.sync()
+    assert world.taken() == [STATUS]
+
+
+async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() -> None:
+    """A status write costs the server as much as two pods: one write for all counters of a second."""
+    world = await running_job(all_workers(3))
+    for index in range(2):
+        await asyncio.sleep(COUNTER_WINDOW_S / 4)
+        world.pods.put(pod("Worker", index, "Succeeded", 0))
+        await world.sync()
+    assert world.taken() == []
+    await asyncio.sleep(COUNTER_WINDOW_S)
+    await world.sync()
+    assert world.taken() == [STATUS]
+    assert world.status["replicaStatuses"]["Worker"]["succeeded"] == 2
+    world.observe_status()
+    world.pods.put(pod("Worker", 2, "Succeeded", 0))
+    await world.sync()
+    assert world.taken() == [STATUS]
+
+
+async def started_one_by_one() -> ControllerHarness:
+    """A job whose first worker runs, as its status says, and whose second worker has just started."""
+    world = ControllerHarness(job(all_workers(4)))
+    for index in range(4):
+        world.pods.put(pod("Worker", index, "Running" if index == 0 else "Pending"))
+        world.services.put(service("Worker", index))
+    await world.sync_and_observe()
+    world.pods.put(pod("Worker", 1))
+    await world.idle()
+    world.taken()
+    return world
+
+
+async def test_the_counters_say_within_a_second_that_pods_have_started() -> None:
+    """U12: it used to take five, in which `kubectl get` showed one active worker of four."""
+    world = await started_one_by_one()
+    for index in (2, 3):
+        await world.sync()
+        await asyncio.sleep(COUNTER_WINDOW_S / 3)
+        world.pods.put(pod("Worker", index))
+        world.queue.done(await world.queue.get())
+    assert world.taken() == []
+    assert await world.queue.get() == KEY  # nothing but time wakes it
+    await world.sync()
+    assert world.taken() == [STATUS]
+    assert world.status["replicaStatuses"]["Worker"]["active"] == 4
+
+
+async def test_the_counters_say_at_once_that_the_last_pod_has_started() -> None:
+    """U12: also in a burst."""
+    world = await started_one_by_one()
+    world.queue.add("ns/other")
+    for index in (2, 3):
+        await world.sync()
+        assert world.taken() == []
+        world.pods.put(pod("Worker", index))
+    await world.sync()
+    assert world.taken() == [STATUS]
+
+
+async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once() -> None:
+    """U12: while other jobs wait; but the end of a pod is not held back that long."""
+    world = await started_one_by_one()
+    world.queue.add("ns/other")
+    await world.sync()
+    await asyncio.sleep(START_WINDOW_S / 3)
+    world.pods.put(pod("Worker", 2))
+    await world.sync()
+    await asyncio.sleep(START_WINDOW_S / 3)
+    assert world.taken() == []
+    world.pods.put(pod("Worker", 3))
+    world.pods.put(pod("Worker", 0, "Succeeded", 0))
+    await world.sync()
+    assert world.taken() == []
+    await asyncio.sleep(COUNTER_WINDOW_S)
+    await world.sync()
+    assert world.taken() == [STATUS]
+    written = world.status["replicaStatuses"]["Worker"]
+    assert (written["active"], written["succeeded"]) == (3, 1)
+
+
+async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> None:
+    """Found by the simulation: a status was written with what is remembered and no condition at all."""
+    world = await untouched_job_behind(1)
+    await world.sync()
+    world.taken()
+    await asyncio.sleep(START_WINDOW_S)
+    await world.sync(job(ONE_WORKER, resource_version="42", deletion_timestamp=EPOCH))
+    assert world.taken() == []
+
+
+WORKER_0 = ReplicaKey.of("mnist", "Worker", 0)
 POD = pod("Worker", 0)
 SERVICE = service("Worker", 0)
 RIGHT = {
@@ -111,27 +280,19 @@ PATCH_POD = ("patch", "pods", "mnist-worker-0")
 PATCH_SERVICE = ("patch", "services", "mnist-worker-0")
 
 
-def labelled(child: Any, **labels: str) -> Any:
-    """The child with these labels changed; "" takes one away."""
-    changed = msgspec.structs.replace(child.metadata.labels or ChildLabels(), **labels)
-    return msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, labels=changed))
-
-
-def selecting(selector: Mapping[str, str] | None) -> Service:
+def selecting(selector: dict[str, str] | None) -> Service:
     """The service as it is decoded with this selector."""
-    return msgspec.structs.replace(SERVICE, spec=ServiceSpec(selector=None if selector is None else dict(selector)))
+    return changed(SERVICE, spec=ServiceSpec(selector=selector))
 
 
-def test_the_labels_of_a_new_child_are_those_that_it_should_have() -> None:
-    """U9: those by which it is found and told apart; otherwise each child would be patched once."""
-    made = labels_of(JOB.metadata, good_spec(JOB), WORKER_0)
-    assert msgspec.convert(made, ChildLabels) == labels_wanted("mnist", WORKER_0)
-
-
-def test_the_selector_of_a_new_service_is_one_that_need_not_be_kept() -> None:
-    """U17: decoding drops it, since it says the same as the labels."""
+def test_new_children_need_no_repair() -> None:
+    """U9, U17: otherwise each would be patched once. Decoding drops the selector, since it says the same as the labels."""
+    assert msgspec.convert(labels_of(JOB.metadata, good_spec(JOB), WORKER_0), ChildLabels) == labels_wanted(
+        "mnist", WORKER_0
+    )
     made = build_service(JOB.metadata, good_spec(JOB), WORKER_0)
     assert made["spec"]["selector"] == RIGHT
+    assert tuple(RIGHT) == c.SELECTING_LABELS
     assert msgspec.json.decode(msgspec.json.encode(made), type=Service).spec is None
 
 
@@ -148,17 +309,16 @@ def test_the_selector_of_a_new_service_is_one_that_need_not_be_kept() -> None:
 )
 def test_a_child_whose_labels_were_edited_is_to_be_relabelled(labels: dict[str, str]) -> None:
     """U9: its name and its owner say what it is."""
-    edited = labelled(POD, **labels)
+    edited, edited_service = labelled(POD, **labels), labelled(SERVICE, **labels)
     assert [*relabellings("mnist", observed([edited]), [])] == [Mending(edited, WORKER_0)]
-    assert [*relabellings("mnist", [], [(WORKER_0, labelled(SERVICE, **labels))])] == [
-        Mending(labelled(SERVICE, **labels), WORKER_0)
-    ]
+    assert [*relabellings("mnist", [], [(WORKER_0, edited_service)])] == [Mending(edited_service, WORKER_0)]
 
 
 def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
-    """U9: the label with the restart policy belongs to the pod alone (U15)."""
+    """U9: the label with the restart policy belongs to the pod alone (U15), and the newer family of labels is sufficient."""
     going = labelled(pod("Worker", 0, terminating=True), replica_index="abc")
-    for found in (POD, going, labelled(POD, restart_policy="Always")):
+    newer = labelled(POD, group_name="", job_name="", replica_type="", replica_index="")
+    for found in (POD, going, newer, labelled(POD, restart_policy="Always")):
         assert [*relabellings("mnist", observed([found]), [])] == []
     assert [*relabellings("mnist", [], [(WORKER_0, SERVICE), (WORKER_0, service("Worker", 0, terminating=True))])] == []
 
@@ -166,46 +326,27 @@ def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
 @pytest.mark.parametrize(
     "selector",
     [
-        RIGHT | {"training.kubeflow.org/replica-index": "1"},
-        RIGHT | {"version": "2"},
-        {"app": "mine"},
-        {},
-        None,
+        pytest.param(RIGHT | {"training.kubeflow.org/replica-index": "1"}, id="another replica"),
+        pytest.param(RIGHT | {"version": "2"}, id="one more"),
+        pytest.param({"app": "mine"}, id="another"),
+        pytest.param({}, id="empty"),
+        pytest.param(None, id="none"),
     ],
-    ids=["another replica", "one more", "another", "empty", "none"],
 )
 def test_a_service_whose_selector_was_edited_is_to_be_mended(selector: dict[str, str] | None) -> None:
-    """U17: otherwise the replica is not found by its name any more."""
-    edited = selecting(selector)
-    assert [*reselections("mnist", [(WORKER_0, edited), (WORKER_0, SERVICE)])] == [Mending(edited, WORKER_0)]
+    """U17: otherwise its replica is not found by name any more. One whose labels alone were edited still selects its pod."""
+    edited, labelled_only = selecting(selector), labelled(selecting(RIGHT), prefixed_replica_index="7")
+    services = [(WORKER_0, each) for each in (edited, SERVICE, labelled_only)]
+    assert [*reselections("mnist", services)] == [Mending(edited, WORKER_0)]
 
 
-def test_a_service_whose_labels_alone_were_edited_still_selects_its_pod() -> None:
-    """U17, U9: the labels are mended, and not the selector."""
-    edited = msgspec.structs.replace(labelled(SERVICE, prefixed_replica_index="7"), spec=ServiceSpec(selector=RIGHT))
-    assert edited.spec is not None
-    assert [*reselections("mnist", [(WORKER_0, edited)])] == []
-
-
-def test_nothing_is_mended_that_is_about_to_go() -> None:
+@pytest.mark.parametrize("suspend", [True, False])
+def test_nothing_is_mended_that_is_about_to_go(suspend: bool) -> None:
     """U9, U17: neither a surplus child, nor any child of a suspended job."""
     surplus, stray = labelled(pod("Worker", 3), job_name="debug"), selecting({})
-    for suspend in (True, False):
-        tfjob = job(ONE_WORKER | {"runPolicy": {"suspend": suspend}})
-        found = plan(tfjob, good_spec(tfjob), [surplus, POD], [stray], EPOCH)
-        assert found.relabel == ()
-        assert bool(found.reselect) is not suspend
-
-
-async def settled() -> ControllerHarness:
-    """A job whose children are there, and whose status says so."""
-    world = ControllerHarness(job(ONE_WORKER))
-    world.pods.put(POD)
-    world.services.put(SERVICE)
-    await world.sync_and_observe()
-    world.taken()
-    world.recorder.events.clear()
-    return world
+    found = decide(job(spec(Worker=1, runPolicy={"suspend": suspend})), surplus, POD, services=[stray])
+    assert found.relabel == ()
+    assert bool(found.reselect) is not suspend
 
 
 async def test_an_edited_label_is_restored_once_and_told() -> None:
@@ -213,14 +354,13 @@ async def test_an_edited_label_is_restored_once_and_told() -> None:
 
     Invariant: "A repair carries the UID of its child"
     """
-    world = await settled()
+    world = await running_job(ONE_WORKER)
     world.pods.put(labelled(POD, replica_index="abc"))
     await world.sync()
     await world.sync()  # the cache does not show it yet
     assert world.taken() == [PATCH_POD]
-    assert world.client.bodies[PATCH_POD] == {
-        "metadata": {"uid": "uid-mnist-worker-0", "labels": labels_of(JOB.metadata, good_spec(JOB), WORKER_0)}
-    }
+    labels = labels_of(JOB.metadata, good_spec(JOB), WORKER_0)
+    assert world.client.bodies[PATCH_POD] == {"metadata": {"uid": "uid-mnist-worker-0", "labels": labels}}
     ((kind, reason, message),) = world.recorder.events
     assert (kind, reason) == ("Warning", "RestoredPodLabels")
     assert "pod mnist-worker-0" in message
@@ -228,7 +368,7 @@ async def test_an_edited_label_is_restored_once_and_told() -> None:
 
 async def test_an_edited_selector_is_restored_once_and_told() -> None:
     """U17: replaced as a whole, and in that service alone."""
-    world = await settled()
+    world = await running_job(ONE_WORKER)
     world.services.put(selecting({"app": "mine"}))
     await world.sync()
     assert world.taken() == [PATCH_SERVICE]
@@ -242,47 +382,35 @@ async def test_an_edited_selector_is_restored_once_and_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [((ForbiddenError, 403), ["FailedRestorePodLabels"]), ((ConflictError, 409), [])]
+    ("error", "told"),
+    [
+        (FORBIDDEN, ["FailedRestorePodLabels"]),
+        (status_error(ConflictError, 409), []),
+        (status_error(NotFoundError, 404), []),
+    ],
 )
-async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(error: Any, told: list[str]) -> None:
-    """U9, D14: the job goes on; a first conflict is not reported.
+async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(
+    error: Exception, told: list[str]
+) -> None:
+    """U9, D14: the job goes on; a first conflict is not reported, nor a pod that is gone. The job wakes by itself.
 
     Invariant: "A refused repair becomes an event and is not raised"
     """
-    world = await settled()
-    world.client.fail[PATCH_POD] = status_error(*error)
+    world = await running_job(ONE_WORKER)
+    world.client.fail[PATCH_POD] = error
     world.pods.put(labelled(POD, replica_index="abc"))
     world.services.remove(SERVICE)
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    await world.idle()
     await world.sync()
-    assert world.taken() == [PATCH_POD, ("get", "tfjobs", "mnist"), ("create", "services", "mnist-worker-0")]
+    assert world.taken() == [PATCH_POD, LOOK, CREATE_SERVICE]
     assert world.recorder.reasons == [*told, "SuccessfulCreateService"]
-
-
-async def test_a_job_wakes_by_itself_to_try_again() -> None:
-    """U9: a refused patch brings no watch event."""
-    world = await settled()
-    world.client.fail[PATCH_POD] = status_error(ForbiddenError, 403)
-    world.pods.put(labelled(POD, replica_index="abc"))
-    world.queue.done(await world.queue.get())
-    await world.sync()
-    del world.client.fail[PATCH_POD]
+    world.services.put(SERVICE)
+    await world.idle()
     assert await world.queue.get() == KEY
     await world.sync()
-    assert world.taken() == [PATCH_POD] * 2
-
-
-async def test_a_child_that_is_gone_needs_no_mending() -> None:
-    """U9: and it is not reported."""
-    world = await settled()
-    world.client.fail[PATCH_POD] = status_error(NotFoundError, 404)
-    world.pods.put(labelled(POD, replica_index="abc"))
-    await world.sync()
-    assert world.recorder.events == []
+    assert world.taken() == [PATCH_POD]
 
 
 def test_a_plan_that_only_mends_makes_and_deletes_nothing() -> None:
     """U9: so it needs no confirmation of the view that it was made on."""
     assert not Plan(relabel=(Mending(POD, WORKER_0),), reselect=(Mending(SERVICE, WORKER_0),)).acts
-    assert isinstance(POD, Pod)
-    assert tuple(RIGHT) == c.SELECTING_LABELS

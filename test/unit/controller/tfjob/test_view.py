@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -14,8 +13,9 @@ from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
-from fakes.controller import KEY, STATUS, ControllerHarness, Parts
-from fakes.jobs import OWNER, job, pod, replica
+from fakes.controller import KEY, LOOK, STATUS, ControllerHarness, Parts
+from fakes.jobs import OWNER, job, pod, spec
+from fakes.objects import changed
 from fakes.recorder import job_events
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH
@@ -25,14 +25,13 @@ from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.meta import OwnerKey
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ReplicaKey
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, Permission, UnkeptStatus, View, Views
 from tfjob_operator.informers import Indexer
 
-LOOK = ("get", "tfjobs", "mnist")
 CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))
 ENDED = JobStatus(conditions=(*CREATED.conditions, JobCondition(type="Succeeded", status="True")))
 NEWER, OLDER = "41", "39"
@@ -77,7 +76,7 @@ async def test_a_view_says_whether_children_may_be_made_and_deleted_and_why(
         world.expectations.expect_creations(OWNER, "pod", ["mnist-worker-0"])
     view = opened(await views_of(world))
     assert (view.permission, view.may_act) == (expected, met)
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": version}}
+    world.confirms(version)
     await view.before_acting()
     assert world.taken() == ([LOOK] if expected is Permission.UNCONFIRMED else [])
 
@@ -92,29 +91,6 @@ async def test_a_status_write_confirms_a_view_and_a_job_that_is_gone_does_not() 
     assert (view.job.metadata.resource_version, view.written) == (NEWER, ENDED)
     await view.before_acting()
     assert world.taken() == []
-
-
-async def test_an_old_view_raises_before_anything_is_done_on_it() -> None:
-    """The error ends the sync; the newer version brings another one."""
-    world = ControllerHarness(job(status=CREATED, resource_version=OLDER))
-    view = opened(await views_of(world))
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": NEWER}}
-    with pytest.raises(StaleViewError):
-        await view.before_acting()
-
-
-@pytest.mark.parametrize("what", ["acted", "tried to write"])
-async def test_the_first_act_is_the_only_one_that_needs_no_confirmation(what: str) -> None:
-    """Another sync of the same version may come when the job is gone, or has a status."""
-    world = ControllerHarness(job(resource_version=NEWER))
-    views = await views_of(world)
-    view = opened(views)
-    if what == "acted":
-        await view.before_acting()
-    else:
-        view.writing()
-    assert opened(views).permission is Permission.UNCONFIRMED
-    assert opened(views).may_wait is (what == "acted")
 
 
 async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -> None:
@@ -144,45 +120,18 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
     assert asked == ["expectations", *["cache"] * 5]
 
 
-async def test_a_status_that_is_kept_is_part_of_the_next_view_unless_the_job_goes() -> None:
-    """B42: nothing more is written for a job that is being deleted."""
-    world = ControllerHarness(job(resource_version=NEWER))
-    views = await views_of(world)
-    opened(views).keep(JobStatus(finished_indices={"Worker": "1"}))
-    view = opened(views)
-    assert (view.job.status.finished_indices, view.written.finished_indices) == ({"Worker": "1"}, {})
-    world.jobs.put(job(resource_version="42", deletion_timestamp=EPOCH))
-    view = opened(views)
-    assert view.job.status == view.written == JobStatus()
-
-
-async def test_a_view_of_a_refused_specification_knows_what_was_not_written_yet() -> None:
-    """A first status that waits is written together with the refusal."""
-    world = ControllerHarness(job(resource_version=NEWER))
-    view = opened(await views_of(world))
-    event = JobEvent("Normal", "TFJobCreated", "TFJob mnist is created.")
-    view.keep(CREATED)
-    refused = view.refused("args: must be strings", (event,))
-    assert (refused.job.status, refused.unreported) == (CREATED, (event,))
-    assert refused.written == JobStatus()
-    assert "args: must be strings" in str(refused.spec)
-    view.keep(None)
-    assert view.refused("args: must be strings", (event,)).unreported == ()
-
-
 async def test_a_job_of_another_controller_has_no_view() -> None:
     """B75: nor has one that is gone."""
     world = ControllerHarness()
     views = await views_of(world)
     assert views.open(KEY) is None
-    theirs = {"tfReplicaSpecs": {}, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
-    world.jobs.put(job(theirs))
+    world.jobs.put(job(spec(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})))
     assert views.open(KEY) is None
     assert views.forget(job().metadata) is False
 
 
 CONFIRM, WRITE, CREATE = "get tfjobs", "patch status tfjobs", "create pods"
-STARTS = msgspec.structs.replace(CREATED, replica_statuses={"Worker": ReplicaStatus(active=1)})
+STARTS = changed(CREATED, replica_statuses={"Worker": ReplicaStatus(active=1)})
 """A status in which only the number of active pods differs: it may wait for more of them."""
 
 
@@ -212,7 +161,7 @@ async def test_permission_and_status_decide_which_calls_a_plan_makes(
     """EX-09: no status, one that may wait (STARTS), one that is due (ENDED). A write comes first, and confirms the view."""
     world = ControllerHarness(job(status=CREATED))
     view = replace(opened(await views_of(world)), permission=permission)
-    world.client.objects["tfjobs", "mnist"] = {"metadata": {"name": "mnist", "resourceVersion": "1"}}
+    world.confirms("1")
     todo = Plan(status=status, create_pods=(ReplicaKey.of("mnist", "Worker", 0),))
     assert await world.controller._executor.execute(view, todo) is None
     assert [f"{verb} {resource}" for verb, resource, _ in world.taken()] == calls
@@ -222,46 +171,39 @@ SENT = JobStatus(
     conditions=(JobCondition("Running", "True"),),
     finished_indices={"Worker": "0"},
     worker_selector="a=b",
-    start_time=datetime(2026, 1, 1, tzinfo=UTC),
+    start_time=EPOCH,
     observed_generation=3,
 )
-KEPT = msgspec.structs.replace(SENT, finished_indices={}, worker_selector="", observed_generation=0)
-JOB = job({"tfReplicaSpecs": {"Worker": replica(1)}})
-
-
+KEPT = changed(SENT, finished_indices={}, worker_selector="", observed_generation=0)
+JOB = job(spec(Worker=1))
 UNKNOWN = frozenset({"finishedIndices", "restarts", "workerSelector", "observedGeneration", "begun"})
 """Fields that the CRD of the Go operators lacks."""
 
 
 def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
-    """D3: otherwise the status would seem incomplete at every sync, and be written again once a second."""
-    world = Parts()
-    world.unkept.compare(JOB, SENT, KEPT)
-    shown = msgspec.structs.replace(JOB, status=KEPT)
-    assert world.unkept.as_sent(shown).status == SENT
+    """D3: otherwise the status would seem incomplete at every sync, and be written again once a second.
 
-
-def test_what_the_server_keeps_is_taken_from_the_server() -> None:
-    """D3: somebody else may have written since, and what was kept then is newer than what we sent."""
-    world = Parts()
-    world.unkept.compare(JOB, SENT, KEPT)
-    newer = msgspec.structs.replace(KEPT, conditions=(JobCondition("Succeeded", "True"),))
-    assert world.unkept.as_sent(msgspec.structs.replace(JOB, status=newer)).status.conditions == newer.conditions
-
-
-def test_a_status_that_is_kept_whole_is_nothing_to_tell_of() -> None:
-    world = Parts()
-    with capture_logs() as logs:
-        world.unkept.compare(JOB, SENT, SENT)
-    assert (logs, world.recorder.events) == ([], [])
-    assert world.unkept.as_sent(JOB) is JOB
+    What the server keeps is taken from there, since somebody else may have written since. A CRD that was mended is noticed
+    with the next write, and nothing is remembered of a job that is gone.
+    """
+    unkept = Parts().unkept
+    unkept.compare(JOB, SENT, KEPT)
+    assert unkept.as_sent(changed(JOB, status=KEPT)).status == SENT
+    newer = (JobCondition("Succeeded", "True"),)
+    assert unkept.as_sent(changed(JOB, status=changed(KEPT, conditions=newer))).status.conditions == newer
+    unkept.compare(JOB, SENT, SENT)
+    assert unkept.as_sent(JOB) is JOB
+    unkept.compare(JOB, SENT, KEPT)
+    unkept.forget(JOB.metadata.uid)
+    assert unkept.as_sent(JOB) is JOB
 
 
 def test_the_log_and_each_job_say_so_once() -> None:
-    """D3: with the names of the fields as they stand in the CRD, and what to do."""
-    world = Parts()
-    other = msgspec.structs.replace(JOB, metadata=msgspec.structs.replace(JOB.metadata, uid="other"))
+    """D3: with the names of the fields as they stand in the CRD, and what to do; nothing of a status that is kept whole."""
+    world, other = Parts(), changed(JOB, metadata__uid="other")
     with capture_logs() as logs:
+        world.unkept.compare(JOB, SENT, SENT)
+        assert (logs, world.recorder.events) == ([], [])
         for each in (JOB, other, JOB, other):
             world.unkept.compare(each, SENT, KEPT)
     (line,) = logs
@@ -271,93 +213,64 @@ def test_the_log_and_each_job_say_so_once() -> None:
     assert world.recorder.reasons == ["StatusFieldsPruned", "StatusFieldsPruned"]
 
 
-def test_a_crd_that_was_mended_is_noticed_with_the_next_write() -> None:
-    world = Parts()
-    world.unkept.compare(JOB, SENT, KEPT)
-    world.unkept.compare(JOB, SENT, SENT)
-    assert world.unkept.as_sent(JOB) is JOB
-
-
-def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
-    world = Parts()
-    world.unkept.compare(JOB, SENT, KEPT)
-    world.unkept.forget(JOB.metadata.uid)
-    assert world.unkept.as_sent(JOB) is JOB
-
-
 async def test_a_job_under_a_crd_that_lacks_our_fields_comes_to_rest() -> None:
     """D3: it used to be rewritten once a second for ever, after its end too."""
     world = ControllerHarness()
     world.client.drops = UNKNOWN
     await world.sync(JOB)
     world.observe_children()
-    for phase in ("Running", "Succeeded"):
-        world.pods.put(pod("Worker", 0, phase, 0 if phase == "Succeeded" else None))
+    for found in (pod("Worker", 0), pod("Worker", 0, "Succeeded", 0)):
+        world.pods.put(found)
         written = 0
         for _ in range(10):
             world.observe_status()
-            world.client.given_version = str(int(world.client.given_version) + 1)
+            version = world.client.given_version
+            world.client.given_version = str(int(version) + 1)
             world.taken()
             await world.sync()
             if not (writes := world.taken().count(STATUS)):
-                world.client.given_version = str(int(world.client.given_version) - 1)
+                world.client.given_version = version
             written += writes
             await asyncio.sleep(COUNTER_WINDOW_S)
-        assert written == 1, phase
+        assert written == 1, found.status.phase
     assert world.recorder.reasons.count("StatusFieldsPruned") == 1
 
 
-LISTED = ("list", "tfjobs", "")
-
-
-async def test_before_it_has_begun_nothing_is_of_our_time() -> None:
-    """Workers may begin before the response has come.
-
-    Invariant: "A resourceVersion from before the lease was ours is never taken for one of our term"
-    """
-    assert not LeadershipTerm(FakeClient(), "").is_untouched(job(resource_version="999999999999"))
-
-
 @pytest.mark.parametrize(
-    ("version", "status", "expected"),
+    ("begins_at", "version", "status", "expected"),
     [
-        ("41", None, True),
-        ("100", None, True),  # as numbers: as texts it would come before 40
-        ("40", None, False),
-        ("9", None, False),
-        ("", None, False),
-        ("a41", None, False),
-        ("41", CREATED, False),
+        (None, "999999999999", None, False),  # workers may begin before the response has come
+        ("40", "41", None, True),
+        ("40", "100", None, True),  # as numbers: as texts it would come before 40
+        ("40", "40", None, False),
+        ("40", "9", None, False),
+        ("40", "", None, False),
+        ("40", "a41", None, False),
+        ("40", "41", CREATED, False),
+        (
+            "v40",
+            "41",
+            None,
+            False,
+        ),  # KEP-5504 promises numbers; a server without them is treated like one from before it
+        (ConnectionLostError("reset"), "41", None, False),  # the term only saves calls, so its read is worth no retry
+        (status_error(ForbiddenError, 403), "41", None, False),
     ],
 )
 async def test_a_job_is_untouched_when_its_version_is_newer_than_our_time_and_bears_no_status(
-    version: str, status: JobStatus | None, expected: bool
+    begins_at: Any, version: str, status: JobStatus | None, expected: bool
 ) -> None:
-    """Whoever works on a job writes its status first; an older version may have been worked on by another leader since."""
+    """Whoever works on a job writes its status first; an older version may have been worked on by another leader since.
+
+    Invariant: "A resourceVersion from before the lease was ours is never taken for one of our term"
+    """
     client = FakeClient()
-    client.list_version = "40"
+    client.list_version = str(begins_at)
+    client.fail = {("list", "tfjobs", ""): begins_at} if isinstance(begins_at, Exception) else {}
     leadership_term = LeadershipTerm(client, "")
-    await leadership_term.begin()
+    if begins_at is not None:
+        await leadership_term.begin()
     assert leadership_term.is_untouched(job(resource_version=version, status=status)) is expected
-
-
-@pytest.mark.parametrize("error", [ConnectionLostError("reset"), status_error(ForbiddenError, 403)])
-async def test_without_a_response_every_view_is_confirmed(error: Exception) -> None:
-    """The leadership term only saves calls, so its read is worth no retry."""
-    client = FakeClient()
-    client.fail[LISTED] = error
-    leadership_term = LeadershipTerm(client, "")
-    await leadership_term.begin()
-    assert not leadership_term.is_untouched(job(resource_version="41"))
-
-
-async def test_a_server_whose_versions_are_no_numbers_is_no_help() -> None:
-    """KEP-5504 promises numbers; a server without them is treated like one from before it."""
-    client = FakeClient()
-    client.list_version = "v40"
-    leadership_term = LeadershipTerm(client, "")
-    await leadership_term.begin()
-    assert not leadership_term.is_untouched(job(resource_version="41"))
 
 
 @pytest.mark.parametrize(("uid", "there"), [("uid-of-the-pod", True), ("another", False), (None, False)])
@@ -386,21 +299,16 @@ class SlowServer:
         self.most_in_work = max(self.most_in_work, self.in_work)
         await asyncio.sleep(1.0)
         self.in_work -= 1
-        found = name not in self.missing
-        answer = (
-            FakeResponse(body=msgspec.json.encode({"metadata": {"uid": name}})) if found else refusal(404, "NotFound")
-        )
-        return await FakeTransport(answer).send(request)
+        found = FakeResponse(body=msgspec.json.encode({"metadata": {"uid": name}}))
+        return await FakeTransport(refusal(404, "NotFound") if name in self.missing else found).send(request)
 
 
 async def test_five_hundred_restarts_are_confirmed_in_thirty_round_trips() -> None:
     """D22: the status of a job whose nodes were restarted used to wait for five hundred. Sixteen at a time flood no server."""
     server = SlowServer()
-    names = [f"mnist-worker-{index}" for index in range(500)]
     began = asyncio.get_running_loop().time()
-    await Confirmer(RestClient(server)).confirm_pods("ns", [(n, n) for n in names])
-    assert server.asked == names
-    assert server.most_in_work == 16
+    await Confirmer(RestClient(server)).confirm_pods("ns", [(f"p{index}", f"p{index}") for index in range(500)])
+    assert (len(server.asked), server.most_in_work) == (500, 16)
     assert asyncio.get_running_loop().time() - began == 32.0
 
 
