@@ -48,7 +48,7 @@ class FakeClient(RestClient):
         self.created_version = ""
         self.before: Callable[[tuple[str, str, str]], None] = lambda _action: None
 
-    def has(self, resource: str, name: str, **metadata: Any) -> None:
+    def has(self, resource: str, name: str, /, **metadata: Any) -> None:
         """Let there be an object of this name, so that none can be created."""
         self.fail["create", resource, name] = status_error(AlreadyExistsError, 409)
         self.objects[resource, name] = {"metadata": {"name": name, "namespace": "ns", "uid": "x"} | metadata}
