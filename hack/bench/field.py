@@ -1,79 +1,68 @@
-"""The operator on a real API server, as benchmarks use it: its process, jobs, requests."""
+"""A control plane with nothing running on it but what a measurement starts: the operator, a hollow node, load."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import http.client
 import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
-import msgspec
-
-from hack.bench import deployed
-from hack.bench.child import ROOT, MeasureError, memory_of
-from hack.bench.cluster import RawLoad, Target
+from hack.bench.load import MeasureError, Target, pod_body, running_status
 from hack.control_plane import ControlPlane
 from hack.control_plane.run.parts import any_free
-from hack.hollow_node.script import RUN
 from hack.image.build import SETTINGS
-from tfjob_operator.api.meta import ObjectMeta
+from hack.matrix.cluster import MANIFESTS, hollow_node, running
+from tfjob_operator.api import access
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
-from tfjob_operator.api.v1.validation import read_spec
-from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, build_service
 
-# The field: a control plane with nothing running on it but what a measurement starts.
-
-
-CONNECTIONS: Final = 32
-"""The API server's ceiling was measured with as many; more do not make it faster."""
 AGENT: Final = "tfjob-operator"
 """The operator's User-Agent."""
 STORED_AT_ONCE: Final = 100
 """etcd takes up to 128 writes, and 1.5 MB, in a transaction."""
 LIMIT_S: Final = 180.0
-READY_S: Final = 180.0
-NO_VARIABLES: Final[Mapping[str, str]] = {}
 TICK_S: Final = 0.05
 """Between two counts. Counting a thousand objects takes a millisecond of etcd's time away from what is measured."""
+RIGHTS: Final = (
+    "base/service-account.yaml",
+    "base/lease-role.yaml",
+    "base/deployment-role.yaml",
+    "cluster-wide/role.yaml",
+)
+PODS: Final = "/api/v1/namespaces/bench/pods"
 
 
 class Field:
     """A control plane with some namespaces. Use as a context manager."""
 
-    def __init__(self, name: str, namespaces: Sequence[str], apiserver_flags: Sequence[str] = ()) -> None:
-        self._name = name
+    def __init__(self, namespaces: Sequence[str], apiserver_flags: Sequence[str] = ()) -> None:
         self._namespaces = namespaces
         self._flags = apiserver_flags
         self._stack = contextlib.ExitStack()
+        self._pods = 0
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            self.plane = stack.enter_context(ControlPlane.start(self._name, extra_apiserver_args=self._flags))
-            self.plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+            self.plane = stack.enter_context(ControlPlane.start("bench", extra_apiserver_args=self._flags))
+            self.plane.run_kubectl("apply", "--server-side", "-f", str(MANIFESTS / "base" / "crd.yaml"))
             self.plane.wait_for_crd("tfjobs.kubeflow.org")
             for namespace in self._namespaces:
                 self.plane.create_namespace(namespace)
-            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfjob-bench-"))
-            self._scratch = Path(scratch)
-            self._account = self._scratch / "account"
-            self._variables = deployed.prepare(self.plane, self._account) | SETTINGS
+            self._account = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfjob-bench-")))
+            self._variables = self._prepare_account() | SETTINGS
             # The controllers have made what pods need. The garbage collector would add its load to every measurement, and
-            # would delete the ceiling's pods, whose owner does not exist.
+            # would delete the pods of the load, whose owner does not exist.
             os.kill(self.plane.pids()["kube-controller-manager"], signal.SIGKILL)
-            self.target = Target.of(self.plane.kubeconfig)
+            self.target = Target.of(str(self.plane.kubeconfig))
             self._etcd = stack.enter_context(contextlib.closing(self.plane.connect_to_etcd()))
             self._stack = stack.pop_all()
         return self
@@ -81,25 +70,41 @@ class Field:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def _prepare_account(self) -> dict[str, str]:
+        """Install the operator's account and rights, write its files, return the variables that a kubelet sets."""
+        self.plane.create_namespace("kubeflow")
+        for file in RIGHTS:
+            self.plane.run_kubectl("apply", "--namespace=kubeflow", "-f", str(MANIFESTS / file))
+        (self._account / "ca.crt").write_bytes((self.plane.directory / "pki" / "ca.crt").read_bytes())
+        (self._account / "token").write_text(self.plane.request_token("kubeflow", "tf-job-operator"))
+        address = urlsplit(self.plane.server)
+        place = {access.SERVICE_HOST: address.hostname or "", access.SERVICE_PORT: str(address.port)}
+        return place | {"KUBEFLOW_NAMESPACE": "kubeflow"}
+
     def send(self, requests: Iterable[bytes]) -> float:
         """Send requests as fast as the server takes them; return the seconds."""
-        with RawLoad(self.target, CONNECTIONS) as load:
-            began = time.perf_counter()
-            load.send(requests)
-            return time.perf_counter() - began
+        began = time.perf_counter()
+        self.target.send(requests)
+        return time.perf_counter() - began
 
-    def clear(self, namespace: str) -> None:
-        """Delete the jobs of a namespace and all children, also of pods that no node runs any more. No operator must run."""
-        listed = self.get(f"/api/v1/namespaces/{namespace}/services")["items"]
-        self.send(clear_requests(self.target, namespace, [service["metadata"]["name"] for service in listed]))
+    def fill(self, number: int) -> None:
+        """Create the pods 0, 1, 2, ... up to this number in the namespace `bench`, and report that they run."""
+        new = range(self._pods, number)
+        self.target.send([self.target.request("POST", PODS, pod_body(each)) for each in new])
+        self.target.send(
+            self.target.request(
+                "PUT",
+                f"{PODS}/{body['metadata']['name']}/status?fieldManager=kubelet",
+                body | {"status": running_status(each)},
+            )
+            for each in new
+            for body in [pod_body(each)]
+        )
+        self._pods = max(self._pods, number)
 
-    def get(self, path: str) -> dict[str, Any]:
+    def get(self, path: str) -> Any:
         """Read something from the API server."""
-        connection = http.client.HTTPSConnection(self.target.host, self.target.port, context=self.target.tls)
-        with contextlib.closing(connection):
-            connection.request("GET", path)
-            found: dict[str, Any] = json.load(connection.getresponse())
-        return found
+        return self.plane.request("GET", path)[1]
 
     def count(self, *prefixes: str) -> int:
         """Count the objects that etcd holds below these prefixes.
@@ -120,14 +125,10 @@ class Field:
 
         Return the key of the last one.
         """
-        waiting = iter(objects)
-        last = ""
+        waiting, last = iter(objects), ""
         while batch := list(islice(waiting, STORED_AT_ONCE)):
-            puts = [
-                {"request_put": {"key": _coded(f"/registry/{key}".encode()), "value": _coded(value)}}
-                for key, value in batch
-            ]
-            self._call_etcd("txn", {"success": puts})
+            puts = [{"key": _coded(f"/registry/{key}".encode()), "value": _coded(value)} for key, value in batch]
+            self._call_etcd("txn", {"success": [{"request_put": each} for each in puts]})
             last = batch[-1][0]
         return last
 
@@ -148,13 +149,11 @@ class Field:
         """How many pods and services a namespace has."""
         return self.count(f"pods/{namespace}", f"services/specs/{namespace}")
 
-    def in_condition(self, namespace: str, *conditions: str) -> int:
-        """How many jobs of a namespace have had one of these conditions."""
-        listed = self.get(f"{c.TFJOBS.path(namespace)}?resourceVersion=0")
-        return sum(
-            any(condition["type"] in conditions for condition in job.get("status", {}).get("conditions", ()))
-            for job in listed["items"]
-        )
+    def in_condition(self, namespace: str, condition: str) -> int:
+        """How many jobs of a namespace have had a condition."""
+        listed = self.get(f"{c.TFJOBS.path(namespace)}?resourceVersion=0")["items"]
+        found = [[each["type"] for each in job.get("status", {}).get("conditions", ())] for job in listed]
+        return sum(condition in types for types in found)
 
     @staticmethod
     def until(holds: Callable[[], bool], what: str, *, tick_s: float = TICK_S) -> float:
@@ -166,44 +165,19 @@ class Field:
             time.sleep(tick_s)
         return time.perf_counter()
 
-    @contextlib.contextmanager
-    def process(
-        self, module: str, ready: str, *arguments: str, variables: Mapping[str, str] = NO_VARIABLES
-    ) -> Iterator[Process]:
-        """Run a module of the project to the end of the block, which begins when it is ready. Raises MeasureError."""
-        log = self._scratch / f"{module}-{time.monotonic_ns()}.log"
-        command = (sys.executable, "-m", module, *arguments)
-        environ = os.environ | variables
-        with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environ) as running:
-            try:
-                deadline = time.monotonic() + READY_S
-                while ready not in log.read_text(errors="replace"):
-                    if running.poll() is not None or time.monotonic() > deadline:
-                        raise MeasureError(f"{module} is not ready:\n{log.read_text(errors='replace')[-3000:]}")
-                    time.sleep(0.05)
-                yield Process(running.pid)
-                if running.poll() is not None:
-                    raise MeasureError(f"{module} died:\n{log.read_text(errors='replace')[-3000:]}")
-                running.terminate()
-                running.wait(30)
-            finally:
-                if running.poll() is None:
-                    running.kill()
-
-    def operator(self, *flags: str, ready: str = "operator_ready") -> contextlib.AbstractContextManager[Process]:
+    def operator(self, *, ready: str = "operator_ready") -> AbstractContextManager[subprocess.Popen[bytes]]:
         """Run the operator with an account and the settings of its pod."""
-        port = f"--monitoring-port={any_free()}"
-        return self.process(deployed.__name__, ready, str(self._account), port, *flags, variables=self._variables)
+        flags = (str(self._account), f"--monitoring-port={any_free()}")
+        return running(self.plane, "hack.bench.deployed", *flags, ready=ready, environment=self._variables)
 
-    def operator_with_kubeconfig(self) -> contextlib.AbstractContextManager[Process]:
+    def operator_with_kubeconfig(self, *flags: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """Run the operator as a developer does; the package that reads a kubeconfig is large."""
-        kubeconfig = f"--kubeconfig={self.plane.kubeconfig}"
-        port = f"--monitoring-port={any_free()}"
-        return self.process("tfjob_operator.controller", "operator_ready", kubeconfig, port)
+        own = (f"--kubeconfig={self.plane.kubeconfig}", f"--monitoring-port={any_free()}")
+        return running(self.plane, "tfjob_operator.controller", *own, *flags)
 
-    def node(self) -> contextlib.AbstractContextManager[Process]:
+    def node(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """Run a hollow node."""
-        return self.process("hack.hollow_node", "runs the pods", f"--kubeconfig={self.plane.kubeconfig}")
+        return hollow_node(self.plane)
 
 
 def _coded(value: bytes) -> str:
@@ -211,130 +185,13 @@ def _coded(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-class Process:
-    """What a running process has used."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-
-    def cpu_s(self) -> float:
-        """Its CPU time so far, of all its threads, user and system."""
-        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def peak_mb(self) -> float:
-        """Its greatest resident memory so far."""
-        return memory_of(self._pid)["peak"]
-
-    def rss_mb(self) -> float:
-        """Its resident memory now."""
-        return memory_of(self._pid)["rss"]
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process so far, of all its threads, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-# The load: jobs of one parameter server and four workers, and the same children that the operator creates for them.
-
-
-def replica(replicas: int, run: str) -> dict[str, Any]:
-    """Return one entry of tfReplicaSpecs, as long as real ones are; on the hollow node its pods run as `run` says."""
-    container = {
-        "name": "tensorflow",
-        "image": "registry.example.com/team/mnist:2.15.0",
-        "command": ["python", "-m", "trainer.task", "--train-steps=10000", "--batch-size=256"],
-        "env": [{"name": "MODEL_DIR", "value": "/models/mnist"}, {"name": "TF_CPP_MIN_LOG_LEVEL", "value": "1"}],
-        "resources": {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": {"memory": "8Gi"}},
-        "volumeMounts": [{"name": "models", "mountPath": "/models"}],
-    }
-    volumes = [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]
-    template = {"metadata": {"annotations": {RUN: run}}, "spec": {"containers": [container], "volumes": volumes}}
-    return {"replicas": replicas, "restartPolicy": "OnFailure", "template": template}
-
-
-def ps_and_workers(workers: int = 4, *, servers: int = 1, run: str = "2s:0") -> dict[str, Any]:
-    """Return a specification of parameter servers, which run for ever, and workers, all of which must succeed."""
-    specs = {"Worker": replica(workers, run)}
-    if servers:
-        specs = {"PS": replica(servers, "forever")} | specs
-    return {"tfReplicaSpecs": specs, "successPolicy": "AllWorkers", "runPolicy": {"cleanPodPolicy": "Running"}}
-
-
-def job_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
-    """Return the requests that create jobs of these names."""
-    path = c.TFJOBS.path(namespace)
-    return [
-        target.request(
-            "POST",
-            path,
-            json.dumps(
-                {
-                    "apiVersion": c.TFJOBS.api_version,
-                    "kind": c.TFJOBS.kind,
-                    "metadata": {"name": name, "namespace": namespace},
-                    "spec": spec,
-                }
-            ).encode(),
-        )
-        for name in names
-    ]
-
-
-def child_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
-    """Return the requests that create all children of these jobs, in the operator's own order and with its bodies."""
-    requests = []
-    for name in names:
-        raw = msgspec.json.encode(spec)
-        checked = read_spec(name, raw)
-        if not isinstance(checked, TFJobSpec):
-            raise TypeError(f"the load is no valid job: {checked}")
-        meta = ObjectMeta(name=name, namespace=namespace, uid=f"00000000-0000-0000-0000-{abs(hash(name)) % 10**12:012}")
-        builder = PodBuilder(TFJob(metadata=meta, spec=msgspec.Raw(raw)), checked)
-        if digest := builder.cluster.digest:
-            path = f"/api/v1/namespaces/{namespace}/configmaps?fieldManager={c.EVENT_SOURCE}"
-            body = build_config_map(meta, builder.cluster, digest)
-            requests.append(target.request("POST", path, msgspec.json.encode(body)))
-        for kind, index, child in children(name, spec):
-            slot = ReplicaKey(kind, index, child)
-            for resource, body in (
-                ("services", build_service(meta, checked, slot)),
-                ("pods", builder.build(slot)),
-            ):
-                path = f"/api/v1/namespaces/{namespace}/{resource}?fieldManager={c.EVENT_SOURCE}"
-                requests.append(target.request("POST", path, msgspec.json.encode(body)))
-    return requests
-
-
-def delete_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
-    """Return the requests that delete the jobs and ConfigMaps of a namespace, and all services and pods of these jobs."""
-    return [
-        *_delete_jobs_and_config_maps(target, namespace),
-        *(
-            target.request("DELETE", f"/api/v1/namespaces/{namespace}/{resource}/{child}")
-            for name in names
-            for _, _, child in children(name, spec)
-            for resource in ("services", "pods")
-        ),
-    ]
-
-
-def clear_requests(target: Target, namespace: str, services: list[str]) -> list[bytes]:
-    """Return the requests that delete the jobs, pods and ConfigMaps of a namespace at once, and these services."""
-    path = f"/api/v1/namespaces/{namespace}"
-    return [
-        *_delete_jobs_and_config_maps(target, namespace),
-        target.request("DELETE", f"{path}/pods?gracePeriodSeconds=0"),
-        *(target.request("DELETE", f"{path}/services/{service}") for service in services),
-    ]
-
-
-def _delete_jobs_and_config_maps(target: Target, namespace: str) -> list[bytes]:
-    selector = urllib.parse.quote(f"{c.LABEL_OPERATOR_NAME}={c.OPERATOR_NAME}", safe="")
-    return [
-        target.request("DELETE", c.TFJOBS.path(namespace)),
-        target.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps?labelSelector={selector}"),
-    ]
-
-
-def children(job: str, spec: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
-    """Type, index and name of every replica of a job."""
-    for kind, given in spec["tfReplicaSpecs"].items():
-        for index in range(given["replicas"]):
-            yield kind, index, child_name(job, kind, index)
+def memory(pid: int | str = "self") -> dict[str, float]:
+    """Return the resident memory of a process in MB: `rss` now (VmRSS) and `peak` since its start or `forget_peak` (VmHWM)."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return {name: int(fields[key].split()[0]) / 1024 for name, key in (("rss", "VmRSS"), ("peak", "VmHWM"))}

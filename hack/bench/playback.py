@@ -23,7 +23,7 @@ class Player:
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         """See `Transport.send`."""
-        return _Played(self._watch() if "watch" in request.query else None)
+        return _Played(self._watch() if "watch" in request.query else _empty())
 
     async def play(self, *, until: Callable[[], bool]) -> float:
         """Send the chunks, one per turn of the loop, as sockets do; return the CPU seconds until `until` returns true."""
@@ -43,20 +43,22 @@ class Player:
         await asyncio.Event().wait()  # a watch stays open until its reader leaves
 
 
+async def _empty() -> AsyncIterator[bytes]:
+    yield EMPTY_LIST
+
+
 class _Played:
-    def __init__(self, watch: AsyncIterator[bytes] | None) -> None:
-        self.status = 200
+    status = 200
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self.headers: Mapping[str, str] = {"Content-Type": "application/json"}
-        self._watch = watch
+        self._chunks = chunks
 
     async def body(self) -> bytes:
         return EMPTY_LIST
 
     def chunks(self) -> AsyncIterator[bytes]:
-        return self._watch or self._list()
-
-    async def _list(self) -> AsyncIterator[bytes]:
-        yield EMPTY_LIST
+        return self._chunks
 
     def close(self) -> None:
         """Nothing is open."""

@@ -6,23 +6,21 @@ have made, but for names and UIDs, so an operator that starts on them finds noth
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from statistics import median
+from subprocess import Popen
 from typing import Any, Final, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
-from hack.bench.child import MeasureError
-from hack.bench.field import Field, Process, job_requests, ps_and_workers
+from hack.bench.field import Field, cpu_s, memory
+from hack.bench.load import MeasureError, ps_and_workers
+from hack.bench.measuring import Bench, Result
 from hack.bench.operator import first_pod
-from hack.bench.result import Result, at_most
-from hack.bench.run import Bench
 from tfjob_operator.api import core
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.meta import Resource
@@ -34,8 +32,7 @@ KINDS: Final = (("configmaps", "configmaps"), ("services", "services/specs"), ("
 _UID: Final = "uid-of-this-object"
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """A job that came to rest, and its children, as the API server shows them: texts by their places in etcd."""
 
     namespace: str
@@ -87,7 +84,7 @@ def _stored(place: str, item: dict[str, Any]) -> tuple[str, str, str]:
     return place, name, json.dumps(item)
 
 
-# A thousand running jobs of a hundred pods, and ten thousand finished ones, with a service for each replica or one for a job.
+# A thousand running jobs of a hundred pods, and ten thousand finished ones, with a service for each replica.
 #
 # The operator runs with the account and the settings of its pod. What a change of one pod costs is compared with a cluster of
 # ten such jobs: the size of the job is the same, and what differs is the size of the cluster.
@@ -113,27 +110,17 @@ KB: Final = 1024.0
 MS: Final = 1e3
 
 
-def measure_replicas(bench: Bench) -> list[Result]:
-    """Measure with a headless service for each replica, as by default."""
-    return _measure(bench, "scale", {})
-
-
-def measure_shared(bench: Bench) -> list[Result]:
-    """Measure with one service for a job."""
-    return _measure(bench, "scale_shared", {"network": "shared"})
-
-
-def _measure(bench: Bench, prefix: str, policy: dict[str, Any]) -> list[Result]:
+def measure(bench: Bench) -> list[Result]:
+    """Measure a start, the memory at rest, new jobs, changes of single pods, and a standby."""
     running, done = ps_and_workers(PODS - 1, run="forever"), ps_and_workers(1, servers=0, run="0.1s:0")
-    running["runPolicy"] |= policy
-    done["runPolicy"] |= policy | {"cleanPodPolicy": "All"}
+    done["runPolicy"] |= {"cleanPodPolicy": "All"}
     os.environ.setdefault("GOGC", GARBAGE_PERCENT)  # of the API server and etcd
-    with Field("bench-scale", NAMESPACES) as field:
+    with Field(NAMESPACES) as field:
         home = NAMESPACES[0]
         bench.say("one job of each kind comes to rest")
         with field.operator(), field.node():
-            field.send(job_requests(field.target, home, [RUNNING], running))
-            field.send(job_requests(field.target, home, [DONE], done))
+            field.send(field.target.jobs(home, [RUNNING], running))
+            field.send(field.target.jobs(home, [DONE], done))
             field.until(lambda: field.in_condition(home, ConditionType.RUNNING) == 1, "one job runs")
             field.until(lambda: field.in_condition(home, ConditionType.SUCCEEDED) == 1, "one job has ended")
             time.sleep(SETTLE_S)
@@ -141,7 +128,7 @@ def _measure(bench: Bench, prefix: str, policy: dict[str, Any]) -> list[Result]:
         field.store(alive.clones(FEW, NAMESPACES))
         with field.operator() as operator:
             time.sleep(SETTLE_S)
-            few_memory, few_cost = operator.rss_mb(), _cost_of_changes(field, operator, FEW)
+            few_memory, few_cost = memory(operator.pid)["rss"], _cost_of_changes(field, operator, FEW)
         bench.say(f"{JOBS} running jobs of {PODS} pods and {FINISHED} finished ones are written")
         for resource, last in (
             (core.PODS, field.store(alive.clones(JOBS, NAMESPACES))),
@@ -152,37 +139,37 @@ def _measure(bench: Bench, prefix: str, policy: dict[str, Any]) -> list[Result]:
         starts = [_start(field) for _ in range(RESTARTS - 1)]
         first = ps_and_workers(1, servers=0, run="forever")
         pods = field.count("pods")
-        field.send(job_requests(field.target, home, ["first"], first))
+        field.send(field.target.jobs(home, ["first"], first))
         began = time.perf_counter()
         with field.operator() as operator:
             starts.append(time.perf_counter() - began)
             made = field.until(lambda: field.count("pods") > pods, "the first pod", tick_s=0.02) - began
             time.sleep(SETTLE_S)
-            start_peak = operator.peak_mb()
+            start_peak = memory(operator.pid)["peak"]
             bench.say("a minute of idleness")
             leader = _idle(operator)
             waits = [first_pod(field, home, f"new-{number}") for number in range(5)]
             bench.say(f"{CHANGES} pods change")
             cost = _cost_of_changes(field, operator, JOBS)
-            peak = operator.peak_mb()
+            peak = memory(operator.pid)["peak"]
             bench.say("a standby joins")
             with field.operator(ready="lease_awaited") as process:
                 time.sleep(3 * SETTLE_S)
                 standby = _idle(process)
     return [
-        Result(f"{prefix}_ready_after_restart", median(starts), "s", at_most(15)),
-        Result(f"{prefix}_ready_after_restart_at_most", max(starts), "s"),
-        Result(f"{prefix}_first_pod_after_restart", made, "s"),
-        Result(f"{prefix}_first_pod_of_a_new_job", median(waits), "s", at_most(0.2)),
-        Result(f"{prefix}_peak_at_start", start_peak, "MB VmHWM"),
-        Result(f"{prefix}_peak", peak, "MB VmHWM", at_most(350)),
-        Result(f"{prefix}_memory_at_rest", leader.memory, "MB VmRSS"),
-        Result(f"{prefix}_memory_a_pod", (leader.memory - few_memory) * KB / (JOBS * PODS), "KB", at_most(2.5)),
-        Result(f"{prefix}_standby_memory", standby.memory, "MB VmRSS", at_most(leader.memory)),
-        Result(f"{prefix}_idle_cpu", leader.cpu * 100, "% of a core", at_most(1)),
-        Result(f"{prefix}_standby_cpu", standby.cpu * 100, "% of a core", at_most(1)),
-        Result(f"{prefix}_cpu_of_a_change", cost * MS, "ms"),
-        Result(f"{prefix}_cpu_of_a_change_growth", cost / few_cost, "x that among ten jobs", at_most(1.2)),
+        Result("scale_ready_after_restart", median(starts), "s", "<= 15"),
+        Result("scale_ready_after_restart_at_most", max(starts), "s"),
+        Result("scale_first_pod_after_restart", made, "s"),
+        Result("scale_first_pod_of_a_new_job", median(waits), "s", "<= 0.2"),
+        Result("scale_peak_at_start", start_peak, "MB VmHWM"),
+        Result("scale_peak", peak, "MB VmHWM", "<= 350"),
+        Result("scale_memory_at_rest", leader.memory, "MB VmRSS"),
+        Result("scale_memory_a_pod", (leader.memory - few_memory) * KB / (JOBS * PODS), "KB", "<= 2.5"),
+        Result("scale_standby_memory", standby.memory, "MB VmRSS", f"<= {leader.memory:.4g}"),
+        Result("scale_idle_cpu", leader.cpu * 100, "% of a core", "<= 1"),
+        Result("scale_standby_cpu", standby.cpu * 100, "% of a core", "<= 1"),
+        Result("scale_cpu_of_a_change", cost * MS, "ms"),
+        Result("scale_cpu_of_a_change_growth", cost / few_cost, "x that among ten jobs", "<= 1.2"),
     ]
 
 
@@ -200,10 +187,10 @@ def _start(field: Field) -> float:
         return time.perf_counter() - began
 
 
-def _idle(process: Process) -> _Rest:
-    before = process.cpu_s()
+def _idle(process: Popen[bytes]) -> _Rest:
+    before = cpu_s(process.pid)
     time.sleep(IDLE_S)
-    return _Rest((process.cpu_s() - before) / IDLE_S, process.rss_mb())
+    return _Rest((cpu_s(process.pid) - before) / IDLE_S, memory(process.pid)["rss"])
 
 
 def _is_cached(field: Field, resource: Resource, key: str) -> bool:
@@ -212,26 +199,21 @@ def _is_cached(field: Field, resource: Resource, key: str) -> bool:
     return bool(field.get(f"{resource.path(namespace)}/{name}?resourceVersion=0").get("kind") == resource.kind)
 
 
-def _cost_of_changes(field: Field, operator: Process, jobs: int) -> float:
+def _cost_of_changes(field: Field, operator: Popen[bytes], jobs: int) -> float:
     """Let pods of these jobs become unready and ready, one after the other; return the operator's CPU seconds for each change.
 
     The changes are so far apart that no two of one job are seen by one sync.
     """
-    before = operator.cpu_s()
-    with contextlib.closing(field.plane.connect()) as connection:
-        for number in range(CHANGES):
-            turn, job = divmod(number, jobs)
-            ready = {"type": "Ready", "status": "False" if turn % 2 == 0 else "True"}
-            namespace = NAMESPACES[(job + 1) % len(NAMESPACES)]
-            path = (
-                f"/api/v1/namespaces/{namespace}/pods/{named(RUNNING, job + 1)}-worker-{turn // 2 % (PODS - 1)}/status"
-            )
-            body = json.dumps({"status": {"conditions": [ready]}})
-            connection.request("PATCH", path, body, {"Content-Type": STRATEGIC_MERGE_PATCH})
-            answer = connection.getresponse()
-            text = answer.read()
-            if answer.status != 200:
-                raise MeasureError(f"a pod could not be changed: {text[:500]!r}")
-            time.sleep(PAUSE_S)
+    before = cpu_s(operator.pid)
+    for number in range(CHANGES):
+        turn, job = divmod(number, jobs)
+        ready = {"type": "Ready", "status": "False" if turn % 2 == 0 else "True"}
+        namespace = NAMESPACES[(job + 1) % len(NAMESPACES)]
+        pod = f"{named(RUNNING, job + 1)}-worker-{turn // 2 % (PODS - 1)}"
+        path, body = f"/api/v1/namespaces/{namespace}/pods/{pod}/status", {"status": {"conditions": [ready]}}
+        status, answer = field.plane.request("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
+        if status != 200:
+            raise MeasureError(f"a pod could not be changed: {answer}")
+        time.sleep(PAUSE_S)
     time.sleep(SETTLE_S)
-    return (operator.cpu_s() - before) / CHANGES
+    return (cpu_s(operator.pid) - before) / CHANGES

@@ -1,67 +1,58 @@
-"""`python -m hack.matrix kubectl|sdk [--only CLIENT]...`: run a matrix of clients.
+"""`python -m hack.matrix kubectl|sdk [CLIENT ...]`: try all clients of a matrix, or these alone.
 
 Exit codes: 0 all is as it should be or a known difference, 1 something is not, 2 a client cannot be had (no network, a package
-that is gone) or the arguments are wrong, 130 interrupted.
+that is gone) or the arguments are wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final
 
-from hack.control_plane import ControlPlaneError
-from hack.matrix import jobs, sdks
-from hack.matrix.releases import RELEASES, FetchError
-from hack.matrix.report import KNOWN_OF_KUBECTL, KNOWN_OF_SDKS, Report
-from hack.matrix.sdks import SDKS
+from hack.matrix.environments import SDKS, python_of
+from hack.matrix.releases import RELEASES, FetchError, program_of
+
+TESTS: Final = {"kubectl": "test_kubectl.py", "sdk": "test_sdks.py"}
+MATRICES: Final = {"kubectl": [each.client for each in RELEASES], "sdk": [each.client for each in SDKS]}
 
 
-def _parser() -> argparse.ArgumentParser:
+def main() -> int:
+    """Fetch the clients, and run the tests of a matrix; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m hack.matrix", description="Try clients of every age on a real API server with the operator."
+        prog="python -m hack.matrix", description="Try clients of every age with the operator."
     )
-    parser.add_argument("matrix", choices=("kubectl", "sdk"))
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="CLIENT",
-        choices=[client.client for client in (*RELEASES, *SDKS)],
-        help="run this client alone; may be said again (one of: %(choices)s)",
-    )
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a matrix; return the exit code."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    is_kubectl = options.matrix == "kubectl"
-    report = Report(KNOWN_OF_KUBECTL if is_kubectl else KNOWN_OF_SDKS)
-
-    def is_chosen(client: str) -> bool:
-        return not options.only or client in options.only
-
-    kubectls = [release for release in RELEASES if is_chosen(release.client)]
-    chosen_sdks = [sdk for sdk in SDKS if is_chosen(sdk.client)]
-    if not (kubectls if is_kubectl else chosen_sdks):
-        parser.error(f"none of {', '.join(options.only)} belongs to the matrix {options.matrix}")
+    parser.add_argument("matrix", choices=MATRICES)
+    parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"one of: {MATRICES}")
+    options = parser.parse_args()
+    chosen: list[str] = options.clients or MATRICES[options.matrix]
+    if unknown := {*chosen} - {*MATRICES[options.matrix]}:
+        parser.error(f"none of the matrix {options.matrix}: {', '.join(sorted(unknown))}")
     try:
-        if is_kubectl:
-            jobs.run(kubectls, report)
-        else:
-            sdks.run(chosen_sdks, report)
+        for release in RELEASES:
+            if release.client in chosen:
+                program_of(release)
+        for sdk in SDKS:
+            if sdk.client in chosen and sdk.runs_here:
+                python_of(sdk)
     except FetchError as error:
         print(f"error: {error}\nNothing is known about the project by that: no check has run.", file=sys.stderr)
         return 2
-    except ControlPlaneError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; everything that ran has been stopped", file=sys.stderr)
-        return 130
-    return report.close()
+    # A kubectl is one process at a time, which waits little; programs of SDKs wait most of their time, and run all at once.
+    groups = [[each] for each in chosen] if options.matrix == "kubectl" else [chosen]
+    with ThreadPoolExecutor(2) as pool:
+        return max(pool.map(partial(_passes, TESTS[options.matrix]), groups))
+
+
+def _passes(tests: str, clients: Sequence[str]) -> int:
+    """Run the tests for these clients; return 0, or 1 if they do not pass."""
+    command = (sys.executable, "-m", "pytest", "-v", f"{Path(__file__).parent}/{tests}", "-k", " or ".join(clients))
+    return int(subprocess.run(command, check=False).returncode != 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A control plane with the operator and a hollow node, started step by step, as the checks of a client need them.
+"""The operator and a hollow node beside a control plane, as processes.
 
 The operator runs under the account that the manifests give it, so it has exactly the permissions that the client applied.
 """
@@ -7,81 +7,90 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.control_plane.build.commands import log_tail
-from hack.kubernetes_versions import Kubernetes
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = ROOT / "manifests"
-READY_LIMIT_S: Final = 60.0  # a second or two on a quiet machine
+READY_LIMIT_S: Final = 180.0  # a second or two on a quiet machine; a quarter of a minute among 100,000 pods
 STOP_LIMIT_S: Final = 15.0  # the operator gives its lease back and ends within ten seconds
 ACCOUNT: Final = "system:serviceaccount:kubeflow:tf-job-operator"
 ACCOUNT_GROUPS: Final = ("system:serviceaccounts", "system:serviceaccounts:kubeflow")
-
-
-@contextlib.contextmanager
-def control_plane(name: str) -> Iterator[tuple[ControlPlane, Kubernetes]]:
-    """Start a control plane; its version comes with it. Raises ControlPlaneError."""
-    with ControlPlane.start(name) as plane:
-        yield plane, plane.version
+MONITORING_KINDS: Final = {"ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
 
 
 @contextlib.contextmanager
 def at_work(plane: ControlPlane, *node_flags: str) -> Iterator[None]:
-    """Run operator and hollow node on a plane where the manifests have been applied; both end with the block.
-
-    Raises ControlPlaneError when one of them does not start, dies, or does not exit with 0.
-    """
+    """Run operator and hollow node on a plane where the manifests have been applied; both end with the block."""
     plane.restart_controller_manager()  # otherwise its garbage collector may take half a minute to notice TFJobs
     with operator(plane), hollow_node(plane, *node_flags):
         yield
 
 
-def operator(plane: ControlPlane) -> AbstractContextManager[None]:
-    """Run the operator under its account; it ends with the block. Raises ControlPlaneError as `at_work` does."""
+def operator(plane: ControlPlane) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """Run the operator under its account."""
     account = plane.kubeconfig_for(ACCOUNT, ACCOUNT_GROUPS)
-    program = ("-m", "tfjob_operator.controller", f"--kubeconfig={account}", "--monitoring-port=0")
-    return _running("operator", program, "operator_ready", plane.directory / "logs")
+    flags = (f"--kubeconfig={account}", "--monitoring-port=0")
+    return running(plane, "tfjob_operator.controller", *flags, environment={"KUBEFLOW_NAMESPACE": "kubeflow"})
 
 
-def hollow_node(plane: ControlPlane, *flags: str) -> AbstractContextManager[None]:
-    """Run a hollow node for all pods; it ends with the block. Raises ControlPlaneError as `at_work` does."""
-    program = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", *flags)
-    return _running("hollow-node", program, "runs the pods", plane.directory / "logs")
+def hollow_node(plane: ControlPlane, *flags: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """Run a hollow node for all pods."""
+    return running(plane, "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", *flags, ready="runs the pods")
 
 
 @contextlib.contextmanager
-def _running(name: str, program: Sequence[str], ready: str, logs: Path) -> Iterator[None]:
-    log = logs / f"{name}.log"
-    environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow"}
-    command = (sys.executable, *program)
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment) as process:
+def running(
+    plane: ControlPlane,
+    module: str,
+    *arguments: str,
+    ready: str = "operator_ready",
+    environment: Mapping[str, str] = os.environ,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a module of the project to the end of the block, which begins when its log says that it is ready.
+
+    Raises ControlPlaneError when it does not start, dies, or does not exit with 0.
+    """
+    log = plane.directory / "logs" / f"{module}-{time.monotonic_ns()}.log"
+    command = (sys.executable, "-m", module, *arguments)
+    environ = os.environ | environment
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environ) as process:
         try:
-            _until_ready(name, process, ready, log)
-            yield
+            deadline = time.monotonic() + READY_LIMIT_S
+            while ready not in log.read_text(errors="replace"):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise ControlPlaneError(f"{module} did not start; {log_tail(log)}")
+                time.sleep(0.05)
+            yield process
             if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+                process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(STOP_LIMIT_S)
             if process.poll() != 0:
-                raise ControlPlaneError(f"the {name} did not end well ({process.poll()}); {log_tail(log)}")
+                raise ControlPlaneError(f"{module} did not end well ({process.poll()}); {log_tail(log)}")
         finally:
-            if process.poll() is None:
-                process.kill()
+            process.kill()
 
 
-def _until_ready(name: str, process: subprocess.Popen[bytes], ready: str, log: Path) -> None:
-    deadline = time.monotonic() + READY_LIMIT_S
-    while ready not in log.read_text(errors="replace"):
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise ControlPlaneError(f"the {name} did not start; {log_tail(log)}")
-        time.sleep(0.1)
+def open_crd(group: str, kind: str, plural: str) -> dict[str, Any]:
+    """Return a CRD without a schema."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }

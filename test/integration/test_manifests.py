@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hack.control_plane import ControlPlane
-from hack.matrix.installing import MONITORING_KINDS, open_crd
+from hack.matrix.cluster import MONITORING_KINDS, open_crd
 from hack.yaml_text import documents
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"

@@ -1,0 +1,109 @@
+"""How things are compared on a machine whose speed drifts: side by side within one run, in their own processes, by medians."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, NamedTuple, TypeVar
+
+from hack.bench.field import Field
+
+R = TypeVar("R")
+LIMIT_S: Final = 120.0  # the slowest side, the official informer on a loaded machine, takes twenty
+BEGAN: Final = time.monotonic()
+Numbers = dict[str, float]
+
+
+class Result(NamedTuple):
+    """One line of the table. The goal is such as `<= 1.4`, empty where nothing was promised."""
+
+    name: str
+    value: float
+    unit: str
+    goal: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is met; the bound itself is good enough. None where there is none."""
+        if not self.goal:
+            return None
+        sign, bound = self.goal.split()
+        return self.value <= float(bound) if sign == "<=" else self.value >= float(bound)
+
+    def __str__(self) -> str:
+        value = f"{self.value:,.0f}" if abs(self.value) >= 100 else f"{self.value:.3g}"
+        met = {None: "", True: "yes", False: "NO"}[self.met]
+        return f"{self.name:44}{value:>12}  {self.unit:28}{self.goal:12}{met}".rstrip()
+
+
+class Bench(contextlib.ExitStack):
+    """One run. Use as a context manager."""
+
+    @staticmethod
+    def say(text: str) -> None:
+        """Print a line with the seconds since the run began."""
+        print(f"{time.monotonic() - BEGAN:6.1f}s  {text}", flush=True)
+
+    @cached_property
+    def field(self) -> Field:
+        """A control plane for all subjects that do not need one of their own."""
+        self.say("starting etcd and kube-apiserver")
+        return self.enter_context(Field(["bench"]))
+
+    @cached_property
+    def scratch(self) -> Path:
+        """A folder for temporary files."""
+        return Path(self.enter_context(tempfile.TemporaryDirectory(prefix="tfjob-bench-")))
+
+
+Subject = Callable[[Bench], list[Result]]
+"""Measures one hot path."""
+
+
+def interleaved(sides: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, list[R]]:
+    """Measure every side once a round, so that a slow moment of the machine hits all of them.
+
+    Every other round goes backwards (A B B A ...), so that what one side leaves behind does not always affect the same side.
+    """
+    measured: dict[str, list[R]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name in list(sides) if number % 2 == 0 else reversed(list(sides)):
+            measured[name].append(sides[name]())
+    return measured
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    """Return the median of the ratios within the rounds; during one round the machine is about equally fast for both."""
+    return median(a / b for a, b in zip(above, below, strict=True))
+
+
+@contextlib.contextmanager
+def child(prepare: Callable[..., Callable[..., Numbers]], *arguments: Any) -> Iterator[Callable[..., Numbers]]:
+    """Start a process for one side, so that nothing that it imports, allocates or leaves behind affects another.
+
+    Each call of what is yielded measures once there, with what `prepare(*arguments)` returned there at the first call. The
+    process ends with the block, whatever it is doing: some of what runs in there cannot be stopped otherwise.
+    """
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        yield lambda *given: pool.apply_async(_measure, (prepare, arguments, given)).get(LIMIT_S)
+
+
+@cache
+def _prepared(prepare: Callable[..., Callable[..., Numbers]], *arguments: Any) -> Callable[..., Numbers]:
+    return prepare(*arguments)
+
+
+def _measure(prepare: Callable[..., Callable[..., Numbers]], arguments: Sequence[Any], given: Sequence[Any]) -> Numbers:
+    return _prepared(prepare, *arguments)(*given)
+
+
+def once(prepare: Callable[..., Callable[..., Numbers]], *arguments: Any) -> Numbers:
+    """Measure once in a fresh process."""
+    with child(prepare, *arguments) as measure:
+        return measure()
