@@ -136,9 +136,11 @@ class FakeSource(Generic[T]):
         self._tell(Modified(stored), notify=notify)
         return stored
 
-    def delete(self, key: str, *, notify: bool = True) -> None:
-        """Delete an object."""
-        self._tell(Deleted(self._stamp(self._objects.pop(key))), notify=notify)
+    def delete(self, key: str, *, notify: bool = True) -> T:
+        """Delete an object; return it with the resourceVersion of the deletion."""
+        gone = self._stamp(self._objects.pop(key))
+        self._tell(Deleted(gone), notify=notify)
+        return gone
 
     def objects(self) -> tuple[T, ...]:
         """What exists now."""

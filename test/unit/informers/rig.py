@@ -8,10 +8,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fakes.objects import Pod
-from fakes.source import FakeSource, settle, settled
+from fakes.source import FakeSource, settle, settled, status_error
 from tfjob_operator.api.client.errors import (
     ApiError,
     ConnectError,
+    ConnectionLostError,
+    RequestTimeoutError,
     Status,
     TooLargeResourceVersionError,
     TooManyRequestsError,
@@ -20,6 +22,7 @@ from tfjob_operator.api.meta import meta_key
 from tfjob_operator.informers.deltas import Bookmark, Change, Deleted, Delta, ReplacedAll, SyncAll, Vanished
 from tfjob_operator.informers.reflector import Reflector, ReflectorOptions
 
+BOOM, CUT, SILENCE = status_error(500, "Boom"), ConnectionLostError("cut"), RequestTimeoutError("silence")
 FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always returns 0
 
 Step = float | Callable[[FakeSource[Pod]], object] | ApiError | None

@@ -18,22 +18,17 @@ from fakes.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.api.client.errors import (
     ApiError,
     ConnectError,
-    ConnectionLostError,
     CredentialsError,
     DecodeError,
-    RequestTimeoutError,
     TLSError,
 )
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
 from tfjob_operator.informers.reflector import Reflector, ReflectorOptions, RetryWindow, State
-from unit.informers.rig import FIRST_BACKOFF_S, Rig, Step, refused, too_large, too_many
+from unit.informers.rig import BOOM, CUT, FIRST_BACKOFF_S, SILENCE, Rig, Step, play, refused, too_large, too_many
 
-BOOM = status_error(500, "Boom")
 FORBIDDEN = status_error(403, "Forbidden")
 INTERNAL = status_error(500, "InternalError")
-CUT = ConnectionLostError("cut")
-SILENCE = RequestTimeoutError("silence")
 GARBAGE = DecodeError("not a list of pods: kind 'Table'")
 
 
@@ -54,21 +49,33 @@ def compact(source: FakeSource[Pod]) -> None:
     source.list_errors = [expired()]
 
 
-async def test_it_lists_hands_the_list_over_and_watches_from_the_version_of_the_list() -> None:
-    """RF-01, RF-02, reflector_test.go:TestReflectorListAndWatch"""
-    rig = Rig(pod("a"), pod("b"))
+@pytest.mark.parametrize(
+    ("streaming", "transcript"),
+    [(False, "0 list 0; 0 watch 12"), (True, "0 stream newest")],
+    ids=["listed", "streamed"],
+)
+async def test_a_collection_is_handed_over_and_then_its_changes_as_they_were_decoded(
+    streaming: bool, transcript: str
+) -> None:
+    """RF-01, RF-02, RF-10, RF-27, RF-30: a bookmark moves the version, too. The decoder is the transform
+
+    reflector_test.go:TestReflectorListAndWatch, TestReflectorWatchHandler, TestReflectorRespectStoreTransformer,
+    reflector_watchlist_test.go:TestWatchList "... synced after receiving a bookmark event", and recordings of 1.36
+    """
+    rig = Rig(pod("a"), pod("b"), streaming=streaming)
+    whole = [*rig.source.objects()]
     async with rig.running():
-        rig.source.add(pod("c"))
-        rig.source.modify(pod("a"))
-        rig.source.delete("ns/b")
+        assert rig.names == ["ReplacedAll"]
+        assert rig.reflector.state is State.WATCHING
+        changes = [rig.source.add(pod("c")), rig.source.modify(pod("a")), rig.source.delete("ns/b")]
+        rig.source.bookmark()
         await settle()
-    assert rig.source.transcript == ["0 list 0", "0 watch 12"]
-    replaced = rig.deltas[0]
-    assert isinstance(replaced, ReplacedAll)
-    assert [item.metadata.name for item in replaced.objects] == ["a", "b"]
-    assert replaced.resource_version == "12"
-    assert rig.names == ["ReplacedAll", "Added", "Modified", "Deleted"]
-    assert rig.reflector.resource_version == "15"
+    assert rig.deltas[0] == ReplacedAll(whole, "12")
+    assert rig.names[1:] == ["Added", "Modified", "Deleted", "Bookmark"]
+    objects = [delta.object for delta in rig.deltas if isinstance(delta, (Added, Modified, Deleted))]
+    assert [item is change for item, change in zip(objects, changes, strict=True)] == [True] * 3
+    assert "; ".join(rig.source.transcript) == transcript
+    assert rig.reflector.resource_version == "16"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +94,7 @@ async def test_a_collection_that_the_sink_refused_does_not_move_the_version(stre
     assert rig.reflector.resource_version == "11"
 
 
+MAINTENANCE = status_error(503, "Maintenance", retry_after_s=1_000_000.0)
 EXPIRED = "0 reported ExpiredError"
 LISTS: dict[str, tuple[list[Exception], list[Step], str]] = {
     "expired": ([expired()], [5.0, BOOM], "0 list 0; 0 list newest; 0 watch 11; 5.8 list 11; 5.8 watch 11"),
@@ -97,6 +105,14 @@ LISTS: dict[str, tuple[list[Exception], list[Step], str]] = {
     ),
     "no list": ([GARBAGE], [], "0 list 0; 0 reported DecodeError; 0.8 list 0; 0.8 watch 11"),
     "a crash": ([ZeroDivisionError()], [], "0 list 0; 0.8 list 0; 0.8 watch 11"),
+    "then a watch, with the same back-off": (
+        [BOOM], [lambda s: s.watch_errors.append(too_many())],
+        "0 list 0; 0 reported StatusError; 0.8 list 0; 0.8 watch 11; 2.4 watch 11",
+    ),
+    "the maintenance page of a load balancer, which asks for days": (
+        [MAINTENANCE], [lambda s: s.watch_errors.append(too_many(1_000_000.0)), 60.0],
+        "0 list 0; 0 reported StatusError; 30 list 0; 30 watch 11; 60 watch 11",
+    ),
     "a time to come back counts once": (
         [too_many(20.0), BOOM], [20.0],
         "0 list 0; 0 reported TooManyRequestsError; 20 list 0; 20 reported StatusError; 21.6 list 0; 21.6 watch 11",
@@ -110,7 +126,7 @@ async def test_a_list_that_fails_is_repeated(list_errors: list[Exception], steps
     and only once; each other failure is reported before a pause, but a crash is logged.
 
     reflector_test.go:TestReflectorFullListIfExpired, TestReflectorFullListIfTooLarge, TestReflectorExpiredExactResourceVersion,
-    TestIsUnsupportedTableObject, controller_test.go:TestPanicPropagated
+    TestIsUnsupportedTableObject, TestBackoffOnTooManyRequests, controller_test.go:TestPanicPropagated
     """
     assert await Rig(pod("a"), list_errors=list_errors).play(*steps) == transcript
 
@@ -226,16 +242,6 @@ async def test_a_watch_asks_for_bookmarks_and_for_an_end_between_five_and_ten_mi
     assert ReflectorOptions(min_watch_timeout_s=10.0).watch_timeout_s(0.0) == 300, "a smaller one is ignored"
 
 
-async def test_a_bookmark_moves_the_version_and_reaches_the_store_but_changes_no_object() -> None:
-    """RF-10, reflector_test.go:TestReflectorWatchHandler"""
-    rig = Rig(pod("a"))
-    async with rig.running():
-        rig.source.bookmark()
-        await settle()
-    assert rig.deltas[1:] == [Bookmark("12")]
-    assert rig.reflector.resource_version == "12"
-
-
 async def test_what_exists_when_a_watch_begins_at_no_version_does_not_move_the_version() -> None:
     """RF-11, reflector_watchlist_test.go:TestWatchListResourceVersion"""
     rig = Rig(version=0)  # the list answers "0", as an aggregated server without versions may
@@ -295,13 +301,6 @@ async def test_cancelling_ends_it_and_closes_the_stream_while(
     assert VirtualClock().monotonic() < FIRST_BACKOFF_S
 
 
-async def test_no_answer_of_a_server_blinds_the_cache_for_longer_than_half_a_minute() -> None:
-    """RF-17: the maintenance page of a load balancer may ask for days."""
-    maintenance = status_error(503, "Maintenance", retry_after_s=1_000_000.0)
-    rig = Rig(list_errors=[maintenance], watch_errors=[too_many(1_000_000.0)])
-    assert await rig.play(60.0) == "0 list 0; 0 reported StatusError; 30 list 0; 30 watch 10; 60 watch 10"
-
-
 async def test_how_long_no_watch_has_been_open_is_known() -> None:
     """From the start on; a collection that the server does not have is not waited for."""
     rig = Rig(pod("a"), list_errors=[status_error(503, "Unavailable", retry_after_s=20.0)])
@@ -359,12 +358,6 @@ async def test_repeated_failures_double_the_pause_up_to_thirty_seconds_until_a_q
     assert lists == ["0", "0.8", "2.4", "5.6", "12", "24.8", "50.4", "80.4", "110.4", "300.8 list 10"]
 
 
-async def test_lists_and_watches_share_one_back_off() -> None:
-    """RF-22, reflector_test.go:TestBackoffOnTooManyRequests"""
-    rig = Rig(list_errors=[BOOM], watch_errors=[too_many()])
-    assert await rig.play() == "0 list 0; 0 reported StatusError; 0.8 list 0; 0.8 watch 10; 2.4 watch 10"
-
-
 async def test_a_pace_of_ones_own_can_be_given() -> None:
     """RF-22, reflector_test.go:TestNewReflectorWithCustomBackoff"""
 
@@ -396,34 +389,22 @@ async def test_a_crash_is_logged_with_its_traceback_and_a_hook_that_fails_is_one
 
 
 @pytest.mark.parametrize(
-    ("list_errors", "end", "event", "level"),
+    ("given", "steps", "event", "level"),
     [
-        pytest.param([FORBIDDEN], (), "list_and_watch_failed", "warning", id="a list that is forbidden"),
-        pytest.param([CUT], (), "list_and_watch_failed", "debug", id="a list that is cut"),
-        pytest.param([], (expired(),), "watch_expired", "debug", id="an expired watch"),
-        pytest.param([], (None,), "watch_very_short", "warning", id="a stream that ends at once"),
-        pytest.param([], (GARBAGE,), "watch_failed", "warning", id="a stream of garbage"),
+        pytest.param({"list_errors": [FORBIDDEN]}, [], "list_and_watch_failed", "warning", id="a forbidden list"),
+        pytest.param({"list_errors": [CUT]}, [], "list_and_watch_failed", "debug", id="a list that is cut"),
+        pytest.param({"options": ReflectorOptions()}, [], "streaming_list_not_served", "debug", id="an old server"),
+        pytest.param({}, [expired()], "watch_expired", "debug", id="an expired watch"),
+        pytest.param({}, [None], "watch_very_short", "warning", id="a stream that ends at once"),
+        pytest.param({}, [GARBAGE], "watch_failed", "warning", id="a stream of garbage"),
     ],
 )
 async def test_only_a_failure_that_is_not_a_matter_of_course_is_a_warning(
-    list_errors: list[Exception], end: tuple[ApiError | None, ...], event: str, level: str
+    given: dict[str, Any], steps: list[Step], event: str, level: str
 ) -> None:
-    """RF-15, RF-16, RF-20, RF-24, shared_informer_test.go:TestSharedInformerErrorHandling"""
-    rig = Rig(pod("a"), list_errors=list_errors)
+    """RF-15, RF-16, RF-20, RF-24, RF-28, shared_informer_test.go:TestSharedInformerErrorHandling"""
+    rig = Rig(pod("a"), **given)
     with capture_logs() as logs:
         async with rig.running():
-            for each in end:
-                rig.source.end_watches(each)
-                await settle()
+            await play(rig.source, *steps)
     assert [(log["event"], log["log_level"]) for log in logs] == [(event, level)]
-
-
-async def test_events_reach_the_sink_as_they_came() -> None:
-    """RF-30, reflector_test.go:TestReflectorRespectStoreTransformer. The decoder is the transform, and nothing decodes twice"""
-    rig = Rig()
-    first, second = pod("a"), pod("b")
-    async with rig.running():
-        rig.source.send(Added(first), Modified(second), Deleted(first))
-        await settle()
-    objects = [delta.object for delta in rig.deltas[1:] if isinstance(delta, (Added, Modified, Deleted))]
-    assert [item is expected for item, expected in zip(objects, (first, second, first), strict=True)] == [True] * 3

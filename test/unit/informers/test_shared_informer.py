@@ -155,7 +155,11 @@ async def test_a_handler_finds_the_cache_and_its_indices_at_least_as_new_as_its_
 
 
 async def test_a_handler_that_joins_late_gets_the_store_as_it_is_and_every_later_change() -> None:
-    """SI-04, shared_informer_test.go:TestAddWhileActive, TestSharedInformerHandlerAbuse, TestStateSharedInformer"""
+    """SI-04, SI-06: until it is removed, which may be done twice.
+
+    shared_informer_test.go:TestAddWhileActive, TestSharedInformerHandlerAbuse, TestStateSharedInformer,
+    TestSharedInformerRemoveHandler, TestRemovingRemovedSharedInformer
+    """
     source, handler = FakeSource(pod("a"), pod("b")), Recorder()
     async with informed(source) as informer:
         source.add(pod("queued"))  # on its way when the handler joins
@@ -164,6 +168,11 @@ async def test_a_handler_that_joins_late_gets_the_store_as_it_is_and_every_later
         source.delete("ns/a")
         await registration.wait_for_sync()
         await settle()
+        informer.remove_event_handler(registration)
+        informer.remove_event_handler(registration)
+        source.add(pod("c"))
+        await settle()
+        assert len(informer.indexer) == 3
     assert handler.told == ["initial add a", "initial add b", "add queued", "delete a"]
 
 
@@ -182,15 +191,6 @@ async def test_a_handler_that_joins_while_a_long_list_is_applied_misses_nothing_
         await registration.wait_for_sync()
     assert late.told == [f"initial add {name}" for name in names]
     assert turns >= 3, "to apply ten thousand objects without an await would hold up everything else"
-
-
-async def test_an_empty_list_syncs_too() -> None:
-    """QF-06, DF-06, the_real_fifo_test.go:TestRealFIFO_HasSynced, TestRealFIFO_HasSyncedCorrectOnDeletion"""
-    informer = informer_over(FakeSource())
-    registration = informer.add_event_handler(Recorder())
-    async with running(informer.run()):
-        await registration.wait_for_sync()
-        assert informer.has_synced
 
 
 async def test_a_failing_handler_still_becomes_synced_and_disturbs_no_other() -> None:
@@ -323,13 +323,15 @@ async def test_an_index_function_that_raises_ends_the_informer() -> None:
 
 
 async def test_a_stopped_informer_takes_no_handlers_and_no_indices() -> None:
-    """SI-05, SI-07, shared_informer_test.go:TestAddOnStoppedSharedInformer, TestRemoveOnStoppedSharedInformer
+    """SI-05, SI-07, QF-06, DF-06: what was synced, if only with an empty list, stays so.
 
-    synctrack_test.go:TestBasicLogic: what was synced stays so.
+    shared_informer_test.go:TestAddOnStoppedSharedInformer, TestRemoveOnStoppedSharedInformer, synctrack_test.go:TestBasicLogic,
+    the_real_fifo_test.go:TestRealFIFO_HasSynced, TestRealFIFO_HasSyncedCorrectOnDeletion
     """
     informer = informer_over(FakeSource())
     registration = informer.add_event_handler(Recorder())
     async with settled(informer.run()):
+        assert registration.has_synced
         informer.stop()
         with pytest.raises(InformerStoppedError):
             informer.add_event_handler(Recorder())
@@ -365,19 +367,6 @@ async def test_an_informer_that_is_stopped_before_it_runs_never_does() -> None:
         await informer.wait_for_sync()
     with pytest.raises(InformerStoppedError):
         await registration.wait_for_sync()
-
-
-async def test_a_handler_that_is_removed_hears_nothing_more() -> None:
-    """SI-06, shared_informer_test.go:TestSharedInformerRemoveHandler, TestRemovingRemovedSharedInformer"""
-    source, handler = FakeSource(pod("a")), Recorder()
-    async with informed(source) as informer:
-        registration = informer.add_event_handler(handler)
-        await settle()
-        informer.remove_event_handler(registration)
-        informer.remove_event_handler(registration)
-        source.add(pod("b"))
-        await settle()
-    assert handler.told == ["initial add a"]
 
 
 def put_many(source: FakeSource[Pod], informer: SharedIndexInformer[Pod], count: int) -> None:
