@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextvars import Context
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -16,30 +16,22 @@ from fakes.virtual_loop import VirtualTimeLoop
 from tfjob_operator.workqueue import DelayingQueue, ShutDown
 
 
-class CountingLoop(VirtualTimeLoop):
-    """Counts the timers that are set, and can tell which are still to fire."""
+class Timers:
+    """The timers that are set on the running loop."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.timers: list[asyncio.TimerHandle] = []
+        self.loop: Any = asyncio.get_running_loop()
+        self.made: list[asyncio.TimerHandle] = []
+        self._call_at = self.loop.call_at
+        self.loop.call_at = self._note
 
-    def call_at(
-        self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = super().call_at(when, callback, *args, context=context)
-        self.timers.append(handle)
-        return handle
+    def _note(self, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
+        self.made.append(self._call_at(*arguments, **options))
+        return self.made[-1]
 
     @property
     def armed(self) -> list[float]:
-        return [timer.when() for timer in self.timers if not timer.cancelled() and timer.when() > self.time()]
-
-
-@pytest.fixture
-def loop() -> Iterator[CountingLoop]:
-    loop = CountingLoop()
-    yield loop
-    loop.close()
+        return [timer.when() for timer in self.made if not timer.cancelled() and timer.when() > self.loop.time()]
 
 
 async def arrivals(queue: DelayingQueue[str], count: int) -> list[tuple[float, str]]:
@@ -52,53 +44,43 @@ async def arrivals(queue: DelayingQueue[str], count: int) -> list[tuple[float, s
     return came
 
 
-async def test_an_item_comes_when_its_delay_is_over_and_not_before() -> None:
-    """DQ-01, delaying_queue_test.go:TestSimpleQueue."""
+@pytest.mark.parametrize("delay", [0.0, -1.0])
+async def test_an_item_comes_when_its_delay_is_over_and_not_before(delay: float) -> None:
+    """DQ-01, delaying_queue_test.go:TestSimpleQueue: zero and less are now. An add does not call off a delayed one."""
     queue: DelayingQueue[str] = DelayingQueue()
     queue.add_after("a", 50.0)
+    queue.add_after("a", delay)
+    assert len(queue) == 1
+    assert await arrivals(queue, 1) == [(0.0, "a")]
     await asyncio.sleep(49.9)
     assert len(queue) == 0
     assert await arrivals(queue, 1) == [(50.0, "a")]
 
 
-@pytest.mark.parametrize("delay", [0.0, -1.0])
-async def test_without_a_delay_an_item_is_added_at_once(delay: float) -> None:
-    """DQ-01: zero and less are now."""
-    queue: DelayingQueue[str] = DelayingQueue()
-    queue.add_after("a", delay)
-    assert len(queue) == 1
-
-
 async def test_the_earlier_of_two_times_for_an_item_wins() -> None:
-    """DQ-02, delaying_queue_test.go:TestDeduping: whichever was asked for first, and it comes once."""
+    """DQ-02, delaying_queue_test.go:TestDeduping: it comes once, and what was superseded does not fire for a later add."""
     queue: DelayingQueue[str] = DelayingQueue()
-    queue.add_after("a", 50.0)
-    queue.add_after("a", 70.0)
-    queue.add_after("b", 60.0)
-    queue.add_after("b", 30.0)
+    for item, delay in (("a", 50.0), ("a", 70.0), ("b", 60.0), ("b", 30.0)):
+        queue.add_after(item, delay)
     assert await arrivals(queue, 2) == [(30.0, "b"), (50.0, "a")]
+    queue.add_after("b", 100.0)
+    assert await arrivals(queue, 1) == [(150.0, "b")]
     await asyncio.sleep(1000)
     assert len(queue) == 0
 
 
-async def test_an_item_can_be_delayed_again_after_it_came() -> None:
-    """DQ-02: an entry that was superseded does not stand in the way, and does not fire."""
+async def test_items_line_up_in_the_order_in_which_they_fall_due_and_are_not_counted_before() -> None:
+    """DQ-02, PQ-03, delaying_queue_test.go:TestAddTwoFireEarly: "doesn't include non-ready items in Len()"."""
     queue: DelayingQueue[str] = DelayingQueue()
-    queue.add_after("a", 10.0)
-    queue.add_after("a", 1.0)
-    assert await arrivals(queue, 1) == [(1.0, "a")]
-    queue.add_after("a", 20.0)
-    assert await arrivals(queue, 1) == [(21.0, "a")]
-
-
-async def test_an_earlier_item_added_later_fires_on_time() -> None:
-    """DQ-02, delaying_queue_test.go:TestAddTwoFireEarly."""
-    queue: DelayingQueue[str] = DelayingQueue()
-    queue.add_after("late", 1.0)
-    queue.add_after("early", 0.05)
-    assert await arrivals(queue, 1) == [(0.05, "early")]
-    queue.add_after("later", 2.0)
-    assert [item for _, item in await arrivals(queue, 2)] == ["late", "later"]
+    queue.add_after("second", 2.0)
+    queue.add_after("first", 1.0)
+    assert len(queue) == 0
+    await asyncio.sleep(1.5)
+    queue.add("between")
+    assert len(queue) == 2
+    await asyncio.sleep(1.0)
+    queue.add("last")
+    assert [await queue.get() for _ in range(4)] == ["first", "between", "second", "last"]
 
 
 async def test_items_with_every_order_of_delays_come_in_the_order_of_their_times() -> None:
@@ -119,14 +101,6 @@ async def test_items_due_at_one_moment_come_in_the_order_of_their_adds() -> None
     for item in (3j, 1j, 2j):
         queue.add_after(item, 1.0)
     assert [await queue.get() for _ in range(3)] == [3j, 1j, 2j]
-
-
-async def test_an_add_does_not_call_off_a_delayed_one() -> None:
-    """DQ-01: they are two requests, and the second is for a later time."""
-    queue: DelayingQueue[str] = DelayingQueue()
-    queue.add_after("a", 5.0)
-    queue.add("a")
-    assert await arrivals(queue, 2) == [(0.0, "a"), (5.0, "a")]
 
 
 async def test_an_item_that_falls_due_in_work_comes_back_when_it_is_done() -> None:
@@ -150,105 +124,70 @@ async def test_a_delayed_add_has_normal_priority() -> None:
     assert [await queue.get(), await queue.get()] == ["delayed", "low"]
 
 
-def test_the_timer_is_set_anew_only_when_the_head_changes(loop: CountingLoop) -> None:
+async def test_the_timer_is_set_anew_only_when_the_head_changes() -> None:
     """DQ-03: a thousand later items cost no timer; one timer at a time, at the earliest due time."""
-
-    async def scenario() -> None:
-        queue: DelayingQueue[int] = DelayingQueue()
-        for item in range(1000):
-            queue.add_after(item, 10.0 + item)
-        assert (len(loop.timers), loop.armed) == (1, [10.0])
-        queue.add_after(1000, 5.0)
-        assert (len(loop.timers), loop.armed) == (2, [5.0])
-        queue.shut_down()
-        assert (len(loop.timers), loop.armed) == (2, [])
-
-    loop.run_until_complete(scenario())
+    timers = Timers()
+    queue: DelayingQueue[int] = DelayingQueue()
+    for item in range(1000):
+        queue.add_after(item, 10.0 + item)
+    assert (len(timers.made), timers.armed) == (1, [10.0])
+    queue.add_after(1000, 5.0)
+    assert (len(timers.made), timers.armed) == (2, [5.0])
+    queue.shut_down()
+    assert (len(timers.made), timers.armed) == (2, [])
 
 
-def test_no_timer_is_left_for_an_entry_that_was_superseded(loop: CountingLoop) -> None:
+async def test_no_timer_is_left_for_an_entry_that_was_superseded() -> None:
     """DQ-02: when the earlier one has come, there is nothing to wake up for."""
-
-    async def scenario() -> None:
-        queue: DelayingQueue[str] = DelayingQueue()
-        queue.add_after("a", 50.0)
-        queue.add_after("a", 5.0)
-        queue.add_after("b", 99.0)
-        await queue.get()
-        assert loop.armed == [99.0]
-
-    loop.run_until_complete(scenario())
-
-
-def test_a_timer_that_fires_a_clock_tick_early_still_releases_its_item(loop: CountingLoop) -> None:
-    """DQ-03: asyncio runs timers up to one clock resolution before their time; that must not cost another round."""
-
-    async def scenario() -> None:
-        queue: DelayingQueue[str] = DelayingQueue()
-        queue.add_after("a", 5.0)
-        loop.timers[0]._run()
-        assert len(queue) == 1
-        assert loop.armed == []
-        loop.timers[0].cancel()
-
-    loop.run_until_complete(scenario())
-
-
-async def test_superseded_entries_do_not_pile_up() -> None:
-    """DQ-02: a job that asks for its deadline at every sync, each time a little earlier, takes no memory for that."""
+    timers = Timers()
     queue: DelayingQueue[str] = DelayingQueue()
-    for step in range(10_000):
-        queue.add_after("a", 1000.0 - step / 100)
-        queue.add_after("b", 2000.0)
-        assert len(queue._heap) <= 2 * 2 + 64
-    (first, _), (second, _) = await arrivals(queue, 2)
-    assert (first, second) == pytest.approx((900.01, 2000.0))
+    for item, delay in (("a", 50.0), ("a", 5.0), ("b", 99.0)):
+        queue.add_after(item, delay)
+    await queue.get()
+    assert timers.armed == [99.0]
 
 
-async def test_sweeping_superseded_entries_out_keeps_the_order_of_the_others() -> None:
-    """DQ-02: a hundred items, each brought forward many times."""
+async def test_a_timer_that_fires_a_clock_tick_early_still_releases_its_item() -> None:
+    """DQ-03: asyncio runs timers up to one clock resolution before their time; that must not cost another round."""
+    timers = Timers()
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add_after("a", 5.0)
+    timers.made[0]._run()
+    assert len(queue) == 1
+    assert timers.armed == []
+    timers.made[0].cancel()
+
+
+async def test_superseded_entries_do_not_pile_up_and_sweeping_them_out_keeps_the_order_of_the_others() -> None:
+    """DQ-02: a job that asks for its deadline at every sync, each time a little earlier, takes no memory for that."""
     random = Random(5)
     queue: DelayingQueue[str] = DelayingQueue()
     due: dict[str, float] = {}
-    for _ in range(2000):
-        item, delay = f"item-{random.randrange(100)}", random.uniform(1, 1000)
+    for step in range(10_000):
+        item, delay = random.choice([("last", 2000.0), (f"item-{step % 100}", 1000.0 - step / 100 + random.random())])
         queue.add_after(item, delay)
         due[item] = min(delay, due.get(item, delay))
-    assert [item for _, item in await arrivals(queue, 100)] == sorted(due, key=lambda item: due[item])
+        assert len(queue._heap) <= 2 * len(due) + 64
+    assert await arrivals(queue, len(due)) == [(due[item], item) for item in sorted(due, key=lambda item: due[item])]
 
 
 @pytest.mark.parametrize("drain", [False, True])
-def test_both_kinds_of_shutdown_stop_the_timer_and_drop_what_is_delayed(loop: CountingLoop, drain: bool) -> None:
+async def test_both_kinds_of_shutdown_stop_the_timer_and_drop_what_is_delayed(drain: bool) -> None:
     """DQ-04, DQ-05: at once, where client-go's drain leaves its timer to the next heartbeat."""
-
-    async def scenario() -> None:
-        queue: DelayingQueue[str] = DelayingQueue()
-        queue.add_after("a", 5.0)
-        if drain:
-            await queue.shut_down_with_drain()
-        else:
-            queue.shut_down()
-        assert loop.armed == []
-        queue.add_after("b", 1.0)
-        queue.add_after("c", 0.0)
-        assert loop.armed == []
-        assert queue.shutting_down
-        with pytest.raises(ShutDown):
-            await queue.get()
-
-    loop.run_until_complete(scenario())
-
-
-def test_a_queue_can_be_shut_down_outside_the_loop(loop: CountingLoop) -> None:
-    """DQ-05: a signal handler or a fixture has no running loop, and needs none."""
+    timers = Timers()
     queue: DelayingQueue[str] = DelayingQueue()
-
-    async def scenario() -> None:
-        queue.add_after("a", 5.0)
-
-    loop.run_until_complete(scenario())
-    queue.shut_down()
-    assert loop.armed == []
+    queue.add_after("a", 5.0)
+    if drain:
+        await queue.shut_down_with_drain()
+    else:
+        queue.shut_down()
+    assert timers.armed == []
+    queue.add_after("b", 1.0)
+    queue.add_after("c", 0.0)
+    assert timers.armed == []
+    assert queue.shutting_down
+    with pytest.raises(ShutDown):
+        await queue.get()
 
 
 async def test_a_drain_of_the_delaying_queue_waits_for_the_work() -> None:
@@ -338,17 +277,3 @@ class DelayingMachine(RuleBasedStateMachine):
 
 TestDelayingQueueAgainstItsModel = DelayingMachine.TestCase
 TestDelayingQueueAgainstItsModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-
-
-async def test_an_item_lines_up_when_it_is_due_and_is_not_counted_before() -> None:
-    """PQ-03: "doesn't include non-ready items in Len()"; order is that of becoming ready, not of being added"""
-    queue: DelayingQueue[str] = DelayingQueue()
-    queue.add_after("second", 2.0)
-    queue.add_after("first", 1.0)
-    assert len(queue) == 0
-    await asyncio.sleep(1.5)
-    queue.add("between")
-    assert len(queue) == 2
-    await asyncio.sleep(1.0)
-    queue.add("last")
-    assert [await queue.get() for _ in range(4)] == ["first", "between", "second", "last"]

@@ -42,7 +42,7 @@ async def test_a_life_of_an_item_is_measured_from_add_to_done() -> None:
 
 
 async def test_work_that_hangs_is_seen_at_any_scrape() -> None:
-    """A7, metrics_test.go:TestMetrics: sum and maximum of the ages, at the moment they are asked for."""
+    """A7, metrics_test.go:TestMetrics, TestMetricShutdown: sum and maximum of the ages, also while a shut down queue drains."""
     clock, seen = FakeClock(), FakeMetrics()
     queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
     unfinished, longest = seen[wq_metrics.UNFINISHED_WORK], seen[wq_metrics.LONGEST_RUNNING]
@@ -51,22 +51,10 @@ async def test_work_that_hangs_is_seen_at_any_scrape() -> None:
         queue.add(item)
         await queue.get()
         clock.step(1.0)
+    queue.shut_down()
     assert (unfinished.read(), longest.read()) == pytest.approx((3.0, 2.0))
     queue.done("foo")
     assert (unfinished.read(), longest.read()) == pytest.approx((1.0, 1.0))
-
-
-async def test_the_gauges_stay_true_while_a_shut_down_queue_drains() -> None:
-    """A7, metrics_test.go:TestMetricShutdown: upstream stops a ticker here; there is none to stop."""
-    clock, seen = FakeClock(), FakeMetrics()
-    queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
-    queue.add("foo")
-    await queue.get()
-    queue.shut_down()
-    clock.step(2.0)
-    assert seen[wq_metrics.LONGEST_RUNNING].read() == pytest.approx(2.0)
-    queue.done("foo")
-    assert seen[wq_metrics.UNFINISHED_WORK].read() == 0.0
 
 
 async def test_waiting_for_the_getter_to_run_is_latency_and_not_work() -> None:

@@ -18,6 +18,31 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+async def with_getters(count: int) -> tuple[Queue[str], list[asyncio.Task[str]]]:
+    """An empty queue, and getters that wait."""
+    queue: Queue[str] = Queue()
+    getters = [asyncio.create_task(queue.get()) for _ in range(count)]
+    await settle()
+    return queue, getters
+
+
+async def at_work(*items: str) -> Queue[str]:
+    """A queue whose items are all in work."""
+    queue: Queue[str] = Queue()
+    for item in items:
+        queue.add(item)
+        await queue.get()
+    return queue
+
+
+async def draining(queue: Queue[str]) -> asyncio.Task[None]:
+    """A drain that has begun, and waits."""
+    drain = asyncio.create_task(queue.shut_down_with_drain())
+    await settle()
+    assert not drain.done()
+    return drain
+
+
 async def test_fifty_producers_and_ten_consumers_handle_every_item() -> None:
     """WQ-01, queue_test.go:TestBasic: nothing is lost, and nothing comes after the end."""
     queue: Queue[str] = Queue()
@@ -50,51 +75,26 @@ async def test_fifty_producers_and_ten_consumers_handle_every_item() -> None:
     assert seen == {f"{number}-{turn}" for number in range(50) for turn in range(50)}
 
 
-async def test_items_come_out_in_the_order_in_which_they_went_in() -> None:
-    """WQ-01: first in, first out."""
+async def test_items_come_out_once_in_the_order_of_their_first_adds() -> None:
+    """WQ-01, WQ-02, queue_test.go:TestCollapse, TestLen: first in, first out; adding an item that waits changes nothing."""
     queue: Queue[int] = Queue()
-    for item in (3, 1, 2):
+    for item in (3, 1, 2, 3, 3):
         queue.add(item)
+    assert len(queue) == 3
     assert [await queue.get() for _ in range(3)] == [3, 1, 2]
-
-
-async def test_adding_an_item_that_waits_changes_nothing() -> None:
-    """WQ-02, queue_test.go:TestCollapse, TestLen: it lines up once, in its first place."""
-    queue: Queue[str] = Queue()
-    for item in ("a", "b", "a", "a"):
-        queue.add(item)
-    assert len(queue) == 2
-    assert [await queue.get(), await queue.get()] == ["a", "b"]
     assert len(queue) == 0
 
 
 async def test_adding_an_item_in_work_brings_it_back_once_at_the_tail() -> None:
     """WQ-03, queue_test.go:TestAddWhileProcessing, TestCollapseWhileProcessing, TestReinsert."""
-    queue: Queue[str] = Queue()
-    queue.add("hot")
-    assert await queue.get() == "hot"
-    queue.add("hot")
-    queue.add("hot")
-    queue.add("other")
+    queue = await at_work("hot")
+    for item in ("hot", "hot", "other"):
+        queue.add(item)
     assert len(queue) == 1, "an item in work does not line up"
     queue.done("hot")
     assert [await queue.get(), await queue.get()] == ["other", "hot"]
     queue.done("hot")
     assert len(queue) == 0
-
-
-async def test_an_item_in_work_is_given_to_nobody_else() -> None:
-    """WQ-03, queue_test.go:TestAddWhileProcessing: a waiting getter gets it when it is done, not before."""
-    queue: Queue[str] = Queue()
-    queue.add("a")
-    await queue.get()
-    second = asyncio.create_task(queue.get())
-    await settle()
-    queue.add("a")
-    await settle()
-    assert not second.done()
-    queue.done("a")
-    assert await second == "a"
 
 
 async def test_done_for_an_item_that_is_not_in_work_is_refused() -> None:
@@ -108,16 +108,6 @@ async def test_done_for_an_item_that_is_not_in_work_is_refused() -> None:
         queue.done("a")
 
 
-async def test_get_waits_for_an_item() -> None:
-    """WQ-04, queue_test.go:TestBasic."""
-    queue: Queue[str] = Queue()
-    getter = asyncio.create_task(queue.get())
-    await settle()
-    assert not getter.done()
-    queue.add("a")
-    assert await getter == "a"
-
-
 def test_get_does_not_suspend_when_an_item_waits() -> None:
     """WQ-04: no loop is touched, so none is needed here."""
     queue: Queue[str] = Queue()
@@ -128,22 +118,18 @@ def test_get_does_not_suspend_when_an_item_waits() -> None:
 
 
 async def test_getters_are_served_in_the_order_in_which_they_came() -> None:
-    """WQ-04: a late getter cannot take the item of one that was woken before it."""
-    queue: Queue[int] = Queue()
-    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
-    await settle()
-    queue.add(1)
-    queue.add(2)
-    queue.add(3)
-    assert await queue.get() == 3, "1 and 2 belong to those who waited"
-    assert [await first, await second] == [1, 2]
+    """WQ-04, queue_test.go:TestBasic: a late getter cannot take the item of one that was woken before it."""
+    queue, (first, second) = await with_getters(2)
+    assert not first.done()
+    for item in "123":
+        queue.add(item)
+    assert await queue.get() == "3", "1 and 2 belong to those who waited"
+    assert [await first, await second] == ["1", "2"]
 
 
 async def test_a_getter_cancelled_while_it_waits_takes_nothing_with_it() -> None:
     """WQ-04: cancelled before the add, in an earlier tick and in the same one."""
-    queue: Queue[str] = Queue()
-    early, late, alive = (asyncio.create_task(queue.get()) for _ in range(3))
-    await settle()
+    queue, (early, late, alive) = await with_getters(3)
     early.cancel()
     await settle()
     late.cancel()
@@ -154,9 +140,7 @@ async def test_a_getter_cancelled_while_it_waits_takes_nothing_with_it() -> None
 
 async def test_a_getter_cancelled_after_it_was_handed_an_item_gives_it_back() -> None:
     """WQ-04: the cancel comes in the same tick, before the getter ran. The item is first in line again."""
-    queue: Queue[str] = Queue()
-    getter = asyncio.create_task(queue.get())
-    await settle()
+    queue, (getter,) = await with_getters(1)
     queue.add("a")
     queue.add("b")
     getter.cancel()
@@ -170,9 +154,7 @@ async def test_a_getter_cancelled_after_it_was_handed_an_item_gives_it_back() ->
 
 async def test_an_item_given_back_goes_to_the_next_getter_that_waits() -> None:
     """WQ-04: no wake-up is lost, even when several getters in a row are cancelled after they were handed the item."""
-    queue: Queue[str] = Queue()
-    getters = [asyncio.create_task(queue.get()) for _ in range(4)]
-    await settle()
+    queue, getters = await with_getters(4)
     queue.add("a")
     for getter in getters[:3]:
         getter.cancel()
@@ -183,9 +165,7 @@ async def test_an_item_given_back_goes_to_the_next_getter_that_waits() -> None:
 
 async def test_an_item_given_back_and_added_meanwhile_is_one_piece_of_work() -> None:
     """WQ-02, WQ-04: added, handed out, added again, given back, all in one tick."""
-    queue: Queue[str] = Queue()
-    getter = asyncio.create_task(queue.get())
-    await settle()
+    queue, (getter,) = await with_getters(1)
     queue.add("a")
     queue.add("a", low_priority=True)
     getter.cancel()
@@ -219,35 +199,23 @@ async def test_a_getter_closed_without_being_cancelled_takes_nothing_with_it() -
 
 
 async def test_after_shutdown_adds_are_ignored_and_the_line_is_still_handed_out() -> None:
-    """WQ-05, queue_test.go:TestNoQueueDrainageUsingShutDown."""
-    queue: Queue[str] = Queue()
-    queue.add("a")
+    """WQ-05, queue_test.go:TestNoQueueDrainageUsingShutDown, TestReinsert: also what was added again while in work."""
+    queue = await at_work("again")
+    for item in ("again", "a"):
+        queue.add(item)
     queue.shut_down()
     queue.shut_down()
     queue.add("b")
+    queue.done("again")
     assert queue.shutting_down
-    assert await queue.get() == "a"
+    assert [await queue.get(), await queue.get()] == ["a", "again"]
     with pytest.raises(ShutDown):
         await queue.get()
-    queue.done("a")
-
-
-async def test_shutdown_keeps_what_was_added_again_before_it() -> None:
-    """WQ-05, queue_test.go:TestReinsert: an item that was added again while in work still comes, also after shutdown."""
-    queue: Queue[str] = Queue()
-    queue.add("a")
-    await queue.get()
-    queue.add("a")
-    queue.shut_down()
-    queue.done("a")
-    assert await queue.get() == "a"
 
 
 async def test_shutdown_wakes_every_getter() -> None:
     """WQ-05, PQ-05: all of them raise ShutDown, at once."""
-    queue: Queue[str] = Queue()
-    getters = [asyncio.create_task(queue.get()) for _ in range(3)]
-    await settle()
+    queue, getters = await with_getters(3)
     queue.shut_down()
     answers = await asyncio.gather(*getters, return_exceptions=True)
     assert [type(answer) for answer in answers] == [ShutDown] * 3
@@ -257,9 +225,7 @@ async def test_a_getter_cancelled_in_the_tick_of_the_shutdown_leaves_no_complain
     """WQ-05: the ShutDown that nobody will read is not reported as an exception that was never retrieved."""
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    queue: Queue[str] = Queue()
-    getter = asyncio.create_task(queue.get())
-    await settle()
+    queue, (getter,) = await with_getters(1)
     queue.shut_down()
     getter.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -270,14 +236,10 @@ async def test_a_getter_cancelled_in_the_tick_of_the_shutdown_leaves_no_complain
 
 
 async def test_draining_waits_until_all_work_is_done() -> None:
-    """WQ-06, queue_test.go:TestQueueDrainageUsingShutDownWithDrain."""
-    queue: Queue[str] = Queue()
-    queue.add("a")
-    queue.add("b")
-    await queue.get()
-    await queue.get()
-    drain = asyncio.create_task(queue.shut_down_with_drain())
-    await settle()
+    """WQ-06, queue_test.go:TestQueueDrainageUsingShutDownWithDrain, also after a shutdown."""
+    queue = await at_work("a", "b")
+    queue.shut_down()
+    drain = await draining(queue)
     queue.add("c")
     queue.done("a")
     await settle()
@@ -288,36 +250,21 @@ async def test_draining_waits_until_all_work_is_done() -> None:
         await queue.get()
 
 
-async def test_draining_finishes_what_was_added_again_in_work() -> None:
-    """WQ-06, queue_test.go:TestQueueDrainageUsingShutDownWithDrainWithDirtyItem."""
-    queue: Queue[str] = Queue()
-    queue.add("a")
-    await queue.get()
-    queue.add("a")
-    drain = asyncio.create_task(queue.shut_down_with_drain())
-    await settle()
-    queue.done("a")
-    await settle()
-    assert not drain.done()
-    assert await queue.get() == "a"
-    await settle()
-    assert not drain.done()
-    queue.done("a")
-    await drain
+async def test_draining_finishes_what_was_in_line_and_what_was_added_again_in_work() -> None:
+    """WQ-06, queue_test.go:TestQueueDrainageUsingShutDownWithDrainWithDirtyItem.
 
-
-async def test_draining_finishes_what_was_in_line() -> None:
-    """WQ-06: client-go's documentation says so; its code returns here at once, or when the first item is done."""
-    queue: Queue[str] = Queue()
+    client-go's documentation says so; its code returns at once, or when the first item is done, if items wait in line.
+    """
+    queue = await at_work("again")
     queue.add("a")
-    queue.add("b")
-    drain = asyncio.create_task(queue.shut_down_with_drain())
-    await settle()
-    assert not drain.done()
-    queue.done(await queue.get())
-    await settle()
-    assert not drain.done()
-    queue.done(await queue.get())
+    queue.add("again")
+    drain = await draining(queue)
+    queue.done("again")
+    for _ in range(2):
+        item = await queue.get()
+        await settle()
+        assert not drain.done()
+        queue.done(item)
     await drain
 
 
@@ -330,42 +277,17 @@ async def test_draining_an_idle_queue_returns_at_once() -> None:
     await queue.shut_down_with_drain()
 
 
-async def test_a_later_shutdown_ends_the_drain() -> None:
-    """WQ-06, queue_test.go:TestForceQueueShutdownUsingShutDown."""
-    queue: Queue[str] = Queue()
-    queue.add("a")
-    await queue.get()
-    drains = [asyncio.create_task(queue.shut_down_with_drain()) for _ in range(2)]
-    await settle()
-    queue.shut_down()
-    await asyncio.gather(*drains)
-    queue.done("a")
-
-
-async def test_a_drain_after_a_shutdown_waits_again() -> None:
-    """WQ-06: for what is still in work."""
-    queue: Queue[str] = Queue()
-    queue.add("a")
-    await queue.get()
-    queue.shut_down()
-    drain = asyncio.create_task(queue.shut_down_with_drain())
-    await settle()
-    assert not drain.done()
-    queue.done("a")
-    await drain
-
-
-async def test_a_drain_that_is_cancelled_leaves_the_others_waiting() -> None:
-    """WQ-06: the queue stays shut down, and a second drain still sees the end."""
-    queue: Queue[str] = Queue()
-    queue.add("a")
-    await queue.get()
-    impatient, patient = (asyncio.create_task(queue.shut_down_with_drain()) for _ in range(2))
-    await settle()
-    impatient.cancel()
+async def test_a_later_shutdown_ends_the_drains_but_not_those_that_follow() -> None:
+    """WQ-06, queue_test.go:TestForceQueueShutdownUsingShutDown: one that is cancelled leaves the others waiting."""
+    queue = await at_work("a")
+    drains = [await draining(queue) for _ in range(3)]
+    drains.pop().cancel()
     await settle()
     assert queue.shutting_down
-    assert not patient.done()
+    assert not any(drain.done() for drain in drains)
+    queue.shut_down()
+    await asyncio.gather(*drains)
+    patient = await draining(queue)
     queue.done("a")
     await patient
 
@@ -393,17 +315,7 @@ async def test_a_finished_item_is_not_kept_alive() -> None:
     assert [reference() for reference in references] == [None, None]
 
 
-async def test_real_changes_overtake_low_priority_items() -> None:
-    """PQ-04: a first list of many keys does not hold up a key that has changed."""
-    queue: Queue[str] = Queue()
-    queue.add("low-1", low_priority=True)
-    queue.add("low-2", low_priority=True)
-    queue.add("real")
-    assert len(queue) == 3
-    assert [await queue.get() for _ in range(3)] == ["real", "low-1", "low-2"]
-
-
-async def test_an_add_at_normal_priority_raises_an_item_to_the_end_of_the_normal_line() -> None:
+async def test_real_changes_overtake_low_priority_items_which_an_add_raises_to_the_end_of_their_line() -> None:
     """PQ-01, PQ-04: "retains the highest priority", "will not decrease the priority"."""
     queue: Queue[str] = Queue()
     for item in ("x", "y", "z"):
@@ -417,9 +329,7 @@ async def test_an_add_at_normal_priority_raises_an_item_to_the_end_of_the_normal
 
 async def test_an_item_in_work_is_passed_over_and_comes_as_soon_as_it_is_done() -> None:
     """PQ-02: "doesn't return an item that is currently locked", "returns an item as soon as its unlocked" """
-    queue: Queue[str] = Queue()
-    queue.add("locked")
-    assert await queue.get() == "locked"
+    queue = await at_work("locked")
     queue.add("locked")  # "enqueues a locked item"
     queue.add("low", low_priority=True)
     assert await queue.get() == "low", "even one of lower priority goes before it"
@@ -432,15 +342,9 @@ async def test_an_item_in_work_is_passed_over_and_comes_as_soon_as_it_is_done() 
 
 async def test_an_item_added_in_work_comes_back_at_the_highest_priority_asked_for() -> None:
     """PQ-04, WQ-03: low alone stays low; low and normal, in either order, is normal."""
-    queue: Queue[str] = Queue()
-    for item in ("low", "up", "down"):
-        queue.add(item)
-        await queue.get()
-    queue.add("low", low_priority=True)
-    queue.add("up", low_priority=True)
-    queue.add("up")
-    queue.add("down")
-    queue.add("down", low_priority=True)
+    queue = await at_work("low", "up", "down")
+    for item, low in (("low", True), ("up", True), ("up", False), ("down", False), ("down", True)):
+        queue.add(item, low_priority=low)
     for item in ("low", "up", "down"):
         queue.done(item)
     assert [await queue.get() for _ in range(3)] == ["up", "down", "low"]

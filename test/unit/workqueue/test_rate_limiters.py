@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.virtual_loop import FakeClock, VirtualTimeLoop
+from fakes.virtual_loop import FakeClock
 from tfjob_operator.workqueue import (
     Backoff,
     BucketRateLimiter,
@@ -18,7 +17,6 @@ from tfjob_operator.workqueue import (
     MaxOfRateLimiter,
     RateLimiter,
     RateLimitingQueue,
-    ShutDown,
     TokenBucket,
     WithMaxWaitRateLimiter,
     default_controller_rate_limiter,
@@ -30,8 +28,12 @@ def delays(limiter: RateLimiter[str], item: str, count: int) -> list[float]:
 
 
 def test_each_failure_of_an_item_doubles_its_delay() -> None:
-    """RL-01, default_rate_limiters_test.go:TestItemExponentialFailureRateLimiter: per item, until it is forgotten."""
+    """RL-01, default_rate_limiters_test.go:TestItemExponentialFailureRateLimiter: per item, until it is forgotten.
+
+    A worker forgets after every success, the first one too; keys of deleted jobs must not stay for ever.
+    """
     limiter = ItemExponentialFailureRateLimiter(0.001, 1.0)
+    limiter.forget("one")
     assert delays(limiter, "one", 5) == pytest.approx([0.001, 0.002, 0.004, 0.008, 0.016])
     assert limiter.num_requeues("one") == 5
     assert delays(limiter, "two", 2) == pytest.approx([0.001, 0.002])
@@ -39,6 +41,9 @@ def test_each_failure_of_an_item_doubles_its_delay() -> None:
     assert limiter.num_requeues("one") == 0
     assert limiter.when("one") == pytest.approx(0.001)
     assert limiter.num_requeues("two") == 2
+    for item in ("one", "two"):
+        limiter.forget(item)
+    assert not limiter._failures
 
 
 @pytest.mark.parametrize(
@@ -52,22 +57,6 @@ def test_thousands_of_failures_overflow_nothing(base: float, cap: float) -> None
     assert given_out[-1] == cap
 
 
-def test_forgetting_an_unknown_item_is_no_error() -> None:
-    """RL-01: a worker forgets after every success, the first one too."""
-    limiter = ItemExponentialFailureRateLimiter()
-    limiter.forget("never seen")
-    assert limiter.num_requeues("never seen") == 0
-
-
-def test_forgotten_items_take_no_memory() -> None:
-    """RL-01: keys of deleted jobs must not stay for ever."""
-    limiter = ItemExponentialFailureRateLimiter()
-    for item in range(100):
-        limiter.when(item)
-        limiter.forget(item)
-    assert not limiter._failures
-
-
 def test_the_strictest_limiter_wins_and_every_one_is_charged() -> None:
     """RL-03, default_rate_limiters_test.go:TestMaxOfRateLimiter."""
     fast = ItemExponentialFailureRateLimiter(1.0, 100.0)
@@ -79,12 +68,8 @@ def test_the_strictest_limiter_wins_and_every_one_is_charged() -> None:
     assert limiter.num_requeues("one") == 5
     limiter.forget("one")
     assert (fast.num_requeues("one"), capped.num_requeues("one")) == (0, 0)
-
-
-def test_no_limiters_limit_nothing() -> None:
-    """RL-03: the maximum of none."""
-    limiter: MaxOfRateLimiter[str] = MaxOfRateLimiter()
-    assert (limiter.when("one"), limiter.num_requeues("one")) == (0.0, 0)
+    none: MaxOfRateLimiter[str] = MaxOfRateLimiter()
+    assert (none.when("one"), none.num_requeues("one")) == (0.0, 0)
 
 
 def test_a_longest_wait_cuts_the_delays_of_another_limiter() -> None:
@@ -97,18 +82,14 @@ def test_a_longest_wait_cuts_the_delays_of_another_limiter() -> None:
 
 
 def test_the_default_holds_back_the_item_that_fails_and_all_of_them_together() -> None:
-    """RL-01, RL-02, RL-03: 5 ms doubling per item; 10 a second over all, once 100 are through."""
+    """RL-01, RL-02, RL-03: 5 ms doubling per item; 10 a second over all, once 100 are through. A loop need not run."""
+    assert default_controller_rate_limiter().num_requeues("bad") == 0
     limiter = default_controller_rate_limiter(clock=FakeClock())
     assert delays(limiter, "bad", 3) == pytest.approx([0.005, 0.010, 0.020])
     assert [limiter.when(f"item-{number}") for number in range(97)] == pytest.approx([0.005] * 97)
     assert limiter.when("the 101st") == pytest.approx(0.1)
     assert limiter.when("the 102nd") == pytest.approx(0.2)
     assert limiter.num_requeues("bad") == 3
-
-
-def test_the_default_can_be_made_before_a_loop_runs() -> None:
-    """RL-03: a program builds its parts before it runs the loop."""
-    assert default_controller_rate_limiter().num_requeues("one") == 0
 
 
 def test_a_bucket_limiter_delays_every_item_alike_and_remembers_none() -> None:
@@ -210,13 +191,9 @@ async def test_a_wait_queues_behind_what_is_reserved() -> None:
     assert asyncio.get_running_loop().time() == pytest.approx(2.0)
 
 
-def exponential_queue() -> RateLimitingQueue[str]:
-    return RateLimitingQueue(ItemExponentialFailureRateLimiter(0.001, 1.0))
-
-
 async def test_a_rate_limited_add_comes_when_the_limiter_says() -> None:
-    """RL-06, rate_limiting_queue_test.go:TestRateLimitingQueue."""
-    queue = exponential_queue()
+    """RL-06, rate_limiting_queue_test.go:TestRateLimitingQueue: `done` does not clear the failures."""
+    queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter(0.001, 1.0))
     came = []
     for _ in range(4):
         begun = asyncio.get_running_loop().time()
@@ -230,7 +207,7 @@ async def test_a_rate_limited_add_comes_when_the_limiter_says() -> None:
 
 async def test_forget_clears_the_failures_and_not_the_work() -> None:
     """RL-06, TestRateLimitingQueue: `done` must still be called."""
-    queue = exponential_queue()
+    queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter(0.001, 1.0))
     queue.add("a")
     await queue.get()
     queue.add_rate_limited("a")
@@ -242,84 +219,29 @@ async def test_forget_clears_the_failures_and_not_the_work() -> None:
     assert len(queue) == 1, "the add that was under way still comes"
 
 
-async def test_done_does_not_clear_the_failures() -> None:
-    """RL-06: a worker that never forgets makes its keys ever slower."""
-    queue = exponential_queue()
-    for _ in range(3):
-        queue.add_rate_limited("a")
-        queue.done(await queue.get())
-    assert queue.num_requeues("a") == 3
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_every_key_succeeds_in_the_end_however_often_it_fails(seed: int) -> None:
-    """RL-06, WQ-03: eight workers, syncs that fail as the seed decides, and changes that go on meanwhile."""
-    random = Random(seed)
-    queue: RateLimitingQueue[int] = RateLimitingQueue(ItemExponentialFailureRateLimiter(0.005, 1.0))
-    wanted, seen, in_work = dict.fromkeys(range(20), 0), dict.fromkeys(range(20), 0), set()
-
-    async def worker() -> None:
-        while True:
-            try:
-                key = await queue.get()
-            except ShutDown:
-                return
-            assert key not in in_work, "one key in two hands"
-            in_work.add(key)
-            version = wanted[key]
-            await asyncio.sleep(random.random() * 0.02)
-            if random.random() < 0.6:
-                queue.add_rate_limited(key)
-            else:
-                seen[key] = version
-                queue.forget(key)
-            in_work.remove(key)
-            queue.done(key)
-
-    async def scenario() -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(8):
-                group.create_task(worker())
-            for _ in range(300):
-                key = random.randrange(20)
-                wanted[key] += 1
-                queue.add(key)
-                await asyncio.sleep(random.random() * 0.01)
-            await asyncio.sleep(
-                600
-            )  # no run of bad luck in these seeds is longer: at most a second and a bit for each try
-            assert seen == wanted, "a change was lost"
-            await queue.shut_down_with_drain()
-
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(scenario())
-
-
 def steps(backoff: Backoff, count: int) -> list[float]:
     return [backoff.next() for _ in range(count)]
 
 
-def test_the_steps_double_until_the_base_reaches_its_cap() -> None:
-    """RF-22, wait_test.go:TestBackoff_Step: without jitter the defaults are 0.8 s, x2, 30 s."""
-    backoff = Backoff(clock=FakeClock(), random=lambda: 0.0)
-    assert steps(backoff, 8) == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0])
+OWN = Backoff(1.0, 50.0, 10.0, 0.1, clock=FakeClock(), random=lambda: 0.5)
+CAPPED = Backoff(60.0, 30.0, clock=FakeClock(), random=lambda: 0.0)
 
 
-def test_jitter_at_most_doubles_a_step_and_is_added_after_the_cap() -> None:
-    """RF-22: 0.8-1.6 s, ... 25.6-51.2 s, then 30-60 s."""
-    backoff = Backoff(clock=FakeClock(), random=lambda: 1.0)
-    assert steps(backoff, 8) == pytest.approx([1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 60.0, 60.0])
-
-
-def test_its_own_numbers_can_be_given() -> None:
-    """RF-22, TestNewReflectorWithCustomBackoff."""
-    backoff = Backoff(1.0, 50.0, 10.0, 0.1, clock=FakeClock(), random=lambda: 0.5)
-    assert steps(backoff, 3) == pytest.approx([1.05, 10.5, 52.5])
-
-
-def test_an_initial_wait_above_the_cap_is_capped() -> None:
-    """RF-22, wait_test.go:TestBackoff_Step: the cap holds from the first step."""
-    assert Backoff(60.0, 30.0, clock=FakeClock(), random=lambda: 0.0).next() == 30.0
+@pytest.mark.parametrize(
+    ("backoff", "expected"),
+    [
+        (Backoff(clock=FakeClock(), random=lambda: 0.0), [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]),
+        (Backoff(clock=FakeClock(), random=lambda: 1.0), [1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 60.0, 60.0]),
+        (OWN, [1.05, 10.5, 52.5]),
+        (CAPPED, [30.0]),
+    ],
+    ids=["without jitter", "jitter is added after the cap", "its own numbers", "an initial wait above the cap"],
+)
+def test_the_steps_double_until_the_base_reaches_its_cap(backoff: Backoff, expected: list[float]) -> None:
+    """RF-22, wait_test.go:TestBackoff_Step, TestNewReflectorWithCustomBackoff: 0.8 s, x2, 30 s, with up to as much jitter."""
+    assert steps(backoff, len(expected)) == pytest.approx(expected)
+    backoff.reset()
+    assert backoff.next() == pytest.approx(expected[0]), "the owner may know better than the clock"
 
 
 @pytest.mark.parametrize(("quiet_s", "expected"), [(120.0, 3.2), (120.1, 0.8)])
@@ -341,14 +263,6 @@ def test_an_outage_of_hours_stays_at_the_cap() -> None:
         delay = backoff.next()
         assert delay > 59.0
         clock.step(delay)
-
-
-def test_reset_starts_over_at_once() -> None:
-    """RF-22: the owner may know better than the clock."""
-    backoff = Backoff(clock=FakeClock(), random=lambda: 0.0)
-    steps(backoff, 5)
-    backoff.reset()
-    assert steps(backoff, 2) == pytest.approx([0.8, 1.6])
 
 
 @given(luck=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=2000))

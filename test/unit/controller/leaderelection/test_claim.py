@@ -1,4 +1,4 @@
-"""Single tries to win, keep and give back a lock: the table of client-go, and what may go wrong on the way."""
+"""Single tries to win, keep and give back a lock: settings, the table of client-go, and what may go wrong on the way."""
 
 from __future__ import annotations
 
@@ -81,25 +81,34 @@ async def test_where_there_is_no_record_it_is_created(bench: Bench) -> None:
     assert bench.fence.remaining() == 12.5
 
 
-async def test_only_one_of_two_creators_wins(bench: Bench) -> None:
-    """LE-09: AlreadyExists is no lease."""
+@pytest.mark.parametrize(("call", "record"), [("create", None), ("update", FREE)])
+async def test_only_one_of_two_who_write_at_once_wins(
+    bench: Bench, call: str, record: LeaderElectionRecord | None
+) -> None:
+    """LE-09: another creates the record, or takes the free one, between our read and our write."""
+    bench.server.put(record)
 
     async def other_is_faster() -> None:
-        if bench.lock.calls[-1] == "create":
+        if bench.lock.calls[-1] == call:
             bench.server.put(FOREIGN)
 
     bench.lock.before = other_is_faster
     assert await bench.attempt() is Outcome.FAILED
     assert bench.server.record == FOREIGN
+    assert bench.fence.remaining() == 0.0
 
 
-@pytest.mark.parametrize("lasts", [15, 40])
+@pytest.mark.parametrize(("says", "lasts"), [(15, 15), (40, 40), (0, 15), (2**31 - 1, LONGEST_LEASE_S)])
 async def test_a_foreign_record_is_waited_for_from_its_first_sight_for_as_long_as_it_says(
-    bench: Bench, lasts: int
+    bench: Bench, says: int, lasts: float
 ) -> None:
-    """LE-04, LE-05, TestTryAcquireOrRenewLeases "acquire from led, unacked object", "... with the lease duration seconds"."""
+    """LE-04, LE-05, TestTryAcquireOrRenewLeases "acquire from led, unacked object", "... with the lease duration seconds".
+
+    client-go takes a record without duration for expired at once, though its writer may be alive; and whoever may write
+    the Lease could stop the work for 68 years, though a live holder renews in time.
+    """
     await asyncio.sleep(1000.0)  # its renewTime is long past, and must not matter
-    bench.server.put(replace(FOREIGN, lease_duration_s=lasts))
+    bench.server.put(replace(FOREIGN, lease_duration_s=says))
     assert await bench.attempt() is Outcome.THEIRS
     await asyncio.sleep(lasts - 0.1)
     assert await bench.attempt() is Outcome.THEIRS
@@ -130,55 +139,35 @@ async def test_the_wait_counts_from_after_the_response(bench: Bench) -> None:
     assert bench.claim.expires_at == 19.0
 
 
-async def test_a_record_without_duration_gets_as_long_as_ours(bench: Bench) -> None:
-    """LE-05: client-go takes such a record for expired at once, though its writer may be alive."""
-    bench.server.put(replace(FOREIGN, lease_duration_s=0))
-    assert await bench.attempt() is Outcome.THEIRS
-    await asyncio.sleep(15.0)
+@pytest.mark.parametrize(("before", "after"), [(3, 4), (MOST_TRANSITIONS, MOST_TRANSITIONS)])
+async def test_a_record_without_holder_is_free_at_once_and_a_renewal_keeps_what_it_says(
+    bench: Bench, before: int, after: int
+) -> None:
+    """LE-04, LE-08, TestTryAcquireOrRenewLeases "acquire from unled object", "... without annotations", "renew already ...".
+
+    leaseTransitions is an int32: one more than the most is refused with 422, at each try and for ever.
+    """
+    bench.server.put(replace(FREE, leader_transitions=before))
     assert await bench.attempt() is Outcome.OURS
-
-
-async def test_a_record_without_holder_is_free_at_once(bench: Bench) -> None:
-    """LE-04, TestTryAcquireOrRenewLeases "acquire from unled object", "acquire from object without annotations"."""
-    bench.server.put(FREE)
-    assert await bench.attempt() is Outcome.OURS
-    assert bench.server.record == LeaderElectionRecord("me", 15, EPOCH, EPOCH, 4)
-
-
-async def test_a_renewal_keeps_the_time_of_acquisition_and_the_transitions(bench: Bench) -> None:
-    """LE-08, TestTryAcquireOrRenewLeases "renew already acquired object"."""
-    bench.server.put(FREE)
-    await bench.attempt()
+    assert bench.server.record == LeaderElectionRecord("me", 15, EPOCH, EPOCH, after)
     await asyncio.sleep(2.0)
     await bench.attempt(leading=True)
-    assert bench.server.record == LeaderElectionRecord("me", 15, EPOCH, EPOCH.replace(second=2), 4)
+    assert bench.server.record == LeaderElectionRecord("me", 15, EPOCH, EPOCH.replace(second=2), after)
 
 
-async def test_a_leader_renews_with_a_single_write(bench: Bench) -> None:
-    """LE-06, leaderelection_test.go:TestFastPathLeaderElection."""
+@pytest.mark.parametrize("acted", [False, True])
+async def test_a_leader_renews_with_a_single_write_and_one_that_fails_reads_and_writes_again(
+    bench: Bench, acted: bool
+) -> None:
+    """LE-06, LE-09, TestFastPathLeaderElection: "falls back to slow path", counted; also when only the response was lost."""
     await bench.attempt()
     assert bench.calls == ["get", "create"]
     for _ in range(3):
         assert await bench.attempt(leading=True) is Outcome.OURS
-    assert bench.calls == ["update"] * 3
-    assert bench.slowpath.count == 0
-
-
-async def test_a_renewal_that_fails_reads_and_writes_again(bench: Bench) -> None:
-    """LE-06, TestFastPathLeaderElection: "falls back to slow path", counted."""
-    await bench.attempt()
-    bench.fail(ConnectionLostError("reset"))
-    _ = bench.calls
+    assert (bench.calls, bench.slowpath.count) == (["update"] * 3, 0)
+    bench.fail(ConnectionLostError("reset"), answer=acted)
     assert await bench.attempt(leading=True) is Outcome.OURS
-    assert bench.calls == ["update", "get", "update"]
-    assert bench.slowpath.count == 1
-
-
-async def test_a_renewal_whose_response_was_lost_succeeds_from_the_server(bench: Bench) -> None:
-    """LE-06, LE-09: our own write has moved the version; the record says that it was ours."""
-    await bench.attempt()
-    bench.fail(ConnectionLostError("reset"), answer=True)
-    assert await bench.attempt(leading=True) is Outcome.OURS
+    assert (bench.calls, bench.slowpath.count) == (["update", "get", "update"], 1)
     assert bench.server.holders == ["me"]
 
 
@@ -189,20 +178,6 @@ async def test_a_create_whose_response_was_lost_is_recognised_as_ours(bench: Ben
     assert await bench.attempt() is Outcome.OURS
     assert bench.server.record is not None
     assert bench.server.record.leader_transitions == 0
-
-
-async def test_a_write_on_a_version_that_is_past_is_no_lease(bench: Bench) -> None:
-    """LE-09: another took the free record between our read and our write."""
-    bench.server.put(FREE)
-
-    async def other_is_faster() -> None:
-        if bench.lock.calls[-1] == "update":
-            bench.server.put(FOREIGN)
-
-    bench.lock.before = other_is_faster
-    assert await bench.attempt() is Outcome.FAILED
-    assert bench.server.record == FOREIGN
-    assert bench.fence.remaining() == 0.0
 
 
 async def test_the_lease_counts_from_before_the_request(bench: Bench) -> None:
@@ -334,19 +309,31 @@ async def test_giving_back_is_given_up_in_time(
     assert bench.server.holders == ["me"]
 
 
-async def test_a_count_of_transitions_that_is_full_does_not_keep_us_from_leading(bench: Bench) -> None:
-    """leaseTransitions is an int32: one more is refused with 422, at each try and for ever."""
-    bench.server.put(replace(FREE, leader_transitions=MOST_TRANSITIONS))
-    assert await bench.attempt() is Outcome.OURS
-    assert bench.server.record is not None
-    assert bench.server.record.leader_transitions == MOST_TRANSITIONS
+@pytest.mark.parametrize(
+    ("lease", "renew", "retry", "complaint"),
+    [
+        (15, 15, 2, "lease duration"),
+        (15, 16, 2, "lease duration"),
+        (15, 10, 10, "renew deadline"),
+        (15, 2.4, 2, "renew deadline"),
+        (15, 10, 0, "retry period"),
+        (15, 10, -1, "retry period"),
+        (0, 0, 0, "retry period"),
+        (15.5, 10, 2, "whole number of seconds"),
+    ],
+)
+def test_numbers_that_do_not_fit_each_other_are_refused(
+    lease: float, renew: float, retry: float, complaint: str
+) -> None:
+    """LE-02, leaderelection_test.go:TestLeaderElectionConfigValidation."""
+    with pytest.raises(ValueError, match=complaint):
+        LeaderElectionConfig(lease_duration_s=lease, renew_deadline_s=renew, retry_period_s=retry)
 
 
-async def test_a_foreign_lease_of_decades_is_waited_for_some_minutes(bench: Bench) -> None:
-    """Anyone who may write the Lease could stop the work for 68 years; a live holder renews in time."""
-    bench.server.put(replace(FOREIGN, lease_duration_s=2**31 - 1))
-    assert await bench.attempt() is Outcome.THEIRS
-    await asyncio.sleep(LONGEST_LEASE_S - 1)
-    assert await bench.attempt() is Outcome.THEIRS
-    await asyncio.sleep(2)
-    assert await bench.attempt() is Outcome.OURS
+def test_the_defaults_are_those_of_kubernetes_and_the_tightest_numbers_that_fit_are_accepted() -> None:
+    """LE-02: 15, 10 and 2 seconds; LE-14: a call may take half of the renew deadline, and no less than a second."""
+    config = LeaderElectionConfig()
+    assert (config.lease_duration_s, config.renew_deadline_s, config.retry_period_s) == (15.0, 10.0, 2.0)
+    assert (config.call_timeout_s, config.fence_margin_s) == (5.0, 2.5)
+    config = LeaderElectionConfig(lease_duration_s=1, renew_deadline_s=0.5, retry_period_s=0.4)
+    assert config.call_timeout_s == 1.0

@@ -1,4 +1,4 @@
-"""An elector: its settings, from its first try to its last, every way in which it can end, and what its probe reports."""
+"""An elector: from its first try to its last, every way in which it can end, and what its probe reports."""
 
 from __future__ import annotations
 
@@ -70,12 +70,9 @@ class Bench:
             self.note("cancelled")
             raise
 
-    def start(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self.run(), name="elector")
-
     async def run_for(self, seconds: float) -> asyncio.Task[None]:
         """Start it, and let time pass."""
-        task = self.start()
+        task = asyncio.create_task(self.run(), name="elector")
         await asyncio.sleep(seconds)
         return task
 
@@ -107,29 +104,16 @@ def failing(error: BaseException) -> Callable[[], Awaitable[None]]:
 
 
 async def test_work_that_ends_gives_the_lease_back_and_ends_the_election(bench: Bench) -> None:
-    """LE-10, LE-11: acquire, work, release, stopped; and the work may take as long as it likes."""
+    """LE-10, LE-11: acquire, work, release, stopped; the work may take as long as it likes, and the elector can run again."""
     bench.work = slow(100.0)
     await bench.run()
     assert bench.diary == [(0.0, "leader: me"), (0.0, "working"), (100.0, "stopped")]
     assert bench.server.record is not None
     assert bench.server.record.holder_identity == ""
     assert bench.server.record.leader_transitions == 0
-
-
-async def test_a_candidate_waits_between_one_and_2_2_retry_periods(bench: Bench) -> None:
-    """LE-03, TestTryAcquireOrRenewLeases: with `random` at one half that is 3.2 s."""
-    bench.server.put(FOREIGN)
-    running = bench.start()
-    times: list[float] = []
-
-    async def note_time() -> None:
-        times.append(asyncio.get_running_loop().time())
-
-    bench.lock.before = note_time
-    await asyncio.sleep(14.0)
-    assert times == pytest.approx([0.0, 3.2, 6.4, 9.6, 12.8])
-    await stop(running)
-    assert bench.diary == [(0.0, "leader: other"), (14.0, "stopped")]
+    await bench.run()
+    assert bench.events.count("stopped") == 2, "each run tells of its own end"
+    assert bench.server.holders == ["me", "", "me", ""]
 
 
 class Shown(LeaseWatch):
@@ -212,25 +196,33 @@ async def test_a_lease_that_was_renewed_unseen_is_not_taken(bench: Bench) -> Non
     await stop(running)
 
 
-@pytest.mark.parametrize(("fraction", "pause"), [(0.0, 2.0), (0.999, 4.3976)])
-async def test_random_waits_spread_the_candidates(fraction: float, pause: float) -> None:
-    """LE-03: U[1, 2.2) of the retry period."""
-    bench = Bench()
+@pytest.mark.parametrize(("fraction", "pause"), [(0.0, 2.0), (0.5, 3.2), (0.999, 4.3976)])
+async def test_a_candidate_waits_between_one_and_2_2_retry_periods(bench: Bench, fraction: float, pause: float) -> None:
+    """LE-03, TestTryAcquireOrRenewLeases: U[1, 2.2) of the period, which spreads the candidates."""
     bench.elector._random = lambda: fraction
     bench.server.put(FOREIGN)
-    running = await bench.run_for(pause - 0.001)
-    assert len(bench.lock.calls) == 1
-    await asyncio.sleep(0.002)
-    assert len(bench.lock.calls) == 2
+    times: list[float] = []
+
+    async def note_time() -> None:
+        times.append(asyncio.get_running_loop().time())
+
+    bench.lock.before = note_time
+    running = await bench.run_for(2.5 * pause)
+    assert times == pytest.approx([0.0, pause, 2 * pause])
     await stop(running)
+    assert bench.events == ["leader: other", "stopped"]
 
 
 async def test_a_leader_renews_every_retry_period(bench: Bench) -> None:
-    """LE-07: two seconds, one write each."""
+    """LE-07, A7: two seconds, one write each; leader_election_master_status and leader_election_slowpath_total show it."""
+    status, slowpath = bench.metrics[MASTER_STATUS], bench.metrics[SLOWPATH]
+    assert (status.read(), slowpath.count) == (0.0, 0)
     running = await bench.run_for(9.0)
+    assert status.read() == 1.0
     assert bench.lock.calls == ["get", "create", "update", "update", "update", "update"]
     assert [time for time, verb, _ in bench.server.history if verb == "update"] == [2.0, 4.0, 6.0, 8.0]
     await stop(running)
+    assert status.read() == 0.0
 
 
 async def test_a_leader_that_can_not_renew_gives_up_after_the_renew_deadline(bench: Bench) -> None:
@@ -385,8 +377,7 @@ async def test_being_cancelled_while_it_ends_is_not_forgotten(bench: Bench) -> N
 
     bench.work = slow(2.5)
     bench.lock.before = slow_to_let_go
-    running = bench.start()
-    await asyncio.sleep(3.0)  # the work has ended, the renewal that was under way has not
+    running = await bench.run_for(3.0)  # the work has ended, the renewal that was under way has not
     assert not running.done()
     await stop(running)
     assert running.cancelled()
@@ -520,25 +511,6 @@ async def test_a_callback_that_fails_disturbs_nobody(bench: Bench) -> None:
     assert len(bench.lock.calls) >= 6
 
 
-async def test_metrics_say_who_leads_and_how_hard_it_is(bench: Bench) -> None:
-    """A7: leader_election_master_status, leader_election_slowpath_total; both are there before they count."""
-    status, slowpath = bench.metrics[MASTER_STATUS], bench.metrics[SLOWPATH]
-    assert (status.read(), slowpath.count) == (0.0, 0)
-    running = await bench.run_for(1.0)
-    assert status.read() == 1.0
-    await stop(running)
-    assert status.read() == 0.0
-
-
-async def test_an_elector_can_run_again(bench: Bench) -> None:
-    """LE-10: for those whose process does not exit; each run tells of its own end."""
-    bench.work = slow(1.0)
-    await bench.run()
-    await bench.run()
-    assert bench.events.count("stopped") == 2
-    assert bench.server.holders == ["me", "", "me", ""]
-
-
 async def test_losing_the_race_for_a_lease_is_no_cause_for_alarm(bench: Bench) -> None:
     """LE-09: a conflict is logged at the level debug, an API server that is away as a warning."""
 
@@ -551,14 +523,10 @@ async def test_losing_the_race_for_a_lease_is_no_cause_for_alarm(bench: Bench) -
     assert levels == ["debug", "warning"]
 
 
-async def test_before_there_is_an_elector_all_is_well() -> None:
-    """LE-13, healthzadaptor_test.go:TestLeaderElectionHealthChecker."""
-    assert LeaderHealth().check() is None
-
-
 async def test_a_leader_that_renews_and_a_candidate_are_healthy() -> None:
-    """LE-13, healthzadaptor_test.go:TestLeaderElectionHealthChecker: however long they live."""
+    """LE-13, healthzadaptor_test.go:TestLeaderElectionHealthChecker: however long they live, and before they do."""
     server, health = LockServer(), (LeaderHealth(0.0), LeaderHealth(0.0))
+    assert [one.check() for one in health] == [None, None]
     electors = [LeaderElector(ModelLock(server, name), clock=VirtualClock()) for name in ("a", "b")]
     running = []
     for one, elector in zip(health, electors, strict=True):
@@ -602,41 +570,6 @@ async def test_work_that_will_not_end_makes_the_process_unhealthy_after_lease_an
     await asyncio.wait([running])
     assert health.check() is None
     assert running.exception() is not None
-
-
-def test_the_defaults_are_those_of_kubernetes() -> None:
-    """LE-02: 15, 10 and 2 seconds; LE-14: a call may take half of the renew deadline."""
-    config = LeaderElectionConfig()
-    assert (config.lease_duration_s, config.renew_deadline_s, config.retry_period_s) == (15.0, 10.0, 2.0)
-    assert config.call_timeout_s == 5.0
-    assert config.fence_margin_s == 2.5
-
-
-@pytest.mark.parametrize(
-    ("lease", "renew", "retry", "complaint"),
-    [
-        (15, 15, 2, "lease duration"),
-        (15, 16, 2, "lease duration"),
-        (15, 10, 10, "renew deadline"),
-        (15, 2.4, 2, "renew deadline"),
-        (15, 10, 0, "retry period"),
-        (15, 10, -1, "retry period"),
-        (0, 0, 0, "retry period"),
-        (15.5, 10, 2, "whole number of seconds"),
-    ],
-)
-def test_numbers_that_do_not_fit_each_other_are_refused(
-    lease: float, renew: float, retry: float, complaint: str
-) -> None:
-    """LE-02, leaderelection_test.go:TestLeaderElectionConfigValidation."""
-    with pytest.raises(ValueError, match=complaint):
-        LeaderElectionConfig(lease_duration_s=lease, renew_deadline_s=renew, retry_period_s=retry)
-
-
-def test_the_tightest_numbers_that_fit_are_accepted() -> None:
-    """LE-02; LE-14: no call has less than a second."""
-    config = LeaderElectionConfig(lease_duration_s=1, renew_deadline_s=0.5, retry_period_s=0.4)
-    assert config.call_timeout_s == 1.0
 
 
 def test_nobody_stands_for_election_without_a_name() -> None:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.api import FakeClient, answered, status_error
+from fakes.api import status_error
+from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import EPOCH, VirtualClock
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
@@ -24,12 +24,10 @@ from tfjob_operator.api.client.errors import (
     ConflictError,
     DecodeError,
     ForbiddenError,
-    NotFoundError,
     StatusError,
 )
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.core import LEASES
-from tfjob_operator.api.meta import Resource
 from tfjob_operator.controller.leaderelection import LeaderElectionRecord, LeaseLock, LeaseWatch
 from tfjob_operator.controller.leaderelection.lease import AGAIN_S
 
@@ -44,162 +42,126 @@ SPEC = {
 }
 
 
-class LeaseClient(FakeClient):
-    """One lease on a model server with versions; `raw` overrides the next response."""
+class Line(ModelTransport):
+    """A transport to a model server on which the first requests have another end."""
+
+    def __init__(self, server: ModelServer, *script: FakeResponse | Exception) -> None:
+        super().__init__(server, "me")
+        self.script = list(script)
+        self.asked = 0
+
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
+        self.asked += 1
+        if self.script:
+            return await FakeTransport(self.script.pop(0)).send(request, on_leave)
+        return await super().send(request, on_leave)
+
+
+class Held:
+    """A lock named ns/lock on a model server."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.lease: dict[str, Any] | None = None
-        self.version = 0
-        self.raw: bytes | None = None
+        self.server = ModelServer()
+        self.line = Line(self.server)
+        self.client = RestClient(self.line, clock=VirtualClock())
+        self.lock = LeaseLock(self.client, "ns", "lock", identity="me", labels={"b": "ours"})
 
-    def put(self, body: dict[str, Any]) -> bytes:
-        self.version += 1
-        meta = {**body["metadata"], "resourceVersion": str(self.version)}
-        self.lease = {**body, "metadata": meta}
-        return self._answer()
+    async def begin(self) -> LeaseLock:
+        """Make the namespace, and return the lock."""
+        await self.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
+        return self.lock
 
-    def _answer(self) -> bytes:
-        raw, self.raw = self.raw, None
-        return msgspec.json.encode(self.lease) if raw is None else raw
-
-    async def get(self, resource: Resource, namespace: str, name: str, into: Any = None, **options: Any) -> Any:
-        assert resource.path(namespace, name) == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/lock"
-        if self.lease is None:
-            raise status_error(NotFoundError, 404)
-        return answered(self._answer(), into)
-
-    async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
-        assert resource.path(namespace) == "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
-        if self.lease is not None:
-            raise status_error(AlreadyExistsError, 409)
-        return answered(self.put(msgspec.to_builtins(body)), into)
-
-    async def update(
-        self, resource: Resource, namespace: str, name: str, body: object, into: Any = None, **options: Any
-    ) -> Any:
-        assert resource.path(namespace, name) == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/lock"
-        sent: dict[str, Any] = msgspec.to_builtins(body)
-        if sent["metadata"]["resourceVersion"] != str(self.version):
-            raise status_error(ConflictError, 409)
-        return answered(self.put(sent), into)
+    @property
+    def lease(self) -> dict[str, Any]:
+        """The stored lease, less what the server adds to its metadata."""
+        body = self.server.storage.collections["leases"].objects["ns", "lock"].body
+        added = {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"}
+        return body | {"metadata": {key: value for key, value in body["metadata"].items() if key not in added}}
 
 
 @pytest.fixture
-def client() -> LeaseClient:
-    return LeaseClient()
+def held() -> Held:
+    return Held()
 
 
-@pytest.fixture
-def lock(client: LeaseClient) -> LeaseLock:
-    return LeaseLock(client, "ns", "lock", identity="me")
+async def test_a_record_is_written_as_other_clients_read_it_and_comes_back(held: Held) -> None:
+    """LE-01, LE-09, leaselock_test.go:TestLeaseConversion, TestGet, TestLeaseSpecToLeaderElectionRecordRoundTrip.
 
-
-async def test_a_record_is_written_as_other_clients_read_it(client: LeaseClient, lock: LeaseLock) -> None:
-    """LE-01, leaselock_test.go:TestLeaseConversion: micro times have six digits, also where they are zeros."""
+    Micro times have six digits, also where they are zeros. Each response brings the version that the next update carries.
+    """
+    lock = await held.begin()
+    assert await lock.get() is None
     await lock.create(RECORD)
-    assert client.lease == {
+    assert held.lease == {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": "lock", "namespace": "ns", "resourceVersion": "1"},
+        "metadata": {"name": "lock", "namespace": "ns", "labels": {"b": "ours"}},
         "spec": SPEC,
     }
-
-
-async def test_a_record_comes_back_as_it_was_written(lock: LeaseLock) -> None:
-    """LE-01, leaselock_test.go:TestGet, TestLeaseSpecToLeaderElectionRecordRoundTrip."""
-    await lock.create(RECORD)
     assert await lock.get() == RECORD
+    for transitions in (4, 5):
+        await lock.update(replace(RECORD, leader_transitions=transitions))
 
 
-async def test_times_of_another_zone_are_written_in_utc(client: LeaseClient, lock: LeaseLock) -> None:
+async def test_times_of_another_zone_are_written_in_utc(held: Held) -> None:
     """LE-01: a Z, and never an offset."""
     east = NOON.astimezone(timezone(timedelta(hours=5)))
-    await lock.create(LeaderElectionRecord("me", 15, east, east, 0))
-    assert client.lease is not None
-    assert client.lease["spec"]["acquireTime"] == "2026-01-01T12:00:00.000000Z"
-
-
-async def test_a_lease_that_is_not_there_is_none(lock: LeaseLock) -> None:
-    """LE-01, leaselock_test.go:TestGet."""
-    assert await lock.get() is None
+    await (await held.begin()).create(LeaderElectionRecord("me", 15, east, east, 0))
+    assert held.lease["spec"]["acquireTime"] == "2026-01-01T12:00:00.000000Z"
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "leaseTransitions": None}])
-async def test_a_lease_that_says_nothing_is_free(
-    client: LeaseClient, lock: LeaseLock, spec: dict[str, object] | None
-) -> None:
+async def test_a_lease_that_says_nothing_is_free(held: Held, spec: dict[str, object] | None) -> None:
     """LE-01: all fields of the spec are optional, and so is the spec."""
-    client.put({"metadata": {"name": "lock"}} | ({"spec": spec} if spec is not None else {}))
+    lock = await held.begin()
+    body = {"metadata": {"name": "lock"}} | ({"spec": spec} if spec is not None else {})
+    await held.client.create(LEASES, "ns", body)
     assert await lock.get() == LeaderElectionRecord()
     await lock.update(RECORD)
-    assert client.lease is not None
-    assert client.lease["spec"] == SPEC
+    assert held.lease["spec"] == SPEC
 
 
-async def test_what_is_not_ours_goes_back_as_it_came(client: LeaseClient) -> None:
+async def test_what_is_not_ours_goes_back_as_it_came(held: Held) -> None:
     """LE-01, leaselock_test.go:TestLabelUpdate: annotations, the fields of newer servers, and the labels of others."""
-    client.put(
-        {
-            "metadata": {"name": "lock", "labels": {"a": "theirs", "b": "theirs"}, "annotations": {"note": "x"}},
-            "spec": {"strategy": "OldestEmulationVersion", "preferredHolder": "you", "holderIdentity": "you"},
-        }
-    )
-    lock = LeaseLock(client, "ns", "lock", identity="me", labels={"b": "ours"})
+    lock = await held.begin()
+    theirs = {"name": "lock", "labels": {"a": "theirs", "b": "theirs"}, "annotations": {"note": "x"}}
+    newer = {"strategy": "OldestEmulationVersion", "preferredHolder": "you"}
+    await held.client.create(LEASES, "ns", {"metadata": theirs, "spec": newer | {"holderIdentity": "you"}})
     await lock.get()
     await lock.update(RECORD)
-    assert client.lease is not None
-    assert client.lease["metadata"] == {
-        "name": "lock",
-        "labels": {"a": "theirs", "b": "ours"},
-        "annotations": {"note": "x"},
-        "resourceVersion": "2",
-    }
-    assert client.lease["spec"] == {**SPEC, "strategy": "OldestEmulationVersion", "preferredHolder": "you"}
+    assert held.lease["metadata"] == theirs | {"namespace": "ns", "labels": {"a": "theirs", "b": "ours"}}
+    assert held.lease["spec"] == SPEC | newer
 
 
-async def test_each_response_is_the_ground_for_the_next_write(client: LeaseClient, lock: LeaseLock) -> None:
-    """LE-09: create, update and get all bring the version that the next update carries."""
-    await lock.create(RECORD)
-    await lock.update(RECORD)
-    await lock.update(RECORD)
-    assert client.version == 3
-
-
-async def test_the_second_of_two_writers_is_refused_and_may_retry_after_a_read(client: LeaseClient) -> None:
+async def test_the_second_of_two_writers_is_refused_and_may_retry_after_a_read(held: Held) -> None:
     """LE-09, leaselock_test.go:TestUpdateError: and a refusal does no harm to what is remembered."""
-    mine = LeaseLock(client, "ns", "lock", identity="me")
-    yours = LeaseLock(client, "ns", "lock", identity="you")
+    mine, yours = await held.begin(), LeaseLock(held.client, "ns", "lock", identity="you")
     await mine.create(RECORD)
     await yours.get()
-    await yours.update(RECORD)
+    await yours.update(replace(RECORD, holder_identity="you"))
     with pytest.raises(ConflictError):
         await mine.update(RECORD)
     with pytest.raises(AlreadyExistsError):
         await mine.create(RECORD)
     await mine.get()
     await mine.update(RECORD)
-    assert client.version == 3
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"<html>", b"\xff", b"[]", b"{}", b'{"metadata": {}, "spec": {"leaseDurationSeconds": "15"}}']
-)
-async def test_a_lease_that_can_not_be_understood_is_an_error_of_ours(
-    client: LeaseClient, lock: LeaseLock, raw: bytes
-) -> None:
+@pytest.mark.parametrize("raw", [b"{\xff", b"{}", b'{"metadata": {}, "spec": {"leaseDurationSeconds": "15"}}'])
+async def test_a_lease_that_can_not_be_understood_is_an_error_of_ours(held: Held, raw: bytes) -> None:
     """LE-01, D19: an ApiError like any other, and what was known before stays known."""
+    lock = await held.begin()
     await lock.create(RECORD)
-    client.raw = raw
+    held.line.script.append(FakeResponse(200, raw))
     with pytest.raises(DecodeError, match="lease ns/lock: the response cannot be decoded"):
         await lock.get()
     await lock.update(RECORD)
 
 
-async def test_an_update_needs_something_to_update(lock: LeaseLock) -> None:
+async def test_an_update_needs_something_to_update(held: Held) -> None:
     """LE-09, leaselock_test.go:TestUpdateError: it is a bug of the caller, and reported as one."""
     with pytest.raises(RuntimeError, match="call get or create first"):
-        await lock.update(RECORD)
+        await held.lock.update(RECORD)
 
 
 HELD = LeaderElectionRecord("somebody", 15, EPOCH, EPOCH, 3)
@@ -276,25 +238,10 @@ async def test_another_lease_is_not_looked_at() -> None:
         assert b'"other"' in listed
 
 
-class Failing:
-    """A transport to the model server on which the first requests fail."""
-
-    def __init__(self, server: ModelServer, *errors: Exception) -> None:
-        self._inner = ModelTransport(server, "candidate")
-        self.errors = list(errors)
-        self.asked = 0
-
-    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        self.asked += 1
-        if self.errors:
-            raise self.errors.pop(0)
-        return await self._inner.send(request, on_leave)
-
-
 async def test_a_watch_that_breaks_is_opened_again() -> None:
     """D24: the new watch shows the lease as it is by then."""
     bench = Bench()
-    transport = Failing(bench.server, status_error(StatusError, 500))
+    transport = Line(bench.server, status_error(StatusError, 500))
     async with bench.watching(transport):
         await bench.lock.update(FREE)
         await asyncio.sleep(1.0)
@@ -306,7 +253,7 @@ async def test_a_watch_that_breaks_is_opened_again() -> None:
 async def test_whoever_may_not_watch_the_lease_asks_once_and_says_so() -> None:
     """D24: under an older Role the polls must suffice, and requests refused again and again would raise an alert."""
     bench = Bench()
-    transport = Failing(bench.server, *[status_error(ForbiddenError, 403)] * 2)
+    transport = Line(bench.server, *[status_error(ForbiddenError, 403)] * 2)
     with capture_logs() as lines:
         async with bench.watching(transport) as task:
             await asyncio.sleep(600.0)
@@ -321,25 +268,8 @@ async def test_whoever_may_not_watch_the_lease_asks_once_and_says_so() -> None:
 async def test_what_is_no_lease_frees_none(line: bytes) -> None:
     """D24: an error in the stream, or no stream of events at all."""
 
-    class Odd:
-        async def send(self, _request: Request, on_leave: OnLeave = unchanged) -> Response:
-            return OddAnswer()
-
-    class OddAnswer:
-        status = 200
-        headers: dict[str, str] = {}  # noqa: RUF012 - as a Response has them
-
-        async def body(self) -> bytes:
-            return line
-
-        async def chunks(self) -> AsyncIterator[bytes]:
-            yield line
-
-        def close(self) -> None:
-            """Nothing to give back."""
-
     bench = Bench()
-    async with bench.watching(Odd()) as task:
+    async with bench.watching(FakeTransport(*[FakeResponse(200, line)] * 1000)) as task:
         await asyncio.sleep(60.0)
         assert bench.seen == []
         assert not task.done()
