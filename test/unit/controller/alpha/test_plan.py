@@ -348,9 +348,7 @@ def test_a_wrong_specification_fails_a_job_that_has_not_begun_and_holds_one_that
     assert conditions.find(status_of(held).conditions or (), ConditionType.HELD) is not None
     assert planned(after(edited, held), there).status is None
     mended = msgspec.structs.replace(
-        after(edited, held),
-        spec=running.spec,
-        metadata=msgspec.structs.replace(running.metadata, generation=3),
+        after(edited, held), spec=running.spec, metadata=msgspec.structs.replace(running.metadata, generation=3)
     )
     goes_on = planned(mended, there)
     assert [event.reason for event in goes_on.events] == [ConditionReason.MENDED]

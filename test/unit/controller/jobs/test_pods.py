@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import good_spec, job, observed, pod, template
-from fakes.virtual_loop import EPOCH
+from fakes.jobs import good_spec, job, observed, pod, spec
+from fakes.objects import changed
 from tfjob_operator.api import core
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts
@@ -23,20 +21,20 @@ from tfjob_operator.controller.tfjob.plan.replicas import Outcome
 from tfjob_operator.controller.tfjob.plan.status import account, in_place_restarts, merged
 
 
-def with_status(found: Pod, **fields: Any) -> Pod:
-    """The pod with another status."""
-    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, **fields))
-
-
-def with_spec(found: Pod, **fields: Any) -> Pod:
-    """The pod with another specification."""
-    return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, **fields))
-
-
-def ended(exit_code: int, policy: str = "Never", container: core.Container | None = None, **more: Any) -> Pod:
+def ended(exit_code: int, policy: str = "Never", *containers: core.Container) -> Pod:
     """A running pod whose container `tensorflow` has terminated."""
-    found = pod("Worker", 0, "Running", exit_code, policy=policy, **more)
-    return found if container is None else with_spec(found, containers=(container,))
+    found = pod("Worker", 0, "Running", exit_code, policy=policy)
+    return changed(found, spec__containers=containers) if containers else found
+
+
+def gone(phase: str = "Succeeded", **more: Any) -> Pod:
+    """A pod that is on its way out, and whose container has terminated with 0."""
+    return pod("Worker", 0, phase, 0, terminating=True, **more)
+
+
+def failed(exit_code: int | None = None, /, **more: Any) -> Pod:
+    """A pod whose phase is Failed."""
+    return pod("Worker", 0, "Failed", exit_code, **more)
 
 
 def container(policy: str = "", *rules: tuple[str, str, tuple[int, ...]]) -> core.Container:
@@ -46,6 +44,33 @@ def container(policy: str = "", *rules: tuple[str, str, tuple[int, ...]]) -> cor
         for a, o, v in rules
     )
     return core.Container(name="tensorflow", restart_policy=policy, restart_policy_rules=made or None)
+
+
+def with_condition(found: Pod, kind: str, status: str = "True", reason: str = "") -> Pod:
+    """The pod with a condition."""
+    return changed(found, status__conditions=(core.Condition(kind, status, reason),))
+
+
+def shut_down(found: Pod) -> Pod:
+    """The pod when its kubelet has ended it."""
+    return with_condition(found, "DisruptionTarget", reason="TerminationByKubelet")
+
+
+def evicted(found: Pod) -> Pod:
+    """The pod when somebody has evicted it."""
+    return with_condition(found, "DisruptionTarget", reason="EvictionByEvictionAPI")
+
+
+def with_status(found: Pod, code: int = 137, reason: str = "", *, waiting: str = "", count: int = 0) -> Pod:
+    """The pod with another status of its container, which has terminated unless it is `waiting`."""
+    end = core.ContainerStateTerminated(exit_code=code, reason=reason)
+    state = (
+        core.ContainerState(waiting=core.ContainerStateWaiting(waiting))
+        if waiting
+        else core.ContainerState(terminated=end)
+    )
+    statuses = (core.ContainerStatus(name="tensorflow", state=state, restart_count=count),)
+    return changed(found, status__container_statuses=statuses)
 
 
 def outcome(found: Pod, records: tuple[IndexRestarts, ...] = ()) -> Outcome:
@@ -88,53 +113,60 @@ def test_what_the_kubelet_does_after_an_exit_is_read_from_the_pod(
     assert has_ended(ended(exit_code, policy, own)) is final
 
 
-def test_the_policy_of_another_container_does_not_count() -> None:
-    """M3: each container has its own."""
-    assert outcome(ended(42, "Never", core.Container(name="other", restart_policy="Always"))) is Outcome.FAILED
+OTHER = core.Container(name="other", restart_policy="Always")
+OLD_KUBELET = changed(pod("Worker", 0, "Succeeded", 0), spec__containers=(container("Always"),))
+OUTCOMES = {
+    "the policy of another container does not count": (ended(42, "Never", OTHER), Outcome.FAILED),
+    # KEP-5532: the kubelet says by a condition that it restarts all containers, then by their reason.
+    "all containers are restarted": (with_condition(ended(0), "AllContainersRestarting"), Outcome.ACTIVE),
+    "all were killed for a restart": (with_status(ended(1), reason="RestartingAllContainers"), Outcome.ACTIVE),
+    "the restart is over": (with_condition(ended(0), "AllContainersRestarting", "False"), Outcome.SUCCEEDED),
+    # The skew that Kubernetes allows: a kubelet of 1.34 ignores what a container says of restarts, and ends the pod.
+    "the phase has the last word": (OLD_KUBELET, Outcome.SUCCEEDED),
+    # The API server adds the grace to the time of the request. A delete with another grace than the pod's own moves
+    # `deletionTimestamp`, above all the kubelet's last one (0): then the moment of the deletion is not known.
+    "it ended before it was deleted": (gone(ended_s=-1), Outcome.SUCCEEDED),
+    "it ended when it was deleted": (gone(ended_s=0), Outcome.FAILED),
+    "it was deleted with a grace of 0": (gone(grace_s=0, ended_s=-1), Outcome.FAILED),
+    "it was deleted with a shorter grace": (gone(grace_s=5, ended_s=-1), Outcome.FAILED),
+    "it was deleted with a longer grace": (gone(grace_s=60, ended_s=-1), Outcome.FAILED),
+    "its own grace is 0": (
+        changed(gone(grace_s=0, ended_s=-1), spec__termination_grace_period_seconds=0),
+        Outcome.FAILED,
+    ),
+    # Since 1.27 its phase becomes Succeeded when the last run ended with 0, under Always as well.
+    "it was deleted between two runs": (gone(policy="Always", ended_s=-5), Outcome.FAILED),
+    # A kubelet of 1.36 says Succeeded, and DisruptionTarget; nobody deletes the pod.
+    **{
+        f"its node shuts down, {phase}": (shut_down(pod("Worker", 0, phase, 0)), Outcome.FAILED)
+        for phase in ("Running", "Succeeded", "Failed")
+    },
+    # `tensorflow` exits with 0 at once, and the taint manager deletes the pod while its sidecar is still stopping.
+    "its node shuts down, and it is deleted": (shut_down(gone(ended_s=-2)), Outcome.FAILED),
+    "it ended before it was evicted": (evicted(gone(ended_s=-2)), Outcome.SUCCEEDED),
+    "a disruption that did not come": (with_condition(ended(0), "DisruptionTarget", "False"), Outcome.SUCCEEDED),
+    "its own deadline was over": (failed(0, reason="DeadlineExceeded"), Outcome.FAILED),
+}
 
 
-def test_a_pod_that_tells_of_fewer_containers_than_it_has_has_not_ended() -> None:
-    """M1: a container without a status may be running."""
-    containers = (container(), core.Container(name="other"))
-    assert not has_ended(with_spec(ended(0), containers=containers))
-
-
-def test_nothing_is_final_while_all_containers_are_restarted() -> None:
-    """M3, KEP-5532: the kubelet says so by a condition, then by the containers' reason."""
-    restarting = core.Condition("AllContainersRestarting", "True")
-    assert outcome(with_status(ended(0), conditions=(restarting,))) is Outcome.ACTIVE
-    killed = core.ContainerStateTerminated(exit_code=137, reason="RestartingAllContainers")
-    statuses = (core.ContainerStatus(name="tensorflow", state=core.ContainerState(terminated=killed)),)
-    assert outcome(with_status(ended(1), container_statuses=statuses)) is Outcome.ACTIVE
-    over = core.Condition("AllContainersRestarting", "False")
-    assert outcome(with_status(ended(0), conditions=(over,))) is Outcome.SUCCEEDED
+@pytest.mark.parametrize(("found", "becomes"), OUTCOMES.values(), ids=OUTCOMES)
+def test_what_became_of_a_pod_is_read_from_its_containers_its_deletion_and_its_disruption(
+    found: Pod, becomes: Outcome
+) -> None:
+    """M1, M2, M3, M10, B38: an end with 0 is believed only where it was the process' own."""
+    assert outcome(found) is becomes
 
 
 def test_a_pod_has_ended_when_all_its_containers_have() -> None:
-    """M1: the phase comes later; a sidecar that runs on still uses resources."""
-    sidecar = core.ContainerStatus(name="sidecar")
+    """M1: the phase comes later; a container without a status may run, and a sidecar that runs on still uses resources."""
     done = ended(0)
     assert has_ended(done)
-    assert not has_ended(with_status(done, container_statuses=(*(done.status.container_statuses or ()), sidecar)))
+    assert not has_ended(ended(0, "Never", container(), core.Container(name="other")))
+    sidecar = core.ContainerStatus(name="sidecar")
+    assert not has_ended(changed(done, status__container_statuses=(*(done.status.container_statuses or ()), sidecar)))
     assert not has_ended(pod("Worker", 0, "Pending"))
-    assert has_ended(pod("Worker", 0, "Failed", reason="Evicted"))
-
-
-@pytest.mark.parametrize(
-    ("grace_s", "ended_s", "stopped"), [(30, -1, False), (30, 0, True), (0, -1, True), (5, -1, True), (60, -1, True)]
-)
-def test_an_end_with_0_is_believed_only_where_the_moment_of_the_deletion_is_known(
-    grace_s: int, ended_s: float, stopped: bool
-) -> None:
-    """M2: a delete with another grace than the pod's own moves `deletionTimestamp`, above all the kubelet's last one (0)."""
-    found = pod("Worker", 0, "Succeeded", 0, terminating=True, grace_s=grace_s, ended_s=ended_s)
-    assert outcome(found) is (Outcome.FAILED if stopped else Outcome.SUCCEEDED)
-
-
-def test_a_pod_whose_own_grace_is_0_tells_nothing_of_its_deletion() -> None:
-    """M2: the kubelet's last delete looks the same."""
-    found = pod("Worker", 0, "Succeeded", 0, terminating=True, grace_s=0, ended_s=-1)
-    assert outcome(with_spec(found, termination_grace_period_seconds=0)) is Outcome.FAILED
+    assert has_ended(failed(reason="Evicted"))
+    assert has_ended(OLD_KUBELET)
 
 
 def test_an_end_whose_time_nobody_tells_is_no_success_of_a_pod_that_goes() -> None:
@@ -178,126 +210,67 @@ def test_neither_of_two_accounts_loses_that_a_pod_was_stopped() -> None:
     assert (both.pod, both.stopped, both.total) == ("b", True, 1)
 
 
-@pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
-def test_an_end_with_0_at_the_shutdown_of_its_node_is_no_success(phase: str) -> None:
-    """M10: a kubelet of 1.36 says Succeeded, and DisruptionTarget; nobody deletes the pod."""
-    target = core.Condition("DisruptionTarget", "True", "TerminationByKubelet")
-    (replica,) = observed([with_status(pod("Worker", 0, phase, 0), conditions=(target,))])
-    assert replica.outcome is Outcome.FAILED
-    assert replica.disrupted
-
-
-def test_a_pod_of_a_node_that_shuts_down_is_not_done_if_it_is_deleted_later() -> None:
-    """M10: `tensorflow` exits with 0 at once, and the taint manager deletes the pod while its sidecar is still stopping."""
-    target = core.Condition("DisruptionTarget", "True", "TerminationByKubelet")
-    found = with_status(pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=-2), conditions=(target,))
-    assert outcome(found) is Outcome.FAILED
-    evicted = core.Condition("DisruptionTarget", "True", "EvictionByEvictionAPI")
-    assert outcome(with_status(found, conditions=(evicted,))) is Outcome.SUCCEEDED, "it had ended before it was evicted"
+FATAL = ended(1, "Always", container("Never", RESTART_42))
+KILLED = ended(137, "Always", container("Never", RESTART_42))
 
 
 @pytest.mark.parametrize(
-    ("phase", "exit_code", "again"),
-    [("Succeeded", 0, True), ("Running", 0, True), ("Failed", 0, False), ("Failed", 143, False)],
-)
-def test_what_exits_in_order_when_it_is_taken_has_not_failed_under_never(
-    phase: str, exit_code: int, again: bool
-) -> None:
-    """M10, B41: in doubt it runs again. Under Never, what has failed stays failed."""
-    target = core.Condition("DisruptionTarget", "True", "TerminationByKubelet")
-    (replica,) = observed([with_status(pod("Worker", 0, phase, exit_code), conditions=(target,))])
-    assert should_restart(replica, good_spec(job())) is again
-
-
-@pytest.mark.parametrize(
-    ("policy", "code", "again"),
-    [(RestartPolicy.ALWAYS, 1, False), (RestartPolicy.ON_FAILURE, 1, False), (RestartPolicy.EXIT_CODE, 137, True)],
-)
-def test_what_a_containers_own_policy_calls_fatal_is_fatal(policy: str, code: int, again: bool) -> None:
-    """M3: a new pod would fail again, without the kubelet's back-off; under ExitCode the exit code still decides."""
-    (replica,) = observed([ended(code, "Always", container("Never", RESTART_42))])
-    spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"restartPolicy": policy, "template": template()}}}))
-    assert should_restart(replica, spec) is again
-
-
-@pytest.mark.parametrize("policy", [RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE, RestartPolicy.EXIT_CODE])
-def test_what_the_cluster_took_away_comes_again_though_its_exit_code_is_fatal(policy: str) -> None:
-    """M3, B38: how a process reacts to SIGTERM is no failure of its own, whatever its container's policy makes of it."""
-    target = core.Condition("DisruptionTarget", "True", "EvictionByEvictionAPI")
-    (replica,) = observed([with_status(ended(1, "Always", container("Never", RESTART_42)), conditions=(target,))])
-    spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"restartPolicy": policy, "template": template()}}}))
-    assert should_restart(replica, spec)
-
-
-def test_a_disruption_that_did_not_come_is_none() -> None:
-    """M10: the condition is set to False after a while."""
-    target = core.Condition("DisruptionTarget", "False")
-    assert outcome(with_status(ended(0), conditions=(target,))) is Outcome.SUCCEEDED
-
-
-def test_an_exit_with_0_at_the_end_of_the_pods_own_deadline_is_a_failure() -> None:
-    """M10, B38: it was stopped, by a limit that its author has set."""
-    (replica,) = observed([pod("Worker", 0, "Failed", 0, reason="DeadlineExceeded")])
-    assert replica.outcome is Outcome.FAILED
-    assert not replica.disrupted
-
-
-def test_a_pod_deleted_between_two_runs_has_not_succeeded() -> None:
-    """M2: since 1.27 its phase becomes Succeeded when the last run ended with 0, under Always as well."""
-    found = pod("Worker", 0, "Succeeded", 0, policy="Always", terminating=True, ended_s=-5)
-    assert outcome(found) is Outcome.FAILED
-
-
-@pytest.mark.parametrize(
-    "reason",
+    ("found", "policy", "again"),
     [
-        "VolumeAttachmentLimitExceeded",
-        "TaintToleration",
-        "PodFeatureUnsupported",
-        "SMTAlignmentError",
-        "OutOfcpu",
-        "OfTomorrow",
+        # In doubt it runs again. Under Never, what has failed stays failed.
+        (shut_down(pod("Worker", 0, "Succeeded", 0)), RestartPolicy.NEVER, True),
+        (shut_down(pod("Worker", 0, "Running", 0)), RestartPolicy.NEVER, True),
+        (shut_down(failed(0)), RestartPolicy.NEVER, False),
+        (shut_down(failed(143)), RestartPolicy.NEVER, False),
+        # A container's own policy: a new pod would fail again, without the kubelet's back-off.
+        (FATAL, RestartPolicy.ALWAYS, False),
+        (FATAL, RestartPolicy.ON_FAILURE, False),
+        (KILLED, RestartPolicy.EXIT_CODE, True),
+        # How a process reacts to SIGTERM is no failure of its own, whatever its container's policy makes of it.
+        (evicted(FATAL), RestartPolicy.ALWAYS, True),
+        (evicted(FATAL), RestartPolicy.ON_FAILURE, True),
+        (evicted(FATAL), RestartPolicy.EXIT_CODE, True),
     ],
 )
-def test_what_a_kubelet_turns_away_is_no_exit(reason: str) -> None:
-    """M4: whatever reason a later version has for it."""
-    assert is_disrupted(pod("Worker", 0, "Failed", reason=reason))
+def test_the_cluster_may_take_a_pod_and_the_policies_of_replica_and_container_decide_otherwise(
+    found: Pod, policy: str, again: bool
+) -> None:
+    """M3, M10, B38, B41."""
+    (replica,) = observed([found])
+    assert should_restart(replica, good_spec(job(spec(policy, Worker=1)))) is again
 
 
-def test_a_pod_that_was_turned_away_stays_so_when_its_kubelet_adds_statuses() -> None:
-    """M4, recording 28g: after a restart of the kubelet there is an exit code of 137, of a container that never ran."""
-    message = "Pod was rejected: Node didn't have enough resource: cpu"
-    found = with_status(pod("Worker", 0, "Failed", 137, reason="OutOfcpu"), message=message)
-    assert is_disrupted(found)
+REASONS = (
+    "VolumeAttachmentLimitExceeded",
+    "TaintToleration",
+    "PodFeatureUnsupported",
+    "SMTAlignmentError",
+    "OutOfTomorrow",
+)
+REJECTED = "Pod was rejected: Node didn't have enough resource: cpu"
+TURNED_AWAY = failed(reason="OutOfcpu")
+DISRUPTED = {
+    **{f"turned away: {reason}": (failed(reason=reason), True) for reason in REASONS},
+    # Recording 28g: after a restart of the kubelet there is an exit code of 137, of a container that never ran.
+    "turned away, and its kubelet adds statuses": (
+        changed(failed(137, reason="OutOfcpu"), status__message=REJECTED),
+        True,
+    ),
+    "turned away before 1.26, with a status": (with_status(TURNED_AWAY, reason="ContainerStatusUnknown"), True),
+    "waits for its first start": (with_status(TURNED_AWAY, waiting="ContainerCreating"), True),
+    "waits for its second start": (with_status(TURNED_AWAY, waiting="ContainerCreating", count=1), False),
+    "its node shuts down": (shut_down(pod("Worker", 0, "Succeeded", 0)), True),
+    "failed by itself": (failed(), False),
+    "failed by its own deadline": (failed(reason="DeadlineExceeded"), False),
+    "failed by its own deadline with 0": (failed(0, reason="DeadlineExceeded"), False),
+    "has not failed": (pod("Worker", 0, "Pending", reason="OutOfcpu"), False),
+}
 
 
-def test_a_kubelet_of_old_adds_statuses_to_what_it_had_turned_away() -> None:
-    """M4: before 1.26 the message does not mention it."""
-    end = core.ContainerStateTerminated(exit_code=137, reason="ContainerStatusUnknown")
-    statuses = (core.ContainerStatus(name="tensorflow", state=core.ContainerState(terminated=end)),)
-    assert is_disrupted(with_status(pod("Worker", 0, "Failed", reason="OutOfcpu"), container_statuses=statuses))
-
-
-def test_where_a_kubelet_is_older_than_its_server_the_phase_has_the_last_word() -> None:
-    """M3, the skew that Kubernetes allows: a kubelet of 1.34 ignores what a container says of restarts, and ends the pod."""
-    done = with_spec(pod("Worker", 0, "Succeeded", 0), containers=(container("Always"),))
-    assert outcome(done) is Outcome.SUCCEEDED
-    assert has_ended(done)
-
-
-def test_a_container_that_waits_for_its_first_start_has_not_run() -> None:
-    """M4: nor has its pod."""
-    waits = core.ContainerState(waiting=core.ContainerStateWaiting("ContainerCreating"))
-    for count, turned_away in ((0, True), (1, False)):
-        statuses = (core.ContainerStatus(name="tensorflow", state=waits, restart_count=count),)
-        found = with_status(pod("Worker", 0, "Failed", reason="OutOfcpu"), container_statuses=statuses)
-        assert is_disrupted(found) is turned_away
-
-
-@pytest.mark.parametrize(("phase", "reason"), [("Failed", ""), ("Failed", "DeadlineExceeded"), ("Pending", "OutOfcpu")])
-def test_what_failed_otherwise_was_not_turned_away(phase: str, reason: str) -> None:
-    """M4: a failure without a reason is the pod's own, and so is one by its activeDeadlineSeconds."""
-    assert not is_disrupted(pod("Worker", 0, phase, reason=reason))
+@pytest.mark.parametrize(("found", "disrupted"), DISRUPTED.values(), ids=DISRUPTED)
+def test_what_a_kubelet_turns_away_is_no_exit_and_what_failed_otherwise_is_one(found: Pod, disrupted: bool) -> None:
+    """M4, M10: whatever reason a later version has for it."""
+    assert is_disrupted(found) is disrupted
 
 
 @pytest.mark.parametrize(
@@ -305,19 +278,12 @@ def test_what_failed_otherwise_was_not_turned_away(phase: str, reason: str) -> N
 )
 def test_restarts_of_native_sidecars_count_but_not_under_never(policy: str, counted: int) -> None:
     """M7: under Never the kubelet restarts them all the same, though the user asked for no restarts."""
-    found = with_spec(
-        pod("Worker", 0, policy=policy), init_containers=(core.Container(name="log", restart_policy="Always"),)
-    )
+    sidecar = core.Container(name="log", restart_policy="Always")
+    found = changed(pod("Worker", 0, policy=policy), spec__init_containers=(sidecar,))
     statuses = tuple(core.ContainerStatus(name=name, restart_count=n) for name, n in (("log", 4), ("init", 1)))
     mine = (core.ContainerStatus(name="tensorflow", restart_count=2),)
-    assert in_place_restarts(with_status(found, container_statuses=mine, init_container_statuses=statuses)) == counted
-
-
-def test_the_moment_of_a_deletion_is_what_its_timestamp_says_less_the_grace() -> None:
-    """M2: the API server adds the grace to the time of the request."""
-    found = pod("Worker", 0, "Running", 0, terminating=True, ended_s=-1)
-    assert found.metadata.deletion_timestamp == EPOCH + timedelta(seconds=30)
-    assert outcome(found) is Outcome.SUCCEEDED
+    found = changed(found, status__container_statuses=mine, status__init_container_statuses=statuses)
+    assert in_place_restarts(found) == counted
 
 
 def test_what_starts_waits_for_five_seconds_while_others_wait_and_for_one_else() -> None:

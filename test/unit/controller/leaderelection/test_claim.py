@@ -13,13 +13,7 @@ from fakes.metrics import FakeMetrics, Series
 from fakes.virtual_loop import EPOCH, VirtualClock
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ConnectionLostError, DecodeError, ServerError
 from tfjob_operator.controller.leaderelection import Fence, LeaderElectionConfig, LeaderElectionRecord
-from tfjob_operator.controller.leaderelection.elector import (
-    LONGEST_LEASE_S,
-    MOST_TRANSITIONS,
-    SLOWPATH,
-    Claim,
-    Outcome,
-)
+from tfjob_operator.controller.leaderelection.elector import LONGEST_LEASE_S, MOST_TRANSITIONS, SLOWPATH, Claim, Outcome
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
 
 FOREIGN = LeaderElectionRecord("other", 15, EPOCH, EPOCH, 3)

@@ -19,13 +19,7 @@ from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import ListOptions, Request, Response, RestClient, Transport
-from tfjob_operator.api.client.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    DecodeError,
-    ForbiddenError,
-    StatusError,
-)
+from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError, DecodeError, ForbiddenError, StatusError
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.core import LEASES
 from tfjob_operator.controller.leaderelection import LeaderElectionRecord, LeaseLock, LeaseWatch

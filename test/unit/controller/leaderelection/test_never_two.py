@@ -270,11 +270,7 @@ class Operator:
             fence = Fence(clock)
             transport = FencedTransport(WireTransport(Wire(world), identity), fence)
             elector = LeaderElector(
-                WireLock(Wire(world), identity),
-                fence=fence,
-                name="lock",
-                clock=clock,
-                random=random.random,
+                WireLock(Wire(world), identity), fence=fence, name="lock", clock=clock, random=random.random
             )
             with contextlib.suppress(LeadershipLostError, TimeoutError):
                 async with asyncio.timeout(random.uniform(10.0, 200.0)):
