@@ -7,10 +7,12 @@ from typing import Any, cast
 
 import msgspec
 
-from fakes.api import FakeClient
+from fakes.api import FakeClient, status_error
 from fakes.controller import StubInformer
+from fakes.objects import changed, edited
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH, VirtualClock
+from tfjob_operator.api.client.errors import AlreadyExistsError
 from tfjob_operator.api.core import (
     Condition,
     Container,
@@ -71,7 +73,7 @@ def job(given: object = None, *, name: str = "example-job", status: AlphaStatus 
     """A job as the cache holds it. Without a specification it has one master."""
     metadata = ObjectMeta(name=name, namespace="ns", uid=UID, generation=1, resource_version="1")
     return AlphaJob(
-        metadata=msgspec.structs.replace(metadata, **meta),
+        metadata=changed(metadata, **meta),
         spec=msgspec.Raw(msgspec.json.encode(spec() if given is None else given)),
         status=status or AlphaStatus(),
     )
@@ -151,7 +153,7 @@ def pod_of(
         last_state=LastState(terminated=ended(last)),
     )
     owner = OwnerReference(kind="Job", name=found.metadata.name, uid=found.metadata.uid, controller=True)
-    meta = msgspec.structs.replace(
+    meta = changed(
         child_meta(name, terminating=terminating),
         owner_references=(owner,),
         creation_timestamp=EPOCH + timedelta(seconds=number),
@@ -228,6 +230,17 @@ class World:
         meta = {"name": "example-job", "resourceVersion": found.metadata.resource_version}
         self.client.objects["tfjobs", "example-job"] = {"metadata": meta}
 
+    def edit(self, given: object) -> None:
+        """Let the cache see the job with another specification."""
+        self.put(edited(cast("AlphaJob", self.jobs.indexer.get(KEY)), given))
+
+    def exists(self, resource: str, name: str, owner: dict[str, Any], **meta: Any) -> None:
+        """Let the server have a child of this name, which the caches do not show."""
+        self.client.fail["create", resource, name] = status_error(AlreadyExistsError, 409)
+        self.client.objects[resource, name] = {
+            "metadata": {"name": name, "namespace": "ns", "ownerReferences": [owner]} | meta
+        }
+
     async def sync(self) -> list[tuple[str, str, str]]:
         """Sync the job once. Return what was sent."""
         self.client.actions.clear()
@@ -248,10 +261,8 @@ class World:
         """Let the cache see the status that was written last."""
         cached = cast("AlphaJob", self.jobs.indexer.get(KEY))
         self.client.given_version = str(int(self.client.given_version) + 1)
-        meta = msgspec.structs.replace(cached.metadata, resource_version=self.client.given_version)
-        found = msgspec.structs.replace(
-            cached, metadata=meta, status=msgspec.convert(self.status, AlphaStatus, strict=False)
-        )
+        status = msgspec.convert(self.status, AlphaStatus, strict=False)
+        found = changed(cached, metadata__resource_version=self.client.given_version, status=status)
         self.put(found)
         return found
 

@@ -13,6 +13,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from fakes.alpha import UID, batch_job, children, entry, good, job, pod_of, read, service, spec, template
+from fakes.objects import after, changed, edited
 from fakes.virtual_loop import EPOCH
 from support.cases import for_each
 from tfjob_operator.api.v1 import conditions
@@ -20,9 +21,10 @@ from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import InvalidSpec, ReplicaStatus
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect, Phase, State
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
-from tfjob_operator.controller.alpha.children import Children
+from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import derived, following
 from tfjob_operator.controller.alpha.plan import Plan, in_force, plan, refused
+from tfjob_operator.controller.jobs.children import Pod
 
 THREE = spec(entry("MASTER"), entry("WORKER", 2), entry("PS", 2), RuntimeId="76no")
 """The document's example, with one more worker."""
@@ -32,11 +34,6 @@ NONE = Children()
 def planned(found: AlphaJob, there: Children = NONE, dialect: Dialect = KUBEFLOW, **given: Any) -> Plan:
     """The plan for a job, by its specification as it is read."""
     return plan(dialect, found, in_force(found, read(msgspec.json.decode(found.spec), dialect)), there, EPOCH, **given)
-
-
-def after(found: AlphaJob, decided: Plan) -> AlphaJob:
-    """The job when the plan's status is written."""
-    return found if decided.status is None else msgspec.structs.replace(found, status=decided.status)
 
 
 def begun(given: Any = THREE, dialect: Dialect = KUBEFLOW, **fields: Any) -> tuple[AlphaJob, AlphaSpec, Children]:
@@ -58,11 +55,19 @@ def status_of(decided: Plan) -> AlphaStatus:
     return decided.status
 
 
+def status_after(there: Children, running: AlphaJob) -> AlphaStatus:
+    """The status when the plan for these children is written."""
+    return after(running, planned(running, there)).status
+
+
 ALL = ["master-76no-0", "worker-76no-0", "worker-76no-1", "ps-76no-0", "ps-76no-1"]
 
 
 def test_services_come_before_jobs_and_the_runtime_id_before_both() -> None:
-    """So it is noticed that another job has the RuntimeId while nothing runs under its names yet."""
+    """So it is noticed that another job has the RuntimeId while nothing runs under its names yet.
+
+    After that, and for a job that is being deleted or that another controller manages, nothing is left to do.
+    """
     found = job(THREE)
     first = planned(found)
     assert (status_of(first).phase, status_of(first).state) == (Phase.CREATING, State.UNKNOWN)
@@ -75,25 +80,18 @@ def test_services_come_before_jobs_and_the_runtime_id_before_both() -> None:
     assert status_of(second).begun is not None
     assert names(second.create_jobs) == ALL
     assert (second.create_services, second.create_config_map, second.delete) == ((), False, ())
-
-
-def test_no_job_is_made_while_a_service_or_the_program_is_missing() -> None:
-    found = job(THREE)
-    first = after(found, planned(found))
     whole = children(good(THREE), "76no", jobs=[], pods=[])
     for there in (
         Children(services=whole.services[:-1], config_maps=whole.config_maps),
         Children(services=whole.services),
     ):
-        decided = planned(first, there)
-        assert decided.create_jobs == ()
-        assert decided.status is None
-
-
-def test_an_idle_job_has_nothing_to_do() -> None:
-    """Once its status is written, the next plan is empty: no write, no call."""
+        decided = planned(after(found, first), there)
+        assert (decided.create_jobs, decided.status) == ((), None), "a service or the program is missing"
     running, _, there = begun()
     assert planned(running, there) == Plan(runtime_id="76no")
+    assert planned(job(THREE, deletion_timestamp=EPOCH)) == Plan()
+    for edit in (THREE, {}):
+        assert planned(job(edit | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}})) == Plan()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.label)
@@ -154,24 +152,46 @@ def test_a_job_starts_with_its_jobs_and_is_complete_when_its_chief_ended(code: i
     running, read_as, there = begun(given)
     assert status_of(planned(job(given))).start_time is None
     assert running.status.start_time == EPOCH
-    running = msgspec.structs.replace(
-        running, status=msgspec.structs.replace(running.status, start_time=EPOCH - timedelta(seconds=60))
-    )
+    running = changed(running, status__start_time=EPOCH - timedelta(seconds=60))
     ended = [pod_of(there.jobs[0], "Failed" if code else "Succeeded", code, policy="Never")]
     found = Children(there.jobs, there.services, (), ended)
     late = plan(KUBEFLOW, running, read_as, found, EPOCH + timedelta(seconds=90))
     assert status_of(late).completion_time == EPOCH
-    unwritten = msgspec.structs.replace(running, status=msgspec.structs.replace(running.status, start_time=None))
-    late = plan(KUBEFLOW, unwritten, read_as, found, EPOCH + timedelta(seconds=90))
+    late = plan(KUBEFLOW, changed(running, status__start_time=None), read_as, found, EPOCH + timedelta(seconds=90))
     assert (status_of(late).start_time, status_of(late).completion_time) == (EPOCH, EPOCH)
 
 
-def test_a_chief_without_memory_has_failed_though_its_code_is_137() -> None:
-    running, _, there = begun(spec(RuntimeId="76no"))
-    dead = pod_of(there.jobs[0], "Running", last=137, reason="OOMKilled")
-    decided = planned(running, Children(there.jobs, there.services, (), [dead]))
-    assert status_of(decided).state == State.FAILED
-    assert "container tensorflow exited with code 137 (OOMKilled)" in status_of(decided).reason
+CHIEF = batch_job("MASTER", 0, runtime_id="76no")
+COUNTED = batch_job("MASTER", 0, runtime_id="76no", succeeded=1)
+MORE = [pod_of(CHIEF, "Failed", 1, policy="Never"), pod_of(CHIEF, "Running", number=1, policy="Never")]
+NOT_ITS_OWN_END = (
+    pod_of(CHIEF, "Failed", 1, pod_reason="Evicted"),
+    pod_of(CHIEF, "Failed", 1, terminating=True),
+    pod_of(CHIEF, "Succeeded", 0, terminating=True, policy="Never"),
+)
+CHIEFS: dict[str, tuple[BatchJob, list[Pod], State]] = {
+    # The exit code after that says nothing about the process; the Job controller makes another.
+    **{f"taken or told to go, {n}": (CHIEF, [pod], State.RUNNING) for n, pod in enumerate(NOT_ITS_OWN_END)},
+    # The Job controller will make no other pod, so nothing else could ever end the job.
+    "a success that the Job counts": (COUNTED, [pod_of(COUNTED, "Succeeded", 0, terminating=True)], State.SUCCEEDED),
+    "a pod has failed, and the Job has another": (CHIEF, MORE, State.FAILED),
+    "137 for want of memory": (CHIEF, [pod_of(CHIEF, "Running", last=137, reason="OOMKilled")], State.FAILED),
+    # Its pod is kept though its Job does not know yet: its logs would be deleted before anybody could read them.
+    "it has just exited": (CHIEF, [pod_of(CHIEF, "Running", 0)], State.SUCCEEDED),
+}
+
+
+@pytest.mark.parametrize(("chief", "pods", "state"), CHIEFS.values(), ids=CHIEFS)
+def test_only_the_chiefs_own_end_ends_the_job(chief: BatchJob, pods: list[Pod], state: State) -> None:
+    running, _, there = begun(
+        spec(entry(template=template(restartPolicy=pods[0].spec.restart_policy)), RuntimeId="76no")
+    )
+    now = Children([chief], there.services, (), pods)
+    status = status_after(now, running)
+    assert status.state == state
+    assert ("(OOMKilled)" in status.reason) == ("OOMKilled" in str(pods))
+    if state == State.SUCCEEDED:
+        assert (status.phase, planned(changed(running, status=status), now).delete) == (Phase.DONE, ())
 
 
 @pytest.mark.parametrize("code", [1, 2, 126, 127, 128, 139, 137, 255])
@@ -206,34 +226,6 @@ def test_a_job_of_any_chief_ends_with_it_alone() -> None:
         ]
         decided = planned(running, Children(jobs, there.services, (), []))
         assert (status_of(decided).state == State.SUCCEEDED) == (name == "worker-76no-1")
-
-
-def test_a_chief_that_the_cluster_took_away_or_that_is_told_to_go_has_not_failed() -> None:
-    """The exit code after that says nothing about the process; the Job controller makes another."""
-    running, _, there = begun(spec(RuntimeId="76no"))
-    chief = there.jobs[0]
-    for pod in (
-        pod_of(chief, "Failed", 1, pod_reason="Evicted"),
-        pod_of(chief, "Failed", 1, terminating=True),
-        pod_of(chief, "Succeeded", 0, terminating=True, policy="Never"),
-    ):
-        decided = planned(running, Children(there.jobs, there.services, (), [pod]))
-        assert decided.status is None or decided.status.state == State.RUNNING
-
-
-def test_a_success_that_the_job_controller_counts_is_one_whatever_its_pods_show() -> None:
-    """It will make no other pod, so nothing else could ever end the job."""
-    running, _, there = begun(spec(RuntimeId="76no"))
-    chief = batch_job("MASTER", 0, runtime_id="76no", succeeded=1)
-    gone = pod_of(chief, "Succeeded", 0, terminating=True)
-    assert status_of(planned(running, Children([chief], there.services, (), [gone]))).state == State.SUCCEEDED
-
-
-def test_any_pod_of_the_chief_fails_the_job_also_when_the_job_controller_has_made_another() -> None:
-    running, _, there = begun(spec(entry(template=template(restartPolicy="Never")), RuntimeId="76no"))
-    chief = there.jobs[0]
-    pods = [pod_of(chief, "Failed", 1, policy="Never"), pod_of(chief, "Running", number=1, policy="Never")]
-    assert status_of(planned(running, Children(there.jobs, there.services, (), pods))).state == State.FAILED
 
 
 @pytest.mark.parametrize(
@@ -276,15 +268,6 @@ def test_how_replicas_stood_when_the_job_ended_is_what_its_status_says_for_ever(
     assert told == {"MASTER": {"Succeeded": 1}, "WORKER": {"Running": 2}, "PS": {"Running": 2}}
 
 
-def test_the_chief_that_has_just_exited_with_0_keeps_its_pod_though_its_job_does_not_know_yet() -> None:
-    """Otherwise its logs would be deleted before anybody could read them."""
-    running, _, there = begun(spec(RuntimeId="76no"))
-    pod = pod_of(there.jobs[0], "Running", 0)
-    now = Children(there.jobs, there.services, (), [pod])
-    ended = planned(running, now)
-    assert (status_of(ended).phase, planned(after(running, ended), now).delete) == (Phase.DONE, ())
-
-
 def test_an_end_is_final() -> None:
     """Whatever is there or not, and however the job is edited."""
     running, _, there = begun(spec(RuntimeId="76no"))
@@ -292,8 +275,7 @@ def test_an_end_is_final() -> None:
     ended = after(running, planned(running, Children(done, there.services)))
     edits: list[Any] = [spec(RuntimeId="76no"), spec(entry(), entry("WORKER", 5)), {}, {"tfReplicaSpecs": {}}]
     for edit in edits:
-        again = msgspec.structs.replace(ended, spec=msgspec.Raw(msgspec.json.encode(edit)))
-        decided = planned(again, NONE)
+        decided = planned(edited(ended, edit), NONE)
         assert (decided.create_jobs, decided.create_services, decided.create_config_map) == ((), (), False)
         assert (decided.status or ended.status).state == State.SUCCEEDED
 
@@ -317,12 +299,7 @@ def test_a_replica_that_has_succeeded_never_runs_again() -> None:
 
 def test_what_is_scaled_down_goes_and_what_is_scaled_up_comes() -> None:
     running, _, there = begun()
-    edited = msgspec.structs.replace(
-        running,
-        spec=msgspec.Raw(msgspec.json.encode(spec(entry(), entry("WORKER", 1), entry("PS", 3), RuntimeId="76no"))),
-        metadata=msgspec.structs.replace(running.metadata, generation=2),
-    )
-    decided = planned(edited, there)
+    decided = planned(edited(running, spec(entry(), entry("WORKER", 1), entry("PS", 3), RuntimeId="76no")), there)
     assert names(decided.delete) == ["worker-76no-1", "worker-76no-1"]
     assert names(decided.create_services) == ["ps-76no-2"]
 
@@ -337,20 +314,13 @@ def test_a_wrong_specification_fails_a_job_that_has_not_begun_and_holds_one_that
     assert status_of(failed).reason.startswith("invalid job spec: ")
     assert [event.reason for event in failed.events] == [ConditionReason.INVALID]
     running, _, there = begun()
-    edited = msgspec.structs.replace(
-        running,
-        spec=msgspec.Raw(msgspec.json.encode(given)),
-        metadata=msgspec.structs.replace(running.metadata, generation=2),
-    )
-    held = planned(edited, there)
+    wrong = edited(running, given)
+    held = planned(wrong, there)
     assert not held.acts
     assert (status_of(held).phase, status_of(held).state) == (Phase.RUNNING, State.RUNNING)
     assert conditions.find(status_of(held).conditions or (), ConditionType.HELD) is not None
-    assert planned(after(edited, held), there).status is None
-    mended = msgspec.structs.replace(
-        after(edited, held), spec=running.spec, metadata=msgspec.structs.replace(running.metadata, generation=3)
-    )
-    goes_on = planned(mended, there)
+    assert planned(after(wrong, held), there).status is None
+    goes_on = planned(edited(after(wrong, held), running.spec), there)
     assert [event.reason for event in goes_on.events] == [ConditionReason.MENDED]
     held_no_more = conditions.find(status_of(goes_on).conditions or (), ConditionType.HELD)
     assert held_no_more is not None
@@ -361,14 +331,11 @@ def test_a_job_that_is_refused_fails_unless_it_ran_before_it_was_edited() -> Non
     running, read_as, there = begun()
     words = refused(read_as, "Job master-76no-0 was rejected: spec.template: no")
     assert status_of(plan(KUBEFLOW, running, words, NONE, EPOCH)).phase == Phase.FAILED
-    edited = msgspec.structs.replace(running, metadata=msgspec.structs.replace(running.metadata, generation=2))
-    held = plan(KUBEFLOW, edited, words, there, EPOCH)
+    second = edited(running)
+    held = plan(KUBEFLOW, second, words, there, EPOCH)
     assert status_of(held).phase == Phase.RUNNING
-    assert isinstance(in_force(after(edited, held), read_as), InvalidSpec)  # not tried again before the next edit
-    again = msgspec.structs.replace(
-        after(edited, held), metadata=msgspec.structs.replace(running.metadata, generation=3)
-    )
-    assert in_force(again, read_as) is read_as
+    assert isinstance(in_force(after(second, held), read_as), InvalidSpec)  # not tried again before the next edit
+    assert in_force(edited(after(second, held)), read_as) is read_as
 
 
 def test_a_runtime_id_is_four_characters_of_the_uid_and_another_one_when_its_names_are_taken() -> None:
@@ -390,12 +357,7 @@ def test_a_runtime_id_is_four_characters_of_the_uid_and_another_one_when_its_nam
 
 def test_the_names_of_a_job_that_has_begun_stay_and_so_do_those_that_the_author_chose() -> None:
     running, _, there = begun()
-    edited = msgspec.structs.replace(
-        running,
-        spec=msgspec.Raw(msgspec.json.encode(THREE | {"RuntimeId": "zzzz"})),
-        metadata=msgspec.structs.replace(running.metadata, generation=2),
-    )
-    decided = planned(edited, there, taken={"master-76no-0"})
+    decided = planned(edited(running, THREE | {"RuntimeId": "zzzz"}), there, taken={"master-76no-0"})
     assert not decided.acts
     assert status_of(decided).runtime_id == "76no"
     assert [event.reason for event in decided.events] == ["RuntimeIdConflict"]
@@ -413,12 +375,6 @@ def test_the_runtime_ids_of_a_job_are_many(uid: object) -> None:
         seen.append(following(str(uid), seen[-1]))
     assert len(set(seen)) >= 20
     assert following(str(uid), "another") == derived(str(uid))
-
-
-def test_a_job_that_is_being_deleted_or_that_another_manages_is_left_alone() -> None:
-    assert planned(job(THREE, deletion_timestamp=EPOCH)) == Plan()
-    for edit in (THREE, {}):
-        assert planned(job(edit | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}})) == Plan()
 
 
 KINDS = ["MASTER", "WORKER", "PS"]
