@@ -1,4 +1,7 @@
-"""The three pages and the HTTP by which they are read, without a socket; `test/integration/test_process.py` uses one."""
+"""The three pages, the HTTP by which they are read, and how many connections may last how long, without a socket.
+
+`test/integration/test_process.py` uses one.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from structlog.testing import capture_logs
 from tfjob_operator.controller.observability.http_server import (
     MAX_REQUEST_BYTES,
     METRICS_RATE,
+    MOST,
+    VISIT_S,
     Connections,
     Conversation,
     Pages,
@@ -23,20 +28,19 @@ from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, new_re
 
 
 class Reply(NamedTuple):
-    """A response as a client reads it."""
-
     status: int
     headers: dict[str, str]
     body: bytes
 
 
 class Line(asyncio.Transport):
-    """A connection that records what is written to it."""
+    """A connection that records what is written to it, and when it was ended."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sent = b""
-        self.closed = False
+        self.closed = self.closing = False
+        self.ended_at: float | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.closed
@@ -45,17 +49,27 @@ class Line(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def abort(self) -> None:
+        self.ended_at = asyncio.get_running_loop().time()
+
     def reply(self) -> Reply:
         head, _, body = self.sent.partition(b"\r\n\r\n")
         status, _, rest = head.partition(b"\r\n")
         return Reply(int(status.split()[1]), dict(BytesParser().parsebytes(rest).items()), body)
 
 
-def talk(*pieces: bytes, **checks: Callable[[], str | None]) -> Line:
-    """Send these pieces to a process with these checks for both its health and its readiness."""
-    pages = Pages(new_registry(), healthz=checks, readyz=checks)
-    conversation, line = Conversation(pages, Connections()), Line()
+def connect(connections: Connections, **checks: Callable[[], str | None]) -> tuple[Conversation, Line]:
+    """Connect to a process with these checks for both its health and its readiness."""
+    conversation, line = Conversation(Pages(new_registry(), healthz=checks, readyz=checks), connections), Line()
     conversation.connection_made(line)
+    return conversation, line
+
+
+def talk(*pieces: bytes, **checks: Callable[[], str | None]) -> Line:
+    conversation, line = connect(Connections(), **checks)
     for piece in pieces:
         conversation.data_received(piece)
     conversation.connection_lost(None)
@@ -63,7 +77,6 @@ def talk(*pieces: bytes, **checks: Callable[[], str | None]) -> Line:
 
 
 def ask(path: str, *, method: str = "GET", **checks: Callable[[], str | None]) -> Reply:
-    """Ask for a page."""
     line = talk(f"{method} {path} HTTP/1.1\r\nHost: here\r\n\r\n".encode(), **checks)
     assert line.closed
     return line.reply()
@@ -236,3 +249,55 @@ async def test_a_connection_that_is_lost_gives_up_its_turn() -> None:
     await asyncio.sleep(1.5 / METRICS_RATE)
     assert served["late"] == 1
     pages.turns.close()
+
+
+async def test_nobody_stays_longer_than_a_visit_takes() -> None:
+    """D11: whatever the client sends, or does not read, meanwhile."""
+    protocol, line = connect(Connections())
+    protocol.data_received(b"GET /healthz?")
+    for _ in range(100):
+        await asyncio.sleep(VISIT_S / 50)
+        protocol.data_received(b"x")
+    assert line.ended_at == pytest.approx(VISIT_S)
+
+
+async def test_a_visitor_that_has_left_is_not_closed_again() -> None:
+    """D11: nor is it counted any more."""
+    connections = Connections()
+    for _ in range(3 * MOST):
+        protocol, line = connect(connections)
+        protocol.connection_lost(None)
+        await asyncio.sleep(VISIT_S / 100)
+        assert line.ended_at is None
+    await asyncio.sleep(2 * VISIT_S)
+    assert line.ended_at is None
+
+
+async def test_when_there_are_too_many_the_oldest_goes() -> None:
+    """D11: a flood keeps nobody out who comes after it."""
+    connections = Connections()
+    lines = [connect(connections)[1] for _ in range(MOST + 2)]
+    assert [line.ended_at is None for line in lines] == [False] * 2 + [True] * MOST
+    await asyncio.sleep(1.0)
+    assert sum(line.ended_at is None for line in lines) == MOST
+
+
+async def test_who_is_being_answered_when_the_server_ends_has_a_moment_for_it() -> None:
+    """A scrape that was answered is not cut off; a client that has asked nothing yet is not waited for."""
+    connections = Connections()
+    (_, idle), (quick, served), (_, stuck) = (connect(connections) for _ in range(3))
+    served.closing = stuck.closing = True
+    asyncio.get_running_loop().call_later(0.2, quick.connection_lost, None)
+    await connections.close(0.5)
+    assert (idle.ended_at, served.ended_at, stuck.ended_at) == (0.0, None, 0.5)
+
+
+async def test_a_server_that_has_answered_everybody_ends_at_once() -> None:
+    """No pause where there is nothing to wait for."""
+    connections = Connections()
+    await connections.close(0.5)
+    quick, served = connect(connections)
+    served.closing = True
+    asyncio.get_running_loop().call_later(0.1, quick.connection_lost, None)
+    await connections.close(0.5)
+    assert asyncio.get_running_loop().time() == pytest.approx(0.1)

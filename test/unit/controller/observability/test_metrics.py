@@ -8,10 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from fakes.virtual_loop import EPOCH, FakeClock
+from fakes.virtual_loop import EPOCH, FakeClock, VirtualClock
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from support.cases import for_each
@@ -28,7 +29,13 @@ from tfjob_operator.controller.events.delivery import Drops
 from tfjob_operator.controller.jobs.metrics import KEPT_S, STATE_INDEX, JobMetrics, index_by_state
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import STUCK_S, Outcome, ReconcileMetrics
-from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, exposition, new_registry
+from tfjob_operator.controller.observability.metrics import (
+    PERIOD_S,
+    LoopLag,
+    PrometheusMetrics,
+    exposition,
+    new_registry,
+)
 from tfjob_operator.controller.options import ElectionOptions, Options
 from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue import NO_METRICS, Queue
@@ -38,124 +45,97 @@ PAGE = Path(__file__).parents[3] / "data" / "metrics.txt"
 """The lines of the page, sorted, without their values."""
 
 
-class Page:
-    """What one scrape says."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._families = list(text_string_to_metric_families(exposition(registry).decode()))
-        self.samples = [sample for family in self._families for sample in family.samples]
-
-    def __getitem__(self, name: str) -> float:
-        """The value of the one sample of that name."""
-        return self.value(name)
-
-    def value(self, name: str, /, **labels: str) -> float:
-        """The value of the one sample of that name and with these labels."""
-        (value,) = [
-            sample.value for sample in self.samples if sample.name == name and labels.items() <= sample.labels.items()
-        ]
-        return value
-
-    def names(self) -> set[str]:
-        """The names of all families."""
-        return {family.name for family in self._families}
+def page(registry: CollectorRegistry) -> dict[str, float]:
+    """What one scrape says: the values of all samples, by name and labels."""
+    families = text_string_to_metric_families(exposition(registry).decode())
+    return {
+        ",".join([sample.name, *map("=".join, sorted(sample.labels.items()))]): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
 def test_a_new_registry_tells_of_the_process() -> None:
     """CPU, memory and open files, and no series beyond what is asked for: `_created` doubles every counter."""
-    page = Page(new_registry())
-    assert page["process_resident_memory_bytes"] > 1e6
-    assert page["process_open_fds"] > 0
-    assert "process_cpu_seconds" in page.names()
-    assert not [name for name in page.names() if name.endswith("_created")]
+    values = page(new_registry())
+    assert values["process_resident_memory_bytes"] > 1e6
+    assert values["process_open_fds"] > 0
+    assert "process_cpu_seconds_total" in values
+    assert not [name for name in values if "_created" in name]
 
 
-async def test_a_queue_can_be_read_from_its_first_scrape_on() -> None:
-    """A7: every family of the queue, at zero; gauges are read when they are scraped."""
-    registry = new_registry()
-    queue: Queue[str] = Queue(name="tfjob", metrics=PrometheusMetrics(registry))
-    page = Page(registry)
-    for metric in (queue_names.ADDS, queue_names.DEPTH, queue_names.UNFINISHED_WORK, queue_names.LONGEST_RUNNING):
-        assert page.value(metric.name, name="tfjob") == 0.0
-    for metric in (queue_names.QUEUE_DURATION, queue_names.WORK_DURATION):
-        assert page.value(f"{metric.name}_count", name="tfjob") == 0.0
-        bounds = {sample.labels["le"] for sample in page.samples if sample.name == f"{metric.name}_bucket"}
-        assert len(bounds) == len(metric.buckets) + 1
-    queue.add("a")
-    queue.add("b")
-    page = Page(registry)
-    assert page.value("workqueue_depth", name="tfjob") == 2.0
-    assert page.value("workqueue_adds_total", name="tfjob") == 2.0
-    await queue.get()
-    assert Page(registry).value("workqueue_depth", name="tfjob") == 1.0
-
-
-def test_two_queues_share_their_families() -> None:
-    """The label tells them apart."""
+async def test_a_queue_can_be_read_from_its_first_scrape_on_and_shares_its_families_with_another() -> None:
+    """A7: the label tells them apart; gauges are read when they are scraped."""
     registry = new_registry()
     provider = PrometheusMetrics(registry)
-    provider.counter(queue_names.ADDS, "a").inc()
-    provider.counter(queue_names.ADDS, "b")
-    provider.gauge(queue_names.DEPTH, "a", read=lambda: 1.0)
-    provider.gauge(queue_names.DEPTH, "b", read=lambda: 2.0)
-    provider.histogram(queue_names.WORK_DURATION, "a")
-    provider.histogram(queue_names.WORK_DURATION, "b").observe(0.5)
-    page = Page(registry)
-    assert page.value("workqueue_adds_total", name="a") == 1.0
-    assert page.value("workqueue_adds_total", name="b") == 0.0
-    assert page.value("workqueue_depth", name="b") == 2.0
-    assert page.value("workqueue_work_duration_seconds_sum", name="b") == 0.5
+    first, _ = (Queue[str](name=name, metrics=provider) for name in "ab")
+    for name in "ab":
+        values = page(registry)
+        for metric in (queue_names.ADDS, queue_names.DEPTH, queue_names.UNFINISHED_WORK, queue_names.LONGEST_RUNNING):
+            assert values[f"{metric.name},name={name}"] == 0.0
+        for metric in (queue_names.QUEUE_DURATION, queue_names.WORK_DURATION):
+            assert values[f"{metric.name}_count,name={name}"] == 0.0
+            bounds = [key for key in values if key.startswith(f"{metric.name}_bucket") and key.endswith(f"name={name}")]
+            assert len(bounds) == len(metric.buckets) + 1
+    first.add("x")
+    first.add("y")
+    await first.get()
+    values = page(registry)
+    assert [values[f"workqueue_depth,name={name}"] for name in "ab"] == [1.0, 0.0]
+    assert [values[f"workqueue_adds_total,name={name}"] for name in "ab"] == [2.0, 0.0]
+    assert [values[f"workqueue_queue_duration_seconds_count,name={name}"] for name in "ab"] == [1.0, 0.0]
 
 
 def test_requests_are_there_at_zero_and_then_counted() -> None:
     """A7: each attempt once by code; durations and sizes by verb; retries apart; a watch has no duration and no size."""
     registry = new_registry()
-    metrics = RequestMetrics(PrometheusMetrics(registry), "api:6443")
-    page = Page(registry)
+    metrics = RequestMetrics(PrometheusMetrics(registry), "api")
+    values = page(registry)
     for method in METHODS:
         for code in ("409", "500", request_names.NO_RESPONSE):
-            assert page.value("rest_client_requests_total", method=method, code=code, host="api:6443") == 0.0
+            assert values[f"rest_client_requests_total,code={code},host=api,method={method}"] == 0.0
         for metric in request_names.HISTOGRAMS:
-            assert page.value(f"{metric.name}_count", verb=method, host="api:6443") == 0.0
+            assert values[f"{metric.name}_count,host=api,verb={method}"] == 0.0
     metrics.attempted(Attempt("POST", "201", False, 100, 0.02, 2000))
     metrics.attempted(Attempt("POST", "503", True, 100, 0.02, 50))
     metrics.attempted(Attempt("GET", "200", False, 0, None, None))
     metrics.throttled("POST", 1.5)
-    page = Page(registry)
-    assert page.value("rest_client_requests_total", method="POST", code="201") == 1.0
-    assert page.value("rest_client_requests_total", method="GET", code="200") == 1.0
-    assert page.value("rest_client_request_retries_total", verb="POST", code="503") == 1.0
-    assert page.value("rest_client_request_retries_total", verb="POST", code="201") == 0.0
-    assert page.value("rest_client_request_duration_seconds_count", verb="POST") == 2.0
-    assert page.value("rest_client_request_duration_seconds_count", verb="GET") == 0.0
-    assert page.value("rest_client_response_size_bytes_sum", verb="POST") == 2050.0
-    assert page.value("rest_client_request_size_bytes_sum", verb="POST") == 200.0
-    assert page.value("rest_client_rate_limiter_duration_seconds_sum", verb="POST") == 1.5
+    assert {
+        "requests_total,code=201,host=api,method=POST": 1.0,
+        "requests_total,code=200,host=api,method=GET": 1.0,
+        "request_retries_total,code=503,host=api,verb=POST": 1.0,
+        "request_retries_total,code=201,host=api,verb=POST": 0.0,
+        "request_duration_seconds_count,host=api,verb=POST": 2.0,
+        "request_duration_seconds_count,host=api,verb=GET": 0.0,
+        "response_size_bytes_sum,host=api,verb=POST": 2050.0,
+        "request_size_bytes_sum,host=api,verb=POST": 200.0,
+        "rate_limiter_duration_seconds_sum,host=api,verb=POST": 1.5,
+    }.items() <= {key.removeprefix("rest_client_"): value for key, value in page(registry).items()}.items()
 
 
 def test_jobs_are_counted_in_both_families() -> None:
     """The sums of the older operator, and the newer one's counters by namespace."""
     registry = new_registry()
     jobs = JobMetrics(PrometheusMetrics(registry))
+    expected = dict.fromkeys(("created", "deleted", "successful", "failed", "restarted"), 0.0)
+
+    def counted(namespace: str) -> dict[str, float]:
+        labels = f"framework=tensorflow,job_namespace={namespace}"
+        return {name: page(registry)[f"training_operator_jobs_{name}_total,{labels}"] for name in expected}
+
     jobs.expect(["quiet"])
-    page = Page(registry)
-    for name in ("created", "deleted", "successful", "failed", "restarted"):
-        assert page[f"tf_operator_jobs_{name}_total"] == 0.0
-        assert page.value(f"training_operator_jobs_{name}_total", job_namespace="quiet") == 0.0
+    assert [page(registry)[f"tf_operator_jobs_{name}_total"] for name in expected] == [0.0] * 5
+    assert counted("quiet") == expected
     jobs.count("created", "team")
-    page = Page(registry)
-    assert page.value("training_operator_jobs_failed_total", job_namespace="team") == 0.0
-    assert page.value("tf_operator_job_failures_total", namespace="team", reason="JobFailed") == 0.0
-    assert page.value("tf_operator_job_start_seconds_count", namespace="team") == 0.0
+    values = page(registry)
+    assert counted("team") == expected | {"created": 1.0}
+    assert values["tf_operator_job_failures_total,namespace=team,reason=JobFailed"] == 0.0
+    assert values["tf_operator_job_start_seconds_count,namespace=team"] == 0.0
     for transition in ("successful", "failed", "restarted", "deleted", "deleted"):
         jobs.count(transition, "team")
-    page = Page(registry)
-    expected = {"created": 1.0, "deleted": 2.0, "successful": 1.0, "failed": 1.0, "restarted": 1.0}
-    for name, value in expected.items():
-        labels = {"job_namespace": "team", "framework": "tensorflow"}
-        assert page[f"tf_operator_jobs_{name}_total"] == value
-        assert page.value(f"training_operator_jobs_{name}_total", **labels) == value
-        assert page.value(f"training_operator_jobs_{name}_total", job_namespace="quiet") == 0.0
+    now = dict.fromkeys(expected, 1.0) | {"deleted": 2.0}
+    assert {name: page(registry)[f"tf_operator_jobs_{name}_total"] for name in expected} == now
+    assert (counted("team"), counted("quiet")) == (now, expected)
 
 
 def condition(kind: ConditionType, after_s: float, *, reason: str = "", status: str = "True") -> JobCondition:
@@ -197,9 +177,9 @@ def test_a_start_is_observed_once_from_creation_or_resumption_to_running(start: 
     jobs = JobMetrics(PrometheusMetrics(registry))
     jobs.expect(["team"])
     jobs.observe(ObjectMeta(name="mnist", namespace="team", creation_timestamp=EPOCH), start.before, start.after)
-    page = Page(registry)
-    assert page["tf_operator_job_start_seconds_count"] == (start.seconds is not None)
-    assert page["tf_operator_job_start_seconds_sum"] == (start.seconds or 0)
+    values = page(registry)
+    assert values["tf_operator_job_start_seconds_count,namespace=team"] == (start.seconds is not None)
+    assert values["tf_operator_job_start_seconds_sum,namespace=team"] == (start.seconds or 0)
 
 
 def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() -> None:
@@ -215,7 +195,8 @@ def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() 
         indexer.put(f"{number}", TFJob(ObjectMeta(namespace="team"), status=JobStatus(conditions=found)))
     assert jobs.by_state(0.0) == {("team", "Created"): 3, ("team", "Running"): 1, ("team", "Failed"): 1}
     # The dashboard lists namespaces by this series, also those in which another controller manages all jobs.
-    assert Page(registry).value("training_operator_jobs_created_total", job_namespace="team") == 0.0
+    created = "training_operator_jobs_created_total,framework=tensorflow,job_namespace=team"
+    assert page(registry)[created] == 0.0
     indexer.put("2", TFJob(ObjectMeta(namespace="team"), status=JobStatus(conditions=(CREATED, failed))))
     assert jobs.by_state(0.0) == {("team", "Created"): 3, ("team", "Failed"): 2}
     jobs.observe(ObjectMeta(namespace="team"), (), (failed,))
@@ -223,35 +204,35 @@ def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() 
         indexer.remove(key)
     assert jobs.by_state(10.0) == {}
     jobs.by_state(10.0 + KEPT_S)
-    assert Page(registry).value("tf_operator_job_failures_total", reason="JobFailed") == 1.0
+    assert page(registry)["tf_operator_job_failures_total,namespace=team,reason=JobFailed"] == 1.0
     jobs.by_state(11.0 + KEPT_S)
-    assert not [sample for sample in Page(registry).samples if "job_namespace" in sample.labels]
+    assert not [name for name in page(registry) if "job_namespace=" in name]
     jobs.count("created", "team")
-    assert Page(registry).value("training_operator_jobs_created_total", job_namespace="team") == 1.0
+    assert page(registry)[created] == 1.0
 
 
 def test_reconciles_are_counted_by_how_they_ended() -> None:
     """A12: a crash counts as an error, and as a panic as well."""
     registry = new_registry()
     reconciles = ReconcileMetrics(PrometheusMetrics(registry), "tfjob", workers=3, clock=FakeClock())
-    for result in ("success", "error", "requeue"):
-        assert Page(registry).value("controller_runtime_reconcile_total", controller="tfjob", result=result) == 0.0
+
+    def value(name: str, **labels: str) -> float:
+        labelled = ["controller=tfjob", *map("=".join, labels.items())]
+        return page(registry)[",".join([f"controller_runtime_{name}", *labelled])]
+
+    def results() -> list[float]:
+        return [value("reconcile_total", result=result) for result in ("success", "error", "requeue")]
+
+    assert results() == [0.0, 0.0, 0.0]
     ends: list[Outcome] = ["success", "success", "requeue", "error", "panic"]
     for result in ends:
         reconciles.begun()
-        assert Page(registry)["controller_runtime_active_workers"] == 1.0
+        assert value("active_workers") == 1.0
         reconciles.ended(result, 0.25)
-    page = Page(registry)
-    counted = {
-        result: page.value("controller_runtime_reconcile_total", result=result)
-        for result in ("success", "error", "requeue")
-    }
-    assert counted == {"success": 2.0, "error": 2.0, "requeue": 1.0}
-    assert page["controller_runtime_reconcile_errors_total"] == 2.0
-    assert page["controller_runtime_reconcile_panics_total"] == 1.0
-    assert page["controller_runtime_reconcile_time_seconds_sum"] == 1.25
-    assert page["controller_runtime_active_workers"] == 0.0
-    assert page["controller_runtime_max_concurrent_reconciles"] == 3.0
+    assert results() == [2.0, 2.0, 1.0]
+    assert (value("reconcile_errors_total"), value("reconcile_panics_total")) == (2.0, 1.0)
+    assert value("reconcile_time_seconds_sum") == 1.25
+    assert (value("active_workers"), value("max_concurrent_reconciles")) == (0.0, 3.0)
 
 
 def test_workers_are_stuck_when_all_are_busy_and_none_gets_anywhere() -> None:
@@ -277,9 +258,9 @@ def test_every_reason_to_drop_an_event_is_there_at_zero() -> None:
     registry = new_registry()
     drops = Drops(PrometheusMetrics(registry))
     for why in Drop:
-        assert Page(registry).value("tf_operator_events_dropped_total", type="Warning", why=why) == 0.0
+        assert page(registry)[f"tf_operator_events_dropped_total,type=Warning,why={why}"] == 0.0
     drops.drop("Warning", ObjectReference(), reason="Full", message="too many", why=Drop.OVERFLOW)
-    assert Page(registry).value("tf_operator_events_dropped_total", type="Warning", why="overflow") == 1.0
+    assert page(registry)["tf_operator_events_dropped_total,type=Warning,why=overflow"] == 1.0
 
 
 def an_operator(registry: CollectorRegistry) -> Manager:
@@ -295,9 +276,9 @@ async def test_the_leader_says_so() -> None:
     """The gauge is read at the scrape."""
     registry = new_registry()
     manager = an_operator(registry)
-    assert Page(registry)["tf_operator_is_leader"] == 0.0
+    assert page(registry)["tf_operator_is_leader"] == 0.0
     manager._working = manager._elector._leading = True  # type: ignore[union-attr]
-    assert Page(registry)["tf_operator_is_leader"] == 1.0
+    assert page(registry)["tf_operator_is_leader"] == 1.0
 
 
 async def test_the_page_has_the_names_labels_and_help_texts_that_dashboards_know(
@@ -314,3 +295,30 @@ async def test_the_page_has_the_names_labels_and_help_texts_that_dashboards_know
         line if line.startswith("#") else line.rpartition(" ")[0] for line in exposition(registry).decode().splitlines()
     ]
     check_generated(PAGE, "\n".join(sorted(lines)) + "\n")
+
+
+class LateClock(VirtualClock):
+    """A clock that is `late_s` seconds ahead of the loop."""
+
+    def __init__(self) -> None:
+        self.late_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.late_s
+
+
+async def test_a_timer_that_fires_late_is_seen() -> None:
+    """What blocks the loop delays leases and probes, and shows in nothing else."""
+    registry, clock = new_registry(), LateClock()
+    measuring = asyncio.create_task(LoopLag(PrometheusMetrics(registry), clock).run())
+    await asyncio.sleep(PERIOD_S * 1.5)
+    name = "tf_operator_event_loop_lag_seconds"
+    assert registry.get_sample_value(f"{name}_sum") == 0.0
+    clock.late_s = 3.0
+    await asyncio.sleep(PERIOD_S)
+    assert registry.get_sample_value(f"{name}_count") == 2.0
+    assert registry.get_sample_value(f"{name}_sum") == pytest.approx(3.0)
+    assert registry.get_sample_value(f"{name}_bucket", {"le": "2.5"}) == 1.0
+    assert registry.get_sample_value("tf_operator_event_loop_tasks") == len(asyncio.all_tasks())
+    measuring.cancel()
+    await asyncio.wait([measuring])
