@@ -144,23 +144,19 @@ class ModelCluster:
 
 
 @asynccontextmanager
-async def a_cluster() -> AsyncIterator[ModelCluster]:
-    """A cluster with the namespace; processes that still run at the end are cancelled."""
+async def a_cluster(*names: str) -> AsyncIterator[ModelCluster]:
+    """A cluster with the namespace and these processes, a second apart; those that run at the end are cancelled."""
     cluster = ModelCluster()
     await cluster.client.create(NAMESPACES, "", {"metadata": {"name": HOME}})
+    for name in names:
+        cluster.start(name)
+        await asyncio.sleep(1.0)
     try:
         yield cluster
     finally:
         for process in cluster.processes:
             process.running.cancel()
         await asyncio.gather(*(process.running for process in cluster.processes), return_exceptions=True)
-
-
-async def test_a_real_process_measures_its_lease_by_a_clock_that_counts_suspensions(mocker: MockerFixture) -> None:
-    fences = mocker.patch("tfjob_operator.controller.app.Fence", wraps=Fence)
-    line = Line(ModelServer(), "a")
-    build(Options(), Transports(line, line, line), asyncio.Event(), identity="a")
-    assert [type(call.args[0]) for call in fences.call_args_list] == [LeaseClock]
 
 
 async def test_a_process_works_when_its_caches_are_filled_and_the_lease_is_its_own() -> None:
@@ -183,25 +179,30 @@ async def test_a_process_works_when_its_caches_are_filled_and_the_lease_is_its_o
 
 
 async def test_a_replica_that_waits_is_ready_and_writes_nothing() -> None:
-    """LE-10: a rolling update goes on when the new pod is ready, which must not need the old one's lease."""
-    async with a_cluster() as cluster:
-        cluster.start("a")
-        await asyncio.sleep(1.0)
-        b = cluster.start("b")
-        await asyncio.sleep(5.0)
+    """LE-10, D6: a rolling update goes on when the new pod is ready, which must not need the old one's lease.
+
+    No worker takes keys from its queue, so the key of every job that ever existed would stay there.
+    """
+    async with a_cluster("a", "b") as cluster:
+        _, b = cluster.processes
         await cluster.create("mnist", wait_s=30.0)
         assert b.manager.why_not_ready() is None
         assert not b.manager.is_leading
         assert not b.writes.methods
         assert cluster.names("pods") == ["mnist-worker-0"]
+        await cluster.client.delete(TFJOBS, HOME, "mnist")
+        await asyncio.sleep(60.0)
+        assert len(b.manager._controllers[0].queue) == 0
+        assert await b.end() < 0.1, (
+            "manager_test.go: should prevent leader election when shutting down a non-elected manager"
+        )
+        assert cluster.holder() == "a"
 
 
 async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
     """A12, LE-11: the work ends, the events are written, and then the lease is given back."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a")
-        await asyncio.sleep(1.0)
-        b = cluster.start("b")
+    async with a_cluster("a", "b") as cluster:
+        a, b = cluster.processes
         await cluster.create("first", wait_s=0.01)
         assert await a.end() < 1.0
         assert cluster.names("events")
@@ -215,12 +216,12 @@ async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
 
 
 async def test_a_process_that_is_told_to_stop_in_a_burst_hands_over_too() -> None:
-    """D24: no write begins and none is cut off, so the lease can be given back; the next leader does what is left."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a")
-        await asyncio.sleep(1.0)
-        b = cluster.start("b")
-        await asyncio.sleep(1.0)
+    """D24: no write begins and none is cut off, so the lease can be given back; the next leader does what is left.
+
+    A create that is not sent any more is no failure of its job.
+    """
+    async with a_cluster("a", "b") as cluster:
+        a, b = cluster.processes
         a.writes.delay_s = 0.1
         for number in range(100):
             await cluster.create(f"job-{number}")
@@ -233,30 +234,18 @@ async def test_a_process_that_is_told_to_stop_in_a_burst_hands_over_too() -> Non
         assert "lease_released" in told
         assert not {"lease_kept", "sync_failed", "sync_crashed", "write_cut_short"} & set(told)
         assert set(cluster.written("a")[begun:]) == {"events"}, "what began before had reached the server by then"
+        events = cluster.server.storage.collections["events"].objects.values()
+        assert {event.body["type"] for event in events} == {"Normal"}
         await asyncio.sleep(0.2)
         assert b.manager.is_leading, "it saw the lease become free, and did not wait for its next try"
         await asyncio.sleep(30.0)
         assert len(cluster.names("pods")) == 100
 
 
-async def test_nothing_is_told_of_a_job_because_its_operator_stops() -> None:
-    """D24: a create that is not sent any more is no failure of the job."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a")
-        await asyncio.sleep(1.0)
-        a.writes.delay_s = 0.1
-        await cluster.create("mnist", replicas=50, wait_s=1.0)
-        await a.end()
-        assert 0 < len(cluster.names("pods")) < 50
-        events = cluster.server.storage.collections["events"].objects.values()
-        assert {event.body["type"] for event in events} == {"Normal"}
-
-
 async def test_a_write_that_gets_no_response_keeps_the_lease() -> None:
     """D24, LE-11: it may take effect yet, so nobody else may lead before the lease has run out."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a")
-        await asyncio.sleep(1.0)
+    async with a_cluster("a") as cluster:
+        (a,) = cluster.processes
         a.writes.delay_s = 60.0
         await cluster.create("mnist", wait_s=0.1)
         with capture_logs() as lines:
@@ -265,26 +254,10 @@ async def test_a_write_that_gets_no_response_keeps_the_lease() -> None:
         assert cluster.holder() == "a"
 
 
-async def test_a_replica_that_waits_keeps_no_list_of_what_is_to_do() -> None:
-    """D6: no worker takes keys from its queue, so the key of every job that ever existed would stay there."""
-    async with a_cluster() as cluster:
-        cluster.start("a")
-        await asyncio.sleep(1.0)
-        b = cluster.start("b")
-        for number in range(20):
-            await cluster.create(f"job-{number}", wait_s=1.0)
-            await cluster.client.delete(TFJOBS, HOME, f"job-{number}")
-        await asyncio.sleep(60.0)
-        assert len(b.manager._controllers[0].queue) == 0
-
-
 async def test_a_replica_that_wins_the_lease_looks_at_every_job() -> None:
     """D6: at every one in its cache, whether or not it saw events of it while it waited."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a")
-        await asyncio.sleep(1.0)
-        b = cluster.start("b")
-        await asyncio.sleep(1.0)
+    async with a_cluster("a", "b") as cluster:
+        a, b = cluster.processes
         a.writes.cut = True
         for number in range(3):
             await cluster.create(f"job-{number}")
@@ -298,11 +271,8 @@ async def test_a_replica_that_wins_the_lease_looks_at_every_job() -> None:
 
 async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_error() -> None:
     """LE-14: what it knows may be out of date; the kubelet starts it anew."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a")
-        await asyncio.sleep(1.0)
-        b = cluster.start("b")
-        await asyncio.sleep(1.0)
+    async with a_cluster("a", "b") as cluster:
+        a, b = cluster.processes
         a.lease.cut = True
         with pytest.raises(LeadershipLostError):
             await a.running
@@ -314,11 +284,14 @@ async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_er
         assert len(a.writes.methods) == before
 
 
-async def test_no_write_passes_when_the_lease_is_over() -> None:
-    """The fence: a sync that is running when the lease ends can send no further write."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a")
-        await asyncio.sleep(1.0)
+async def test_no_write_passes_when_the_lease_is_over(mocker: MockerFixture) -> None:
+    """The fence: a sync that is running when the lease ends can send no further write; suspensions of the machine count."""
+    fences = mocker.patch("tfjob_operator.controller.app.Fence", wraps=Fence)
+    line = Line(ModelServer(), "a")
+    build(Options(), Transports(line, line, line), asyncio.Event(), identity="a")
+    assert [type(call.args[0]) for call in fences.call_args_list] == [LeaseClock]
+    async with a_cluster("a") as cluster:
+        (a,) = cluster.processes
         a.writes.silent_for = "/tfjobs"
         await cluster.create("mnist")
         a.lease.cut = True
@@ -329,9 +302,8 @@ async def test_no_write_passes_when_the_lease_is_over() -> None:
 
 async def test_a_process_stops_in_time_when_nobody_responds() -> None:
     """A12: syncs, events and the lease each have their share of ten seconds."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a")
-        await asyncio.sleep(1.0)
+    async with a_cluster("a") as cluster:
+        (a,) = cluster.processes
         await cluster.create("mnist", wait_s=1.0)
         for line in (a.watches, a.writes, a.lease):
             line.silent_for = "/"
@@ -339,40 +311,20 @@ async def test_a_process_stops_in_time_when_nobody_responds() -> None:
         assert await a.end() <= DRAIN_S + FLUSH_S + RELEASE_S + 0.1 < 10.0
 
 
-async def test_a_process_that_was_never_ready_stops_at_once() -> None:
-    """B71: while the API server is away, the process waits, does not ask for the lease, and stops when told."""
+async def test_while_the_api_server_is_away_a_process_waits_and_stops_when_told() -> None:
+    """B71: it does not ask for the lease, and works once the server responds."""
     async with a_cluster() as cluster:
-        a = cluster.start("a")
-        a.watches.cut = True
-        await asyncio.sleep(600.0)
+        a, b = cluster.start("a"), cluster.start("b")
+        for line in (a.watches, b.watches):
+            line.cut = True
+        await cluster.create("mnist", wait_s=600.0)
         assert a.manager.why_not_ready() is not None
         assert await a.end() < 1.0
         assert a.manager.why_not_ready() == "stopping"
         assert not a.lease.methods
-
-
-async def test_a_process_waits_for_an_api_server_that_is_away_at_its_start() -> None:
-    """B71: it becomes ready and works once the server responds."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a")
-        for line in (a.watches, a.writes, a.lease):
-            line.cut = True
-        await cluster.create("mnist", wait_s=300.0)
-        for line in (a.watches, a.writes, a.lease):
-            line.cut = False
+        b.watches.cut = False
         await asyncio.sleep(60.0)
         assert cluster.names("pods") == ["mnist-worker-0"]
-
-
-async def test_a_replica_that_waits_for_the_lease_stops_at_once() -> None:
-    """manager_test.go: "should prevent leader election when shutting down a non-elected manager"."""
-    async with a_cluster() as cluster:
-        cluster.start("a")
-        await asyncio.sleep(1.0)
-        b = cluster.start("b")
-        await asyncio.sleep(1.0)
-        assert await b.end() < 0.1
-        assert cluster.holder() == "a"
 
 
 async def test_without_an_election_a_process_works_at_once() -> None:
@@ -414,10 +366,8 @@ async def test_every_job_is_looked_at_again_after_the_resync_period() -> None:
 
 async def test_a_job_is_counted_once_among_all_replicas_and_lives() -> None:
     """A replica that waits sees deletions too, and every job looks new to a process that has just started."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a")
-        await asyncio.sleep(1.0)
-        b = cluster.start("b")
+    async with a_cluster("a", "b") as cluster:
+        a, b = cluster.processes
         await cluster.create("first")
         await cluster.create("second", wait_s=5.0)
         await cluster.client.delete(TFJOBS, HOME, "first")
@@ -502,14 +452,19 @@ async def test_a_crash_of_a_part_ends_the_process_and_gives_the_lease_back(mocke
         assert msgspec.json.encode(lease.body["spec"]["holderIdentity"]) == b'""'
 
 
-ALL_APIS = ("kubeflow.org/v1", "kubeflow.org/v1alpha1", "tensorflow.org/v1alpha1")
-
-
 async def test_what_the_alpha_apis_lack_keeps_no_other_job_waiting() -> None:
-    """This server knows neither tensorflow.org nor Jobs: jobs of v1 run, and one of v1alpha1 waits untouched."""
+    """This server knows neither tensorflow.org nor Jobs: jobs of v1 run, and one of v1alpha1 waits untouched.
+
+    An operator that serves another API alone touches no job of v1, and does not wait for their CRD.
+    """
     async with a_cluster() as cluster:
-        cluster.start("a", apis=ALL_APIS)
-        await cluster.create("mnist")
+        other = cluster.start("other", apis=("tensorflow.org/v1alpha1",), election=None)
+        await cluster.create("mnist", wait_s=10.0)
+        problem = other.manager.why_not_ready() or ""
+        assert "not served by the API server (is the CRD installed?): tfjobs.tensorflow.org/team" in problem
+        assert "not synced" not in problem
+        assert cluster.names("pods") == []
+        cluster.start("a", apis=("kubeflow.org/v1", "kubeflow.org/v1alpha1", "tensorflow.org/v1alpha1"))
         spec = {"replicaSpecs": [{"template": replica()["template"]}]}
         body = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": "alpha"}, "spec": spec}
         await cluster.client.create(TFJOBS, HOME, body)
@@ -517,17 +472,6 @@ async def test_what_the_alpha_apis_lack_keeps_no_other_job_waiting() -> None:
         assert cluster.names("pods") == ["mnist-worker-0"]
         alpha = cluster.server.storage.collections["tfjobs"].objects[HOME, "alpha"].body
         assert "status" not in alpha
-
-
-async def test_an_operator_that_serves_another_api_alone_touches_no_job_of_v1() -> None:
-    """Nor does it wait for their CRD."""
-    async with a_cluster() as cluster:
-        a = cluster.start("a", apis=("tensorflow.org/v1alpha1",))
-        await cluster.create("mnist", wait_s=10.0)
-        problem = a.manager.why_not_ready() or ""
-        assert "not served by the API server (is the CRD installed?): tfjobs.tensorflow.org/team" in problem
-        assert "not synced" not in problem
-        assert cluster.names("pods") == []
 
 
 def test_where_no_alpha_api_is_asked_for_nothing_of_it_is_imported() -> None:
