@@ -57,10 +57,13 @@ def test_an_event_that_is_new_is_created_as_it_is(bench: Bench) -> None:
 
 
 def test_the_same_event_again_only_counts_and_keeps_its_first_name_and_time(bench: Bench) -> None:
-    """EV-04, events_cache_test.go:TestEventCorrelator "the-same-event-should-just-count"."""
+    """EV-04, events_cache_test.go:TestEventCorrelator "the-same-event-should-just-count".
+
+    Also with another version of its object, which every status write changes.
+    """
     _, first = bench.feed(make_event())
     bench.clock.step(5.0)
-    action, second = bench.feed(make_event())
+    action, second = bench.feed(make_event(about=replace(KETTLE, resource_version="2")))
     assert action is Action.UPDATE
     assert (second.count, second.metadata.name) == (2, first.metadata.name)
     assert (second.first_timestamp, second.last_timestamp) == (first.first_timestamp, bench.clock.now())
@@ -86,15 +89,12 @@ def test_an_event_that_differs_in_any_part_of_its_key_is_another_one(bench: Benc
     assert (action, event.count) == (Action.CREATE, 1)
 
 
-def test_the_version_of_the_object_is_no_part_of_the_key(bench: Bench) -> None:
-    """EV-04: every status write changes it; an event would never count otherwise."""
-    bench.feed(make_event(about=replace(KETTLE, resource_version="1")))
-    action, _ = bench.feed(make_event(about=replace(KETTLE, resource_version="2")))
-    assert action is Action.UPDATE
-
-
 def test_the_tenth_message_makes_similar_events_one(bench: Bench) -> None:
-    """EV-03, events_cache_test.go:TestEventAggregatorByReasonMessageFunc: nine stay, the tenth opens the combined record."""
+    """EV-03, events_cache_test.go:TestEventAggregatorByReasonMessageFunc, TestEventAggregatorByReasonFunc.
+
+    Nine stay, the tenth opens the combined record. A message that has a record of its own keeps it: client-go forgets any one
+    of the ten, at random. Events of another reason or object are not similar.
+    """
     for number in range(9):
         action, event = bench.feed(make_event(f"cup {number}"))
         assert (action, event.message) == (Action.CREATE, f"cup {number}")
@@ -103,22 +103,10 @@ def test_the_tenth_message_makes_similar_events_one(bench: Bench) -> None:
     action, eleventh = bench.feed(make_event("cup 10"))
     assert (action, eleventh.message, eleventh.count) == (Action.UPDATE, COMBINED + "cup 10", 2)
     assert eleventh.metadata.name == tenth.metadata.name
-
-
-def test_events_of_another_reason_or_object_are_not_similar(bench: Bench) -> None:
-    """EV-03, events_cache_test.go:TestEventAggregatorByReasonFunc."""
-    for number in range(9):
-        bench.feed(make_event(f"cup {number}"))
-    for other in (make_event("x", reason="Spilled"), make_event("x", about=replace(KETTLE, uid="u-2"))):
-        assert bench.feed(other)[1].message == "x"
-
-
-def test_a_message_that_has_a_record_of_its_own_keeps_it(bench: Bench) -> None:
-    """EV-03: client-go forgets any one of the ten messages, at random; here it is the one that was combined."""
-    for number in range(12):
-        bench.feed(make_event(f"cup {number}"))
     action, event = bench.feed(make_event("cup 3"))
     assert (action, event.message, event.count) == (Action.UPDATE, "cup 3", 2)
+    for other in (make_event("x", reason="Spilled"), make_event("x", about=replace(KETTLE, uid="u-2"))):
+        assert bench.feed(other)[1].message == "x"
 
 
 @pytest.mark.parametrize(("silence", "combined"), [(600.0, True), (600.1, False)])
@@ -134,7 +122,10 @@ def test_ten_quiet_minutes_end_the_similarity_and_a_busy_hour_does_not(
 
 
 def test_after_25_writes_an_object_may_write_once_in_five_minutes(bench: Bench) -> None:
-    """EV-05, events_cache_test.go:TestEventSpamFilter, TestEventCorrelator "...-is-spam-if-happens-too-frequently"."""
+    """EV-05, events_cache_test.go:TestEventSpamFilter, TestEventCorrelator "...-is-spam-if-happens-too-frequently".
+
+    The budget never grows past its burst: after any quiet time, however long, no more than 25 writes pass at once.
+    """
     actions = [bench.feed(make_event())[0] for _ in range(30)]
     assert actions == [Action.CREATE] + [Action.UPDATE] * 24 + [Action.SKIP] * 5
     bench.clock.step(299.0)
@@ -143,14 +134,8 @@ def test_after_25_writes_an_object_may_write_once_in_five_minutes(bench: Bench) 
     action, event = bench.feed(make_event())
     assert (action, event.count) == (Action.UPDATE, 32), "what was not written has been counted all the same"
     assert bench.feed(make_event())[0] is Action.SKIP
-
-
-def test_the_budget_never_grows_past_its_burst(bench: Bench) -> None:
-    """EV-05: after any quiet time, however long, no more than 25 writes pass at once."""
-    bench.feed(make_event())
     bench.clock.step(1_000_000.0)
-    actions = [bench.feed(make_event())[0] for _ in range(26)]
-    assert actions.count(Action.SKIP) == 1
+    assert [bench.feed(make_event())[0] for _ in range(26)].count(Action.SKIP) == 1
 
 
 def test_a_flood_of_normal_events_silences_no_warning_and_no_other_object(bench: Bench) -> None:
@@ -176,14 +161,6 @@ def test_fifty_replicas_cost_25_writes_and_read_as_nine_names_and_a_count_for_ea
     assert [event.count for event in combined] == [41, 41]
 
 
-def test_what_is_forgotten_starts_anew(bench: Bench) -> None:
-    """EV-06: with room for two, the third object drives out the first, which then counts from one again."""
-    small = Bench(cache_size=2)
-    for uid in ("1", "2", "3", "1"):
-        action, event = small.feed(make_event(about=replace(KETTLE, uid=uid)))
-        assert (action, event.count) == (Action.CREATE, 1)
-
-
 def test_the_budget_of_an_object_that_was_quiet_for_long_is_forgotten(bench: Bench) -> None:
     """EV-06: nothing is remembered of objects that are gone."""
     for _ in range(SPAM_BURST):
@@ -199,7 +176,8 @@ def test_the_budget_of_an_object_that_is_driven_out_is_forgotten(bench: Bench) -
     first = [small.feed(make_event(about=replace(KETTLE, uid="1")))[0] for _ in range(SPAM_BURST + 1)]
     assert first[-1] is Action.SKIP
     for uid in ("2", "3", "1"):
-        assert small.feed(make_event(about=replace(KETTLE, uid=uid)))[0] is Action.CREATE, uid
+        action, event = small.feed(make_event(about=replace(KETTLE, uid=uid)))
+        assert (action, event.count) == (Action.CREATE, 1), "it also counts from one again"
 
 
 steps = st.tuples(
@@ -229,68 +207,32 @@ def test_no_count_is_ever_lost(history: list[tuple[str, str, int, float]]) -> No
     assert counts.total() == len(history)
 
 
-def normal(message: str) -> Event:
-    return make_event(message)
-
-
-def warning(message: str) -> Event:
-    return make_event(message, event_type="Warning")
-
-
-def messages(buffer: EventBuffer) -> list[str]:
-    return [event.message for event in buffer.drain()]
-
-
-def test_events_leave_in_the_order_in_which_they_came() -> None:
-    """EV-01: whatever their types."""
-    buffer = EventBuffer(10)
-    for event in (normal("1"), warning("2"), warning("3"), normal("4")):
-        assert buffer.put(event) is None
-    assert messages(buffer) == ["1", "2", "3", "4"]
-
-
-def test_a_full_buffer_turns_a_normal_event_away() -> None:
-    """EV-01: the event is dropped, and `put` returns it."""
-    buffer = EventBuffer(2)
-    buffer.put(normal("1"))
-    buffer.put(warning("2"))
-    assert buffer.put(normal("3")) == normal("3")
-    assert messages(buffer) == ["1", "2"]
-
-
 def test_a_warning_drives_out_the_newest_normal_event() -> None:
     """EV-01, our own rule: what went wrong is what people look for."""
     buffer = EventBuffer(3)
-    for event in (normal("1"), normal("2"), warning("3")):
-        buffer.put(event)
-    assert buffer.put(warning("4")) == normal("2")
-    assert buffer.put(warning("5")) == normal("1")
-    assert buffer.put(warning("6")) == warning("6"), "a warning gives way to none"
-    assert messages(buffer) == ["3", "4", "5"]
+    one, two = make_event("1"), make_event("2")
+    warnings = [make_event(f"w{number}", event_type="Warning") for number in range(4)]
+    turned_away = [buffer.put(event) for event in (one, two, *warnings)]
+    assert turned_away == [None, None, None, two, one, warnings[3]], "a warning gives way to none"
+    assert buffer.drain() == warnings[:3]
 
 
 async def test_a_reader_waits_for_an_event_and_for_the_end() -> None:
-    """EV-09: what waits when the buffer is closed is still handed out."""
-    buffer = EventBuffer(3)
+    """EV-09: what waits when the buffer is closed is still handed out; without the end, `run` would never end."""
+    buffer, event = EventBuffer(3), make_event()
     reader = asyncio.create_task(buffer.get())
     await asyncio.sleep(1.0)
     assert not reader.done()
-    buffer.put(normal("1"))
-    assert await reader == normal("1")
-    buffer.put(normal("2"))
-    buffer.close()
-    assert buffer.put(warning("3")) == warning("3")
-    assert await buffer.get() == normal("2")
-    assert await buffer.get() is None
-
-
-async def test_closing_wakes_a_reader_that_waits() -> None:
-    """EV-09: without it, `run` would never end."""
-    buffer = EventBuffer(3)
-    reader = asyncio.create_task(buffer.get())
+    buffer.put(event)
+    assert await reader == event
+    late = asyncio.create_task(EventBuffer.get(other := EventBuffer(3)))
     await asyncio.sleep(1.0)
+    other.close()
+    assert await late is None
+    buffer.put(event)
     buffer.close()
-    assert await reader is None
+    assert buffer.put(event) == event
+    assert [await buffer.get(), await buffer.get()] == [event, None]
 
 
 @given(st.integers(1, 4), st.lists(st.sampled_from(["Normal", "Warning", "take"]), max_size=30))
@@ -311,25 +253,6 @@ def test_every_event_is_handed_out_or_turned_away_exactly_once(size: int, script
             assert left_out.type == "Normal" or all(other.type == "Warning" for other in waiting)
         assert len(buffer) == len(waiting) <= size
     assert buffer.drain() == waiting
-
-
-def test_the_entry_that_was_not_used_for_longest_goes_first() -> None:
-    """EV-06: groupcache's LRU, where a read is a use too."""
-    cache: LRUCache[str, int] = LRUCache(FakeClock(), 2)
-    cache.put("a", 1)
-    cache.put("b", 2)
-    assert cache.get("a") == 1
-    cache.put("c", 3)
-    assert cache.get("b") is None
-    assert (cache.get("a"), cache.get("c"), len(cache)) == (1, 3, 2)
-
-
-def test_writing_an_entry_again_counts_as_use() -> None:
-    """EV-06: without a read before it."""
-    cache: LRUCache[str, int] = LRUCache(FakeClock(), 2)
-    for key, value in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
-        cache.put(key, value)
-    assert (cache.get("a"), cache.get("b"), cache.get("c")) == (3, None, 4)
 
 
 def test_what_was_not_used_for_long_goes_though_there_is_room() -> None:
