@@ -14,29 +14,30 @@ JOB = OwnerKey("ns/job")
 META = Meta(namespace="ns", name="mnist", uid="job")
 
 
-def test_an_owner_without_a_record_is_satisfied() -> None:
-    """EX-01, controller_utils_test.go:TestControllerExpectations."""
-    assert Expectations(FakeClock()).satisfied(JOB)
+def expecting(*names: str, clock: FakeClock | None = None) -> Expectations:
+    """Creations of pods that were sent, and not answered."""
+    expected = Expectations(clock or FakeClock())
+    expected.expect_creations(JOB, "pod", names)
+    return expected
 
 
 def test_every_single_creation_must_be_seen() -> None:
-    """B18: six workers are six expectations, not one that is overwritten."""
-    expected = Expectations(FakeClock())
+    """B11, B18, EX-01, EX-08, controller_utils_test.go:TestControllerExpectations, TestExpectationsOnRecreate.
+
+    Six workers are six expectations, not one that is overwritten; and all kinds must be met, not one of them. An owner that is
+    gone takes its expectations along: a new job of the name starts with none.
+    """
     names = [f"w-{index}" for index in range(6)]
-    expected.expect_creations(JOB, "pod", names)
+    expected = expecting(*names)
+    expected.expect_creations(JOB, "service", names[-1:])
+    expected.creation_observed(JOB, "service", names[-1])
     for name in names:
         assert not expected.satisfied(JOB)
         expected.creation_observed(JOB, "pod", name)
     assert expected.satisfied(JOB)
-
-
-def test_pods_and_services_of_one_name_are_two_expectations() -> None:
-    """B11: all kinds must be met, not one of them."""
-    expected = Expectations(FakeClock())
-    expected.expect_creations(JOB, "pod", ["w-0"])
-    expected.expect_creations(JOB, "service", ["w-0"])
-    expected.creation_observed(JOB, "service", "w-0")
-    assert not expected.satisfied(JOB)
+    expected.expect_creations(JOB, "pod", names)
+    expected.forget(JOB)
+    assert expected.satisfied(JOB)
 
 
 def test_an_event_that_comes_twice_counts_once() -> None:
@@ -59,6 +60,7 @@ def test_what_nobody_expects_changes_nothing() -> None:
     Invariant: "Records belong to a job's namespace and UID"
     """
     expected = Expectations(FakeClock())
+    assert expected.satisfied(JOB)
     expected.creation_observed(JOB, "pod", "w-0")
     expected.expect_creations(JOB, "pod", ["w-0"])
     expected.creation_observed(OwnerKey("other"), "pod", "w-0")
@@ -69,27 +71,11 @@ def test_what_nobody_expects_changes_nothing() -> None:
 def test_expectations_expire_after_five_minutes_and_not_before() -> None:
     """EX-02: strictly more than five minutes."""
     clock = FakeClock()
-    expected = Expectations(clock)
-    expected.expect_creations(JOB, "pod", ["w-0"])
+    expected = expecting("w-0", clock=clock)
     clock.step(EXPIRY_S)
     assert not expected.satisfied(JOB)
     clock.step(0.001)
     assert expected.satisfied(JOB)
-
-
-def test_an_owner_that_is_gone_takes_its_expectations_along() -> None:
-    """EX-08, replica_set_test.go:TestExpectationsOnRecreate: a new job of the name starts with none."""
-    expected = Expectations(FakeClock())
-    expected.expect_creations(JOB, "pod", ["w-0"])
-    expected.forget(JOB)
-    assert expected.satisfied(JOB)
-
-
-def expecting(*names: str) -> Expectations:
-    """Creations of pods that were sent, and not answered."""
-    expected = Expectations(FakeClock())
-    expected.expect_creations(JOB, "pod", names)
-    return expected
 
 
 def test_a_list_as_new_as_the_response_meets_the_expectation_of_a_child_that_it_does_not_show() -> None:
