@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import settings
@@ -20,7 +20,7 @@ class Timers:
     """The timers that are set on the running loop."""
 
     def __init__(self) -> None:
-        self.loop: Any = asyncio.get_running_loop()
+        self.loop = cast("Any", asyncio.get_running_loop())
         self.made: list[asyncio.TimerHandle] = []
         self._call_at = self.loop.call_at
         self.loop.call_at = self._note
