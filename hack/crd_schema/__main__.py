@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hack.crd_schema.schema import Definitions, reduced, spliced
-from hack.crd_schema.versions import BEGIN, followed
+from hack.crd_schema import schema, versions
+from hack.crd_schema.schema import Definitions, reduced, spliced, template, written
 from hack.yaml_text import document
 
 CRD: Final = Path(__file__).parents[2] / "manifests" / "base" / "crd.yaml"
@@ -28,9 +28,9 @@ def definitions() -> Definitions:
 
 def generated(manifest: str, found: Definitions) -> str:
     """Return the manifest of the CRD with all that is generated in it made anew. Raises ValueError when a mark is missing."""
-    manifest = spliced(manifest, found)
-    (v1,) = document(manifest.partition(BEGIN)[0])["spec"]["versions"]
-    return followed(manifest, v1)
+    manifest = spliced(manifest, schema.BEGIN, lambda indent: written(template(found), indent))
+    (v1,) = document(manifest.partition(versions.BEGIN)[0])["spec"]["versions"]
+    return spliced(manifest, versions.BEGIN, lambda indent: versions.older(v1, indent))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ that: where they are null, an API server drops them, which means the same to Go;
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 Schema = dict[str, Any]
@@ -21,7 +21,6 @@ _VOLUME: Final = "io.k8s.api.core.v1.EphemeralVolumeSource"
 _CLAIM: Final = "io.k8s.api.core.v1.PodResourceClaim"
 BEGIN: Final = "# made by `make renew`\n"
 END: Final = "# end of what is made\n"
-_WIDTH: Final = 400
 _TYPE_KEYS: Final = ("type", "format", "$ref", "items", "additionalProperties")
 
 GONE: Final[Mapping[str, Mapping[str, Schema]]] = {
@@ -162,7 +161,7 @@ def _schema(definitions: Definitions, given: Schema) -> Schema:
     return found
 
 
-def written(schema: Schema, indent: int, width: int = _WIDTH) -> str:
+def written(schema: Schema, indent: int, width: int = 400) -> str:
     """Return the schema as lines of YAML: what fits into a line of that width stands in flow style."""
     return "".join(f"{' ' * indent}{line}\n" for line in _lines(schema, width - indent))
 
@@ -177,11 +176,11 @@ def _lines(schema: Schema, width: int) -> Iterator[str]:
             yield from (f"  {each}" for each in _lines(value, width - 2))
 
 
-def spliced(manifest: str, definitions: Definitions) -> str:
-    """Return the manifest of the CRD with its generated lines made anew. Raises ValueError when their marks are missing."""
-    before, begin, rest = manifest.partition(BEGIN)
+def spliced(manifest: str, begin: str, made: Callable[[int], str]) -> str:
+    """Return the manifest with the lines after a mark made anew, by their indent. Raises ValueError without the marks."""
+    before, found, rest = manifest.partition(begin)
     _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no lines {BEGIN.strip()!r} and {END.strip()!r}")
+    if not found or not end:
+        raise ValueError(f"no lines {begin.strip()!r} and {END.strip()!r}")
     indent = len(before) - len(before.rstrip(" "))
-    return before + begin + written(template(definitions), indent) + " " * indent + end + after
+    return before + begin + made(indent) + " " * indent + end + after

@@ -8,19 +8,17 @@ descriptions and columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
-from hack.crd_schema.schema import END, Schema, written
+from hack.crd_schema.schema import Schema, written
 
 BEGIN: Final = "# made of v1 by `make renew`\n"
 _WIDTH: Final = 2000
 """Nobody reads these versions in the file: the fields are described at v1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(NamedTuple):
     """A version: its name, what `kubectl explain` says of its object and its spec, and its columns.
 
     `own` are columns that only this version has, `columns` the names of those of v1 that follow. Without columns kubectl shows
@@ -104,16 +102,7 @@ def made(v1: dict[str, Any], version: Version) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value != []}
 
 
-def followed(manifest: str, v1: dict[str, Any], versions: Iterable[Version] = OLDER) -> str:
-    """Return the manifest of the CRD with its older versions made anew; `v1` is its entry of v1.
-
-    Raises ValueError when their marks are missing.
-    """
-    before, begin, rest = manifest.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no lines {BEGIN.strip()!r} and {END.strip()!r}")
-    indent = len(before) - len(before.rstrip(" "))
-    entries = (written(made(v1, version), indent + 2, _WIDTH) for version in versions)
-    listed = "".join(f"{' ' * indent}- {entry[indent + 2 :]}" for entry in entries)
-    return before + begin + listed + " " * indent + end + after
+def older(v1: dict[str, Any], indent: int) -> str:
+    """Return the lines of the older versions; `v1` is the entry of v1."""
+    entries = (written(made(v1, version), indent + 2, _WIDTH) for version in OLDER)
+    return "".join(f"{' ' * indent}- {entry[indent + 2 :]}" for entry in entries)

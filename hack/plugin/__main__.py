@@ -24,7 +24,6 @@ def main() -> int:
     """Pack the plugin; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m hack.plugin", description="Packs kubectl tfjob for each platform.")
     parser.add_argument("--url", help="where the archives will lie; with it krew's manifest is written")
-    parser.add_argument("--homepage", help="of the project, for the manifest; else the address of the archives")
     given = parser.parse_args()
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(parents=True)
@@ -46,7 +45,7 @@ def main() -> int:
         return 1
     if given.url:
         version = wheel.name.split("-")[1]
-        text = yaml_text(manifest(version, given.url, given.homepage or given.url, digests), sort_keys=False)
+        text = yaml_text(manifest(version, given.url, digests), sort_keys=False)
         (OUTPUT / "tfjob.yaml").write_text(text)
         print(OUTPUT / "tfjob.yaml")
     return 0

@@ -110,8 +110,6 @@ LIB: Final = "lib"
 EXTRAS: Final = ("cli", "dashboard")
 NOT_NEEDED: Final = ("kubernetes", "prometheus-client")
 """Requirements that only the operator has: for its kubeconfig and its metrics."""
-_EXECUTABLE: Final = 0o755
-_PLAIN: Final = 0o644
 
 
 def requirements() -> list[str]:
@@ -120,8 +118,7 @@ def requirements() -> list[str]:
     config.read(ROOT / "setup.cfg")
     extras = (config["options.extras_require"][extra] for extra in EXTRAS)
     listed = "".join([config["options"]["install_requires"], *extras])
-    found = [line.strip() for line in listed.splitlines() if line.strip()]
-    return [each for each in found if re.split(r"[ <>=!~\[;]", each)[0] not in NOT_NEEDED]
+    return [each for each in listed.split("\n") if each and re.split(r"[ <>=!~\[;]", each)[0] not in NOT_NEEDED]
 
 
 def download(platform: Platform, folder: Path) -> list[Path]:
@@ -138,15 +135,15 @@ def download(platform: Platform, folder: Path) -> list[Path]:
 
 def contents(wheels: Iterable[Path]) -> dict[str, tuple[bytes, int]]:
     """Return the files of an archive by name, each with its mode."""
-    files: dict[str, tuple[bytes, int]] = {"LICENSE": ((ROOT / "LICENSE").read_bytes(), _PLAIN)}
+    files: dict[str, tuple[bytes, int]] = {"LICENSE": ((ROOT / "LICENSE").read_bytes(), 0o644)}
     for name, module in PROGRAMS.items():
-        files[name] = (LAUNCHER.format(module=module).encode(), _EXECUTABLE)
+        files[name] = (LAUNCHER.format(module=module).encode(), 0o755)
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as unpacked:
             for name in unpacked.namelist():
                 top = PurePosixPath(name).parts[0]
                 if not name.endswith("/") and not top.endswith(".data"):
-                    files[f"{LIB}/{name}"] = (unpacked.read(name), _PLAIN)
+                    files[f"{LIB}/{name}"] = (unpacked.read(name), 0o644)
     return files
 
 
@@ -167,8 +164,6 @@ def pack(files: Mapping[str, tuple[bytes, int]]) -> bytes:
 # The manifest by which krew finds and installs the plugin. Pure.
 
 
-PLUGIN: Final = "tfjob"
-SHORT: Final = "Run and watch TFJobs"
 DESCRIPTION: Final = """\
 Verbs for TFJobs of kubeflow.org: why a job does not run, the logs of all its
 replicas over restarts, its TensorBoard, what it uses; suspend, resume, restart
@@ -180,7 +175,7 @@ For completion by Tab (kubectl 1.26 and newer): kubectl tfjob completion --insta
 """
 
 
-def manifest(version: str, url: str, homepage: str, digests: Iterable[tuple[Platform, str]]) -> dict[str, Any]:
+def manifest(version: str, url: str, digests: Iterable[tuple[Platform, str]]) -> dict[str, Any]:
     """Return the manifest of a release whose archives lie at `url`; `digests` are the SHA-256 of the archives."""
     platforms = [
         {
@@ -194,11 +189,11 @@ def manifest(version: str, url: str, homepage: str, digests: Iterable[tuple[Plat
     return {
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
         "kind": "Plugin",
-        "metadata": {"name": PLUGIN},
+        "metadata": {"name": "tfjob"},
         "spec": {
             "version": f"v{version}",
-            "homepage": homepage,
-            "shortDescription": SHORT,
+            "homepage": url,
+            "shortDescription": "Run and watch TFJobs",
             "description": DESCRIPTION,
             "caveats": CAVEATS,
             "platforms": platforms,

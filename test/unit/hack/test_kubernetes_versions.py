@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -18,14 +18,11 @@ from hack.kubernetes_versions import (
     Kubernetes,
     markdown,
 )
+from support.cases import for_each
 
 FOR_PEOPLE_ONLY = {
-    "REJECTED_FOR_VOLUMES",
-    "REJECTED_FOR_FEATURES",
-    "SCHEDULING_GATES",
-    "SIGNATURES_ARE_CHECKED",
-    "POD_SECURITY",
-    "FIELD_VALIDATION",
+    *("REJECTED_FOR_VOLUMES", "REJECTED_FOR_FEATURES", "SCHEDULING_GATES"),
+    *("SIGNATURES_ARE_CHECKED", "POD_SECURITY", "FIELD_VALIDATION"),
 }
 """Rows that no model and no test uses; they are for readers of the table."""
 ROOT = Path(__file__).parents[3]
@@ -34,51 +31,36 @@ BEGIN = "<!-- The table of hack/kubernetes_versions.csv begins. -->\n\n"
 END = "\n<!-- The table of hack/kubernetes_versions.csv ends. -->\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "minor"),
-    [
-        ("1.20", 20),
-        ("v1.36.3", 36),
-        ("1.9", 9),
-        ("1.27+", 27),
-        ("v1.31.0-alpha.2+8b1e", 31),
-        ("v1.30.4-gke.1129000", 30),
-    ],
-)
-def test_a_version_is_read_from_what_people_and_servers_write(text: str, minor: int) -> None:
-    """The fields `minor` (`27+` with some providers) and `gitVersion` of `/version`, and the values of a flag."""
-    assert Kubernetes.parse(text) == Kubernetes(minor)
+def test_a_version_is_read_from_what_people_and_servers_write() -> None:
+    """The fields `minor` (`27+` with some providers) and `gitVersion` of `/version`, and the values of a flag.
 
-
-@pytest.mark.parametrize("text", ["", "1", "1.", "v2.1", "36", "kubernetes 1.36", "1.x"])
-def test_an_unknown_version_is_refused_with_its_name(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no version of Kubernetes such as 1\.33") as refused:
-        Kubernetes.parse(text)
-    assert repr(text) in str(refused.value)
-
-
-def test_a_version_is_written_as_it_is_read() -> None:
-    assert Kubernetes.parse(str(NEWEST)) == NEWEST
-
-
-def test_versions_are_ordered_by_number() -> None:
-    """1.9 is older than 1.20, though as a string it is greater."""
+    1.9 is older than 1.20, though as a string it is greater.
+    """
+    texts = ["1.9", "1.20", "1.27+", "v1.30.4-gke.1129000", "v1.31.0-alpha.2+8b1e", "v1.36.3", str(NEWEST)]
+    assert [Kubernetes.parse(text).minor for text in texts] == [9, 20, 27, 30, 31, 36, 36]
     assert Kubernetes.parse("1.9") < OLDEST < NEWEST
 
 
-def test_a_change_is_there_from_its_version_on() -> None:
-    change = Change(27, "kubelet", "something", "a source", ("read",))
-    assert [minor for minor in range(25, 30) if Kubernetes(minor).has(change)] == [27, 28, 29]
+@for_each("text", ["", "1", "1.", "v2.1", "36", "kubernetes 1.36", "1.x"])
+def test_an_unknown_version_is_refused_with_its_name(text: str) -> None:
+    with pytest.raises(ValueError, match=rf"{re.escape(repr(text))} is no version of Kubernetes such as 1\.33"):
+        Kubernetes.parse(text)
 
 
-def test_a_change_that_was_switched_off_again_is_missed_there() -> None:
-    """The gate WatchList was on in 1.32, off in 1.33, and is on since 1.34."""
-    assert [minor for minor in range(30, 37) if Kubernetes(minor).has(STREAMING_LISTS)] == [32, 34, 35, 36]
-
-
-def test_a_change_can_give_way_to_another() -> None:
-    """A restartPolicy on ordinary containers is refused by 1.28 to 1.33: 1.27 does not know it, and 1.34 drops it."""
-    assert [minor for minor in range(20, 37) if Kubernetes(minor).has(ORDINARY_POLICIES_REFUSED)] == list(range(28, 34))
+@pytest.mark.parametrize(
+    ("change", "minors"),
+    [
+        pytest.param(Change(27, "kubelet", "some", "KEP-1", ("read",)), range(27, 37), id="it is there from then on"),
+        pytest.param(
+            STREAMING_LISTS, [32, 34, 35, 36], id="WatchList was on in 1.32, off in 1.33, and is on since 1.34"
+        ),
+        pytest.param(
+            ORDINARY_POLICIES_REFUSED, range(28, 34), id="1.27 does not know these policies, and 1.34 drops them"
+        ),
+    ],
+)
+def test_a_version_has_a_change(change: Change, minors: Iterable[int]) -> None:
+    assert [minor for minor in range(20, 37) if Kubernetes(minor).has(change)] == [*minors]
 
 
 def test_the_table_is_in_the_order_of_time() -> None:
@@ -100,6 +82,7 @@ def test_every_row_is_of_the_versions_that_are_supported() -> None:
         assert all(row.since < minor <= NEWEST.minor for minor in row.without), name
         assert row.known
         assert set(row.known) <= {"read", "seen"}, name
+        assert not {"|", "\n"} & {*row.what, *row.source}, f"{name} breaks the table"
 
 
 def test_every_row_is_asked_for_or_is_for_people_only() -> None:
@@ -108,12 +91,6 @@ def test_every_row_is_asked_for_or_is_for_people_only() -> None:
     texts = [path.read_text(encoding="utf-8") for path in paths if path != Path(__file__)]
     named = {name for text in texts for name in re.findall(r"\b[A-Z][A-Z0-9_]+\b", text)}
     assert {name for name in CHANGES if name not in named} == FOR_PEOPLE_ONLY
-
-
-def test_no_row_breaks_the_table() -> None:
-    for name, row in CHANGES.items():
-        assert "|" not in row.what + row.source, name
-        assert "\n" not in row.what + row.source, name
 
 
 def test_the_page_shows_the_table_as_it_is(check_generated: Callable[[Path, str], None]) -> None:
