@@ -8,7 +8,6 @@ Playwright is not a package of the test environment: its driver has 130 MB, and 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -55,9 +54,7 @@ def prepare() -> None:
     if chromium() is None:
         progress.say("installing Chromium (Debian's package)")
         packages.install(PACKAGES)
-    if not playwright().is_dir():
-        progress.say(f"fetching playwright {PLAYWRIGHT}")
-        _fetch_playwright(runner)
+    packages.install_wheels(playwright().name, f"playwright=={PLAYWRIGHT}")
     if not axe().is_file():
         npm = shutil.which("npm")
         if npm is None:
@@ -65,16 +62,6 @@ def prepare() -> None:
             return
         progress.say(f"fetching axe-core {AXE}")
         _fetch_axe(runner, npm)
-
-
-def _fetch_playwright(runner: LoggedRunner) -> None:
-    with tempfile.TemporaryDirectory(prefix="playwright-", dir=packages.root()) as work:
-        folder = Path(work) / "packages"
-        quietly = ("--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:")
-        command = (sys.executable, "-m", "pip", "install", *quietly, f"--target={folder}", f"playwright=={PLAYWRIGHT}")
-        runner.run(*command, limit_s=FETCH_LIMIT_S)
-        with contextlib.suppress(OSError):  # another process was faster, with the same files
-            folder.rename(playwright())
 
 
 def _fetch_axe(runner: LoggedRunner, npm: str) -> None:

@@ -1,21 +1,25 @@
-"""Debian packages that development tools need: installed if they are plain programs, unpacked if they are services.
+"""Packages that development tools need: Debian's, and wheels of Python.
 
 In: names of packages. Out: programs on the path, or a folder with the package's files in the cache of this machine's user.
-A package with a service is never installed, since Debian starts services at once; its files are put into the cache and run
-from there. A package that is there already needs no network.
+Plain programs are installed. A Debian package with a service is never installed, since Debian starts services at once; its files
+are put into the cache and run from there. A package that is there already needs no network.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from hack.control_plane.build.apt import PrivateApt, is_installed
 from hack.control_plane.build.binaries import cache_folder
 from hack.control_plane.build.commands import LoggedRunner, Progress, output_of
+
+PIP_LIMIT_S: Final = 1800.0  # TensorFlow has 1.5 GB
 
 
 def root() -> Path:
@@ -44,6 +48,23 @@ def unpack(package: str) -> Path:
         output_of("dpkg-deb", "-x", str(archive), f"{work}/files", limit_s=300.0)
         with contextlib.suppress(OSError):  # another process was faster, with the same files
             (Path(work) / "files").rename(target)
+    return target
+
+
+def install_wheels(name: str, *arguments: str) -> Path:
+    """Return a folder of the cache with Python packages, which pip fetches if it is not there. Raises ControlPlaneError."""
+    target = root() / name
+    if not target.is_dir():
+        progress = Progress("packages")
+        progress.say(f"fetching {name}")
+        with tempfile.TemporaryDirectory(prefix="wheels-", dir=root()) as work:
+            folder = Path(work) / "packages"
+            pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
+            runner = LoggedRunner(root() / "packages.log", progress)
+            runner.run(*pip, "--only-binary=:all:", f"--target={folder}", *arguments, limit_s=PIP_LIMIT_S)
+            folder.chmod(0o755)  # pods run as somebody else
+            with contextlib.suppress(OSError):  # another process was faster, with the same files
+                folder.rename(target)
     return target
 
 
