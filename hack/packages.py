@@ -1,7 +1,7 @@
 """Packages that development tools need: Debian's, and wheels of Python.
 
 In: names of packages. Out: programs on the path, or a folder with the package's files in the cache of this machine's user.
-Plain programs are installed. A Debian package with a service is never installed, since Debian starts services at once; its files
+Plain programs are installed. A package with a service never is, since Debian starts services at once; its files
 are put into the cache and run from there. A package that is there already needs no network.
 """
 
