@@ -6,11 +6,13 @@ import time
 
 import pytest
 
-from fakes.jobs import OWNER
+from fakes.controller import Parts
+from fakes.jobs import OWNER, pod
+from fakes.objects import changed
 from fakes.virtual_loop import FakeClock
 from simulation.scenarios.memory import remembered
 from tfjob_operator.api.meta import ObjectMeta, owner_uid_key
-from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey
+from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.apply.conflicts import (
     FIRST_DELAY_S,
     FORGIVEN_S,
@@ -24,177 +26,157 @@ from tfjob_operator.controller.tfjob.plan.plan import without_blocked
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
 
 META = ObjectMeta(name="mnist", namespace="ns", uid="uid-1")
-AGAIN = ObjectMeta(name="mnist", namespace="ns", uid="uid-2")
-PS = ReplicaKey("PS", 0, "mnist-ps-0")
-WORKERS = tuple(ReplicaKey("Worker", index, f"mnist-worker-{index}") for index in range(3))
+AGAIN = changed(META, uid="uid-2")
+EDITED = changed(META, generation=1)
+PS = ReplicaKey.of("mnist", "PS", 0)
+WORKERS = tuple(ReplicaKey.of("mnist", "Worker", index) for index in range(3))
 PLAN = Plan(create_services=(PS, *WORKERS), create_pods=(PS, *WORKERS))
+NAMES = [slot.name for slot in PLAN.create_pods]
 
 
-def names(plan: Plan) -> list[str]:
-    """Return the names of the replicas for which something is to be created."""
+@pytest.fixture
+def world() -> Parts:
+    """Blocked children, and their clock."""
+    return Parts()
+
+
+def names(blocked: BlockedChildren, job: ObjectMeta = META) -> list[str]:
+    """Return the names of the replicas for which something is created."""
+    plan = without_blocked(PLAN, blocked.of(job))
     assert plan.create_services == plan.create_pods
     return [slot.name for slot in plan.create_pods]
 
 
-def test_a_replica_that_was_refused_waits_longer_each_time_and_the_others_do_not() -> None:
-    """U2: doubled from a second to five minutes."""
-    clock = FakeClock()
-    blocked = BlockedChildren(clock, Delays(clock))
-    waits = []
-    for _ in range(12):
-        blocked.refused(META, "mnist-worker-1")
-        wait = blocked.next_due_in_s(META)
-        assert wait is not None
-        waits.append(wait)
-        clock.step(wait - 0.01)
-        assert "mnist-worker-1" not in names(without_blocked(PLAN, blocked.of(META)))
-        clock.step(0.02)
-        assert sorted(names(without_blocked(PLAN, blocked.of(META)))) == sorted(names(PLAN))
-        assert blocked.next_due_in_s(META) is None
-    assert waits == pytest.approx([min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S) for failures in range(12)])
-    assert waits[-1] == pytest.approx(LONGEST_DELAY_S)
+def test_a_replica_that_was_refused_waits_longer_each_time_and_the_others_do_not(world: Parts) -> None:
+    """U2: doubled from a second, as all delays."""
+    for wait_s in (FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S):
+        assert sorted(names(world.blocked)) == sorted(NAMES)
+        world.blocked.refused(META, "mnist-worker-1")
+        assert world.blocked.next_due_in_s(META) == pytest.approx(wait_s)
+        world.clock.step(wait_s - 0.01)
+        assert names(world.blocked) == [name for name in NAMES if name != "mnist-worker-1"]
+        world.clock.step(0.02)
+        assert world.blocked.next_due_in_s(META) is None
 
 
-def test_a_replica_whose_pods_the_kubelet_rejects_waits_longer_each_time() -> None:
+def test_a_replica_whose_pods_the_kubelet_rejects_waits_longer_each_time(world: Parts) -> None:
     """Nothing of such a pod runs: without a delay seven a second were made, whose events hid those of the whole namespace.
 
     The pod stays meanwhile, since it says why; a suspension takes it at once. Neither the pod that is created nor the one that
     goes lets the delays start over; an edit does.
     """
-    pod = Pod(metadata=ChildMeta(name="mnist-worker-1", namespace="ns", uid="pod-uid"))
-    replacing, taking = Plan(delete_pods=(PodDeletion(pod, restarts=True),)), Plan(delete_pods=(PodDeletion(pod),))
-    clock = FakeClock()
-    blocked = BlockedChildren(clock, Delays(clock))
-    waits = []
-    for _ in range(12):
-        assert without_blocked(replacing, blocked.of(META)) == replacing
-        blocked.rejected(META, "mnist-worker-1")
-        blocked.freed("ns", "mnist-worker-1")
-        blocked.created(META, "mnist-worker-1")
-        wait = blocked.next_due_in_s(META)
-        assert wait is not None
-        waits.append(wait)
-        assert without_blocked(replacing, blocked.of(META)) == Plan(requeue_after_s=wait)
-        assert without_blocked(taking, blocked.of(META)) == taking
-        clock.step(wait + 0.01)
-        assert blocked.next_due_in_s(META) is None
-    assert waits == pytest.approx([min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S) for failures in range(12)])
-    blocked.rejected(META, "mnist-worker-1")
-    assert not blocked.of(ObjectMeta(name="mnist", namespace="ns", uid="uid-1", generation=1)).rejected
+    replacing, taking = (Plan(delete_pods=(PodDeletion(pod("Worker", 1), restarts=again),)) for again in (True, False))
+    for wait_s in (FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S):
+        assert without_blocked(replacing, world.blocked.of(META)) == replacing
+        world.blocked.rejected(META, "mnist-worker-1")
+        world.blocked.freed("ns", "mnist-worker-1")
+        world.blocked.created(META, "mnist-worker-1")
+        assert world.blocked.next_due_in_s(META) == pytest.approx(wait_s)
+        assert without_blocked(replacing, world.blocked.of(META)) == Plan(
+            requeue_after_s=world.blocked.next_due_in_s(META)
+        )
+        assert without_blocked(taking, world.blocked.of(META)) == taking
+        world.clock.step(wait_s + 0.01)
+        assert world.blocked.next_due_in_s(META) is None
+    world.blocked.rejected(META, "mnist-worker-1")
+    world.blocked.refused(META, "mnist-worker-0")
+    world.blocked.created(META, "mnist-worker-0")  # another one
+    assert world.blocked.of(META).rejected == {"mnist-worker-1"}
+    assert not world.blocked.of(EDITED).rejected
 
 
-def test_types_of_which_nothing_was_refused_come_first() -> None:
+def test_types_of_which_nothing_was_refused_come_first(world: Parts) -> None:
     """U2: a policy that refuses parameter servers ends the batch; it must not delay the workers."""
-    clock = FakeClock()
-    blocked = BlockedChildren(clock, Delays(clock))
-    blocked.refused(META, "mnist-ps-0")
-    clock.step(FIRST_DELAY_S)
-    assert names(without_blocked(PLAN, blocked.of(META)))[-1] == "mnist-ps-0"
+    world.blocked.refused(META, "mnist-ps-0")
+    world.clock.step(FIRST_DELAY_S)
+    assert names(world.blocked)[-1] == "mnist-ps-0"
 
 
-def test_a_name_that_becomes_free_is_taken_at_once() -> None:
+def test_a_name_that_becomes_free_is_taken_at_once(world: Parts) -> None:
     """B12, U2: nobody waits for a minute for a name whose holder was seen to go, whoever it belonged to."""
-    blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
+    blocked = world.blocked
     for _ in range(8):
         blocked.refused(META, "mnist-worker-0")
     assert blocked.freed("ns", "mnist-worker-1") == blocked.freed("other", "mnist-worker-0") == []
-    assert "mnist-worker-0" not in names(without_blocked(PLAN, blocked.of(META)))
+    assert "mnist-worker-0" not in names(blocked)
     assert blocked.freed("ns", "mnist-worker-0") == ["ns/mnist"]
-    assert "mnist-worker-0" in names(without_blocked(PLAN, blocked.of(META)))
+    assert "mnist-worker-0" in names(blocked)
     blocked.refused(META, "mnist-worker-0")
     assert blocked.next_due_in_s(META) == pytest.approx(FIRST_DELAY_S)
     blocked.refused(META, "mnist")  # the Service of all, or the PodGroup
     assert blocked.freed("ns", "mnist") == ["ns/mnist"]
 
 
-def test_an_edit_is_tried_at_once() -> None:
+def test_an_edit_is_tried_at_once(world: Parts) -> None:
     """Whoever corrects a template does not wait for five minutes, which the old one had earned."""
-    blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
-    edited = ObjectMeta(name="mnist", namespace="ns", uid="uid-1", generation=1)
     for _ in range(8):
-        blocked.refused(META, "mnist-worker-0")
-    assert "mnist-worker-0" in names(without_blocked(PLAN, blocked.of(edited)))
-    blocked.refused(edited, "mnist-worker-0")
-    assert "mnist-worker-0" not in names(without_blocked(PLAN, blocked.of(edited)))
-    assert blocked.next_due_in_s(edited) == pytest.approx(FIRST_DELAY_S)
+        world.blocked.refused(META, "mnist-worker-0")
+    assert "mnist-worker-0" in names(world.blocked, EDITED)
+    world.blocked.refused(EDITED, "mnist-worker-0")
+    assert "mnist-worker-0" not in names(world.blocked, EDITED)
+    assert world.blocked.next_due_in_s(EDITED) == pytest.approx(FIRST_DELAY_S)
 
 
-def test_a_rejected_replica_still_waits_when_another_that_was_refused_is_created() -> None:
-    blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
-    blocked.rejected(META, "mnist-worker-1")
-    blocked.refused(META, "mnist-worker-0")
-    blocked.created(META, "mnist-worker-0")
-    assert blocked.of(META).rejected == {"mnist-worker-1"}
-
-
-def test_the_same_news_of_a_child_is_reported_once_in_ten_minutes() -> None:
+def test_the_same_news_of_a_child_is_reported_once_in_ten_minutes(world: Parts) -> None:
     """U2: it used to be reported 13 times in 30 s."""
-    clock = FakeClock()
-    blocked = BlockedChildren(clock, Delays(clock))
-    assert blocked.should_warn(META, "mnist-worker-0", "it is web's")
-    assert blocked.should_warn(META, "mnist-worker-1", "it is web's")
-    clock.step(REPEAT_AFTER_S - 1)
-    assert not blocked.should_warn(META, "mnist-worker-0", "it is web's")
-    assert blocked.should_warn(META, "mnist-worker-0", "it is mail's")
-    assert not blocked.should_warn(META, "mnist-worker-0", "it is mail's")
-    clock.step(REPEAT_AFTER_S)
-    assert blocked.should_warn(META, "mnist-worker-0", "it is mail's")
+    for after_s, index, news, told in (
+        (0, 0, "it is web's", True),
+        (0, 1, "it is web's", True),
+        (REPEAT_AFTER_S - 1, 0, "it is web's", False),
+        (0, 0, "it is mail's", True),
+        (0, 0, "it is mail's", False),
+        (REPEAT_AFTER_S, 0, "it is mail's", True),
+    ):
+        world.clock.step(after_s)
+        assert world.blocked.should_warn(META, f"mnist-worker-{index}", news) is told
 
 
 def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
-    """U2: memory is bounded by the replicas that wait; a job made again under the name starts afresh."""
+    """U2: memory is bounded by the replicas that wait; a job made again under the name starts afresh.
+
+    The deletion of a job is no news to what has no record of it, so it is dropped when all its children are created.
+    """
     limiter = ItemExponentialFailureRateLimiter()
     blocked = BlockedChildren(FakeClock(), Delays(FakeClock(), limiter))
     for name in ("mnist-worker-0", "mnist-worker-1"):
         blocked.refused(META, name)
         blocked.should_warn(META, name, "taken")
     blocked.created(META, "mnist-worker-0")
-    assert "mnist-worker-0" in names(without_blocked(PLAN, blocked.of(META)))
+    assert "mnist-worker-0" in names(blocked)
     assert blocked.should_warn(META, "mnist-worker-0", "taken")
+    for index in (0, 1):
+        blocked.created(META, f"mnist-worker-{index}")
+    assert not remembered(blocked, {META.uid})
+    blocked.refused(META, "mnist-worker-1")
     blocked.refused(AGAIN, "mnist-worker-2")
-    assert "mnist-worker-1" in names(without_blocked(PLAN, blocked.of(AGAIN)))
+    assert "mnist-worker-1" in names(blocked, AGAIN)
     blocked.forget(META)  # the earlier job of this name; the event of its deletion may come late
-    assert "mnist-worker-2" not in names(without_blocked(PLAN, blocked.of(AGAIN)))
+    assert "mnist-worker-2" not in names(blocked, AGAIN)
     blocked.forget(AGAIN)
     assert not remembered(blocked, {META.uid, AGAIN.uid})
     assert all(not limiter.num_requeues((owner_uid_key(meta), slot.name)) for meta in (META, AGAIN) for slot in WORKERS)
-    assert names(without_blocked(PLAN, blocked.of(AGAIN))) == names(PLAN)
+    assert names(blocked, AGAIN) == NAMES
 
 
-def test_nothing_is_kept_of_a_job_whose_children_are_all_created() -> None:
-    """Its deletion is no news to what has no record of it, so nothing else would be dropped then."""
-    blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
-    blocked.refused(META, "mnist-worker-0")
-    assert blocked.should_warn(META, "mnist-worker-0", "taken")
-    blocked.created(META, "mnist-worker-0")
-    assert not remembered(blocked, {META.uid})
-
-
-def test_a_plan_without_a_child_that_waits_is_made_again_when_its_wait_is_over() -> None:
+def test_a_plan_without_a_child_that_waits_is_made_again_when_its_wait_is_over(world: Parts) -> None:
     """U2: the wait may end while the plan is executed, and then nothing else would wake the job."""
-    clock = FakeClock()
-    blocked = BlockedChildren(clock, Delays(clock))
-    blocked.refused(META, "mnist-worker-1")
-    due = blocked.of(META)
+    world.blocked.refused(META, "mnist-worker-1")
+    due = world.blocked.of(META)
     assert without_blocked(PLAN, due).requeue_after_s == due.next_due_in_s == pytest.approx(FIRST_DELAY_S)
-    sooner = PLAN.requeued_within(0.25)
-    assert without_blocked(sooner, due).requeue_after_s == 0.25
+    assert without_blocked(PLAN.requeued_within(0.25), due).requeue_after_s == 0.25
     assert without_blocked(Plan(create_pods=WORKERS[:1]), due).requeue_after_s is None
 
 
-async def test_the_delays_of_what_is_tried_grow_and_are_forgiven() -> None:
+def test_the_delays_of_what_is_tried_grow_and_are_forgiven() -> None:
     """U9, D14: whoever edits a label again and again costs one patch in five minutes; one edit a month is mended at once."""
     clock = FakeClock()
-    delays = Delays(clock)
-    waits = []
+    delays, waits = Delays(clock), list[float]()
     for _ in range(12):
         assert delays.wait_s(OWNER, "this") == 0
         waits.append(delays.tried(OWNER, "this"))
-        assert delays.wait_s(OWNER, "that") == 0
-        assert delays.wait_s(OWNER, "this") == waits[-1]
+        assert (delays.wait_s(OWNER, "this"), delays.wait_s(OWNER, "that")) == (waits[-1], 0)
         clock.step(waits[-1])
-    assert waits[:3] == [FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S]
-    assert waits[-1] == LONGEST_DELAY_S
+    assert waits == [min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S) for failures in range(12)]
     clock.step(FORGIVEN_S + 1)
     assert delays.tried(OWNER, "this") == FIRST_DELAY_S
     delays.forget(OWNER)
