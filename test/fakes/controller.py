@@ -214,8 +214,9 @@ async def running_job(given: dict[str, Any]) -> ControllerHarness:
 class Parts:
     """The parts of a controller that write, each usable by itself; they share a client, a recorder, and what they remember."""
 
-    def __init__(self) -> None:
-        self.client = FakeClient()
+    def __init__(self, client: Any = None) -> None:
+        """`client` is a FakeClient unless it is given."""
+        self.client = client or FakeClient()
         self.recorder = FakeRecorder()
         self.clock = FakeClock()
         events = job_events(self.recorder)

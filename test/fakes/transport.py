@@ -68,6 +68,29 @@ class FakeTransport:
         return _FakeResponse(self, step)
 
 
+class SlowServer:
+    """Takes a second for each request, behind the operator's 32 connections; has every object except those in `missing`."""
+
+    def __init__(self, *missing: str) -> None:
+        self.missing = missing
+        self.asked: list[str] = []
+        self.waited_s: list[float] = []
+        self.at_once = self.most_at_once = 0
+        self._places = asyncio.Semaphore(32)
+
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
+        name, came = request.path.rpartition("/")[2], asyncio.get_running_loop().time()
+        self.asked.append(name)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        async with self._places:
+            self.waited_s.append(asyncio.get_running_loop().time() - came)
+            await asyncio.sleep(1.0)
+        self.at_once -= 1
+        found = FakeResponse(body=msgspec.json.encode({"metadata": {"uid": name, "resourceVersion": "2"}}))
+        return await FakeTransport(refusal(404, "NotFound") if name in self.missing else found).send(request, on_leave)
+
+
 class _FakeResponse:
     """`Response` over a `FakeResponse`."""
 

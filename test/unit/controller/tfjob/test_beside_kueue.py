@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import pytest
 
-from fakes.jobs import good_spec
+from fakes.jobs import decide
 from fakes.recorder import FakeRecorder, job_events
 from fakes.recordings import kueue
 from tfjob_operator.api.meta import Meta
@@ -18,16 +18,22 @@ from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import problems_of, replicas_of
 from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.pods import Problem
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.plan import plan
 
-NOW = datetime(2026, 11, 24, 7, tzinfo=UTC)
+GANG = next(seen.object for seen in kueue("gates") if seen.object["metadata"]["name"] == "gang")
 
 
-def decided(body: dict[str, Any], pods: list[dict[str, Any]]) -> Plan:
+def decided(body: dict[str, Any], pods: Iterable[dict[str, Any]] = ()) -> Plan:
     """What the operator plans for a job with these pods."""
-    job = job_of(body)
-    return plan(job, good_spec(job), msgspec.convert(pods, list[Pod]), (), NOW)
+    return decide(job_of(body), *msgspec.convert([*pods], list[Pod]))
+
+
+def reported(problems: Iterable[Problem]) -> list[tuple[str, str, str]]:
+    """The events about these problems, if nothing was reported before."""
+    recorder = FakeRecorder()
+    job_events(recorder).report(Meta(uid="uid"), tuple(problems))
+    return recorder.events
 
 
 def job_of(body: dict[str, Any]) -> TFJob:
@@ -50,7 +56,7 @@ def test_while_a_job_is_suspended_every_pod_that_has_not_ended_is_active() -> No
         if not job or not job["spec"]["runPolicy"]["suspend"]:
             continue
         there = [each for each in pods.values() if each["status"]["phase"] not in {"Succeeded", "Failed"}]
-        status = decided(job, [*pods.values()]).status or job_of(job).status
+        status = decided(job, pods.values()).status or job_of(job).status
         assert sum(each.active for each in status.replica_statuses.values()) == len(there)
         terminating = [each for each in there if "deletionTimestamp" in each["metadata"]]
         most_terminating = max(most_terminating, len(terminating))
@@ -59,15 +65,14 @@ def test_while_a_job_is_suspended_every_pod_that_has_not_ended_is_active() -> No
 
 def test_that_kueue_queues_pods_one_by_one_is_one_warning() -> None:
     """With Kueue's default configuration and a LocalQueue `default`; 6 of 8 workers run, and the job is Running."""
-    job = next(seen.object for seen in kueue("gates") if seen.object["metadata"]["name"] == "gang")
     pods: dict[str, dict[str, Any]] = {}
     recorder, message = FakeRecorder(), ""
-    reported = job_events(recorder)
+    events = job_events(recorder)
     for seen in kueue("gates"):
         if seen.resource == "pods":
             pods[seen.object["metadata"]["name"]] = seen.object
-            found = decided(job, [*pods.values()])
-            reported.report(Meta(uid="uid"), found.problems)
+            found = decided(GANG, pods.values())
+            events.report(Meta(uid="uid"), found.problems)
             running = conditions.find(found.status.conditions, ConditionType.RUNNING) if found.status else None
             message = running.message if running is not None else ""
     assert [event[:2] for event in recorder.events] == [("Warning", "ReplicasQueuedSeparately")]
@@ -84,9 +89,8 @@ def test_that_kueue_queues_batch_jobs_one_by_one_is_one_warning(name: str) -> No
     suspended = {each["metadata"]["name"]: each for each in jobs if each["spec"]["suspend"]}
     assert len(suspended) == 2
     created = msgspec.convert([*suspended.values()], list[BatchJob])
-    recorder = FakeRecorder()
-    job_events(recorder).report(Meta(uid="uid"), problems_of(replicas_of(Children(jobs=created)).values()))
-    assert [event[:2] for event in recorder.events] == [("Warning", "ReplicasQueuedSeparately")]
+    (event,) = reported(problems_of(replicas_of(Children(jobs=created)).values()))
+    assert event[:2] == ("Warning", "ReplicasQueuedSeparately")
     last = {each["metadata"]["name"]: each for each in jobs}
     admitted = msgspec.convert([each for each in last.values() if not each["spec"]["suspend"]], list[BatchJob])
     assert admitted
@@ -101,13 +105,11 @@ def test_replica_types_that_kueue_does_not_count_are_one_warning(
     label: str, kind: str, warned: bool, suspend: bool
 ) -> None:
     """It knows one spelling of each: of `ps: 50` it counted none, and 51 pods ran on a quota of 1."""
-    body = next(seen.object for seen in kueue("gates") if seen.object["metadata"]["name"] == "gang")
-    replicas = {"Worker": body["spec"]["tfReplicaSpecs"]["Worker"], kind: body["spec"]["tfReplicaSpecs"]["Worker"]}
+    worker = GANG["spec"]["tfReplicaSpecs"]["Worker"]
     body = {
-        "metadata": body["metadata"] | {"labels": {f"kueue.x-k8s.io/{label}": "team"}},
-        "spec": {"tfReplicaSpecs": replicas, "runPolicy": {"suspend": suspend}},
+        "metadata": GANG["metadata"] | {"labels": {f"kueue.x-k8s.io/{label}": "team"}},
+        "spec": {"tfReplicaSpecs": {"Worker": worker, kind: worker}, "runPolicy": {"suspend": suspend}},
     }
-    recorder = FakeRecorder()
-    job_events(recorder).report(Meta(uid="uid"), decided(body, []).problems)
-    assert [event[:2] for event in recorder.events] == [("Warning", "ReplicasNotQueued")] * warned
-    assert all("Kueue does not count ps in spec.tfReplicaSpecs" in message for *_, message in recorder.events)
+    events = reported(decided(body).problems)
+    assert [event[:2] for event in events] == [("Warning", "ReplicasNotQueued")] * warned
+    assert all("Kueue does not count ps in spec.tfReplicaSpecs" in message for *_, message in events)

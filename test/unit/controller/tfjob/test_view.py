@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
@@ -17,11 +16,10 @@ from fakes.controller import KEY, LOOK, STATUS, ControllerHarness, Parts
 from fakes.jobs import OWNER, job, pod, spec
 from fakes.objects import changed
 from fakes.recorder import job_events
-from fakes.transport import FakeResponse, FakeTransport, refusal
+from fakes.transport import SlowServer
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.client import Request, Response, RestClient
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError, NotFoundError
-from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.meta import OwnerKey
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ReplicaKey
@@ -284,38 +282,19 @@ async def test_a_pod_is_confirmed_by_its_uid(uid: str | None, there: bool) -> No
         await Confirmer(client).confirm_pods("ns", [("mnist-worker-0", "uid-of-the-pod")])
 
 
-class SlowServer:
-    """Has every pod except those in `missing`; takes a second for each response."""
-
-    def __init__(self, missing: frozenset[str] = frozenset()) -> None:
-        self.missing = missing
-        self.asked: list[str] = []
-        self.in_work = self.most_in_work = 0
-
-    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        name = request.path.rpartition("/")[2]
-        self.asked.append(name)
-        self.in_work += 1
-        self.most_in_work = max(self.most_in_work, self.in_work)
-        await asyncio.sleep(1.0)
-        self.in_work -= 1
-        found = FakeResponse(body=msgspec.json.encode({"metadata": {"uid": name}}))
-        return await FakeTransport(refusal(404, "NotFound") if name in self.missing else found).send(request)
-
-
 async def test_five_hundred_restarts_are_confirmed_in_thirty_round_trips() -> None:
     """D22: the status of a job whose nodes were restarted used to wait for five hundred. Sixteen at a time flood no server."""
     server = SlowServer()
     began = asyncio.get_running_loop().time()
     await Confirmer(RestClient(server)).confirm_pods("ns", [(f"p{index}", f"p{index}") for index in range(500)])
-    assert (len(server.asked), server.most_in_work) == (500, 16)
+    assert (len(server.asked), server.most_at_once) == (500, 16)
     assert asyncio.get_running_loop().time() - began == 32.0
 
 
 async def test_one_pod_that_is_gone_ends_the_asking() -> None:
     """D22: the view is old, so the others need not be known; the error is that of the pod, not of a group of tasks."""
-    server = SlowServer(frozenset({"p3"}))
+    server = SlowServer("p3")
     with pytest.raises(StaleViewError, match="pod p3 is gone"):
         await Confirmer(RestClient(server)).confirm_pods("ns", [(f"p{index}", f"p{index}") for index in range(100)])
     assert len(server.asked) < 32  # two rounds; there would be seven
-    assert server.in_work == 0
+    assert server.at_once == 0
