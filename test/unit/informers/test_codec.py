@@ -104,9 +104,10 @@ async def test_an_object_without_readable_metadata_is_skipped_without_a_name() -
     decoded = await codec.decode_page(page(job("a"), {"kind": "Job", "metadata": 7}, {}))
     assert [skipped.key for skipped in decoded.skipped] == ["", ""]
     assert len(decoded.items) == 1
-    event = codec.decode_event(line("MODIFIED", {"kind": "Job", "metadata": 7}))
-    assert isinstance(event, Skipped)
-    assert (event.key, event.resource_version, event.deleted) == ("", "", False)
+    for kind in ("MODIFIED", "DELETED"):
+        event = codec.decode_event(line(kind, {"kind": "Job", "metadata": 7}))
+        assert isinstance(event, Skipped)
+        assert (event.key, event.resource_version, event.deleted) == ("", "", kind == "DELETED")
 
 
 @pytest.mark.parametrize("depth", [1100, 9900, 100_000])

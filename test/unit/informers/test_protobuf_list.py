@@ -151,7 +151,7 @@ async def listed(response: FakeResponse, codec: Codec[Pod] = CODEC) -> tuple[Pag
 async def test_an_informer_takes_protobuf_where_it_can_and_json_where_it_must() -> None:
     """What stands between us and the API server may know JSON alone; custom resources have no protobuf."""
     body = list_of("Pod", pods("a"), version="7")
-    page, accepted = await listed(FakeResponse(200, body, {"Content-Type": MEDIA_TYPE}))
+    page, accepted = await listed(FakeResponse(200, (body[:2], body[2:]), {"Content-Type": MEDIA_TYPE}))
     assert [pod.metadata.name for pod in page.items] == ["a"]
     assert accepted == f"{MEDIA_TYPE}, application/json"
     json = b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}}]}'

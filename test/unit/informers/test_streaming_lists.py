@@ -50,8 +50,10 @@ async def test_nothing_is_handed_on_before_the_bookmark() -> None:
         await asyncio.sleep(9.0)
         assert rig.deltas == []
         assert (rig.reflector.state, rig.reflector.resource_version) == (State.STREAMING, "")
+        assert rig.reflector.disconnected_s == pytest.approx(9.0, abs=0.01)
         rig.source.send(bookmark("15"))
         await settle()
+        assert rig.reflector.disconnected_s == 0.0
     assert rig.deltas == [ReplacedAll([pod("a")], "15")]
     assert rig.reflector.resource_version == "15"
 
