@@ -200,7 +200,7 @@ async def test_an_orphan_is_not_adopted_on_a_view_that_is_out_of_date() -> None:
 
 
 async def test_the_pod_of_another_owner_is_neither_adopted_nor_counted() -> None:
-    """RM-01, B13, TestDoNotPatchPodWithOtherControlRef: whatever its labels say."""
+    """RM-01, B13, B19, TestDoNotPatchPodWithOtherControlRef: nor that of an earlier job, whatever names and labels say."""
     world = ControllerHarness(job(ONE_WORKER))
     world.pods.put(changed(ORPHAN, metadata__owner_references=(changed(CONTROLLER, uid="old"),)))
     await world.sync()
@@ -261,10 +261,11 @@ async def test_an_orphan_that_has_ended_is_not_the_outcome_of_a_new_job() -> Non
 
 
 async def test_a_child_that_changes_its_owner_wakes_the_old_one() -> None:
-    """TestUpdatePodChangeControllerRef: and counts as deleted for it."""
+    """TestUpdatePodChangeControllerRef: and counts as deleted for it. B12: by name, also when it is an earlier job's."""
     world = ControllerHarness()
     world.pods.put(pod("Worker", 0))
-    await world.idle()
+    assert await world.queue.get() == KEY
+    world.queue.done(KEY)
     world.expectations.expect_deletions(OWNER, "pod", ["uid-mnist-worker-0"])
     world.pods.put(ORPHAN)
     assert await world.queue.get() == KEY

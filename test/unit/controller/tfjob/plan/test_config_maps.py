@@ -165,69 +165,82 @@ def config_map(digest: str = DIGEST, **meta: Any) -> ConfigMap:
     return ConfigMap(ChildMeta(name=name, namespace="ns", uid=f"uid-{name}", owner_references=(CONTROLLER,), **meta))
 
 
-def changes(
-    plan: Plan = NOTHING, pods: tuple[Pod, ...] = (), held: tuple[ConfigMap, ...] = (), tfjob: TFJob | None = None
-) -> tuple[list[str], list[str]]:
-    """Which ConfigMaps are to be made, and which to go, by their hashes."""
-    tfjob = tfjob or large()
-    found = with_config_maps(plan, tfjob, good_spec(tfjob), pods, held, domain="")
-    assert found.acts == bool(plan.acts or found.create_config_maps or found.delete_config_maps)
-    return list(found.create_config_maps), [each.metadata.name[-16:] for each in found.delete_config_maps]
-
-
 NEW_POD = Plan(create_pods=(slot(5),))
 ENDED = JobStatus(conditions=(JobCondition("Succeeded", "True"),))
+NOW = config_map()
+BOTH_MAPS = (config_map(OLD), NOW)
 SUCCEEDED = reader(0, phase="Succeeded", exit_code=0)
 
 
-def test_it_is_made_when_pods_are_made_that_read_it() -> None:
-    """U1: once, and not for pods that know their TF_CONFIG themselves. It stays while the job lives, also unread."""
-    assert changes(NEW_POD) == ([DIGEST], [])
-    assert changes(NEW_POD, held=(config_map(),)) == changes(held=(config_map(),)) == ([], [])
-    assert changes(Plan(create_pods=(slot(0, "PS"),))) == changes(NEW_POD, tfjob=job()) == ([], [])
+LEAVING = PodDeletion(reader(0))
+SUSPENDED, OVER = large(runPolicy={"suspend": True}), large(meta={"status": ENDED})
+LABELS = ["", "x", "0123456789ABCDEF", "a" * 17, "../../other-name"]
 
 
-def test_one_that_a_pod_may_still_read_is_made_again_if_somebody_deletes_it() -> None:
-    """U1: a container that restarts in place reads it again. Not for pods that have ended, or go."""
-    assert (
-        changes(pods=(reader(0),)) == changes(pods=(reader(0),), tfjob=large(meta={"status": ENDED})) == ([DIGEST], [])
-    )
-    assert changes(pods=(SUCCEEDED,)) == changes(pods=(reader(0, terminating=True),)) == ([], [])
-    assert changes(Plan(delete_pods=(PodDeletion(reader(0)),)), pods=(reader(0),)) == ([], [])
+@pytest.mark.parametrize(
+    ("plan", "pods", "held", "tfjob", "changed"),
+    [
+        pytest.param(NEW_POD, (), (), large(), ([DIGEST], []), id="for a pod that will read it"),
+        pytest.param(NEW_POD, (), (NOW,), large(), ([], []), id="once"),
+        pytest.param(
+            Plan(create_pods=(slot(0, "PS"),)), (), (), large(), ([], []), id="not for one that knows TF_CONFIG"
+        ),
+        pytest.param(NEW_POD, (), (), job(), ([], []), id="not for a small job"),
+        pytest.param(NOTHING, (), (NOW,), large(), ([], []), id="it stays while the job lives, also unread"),
+        pytest.param(NOTHING, (reader(0),), (), large(), ([DIGEST], []), id="deleted, and a pod may read it again"),
+        pytest.param(NOTHING, (reader(0),), (), OVER, ([DIGEST], []), id="deleted after the end, and a pod runs on"),
+        pytest.param(NOTHING, (SUCCEEDED,), (), large(), ([], []), id="deleted, and the pod has ended"),
+        pytest.param(NOTHING, (reader(0, terminating=True),), (), large(), ([], []), id="deleted, and the pod goes"),
+        pytest.param(
+            Plan(delete_pods=(LEAVING,)), (reader(0),), (), large(), ([], []), id="deleted, and the pod is to go"
+        ),
+        pytest.param(NOTHING, (reader(0, OLD),), (), large(), ([OLD], []), id="deleted, and of before a scale"),
+        pytest.param(NOTHING, (reader(0, OLD), reader(1)), BOTH_MAPS, large(), ([], []), id="two are read"),
+        pytest.param(
+            NOTHING, (reader(0, OLD, terminating=True),), BOTH_MAPS, large(), ([], []), id="may start once more"
+        ),
+        pytest.param(
+            NOTHING, (reader(0, OLD, "Failed", 1),), BOTH_MAPS, large(), ([], [OLD]), id="the reader has failed"
+        ),
+        pytest.param(NOTHING, (reader(1),), BOTH_MAPS, large(), ([], [OLD]), id="nobody reads that of before a scale"),
+        *(
+            pytest.param(NOTHING, (reader(0),), (NOW,), of, ([], []), id="not before its pods")
+            for of in (OVER, SUSPENDED)
+        ),
+        *(
+            pytest.param(NOTHING, (SUCCEEDED,), (NOW,), of, ([], [DIGEST]), id="with its pods")
+            for of in (OVER, SUSPENDED)
+        ),
+        pytest.param(NOTHING, (), (config_map(OLD, deletion_timestamp=EPOCH),), large(), ([], []), id="going already"),
+        pytest.param(Plan(delete_job=True), (), BOTH_MAPS, large(), ([], []), id="the job goes"),
+        pytest.param(Plan(status=ENDED), (), BOTH_MAPS, large(), ([], []), id="the end is written before"),
+        *(
+            pytest.param(NOTHING, (reader(0, label),), (), large(), ([], []), id=f"no hash: {label!r}")
+            for label in LABELS
+        ),
+    ],
+)
+def test_there_are_the_config_maps_that_pods_read_and_no_others(
+    plan: Plan, pods: tuple[Pod, ...], held: tuple[ConfigMap, ...], tfjob: TFJob, changed: tuple[list[str], list[str]]
+) -> None:
+    """U1, D9: a container that restarts in place reads it again, and an autoscaler must not pile them up.
+
+    Users can write anything into the label, and it becomes a name.
+    """
+    found = with_config_maps(plan, tfjob, good_spec(tfjob), pods, held, domain="")
+    assert (list(found.create_config_maps), [each.metadata.name[-16:] for each in found.delete_config_maps]) == changed
+    assert found.acts == bool(plan.acts or found.create_config_maps or found.delete_config_maps)
 
 
-def test_the_one_of_before_a_scale_goes_when_no_pod_can_read_it() -> None:
-    """U1, D9: an autoscaler must not pile them up. A terminating pod may still start its container once more."""
-    both = (config_map(OLD), config_map())
-    assert changes(pods=(reader(0, OLD), reader(1)), held=both) == ([], [])
-    assert changes(pods=(reader(0, OLD, terminating=True), reader(1)), held=both) == ([], [])
-    assert changes(pods=(reader(0, OLD, "Failed", 1), reader(1)), held=both) == ([], [OLD])
-    assert changes(pods=(reader(1),), held=both) == ([], [OLD])
+def test_all_of_a_job_that_is_being_deleted_is_left_alone() -> None:
+    assert decide(large(meta={"deletion_timestamp": EPOCH}), config_maps=[config_map(OLD)]) == NOTHING
 
 
 def test_one_of_before_a_scale_is_made_again_with_what_is_true_now() -> None:
     """U1: what was in it is not known any more, and without it a container that restarts would hang."""
-    assert changes(pods=(reader(0, OLD),)) == ([OLD], [])
     body = build_config_map(large().metadata, cluster_of(large()), OLD)
     assert body["metadata"]["name"] == config_map_name("mnist", OLD)
     assert body["data"] == {"cluster": cluster_of(large()).text}
-
-
-def test_it_goes_when_the_job_has_ended_or_is_suspended_and_its_pods_are_gone() -> None:
-    """U1: and not before. What is being deleted already is left alone, as is all of a job that is being deleted."""
-    for tfjob in (large(meta={"status": ENDED}), large(runPolicy={"suspend": True})):
-        assert changes(pods=(reader(0),), held=(config_map(),), tfjob=tfjob) == ([], [])
-        assert changes(pods=(SUCCEEDED,), held=(config_map(),), tfjob=tfjob) == ([], [DIGEST])
-    assert changes(held=(config_map(OLD, deletion_timestamp=EPOCH),)) == ([], [])
-    assert decide(large(meta={"deletion_timestamp": EPOCH}), config_maps=[config_map(OLD)]) == NOTHING
-    for plan in (Plan(delete_job=True), Plan(status=ENDED)):  # the end is written before anything is cleaned up
-        assert changes(plan, held=(config_map(OLD),)) == ([], [])
-
-
-@pytest.mark.parametrize("label", ["", "x", "0123456789ABCDEF", "a" * 17, "../../other-name"])
-def test_a_label_that_is_no_hash_names_no_config_map(label: str) -> None:
-    """U1: users can write anything there, and it becomes a name."""
-    assert changes(pods=(reader(0, label),)) == ([], [])
 
 
 CREATE = ("create", "configmaps", config_map_name("mnist", DIGEST))

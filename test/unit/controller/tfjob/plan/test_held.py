@@ -241,12 +241,6 @@ def test_what_keeps_a_pod_from_starting_is_told_of_a_held_job_too() -> None:
     assert "no such image" in problem.event.message
 
 
-def test_a_job_that_was_given_to_another_controller_is_not_held() -> None:
-    """B75: its mistakes are for that controller to report."""
-    policy = {"managedBy": "kueue.x-k8s.io/multikueue", "backoffLimit": -1}
-    assert decide(edited(running(), SPEC | {"runPolicy": policy}), *RUNNING) == Plan()
-
-
 @st.composite
 def fates(draw: st.DrawFn) -> list[Pod]:
     """What may have become of the pods of a held job."""

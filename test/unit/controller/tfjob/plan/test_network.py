@@ -83,16 +83,15 @@ def test_a_job_that_has_begun_keeps_its_network(before: dict[str, Any], after: d
     assert events["NetworkNotUpdated"] == text
 
 
-def test_a_job_of_an_older_operator_keeps_a_service_for_each_replica() -> None:
-    """Its status does not say which network it has; there was only one."""
-    old = changed(begun(PER_REPLICA), status__begun=None)
-    assert good_spec(edited(old, SHARED)).network is Network.PER_REPLICA
-
-
 def test_the_network_may_be_changed_until_the_job_begins() -> None:
-    """While it is suspended from its creation, as by a queue."""
+    """While it is suspended from its creation, as by a queue. A job of an older operator has a service for each replica.
+
+    Its status does not say which network it has; there was only one.
+    """
     waiting = synced(job(SHARED | {"runPolicy": {"suspend": True}}))
     assert good_spec(edited(waiting, SHARED)).network is Network.SHARED
+    old = changed(begun(PER_REPLICA), status__begun=None)
+    assert good_spec(edited(old, SHARED)).network is Network.PER_REPLICA
 
 
 def test_another_word_is_a_mistake() -> None:

@@ -95,18 +95,6 @@ def test_a_job_runs_when_the_replica_that_decides_runs(given: dict[str, Any], po
     assert ("Running" in true_of(begun(given, *pods))) is running
 
 
-def test_counters_are_the_pods_phases() -> None:
-    """Active, succeeded and failed; a pending pod counts nowhere."""
-    pods = (
-        pod("Worker", 0),
-        pod("Worker", 1, "Pending"),
-        pod("Worker", 2, "Succeeded", 0),
-        pod("Worker", 3, "Failed", 137),
-    )
-    status = begun(spec("ExitCode", PS=1, Worker=4, successPolicy="AllWorkers"), *pods).status
-    assert status.replica_statuses == {"PS": ReplicaStatus(), "Worker": ReplicaStatus(active=1, succeeded=1, failed=1)}
-
-
 @pytest.mark.parametrize(
     ("given", "pods", "succeeded"),
     [

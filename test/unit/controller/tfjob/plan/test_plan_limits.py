@@ -123,7 +123,7 @@ def test_what_the_cluster_ended_is_made_again_without_counting(policy: str, code
 def test_only_an_end_before_the_deletion_is_a_success_of_a_pod_that_goes(
     ended_s: float, finished: dict[str, str]
 ) -> None:
-    """B42: a job that was suspended while it trained goes on when it is resumed, and is not done."""
+    """B42: a job that was suspended while it trained goes on when it is resumed, and is not done.."""
     life = Life(workers(1, "Always"))
     life.sync(pod("Worker", 0))
     life.edit(suspend=True)
@@ -140,16 +140,6 @@ def test_a_pod_that_has_run_was_not_turned_away() -> None:
     life = Life(workers(1, "ExitCode"))
     life.sync(pod("Worker", 0, "Failed", 1, reason="NodeAffinity"))
     assert "Failed" in life.true
-
-
-def test_limits_of_centuries_are_no_limits() -> None:
-    """The greatest number of the API, which some write for "never", overflows no date."""
-    forever = 2**63 - 1
-    life = Life(workers(1, "Never", activeDeadlineSeconds=forever, ttlSecondsAfterFinished=forever))
-    assert life.sync(pod("Worker", 0)).requeue_after_s == pytest.approx(forever)
-    life.sync(done(), at_s=1)
-    assert life.true[-1] == "Succeeded"
-    assert life.sync(done(), at_s=2).requeue_after_s == pytest.approx(forever)
 
 
 @pytest.mark.parametrize(("policy", "gone"), [("None", [1]), ("Running", [1]), ("All", [0, 1, 2])])
@@ -326,15 +316,6 @@ def test_a_suspended_job_that_is_suspended_again_tells_it_again() -> None:
     assert told == ["TFJobSuspended", "TFJobResumed", "TFJobSuspended"]
 
 
-def test_a_finished_job_can_not_be_suspended() -> None:
-    """Terminal is final."""
-    life = Life(workers())
-    life.sync(done())
-    life.edit(suspend=True)
-    life.sync(done(), at_s=1)
-    assert life.true == ["Created", "Succeeded"]
-
-
 # Memory of what has succeeded.
 
 
@@ -348,16 +329,6 @@ def test_a_replica_that_has_succeeded_is_never_run_again() -> None:
     life.sync(done(0), done(2), at_s=2)
     assert life.true == ["Created", "Succeeded"]
     assert life.status.finished_indices == {"Worker": "0-2"}
-
-
-def test_what_has_succeeded_stays_so_over_a_suspension() -> None:
-    """Its pod is deleted with the others, and is not made again."""
-    life = Life(workers(2) | {"successPolicy": "AllWorkers"})
-    life.sync(done(0), pod("Worker", 1))
-    life.edit(suspend=True)
-    life.sync(at_s=1)
-    life.edit(suspend=False)
-    assert names(life.sync(at_s=2))["create pods"] == ["mnist-worker-1"]
 
 
 def test_a_chief_whose_pod_vanished_after_its_success_has_succeeded() -> None:

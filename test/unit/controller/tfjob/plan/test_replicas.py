@@ -262,28 +262,37 @@ def image(name: str, **container: Any) -> dict[str, Any]:
 OTHER = with_workers(template=image("other"))
 
 
+ENDED = (pod("PS", 0), pod("Worker", 0, "Failed", 137), pod("Worker", 1, terminating=True))
+RETRIED = with_workers(restartPolicy="ExitCode")
+
+
 @pytest.mark.parametrize(
-    ("body", "types"),
+    ("before", "body", "pods", "types"),
     [
-        (OTHER, ["Worker"]),
-        (with_workers(restartPolicy="ExitCode"), ["Worker"]),
-        (with_workers(3), ["PS", "Worker"]),
-        (ELASTIC, ["PS", "Worker"]),
-        (spec(PS=1, Worker=2, Chief=1), ["PS", "Worker"]),
-        (SPEC | {"runPolicy": {"backoffLimit": 3, "cleanPodPolicy": "All"}}, []),
-        (SPEC | {"successPolicy": "AllWorkers"}, []),
+        (SPEC, OTHER, PODS, ["Worker"]),
+        (SPEC, RETRIED, PODS, ["Worker"]),
+        (SPEC, with_workers(3), PODS, ["PS", "Worker"]),
+        (SPEC, ELASTIC, PODS, ["PS", "Worker"]),
+        (SPEC, spec(PS=1, Worker=2, Chief=1), PODS, ["PS", "Worker"]),
+        (SPEC, SPEC | {"runPolicy": {"backoffLimit": 3, "cleanPodPolicy": "All"}}, PODS, []),
+        (SPEC, SPEC | {"successPolicy": "AllWorkers"}, PODS, []),
+        (ELASTIC, with_workers(4) | {"enableDynamicWorker": True}, PODS, []),
+        (RETRIED, with_workers(restartPolicy="ExitCode", template=image("other")), ENDED, []),
+        (SPEC, OTHER | {"runPolicy": {"suspend": True}}, PODS, []),
+        (SPEC | {"runPolicy": {"suspend": True}}, OTHER, (), []),
     ],
 )
-def test_an_edit_says_once_which_pods_it_does_not_reach(body: dict[str, Any], types: list[str]) -> None:
-    """U18: those whose template, restart policy or TF_CONFIG would be another one now."""
-    tfjob = edited(running(SPEC), body)
-    assert told(decide(tfjob, *PODS)) == types
-    assert told(decide(synced(tfjob, *PODS), *PODS)) == []
+def test_an_edit_says_once_which_pods_it_does_not_reach(
+    before: dict[str, Any], body: dict[str, Any], pods: tuple[Pod, ...], types: list[str]
+) -> None:
+    """U18: those whose template, restart policy or TF_CONFIG would be another one now.
 
-
-def test_an_elastic_job_is_scaled_without_a_word() -> None:
-    """B60: its workers and parameter servers are told of nobody who comes or goes."""
-    assert told(decide(edited(running(ELASTIC), with_workers(4) | {"enableDynamicWorker": True}), *PODS)) == []
+    B60: workers and parameter servers of an elastic job are told of nobody who comes or goes. Nothing is said of pods that have
+    ended, are on their way out, or are made again anyway, nor when a job is suspended or resumed.
+    """
+    tfjob = edited(running(before), body)
+    assert told(decide(tfjob, *pods)) == types
+    assert told(decide(synced(tfjob, *pods), *pods)) == []
 
 
 def test_the_chief_of_an_elastic_job_that_is_scaled_stays_and_that_is_no_warning() -> None:
@@ -293,23 +302,6 @@ def test_the_chief_of_an_elastic_job_that_is_scaled_stays_and_that_is_no_warning
     decided = decide(edited(synced(synced(job(led)), *pods), larger), *pods)
     assert told(decided) == ["Chief"]
     assert [event.type for event in decided.events if event.reason == "PodTemplateNotApplied"] == ["Normal"]
-
-
-def test_of_pods_that_do_not_run_on_nothing_is_said() -> None:
-    """They have ended, are on their way out, or are made again anyway."""
-    before, later = (
-        with_workers(restartPolicy="ExitCode"),
-        with_workers(restartPolicy="ExitCode", template=image("other")),
-    )
-    gone = (pod("PS", 0), pod("Worker", 0, "Failed", 137), pod("Worker", 1, terminating=True))
-    assert told(decide(edited(running(before), later), *gone)) == []
-
-
-def test_of_a_suspended_job_all_pods_are_made_anew() -> None:
-    """So there is nothing to say, neither when it is suspended nor when it is resumed."""
-    suspended = edited(running(SPEC), OTHER | {"runPolicy": {"suspend": True}})
-    assert told(decide(suspended, *PODS)) == []
-    assert told(decide(edited(synced(suspended, *PODS), OTHER))) == []
 
 
 def test_what_an_older_operator_did_not_record_is_not_guessed() -> None:
