@@ -7,10 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fakes.objects import Pod
 from support.arrivals import turns_during
 from tfjob_operator.api.client.errors import DecodeError
-from tfjob_operator.api.core import PODS, PodStatus
 from tfjob_operator.api.meta import JSON, ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec
 from tfjob_operator.informers.codec import ONE_PASS_BYTES, PIECE, Failure, Skipped
@@ -164,45 +162,38 @@ async def test_a_large_page_is_decoded_in_pieces_with_the_loop_running_in_betwee
     assert turns >= 3
 
 
-def test_events_become_deltas() -> None:
-    """RF-01"""
-    codec = Codec(JOBS, Job)
-    events = [codec.decode_event(line(kind, job("a"))) for kind in ("ADDED", "MODIFIED", "DELETED")]
-    assert [type(event) for event in events] == [Added, Modified, Deleted]
-    assert all(event.object.spec.workers == 1 for event in events if isinstance(event, (Added, Modified, Deleted)))
+A = Job(metadata=ObjectMeta(name="a", namespace="ns", resource_version="5"), spec=JobSpec(workers=1))
+MANAGED = job("a") | {"status": {"phase": "Running"}}
+MANAGED["metadata"] = MANAGED["metadata"] | {"managedFields": [{"manager": "kubectl"}]}  # type: ignore[operator]
+NOTHING_YET = {"kind": "Job", "metadata": {"resourceVersion": "77", "creationTimestamp": None}, "spec": {}}
+END = {"resourceVersion": "253", "annotations": {"k8s.io/initial-events-end": "true"}}
+OTHER = {"resourceVersion": "253", "annotations": {"k8s.io/initial-events-end": "false"}}
+EVENTS = {
+    "an add": (line("ADDED", job("a")), Added(A)),
+    "a change": (line("MODIFIED", job("a")), Modified(A)),
+    "a deletion": (line("DELETED", job("a")), Deleted(A)),
+    # RF-12: the shortcut that looks for the kind in the bytes may find nothing, but must not be wrong
+    "an add with spaces": (line("ADDED", job("a"), indent=1).replace(b"\n", b" "), Added(A)),
+    "a deletion without a kind": (line("DELETED", {k: v for k, v in job("a").items() if k != "kind"}), Deleted(A)),
+    # SI-12, RF-30, shared_informer_test.go:TestSharedInformerTransformer; B69: only what the struct names survives
+    "more than is kept": (line("ADDED", MANAGED), Added(A)),
+    # RF-10, RF-27: a bookmark's object has no spec, or an empty one; two of 1.36.3, the first of a streaming list
+    "a bookmark": (line("BOOKMARK", NOTHING_YET), Bookmark("77")),
+    "the end of a list": (
+        line("BOOKMARK", {"kind": "Job", "metadata": END}),
+        Bookmark("253", ends_initial_events=True),
+    ),
+    "no end of a list": (line("BOOKMARK", {"kind": "Job", "metadata": OTHER}), Bookmark("253")),
+    "an idle minute": (line("BOOKMARK", {"kind": "Job", "metadata": {"resourceVersion": "260"}}), Bookmark("260")),
+    # RF-16: whatever its status looks like
+    "an error": (line("ERROR", {"code": 410, "metadata": {}}), Failure(b'{"code":410,"metadata":{}}')),
+}
 
 
-def test_an_event_with_spaces_or_without_a_kind_is_read_too() -> None:
-    """RF-12: the shortcut that looks for the kind in the bytes may find nothing, but must not be wrong"""
-    codec = Codec(JOBS, Job)
-    assert isinstance(codec.decode_event(line("ADDED", job("a"), indent=1).replace(b"\n", b" ")), Added)
-    nameless_kind = {key: value for key, value in job("a").items() if key != "kind"}
-    assert isinstance(codec.decode_event(line("DELETED", nameless_kind)), Deleted)
-
-
-def test_a_bookmark_has_a_version_and_need_not_be_an_object_of_the_type() -> None:
-    """RF-10: a bookmark's object has no spec, or an empty one"""
-    item = {"kind": "Job", "metadata": {"resourceVersion": "77", "creationTimestamp": None}, "spec": {}}
-    assert Codec(JOBS, Job, on_undecodable=keep_as_invalid).decode_event(line("BOOKMARK", item)) == Bookmark("77")
-
-
-def test_the_bookmark_that_ends_a_streaming_list_is_read_as_the_server_writes_it() -> None:
-    """RF-27: lines of 1.36.3, of a streaming list and of an idle minute"""
-    codec = Codec(PODS, Pod)
-    end = (
-        b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"253",'
-        b'"annotations":{"k8s.io/initial-events-end":"true"}}}}'
-    )
-    assert codec.decode_event(end) == Bookmark("253", ends_initial_events=True)
-    assert codec.decode_event(end.replace(b'"true"', b'"false"')) == Bookmark("253")
-    idle = b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"260"}}}'
-    assert codec.decode_event(idle) == Bookmark("260")
-
-
-def test_an_error_event_hands_over_its_status_whatever_that_looks_like() -> None:
-    """RF-16"""
-    event = Codec(PODS, Pod).decode_event(line("ERROR", {"kind": "Status", "code": 410, "metadata": {}}))
-    assert event == Failure(b'{"kind":"Status","code":410,"metadata":{}}')
+@pytest.mark.parametrize(("sent", "event"), EVENTS.values(), ids=EVENTS)
+def test_events_become_deltas(sent: bytes, event: object) -> None:
+    """RF-01, RF-10, RF-12, RF-16, RF-27, RF-30, SI-12, B69"""
+    assert Codec(JOBS, Job, on_undecodable=keep_as_invalid).decode_event(sent) == event
 
 
 @pytest.mark.parametrize(
@@ -224,17 +215,6 @@ def test_a_line_that_is_no_event_is_an_error(garbage: bytes) -> None:
     """RF-20"""
     with pytest.raises(DecodeError, match="not a watch event"):
         Codec(JOBS, Job).decode_event(garbage)
-
-
-def test_only_what_the_struct_names_survives() -> None:
-    """SI-12, RF-30, shared_informer_test.go:TestSharedInformerTransformer; B69. The type stands for the transform"""
-    item = {
-        "kind": "Pod",
-        "metadata": {"name": "a", "managedFields": [{"manager": "kubectl"}]},
-        "status": {"phase": "Running"},
-    }
-    event = Codec(PODS, Pod).decode_event(line("ADDED", item))
-    assert event == Added(Pod(metadata=ObjectMeta(name="a"), status=PodStatus(phase="Running")))
 
 
 def names_of(kind: type[Job], *blocks: bytes) -> list[str]:
