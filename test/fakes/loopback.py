@@ -25,9 +25,10 @@ AT_ONCE_S = 5.0
 class Peer:
     """One connection, from the server's side."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: list[Heard]) -> None:
         self.reader = reader
         self.writer = writer
+        self._heard = heard
 
     async def request(self) -> Heard:
         """Read one request. Raises IncompleteReadError at the end of the connection."""
@@ -35,7 +36,8 @@ class Peer:
         method, target, _ = lines[0].split(" ")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
         body = await self.reader.readexactly(int(headers.get("content-length", "0")))
-        return Heard(method, target, headers, body)
+        self._heard.append(Heard(method, target, headers, body))
+        return self._heard[-1]
 
     async def say(self, data: bytes) -> None:
         """Send bytes as they are."""
@@ -100,12 +102,6 @@ async def serving(
     seen = Server()
     tasks: set[asyncio.Task[Any]] = set()
 
-    class Noting(Peer):
-        async def request(self) -> Heard:
-            heard = await super().request()
-            seen.heard.append(heard)
-            return heard
-
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -113,7 +109,7 @@ async def serving(
         seen.connections += 1
         seen.open += 1
         try:
-            await behave(Noting(reader, writer))
+            await behave(Peer(reader, writer, seen.heard))
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:

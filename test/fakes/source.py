@@ -237,9 +237,7 @@ class FakeSource(Generic[T]):
             self.send(event)
 
 
-async def _read(
-    stream: Stream[T],
-) -> AsyncIterator[Batch[T]]:
+async def _read(stream: Stream[T]) -> AsyncIterator[Batch[T]]:
     while (item := await stream.get()) is not None:
         if isinstance(item, ApiError):
             raise item
