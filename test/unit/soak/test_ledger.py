@@ -14,44 +14,25 @@ def job(name: str, end: str = "") -> dict[str, Any]:
     return {"metadata": {"namespace": "red", "name": name}, "status": {"conditions": conditions}}
 
 
-def pod(name: str, uid: str, *, owner: str = "one", index: int = 0) -> dict[str, Any]:
+def pod(name: str, uid: str, index: int = 0) -> dict[str, Any]:
     labels = {LABEL_PREFIX + LABEL_REPLICA_TYPE: "worker", LABEL_PREFIX + LABEL_REPLICA_INDEX: str(index)}
-    owners = [{"kind": "TFJob", "name": owner, "uid": "1", "controller": True}]
+    owners = [{"kind": "TFJob", "name": "one", "uid": "1", "controller": True}]
     return {"metadata": {"namespace": "red", "name": name, "uid": uid, "labels": labels, "ownerReferences": owners}}
 
 
-def accepted(*names: str) -> Ledger:
-    kept = Ledger()
-    for name in names:
-        kept.accept(f"red/{name}")
-    return kept
-
-
-def test_a_job_that_succeeded_and_is_gone_is_right() -> None:
-    kept = accepted("one")
-    kept.take(TFJOBS, job("one"))
-    assert kept.unfinished == ["red/one"]
-    kept.take(TFJOBS, job("one", "Succeeded"))
-    kept.take(TFJOBS, job("one", "Succeeded"), deleted=True)
-    assert kept.violations() == kept.unfinished == []
-    assert kept.left(TFJOBS) == 0
-
-
 def test_a_job_that_failed_is_stuck_or_went_without_an_end_is_told() -> None:
-    kept = accepted("failed", "stuck", "lost", "unseen")
-    kept.take(TFJOBS, job("failed", "Failed"))
-    kept.take(TFJOBS, job("stuck"))
-    kept.take(TFJOBS, job("lost"))
+    """One that succeeded and is gone is right, whether the deletion comes in a watch or shows in a list."""
+    kept = Ledger()
+    for name in ("failed", "stuck", "lost", "unseen", "watched", "listed"):
+        kept.accept(f"red/{name}")
+    for each in (job("failed", "Failed"), job("stuck"), job("lost"), job("watched"), job("listed", "Succeeded")):
+        kept.take(TFJOBS, each)
+    kept.take(TFJOBS, job("watched", "Succeeded"))
+    kept.take(TFJOBS, job("watched", "Succeeded"), deleted=True)
     kept.relist(TFJOBS, [job("failed", "Failed"), job("stuck")])
     assert kept.violations() == ["red/failed Failed", "red/lost is lost", "red/stuck is stuck", "red/unseen is stuck"]
-
-
-def test_a_job_whose_end_and_deletion_a_list_shows_is_judged_by_what_was_seen_before() -> None:
-    kept = accepted("one")
-    kept.relist(TFJOBS, [job("one", "Succeeded")])
-    kept.relist(TFJOBS, [])
-    assert kept.violations() == []
-    assert kept.listed[TFJOBS.plural] == 2
+    assert kept.unfinished == ["red/stuck", "red/unseen"]
+    assert kept.left(TFJOBS) == 2
 
 
 def test_a_replica_that_has_two_pods_was_made_twice_whatever_their_names() -> None:
