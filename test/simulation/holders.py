@@ -6,13 +6,10 @@ import asyncio
 from random import Random
 from typing import Final
 
-import msgspec
-
 from simulation.feed import Feed
 from simulation.model.network import NETWORK
 from simulation.model.storage import Change, Key
 from simulation.world import World
-from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
 
 HELD: Final = "simulation/held"
@@ -41,7 +38,4 @@ class Holders:
             asyncio.get_running_loop().call_later(seconds, self._let_go, change.new.key, uid, context=NETWORK)
 
     def _let_go(self, key: Key, uid: str) -> None:
-        body = msgspec.json.encode({"metadata": {"uid": uid, "finalizers": None}})
-        request = Request("PATCH", PODS.path(*key), {}, body, "application/merge-patch+json")
-        status = self._world.server.exchange(request, "holder").status
-        self._world.note("holder lets go", key, status)
+        self._world.act("holder", "PATCH", PODS.path(*key), {"metadata": {"uid": uid, "finalizers": None}})

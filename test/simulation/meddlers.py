@@ -9,14 +9,11 @@ import asyncio
 from random import Random
 from typing import Any, Final
 
-import msgspec
-
 from simulation.model.network import NETWORK
 from simulation.model.storage import Body
 from simulation.slots import Slot, labels_of, slot_of
 from simulation.wishes import wish_of
 from simulation.world import World
-from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
@@ -106,7 +103,7 @@ class Meddlers:
         namespace, name = place
         meta = {"name": name, "labels": labels_of(owner["name"], slot), "ownerReferences": [owner]} | child["metadata"]
         kind = {"apiVersion": resource.api_version, "kind": resource.kind}
-        self._send("POST", resource.path(namespace), kind | child | {"metadata": meta})
+        self._world.act("meddler", "POST", resource.path(namespace), kind | child | {"metadata": meta})
 
     def _pick(self, resource: Resource) -> Body | None:
         """Choose a child that the operator has made and that is not being deleted."""
@@ -121,10 +118,4 @@ class Meddlers:
 
     def _patch(self, resource: Resource, child: Body, change: dict[str, Any]) -> None:
         meta = child["metadata"]
-        self._send("PATCH", resource.path(meta["namespace"], meta["name"]), change)
-
-    def _send(self, method: str, path: str, body: dict[str, Any]) -> None:
-        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        request = Request(method, path, {}, msgspec.json.encode(body), content_type)
-        status = self._world.server.exchange(request, "meddler").status
-        self._world.note("meddler", method, path, body, status)
+        self._world.act("meddler", "PATCH", resource.path(meta["namespace"], meta["name"]), change)

@@ -6,10 +6,10 @@ Everything is a timer that talks to the server as any client does; no fault of t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Final
-
-import msgspec
 
 from hack.kubernetes_versions import (
     CONTAINER_RESTART_RULES,
@@ -25,10 +25,12 @@ from simulation.model.network import NETWORK
 from simulation.model.storage import Body
 from simulation.wishes import FOREIGN, INVALID
 from simulation.world import World
-from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
+
+Place = tuple[str, str]
+"""Namespace and name."""
 
 
 class Person:
@@ -37,9 +39,10 @@ class Person:
     `done_at` is when the last planned action is done, in seconds of the world.
     """
 
-    def __init__(self, world: World, jobs: Resource) -> None:
+    def __init__(self, world: World, jobs: Resource, random: Random) -> None:
         self._world = world
         self._jobs = jobs
+        self._random = random
         self.done_at = 0.0
 
     def _at(self, seconds: float, act: Any, *args: Any) -> None:
@@ -47,16 +50,84 @@ class Person:
         self.done_at = max(self.done_at, due)
         asyncio.get_running_loop().call_at(due, act, *args, context=NETWORK)
 
-    def _job(self, place: tuple[str, str]) -> Body | None:
+    def _job(self, place: Place) -> Body | None:
         found = self._world.server.storage.collections[self._jobs.plural].objects.get(place)
         return found.body if found else None
 
     def _send(self, method: str, path: str, body: dict[str, Any]) -> int:
-        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        request = Request(method, path, {}, msgspec.json.encode(body), content_type)
-        status = self._world.server.exchange(request, "user").status
-        self._world.note("user", method, path, body, status)
-        return status
+        return self._world.act("user", method, path, body)
+
+
+class Owner(Person):
+    """Somebody who creates jobs and, if `busy`, does something to them. What depends on the dialect is in the subclasses."""
+
+    acts: tuple[Callable[[Place], None], ...]
+
+    def create(self, place: Place) -> bool:
+        """Create a job. Return whether the server took it."""
+        raise NotImplementedError
+
+    def mistake(self) -> dict[str, Any]:
+        """A patch that makes a valid specification wrong."""
+        raise NotImplementedError
+
+    def begin(self, place: Place, *, busy: bool) -> None:
+        """Create a job, and plan what to do to it."""
+        if self.create(place) and busy:
+            for _ in range(self._random.choice((0, 0, 1, 1, 2, 4))):
+                self._at(self._random.uniform(0.0, 40.0), self._random.choice(self.acts), place)
+
+    def _patch(self, place: Place, change: dict[str, Any]) -> None:
+        self._send("PATCH", self._jobs.path(*place), change)
+
+    def _good_job(self, place: Place) -> Body | None:
+        job = self._job(place)
+        return job if job is not None and INVALID not in job["metadata"].get("annotations", {}) else None
+
+    def _break(self, place: Place) -> None:
+        """Edit a mistake into a specification; mostly it is mended later."""
+        job = self._good_job(place)
+        if job is None:
+            return
+        mistake = self.mistake()
+        self._patch(place, mistake)
+        if self._random.random() < 0.7:
+            self._at(self._random.uniform(0.0, 25.0), self._mend, place, job["metadata"]["uid"], _undone(job, mistake))
+
+    def _mend(self, place: Place, uid: str, change: dict[str, Any]) -> None:
+        job = self._job(place)
+        if job is not None and job["metadata"]["uid"] == uid:
+            self._patch(place, change)
+
+    def _delete(self, place: Place) -> None:
+        """Delete a job, and mostly make another of that name, at once or a little later (B12)."""
+        options = {"propagationPolicy": self._random.choice(("Background", "Background", "Foreground"))}
+        self._send("DELETE", self._jobs.path(*place), options)
+        if self._random.random() < 0.6:
+            again = partial(self.begin, busy=True)
+            self._at(self._random.choice((0.0, 0.5, 8.0)), again, place)
+
+    def _pick(self, place: Place, resource: Resource) -> Body | None:
+        """Choose a child of a job."""
+        job = self._job(place)
+        return self._owned(place[0], resource, job["metadata"]["uid"]) if job is not None else None
+
+    def _owned(self, namespace: str, resource: Resource, uid: str) -> Body | None:
+        """Choose an object that belongs to this one."""
+        own = [
+            version.body
+            for key, version in self._world.server.storage.collections[resource.plural].objects.items()
+            if key[0] == namespace
+            and any(owner["uid"] == uid for owner in version.body["metadata"].get("ownerReferences", ()))
+        ]
+        return self._random.choice(own) if own else None
+
+
+def _undone(before: Any, change: Any) -> Any:
+    """The merge patch that undoes another one."""
+    if not isinstance(change, dict) or not isinstance(before, dict):
+        return before
+    return {name: _undone(before.get(name), each) for name, each in change.items()}
 
 
 NAMESPACES: Final = ("team", "lab")
@@ -87,108 +158,60 @@ MISTAKES: Final[tuple[dict[str, Any], ...]] = (
 """Patches that make a valid specification wrong."""
 
 
-class Users(Person):
+class Users(Owner):
     """Create `jobs` jobs and, if `busy`, edit, suspend, scale, break and delete them and their pods."""
 
     def __init__(self, world: World, random: Random, *, jobs: int, busy: bool) -> None:
-        super().__init__(world, TFJOBS)
-        self._random = random
-        self._busy = busy
+        super().__init__(world, TFJOBS, random)
+        often, seldom = (self._suspend, self._scale, self._delete_pod), (self._delete, self._retire, self._break)
+        self.acts = (*often, *often, *seldom, self._delete_config_map)
         for number in range(jobs):
             # Two namespaces may hold jobs of one name, which must not be taken for each other (B19).
             place = (random.choice(NAMESPACES), f"job-{number // 2}" if random.random() < 0.3 else f"run-{number}")
-            self._at(random.random() * FIRST_DAY_S, self._create, place)
+            self._at(random.random() * FIRST_DAY_S, partial(self.begin, busy=busy), place)
 
-    def _create(self, place: tuple[str, str]) -> None:
-        namespace, name = place
-        job = a_job(self._random, name, self._world.kubernetes)
-        if self._send("POST", TFJOBS.path(namespace), job) >= 300 or not self._busy:
-            return
-        for _ in range(self._random.choice((0, 0, 1, 1, 2, 4))):
-            act = self._random.choice(
-                (
-                    *(self._suspend, self._scale, self._delete_pod) * 2,
-                    *(self._delete, self._retire, self._break, self._delete_config_map),
-                )
-            )
-            self._at(self._random.uniform(0.0, 40.0), act, place)
+    def create(self, place: Place) -> bool:
+        job = a_job(self._random, place[1], self._world.kubernetes)
+        return self._send("POST", TFJOBS.path(place[0]), job) < 300
 
-    def _suspend(self, place: tuple[str, str]) -> None:
+    def mistake(self) -> dict[str, Any]:
+        return _broken(self._random)
+
+    def _suspend(self, place: Place) -> None:
         """Suspend a job; mostly it is resumed later."""
         self._patch(place, {"spec": {"runPolicy": {"suspend": True}}})
         if self._random.random() < 0.8:
             change = {"spec": {"runPolicy": {"suspend": self._random.choice((None, False))}}}
             self._at(self._random.uniform(0.0, 25.0), self._patch, place, change)
 
-    def _scale(self, place: tuple[str, str]) -> None:
-        job = self._job(place)
-        if job is not None and INVALID not in job["metadata"].get("annotations", {}):
+    def _scale(self, place: Place) -> None:
+        if (job := self._good_job(place)) is not None:
             kind = self._random.choice(sorted(job["spec"]["tfReplicaSpecs"]))
             count = 1 if kind.lower() in {"chief", "master"} else self._random.randint(1, 4)
             # kubectl scale writes one spelling, and adds it beside another one.
             kind = "Worker" if kind.lower() == "worker" else kind
             self._patch(place, {"spec": {"tfReplicaSpecs": {kind: {"replicas": count}}}})
 
-    def _retire(self, place: tuple[str, str]) -> None:
+    def _retire(self, place: Place) -> None:
         """Change a TTL, perhaps after the end (B45)."""
         self._patch(place, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": self._random.choice((None, 1, 30))}}})
 
-    def _break(self, place: tuple[str, str]) -> None:
-        """Edit a mistake into a specification; mostly it is mended later."""
-        job = self._job(place)
-        if job is None or INVALID in job["metadata"].get("annotations", {}):
-            return
-        mistake = _broken(self._random)
-        self._patch(place, mistake)
-        if self._random.random() < 0.7:
-            self._at(self._random.uniform(0.0, 25.0), self._mend, place, job["metadata"]["uid"], _undone(job, mistake))
-
-    def _mend(self, place: tuple[str, str], uid: str, change: dict[str, Any]) -> None:
-        job = self._job(place)
-        if job is not None and job["metadata"]["uid"] == uid:
-            self._patch(place, change)
-
-    def _delete(self, place: tuple[str, str]) -> None:
-        """Delete a job, and sometimes make another of that name, at once or a little later (B12)."""
-        options = {"propagationPolicy": self._random.choice(("Background", "Background", "Foreground"))}
-        self._send("DELETE", TFJOBS.path(*place), options)
-        if self._random.random() < 0.6:
-            self._at(self._random.choice((0.0, 0.5, 8.0)), self._create, place)
-
-    def _delete_pod(self, place: tuple[str, str]) -> None:
+    def _delete_pod(self, place: Place) -> None:
         """Delete one pod of a job, whatever state it is in (B41, B42)."""
-        job = self._job(place)
-        pods = self._world.server.storage.collections["pods"].objects
-        uid = job["metadata"]["uid"] if job else ""
-        own = [
-            key
-            for key, pod in pods.items()
-            if any(owner["uid"] == uid for owner in pod.body["metadata"].get("ownerReferences", ()))
-        ]
-        if own:
-            pod = PODS.path(*self._random.choice(own))
+        if (pod := self._pick(place, PODS)) is not None:
+            path = PODS.path(place[0], pod["metadata"]["name"])
             graces: tuple[int | None, ...] = (None, None, 0, 1, 60)
-            self._delete_with(pod, self._random.choice(graces))
+            self._delete_with(path, self._random.choice(graces))
             if self._random.random() < 0.3:  # somebody gets impatient
-                self._at(self._random.uniform(0.1, 6.0), self._delete_with, pod, self._random.choice((0, 1, 5)))
+                self._at(self._random.uniform(0.1, 6.0), self._delete_with, path, self._random.choice((0, 1, 5)))
 
-    def _delete_config_map(self, place: tuple[str, str]) -> None:
+    def _delete_config_map(self, place: Place) -> None:
         """Delete a ConfigMap of a job, if it has any: nothing on it tells users that pods need it."""
-        job = self._job(place)
-        found = self._world.server.storage.collections["configmaps"].objects
-        own = [
-            key
-            for key, version in found.items()
-            if job and version.body["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
-        ]
-        if own:
-            self._send("DELETE", CONFIG_MAPS.path(*self._random.choice(own)), {})
+        if (found := self._pick(place, CONFIG_MAPS)) is not None:
+            self._send("DELETE", CONFIG_MAPS.path(place[0], found["metadata"]["name"]), {})
 
     def _delete_with(self, pod: str, grace: int | None) -> None:
         self._send("DELETE", pod, {} if grace is None else {"gracePeriodSeconds": grace})
-
-    def _patch(self, place: tuple[str, str], change: dict[str, Any]) -> None:
-        self._send("PATCH", TFJOBS.path(*place), change)
 
 
 def a_job(random: Random, name: str, kubernetes: Kubernetes) -> dict[str, Any]:
@@ -225,12 +248,6 @@ def a_job(random: Random, name: str, kubernetes: Kubernetes) -> dict[str, Any]:
 
 def _broken(random: Random) -> dict[str, Any]:
     return {"metadata": {"annotations": {INVALID: "yes"}}, "spec": random.choice(MISTAKES)}
-
-
-def _undone(before: Any, change: Any) -> Any:
-    if not isinstance(change, dict) or not isinstance(before, dict):
-        return before
-    return {name: _undone(before.get(name), each) for name, each in change.items()}
 
 
 def _spelled(random: Random, kind: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from fakes.virtual_loop import EPOCH, PROCESS, SeededLoop
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
@@ -104,6 +104,12 @@ class World:
     def note(self, *what: object) -> None:
         """Write down what happened, for people who replay a seed and for the test that two plays are the same."""
         self.trace.append(f"{self.time:10.4f} {' '.join(map(str, what))}")
+
+    def act(self, client: str, method: str, path: str, body: dict[str, Any]) -> int:
+        """Send a request past the network, and note it. Return the status."""
+        status = self.server.ask(client, method, path, body)
+        self.note(client, method, path, body, status)
+        return status
 
     def faulty(self, client: str) -> FaultyTransport:
         return FaultyTransport(self.network, client)

@@ -5,6 +5,7 @@ Everything is a timer that talks to the server as any client does; no fault of t
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -12,8 +13,7 @@ from simulation import scripts
 from simulation.alpha.wishes import WATCHED
 from simulation.model.job_controller import JOBS
 from simulation.model.kinds import CONFIG_MAPS
-from simulation.model.storage import Body
-from simulation.users import Person
+from simulation.users import NAMESPACES, Owner, Place
 from simulation.wishes import FOREIGN, INVALID
 from simulation.world import World
 from tfjob_operator.api.core import PODS, SERVICES
@@ -21,7 +21,6 @@ from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW, Dialect
 from tfjob_operator.controller.alpha.observe import derived
 
-NAMESPACES: Final = ("team", "lab")
 FIRST_DAY_S: Final = 45.0
 """Users are through with creating jobs by then, and with editing them a little later."""
 STRANGER: Final = "simulation/stranger"
@@ -51,33 +50,32 @@ _SHAPELESS: Final = {"replicaSpecs": None}
 """Not a mistake in kubeflow.org: it stores all versions alike, so without this field nothing shows a job's dialect."""
 
 
-class Users(Person):
+class Users(Owner):
     """Create `jobs` jobs and, if `busy`, edit, scale, break and delete them and their children."""
 
     def __init__(
         self, world: World, random: Random, dialect: Dialect, *, jobs: int, busy: bool, names: str = "job"
     ) -> None:
-        super().__init__(world, dialect.resource)
-        self._random = random
+        super().__init__(world, dialect.resource, random)
         self._dialect = dialect
-        self._busy = busy
+        twice = (self._delete_child, self._delete_child)
+        self.acts = (self._scale, self._tidy, self._delete, self._break, *twice, self._hide, self._delete_pod)
         for number in range(jobs):
-            self._at(random.random() * FIRST_DAY_S, self._create, (random.choice(NAMESPACES), f"{names}-{number // 2}"))
+            place = (random.choice(NAMESPACES), f"{names}-{number // 2}")
+            self._at(random.random() * FIRST_DAY_S, partial(self.begin, busy=busy), place)
 
-    def _create(self, place: tuple[str, str]) -> None:
-        namespace, name = place
-        job = a_job(self._random, self._dialect, name)
-        if self._send("POST", self._jobs.path(namespace), job) >= 300:
-            return
+    def create(self, place: Place) -> bool:
+        job = a_job(self._random, self._dialect, place[1])
+        if self._send("POST", self._jobs.path(place[0]), job) >= 300:
+            return False
         if self._random.random() < 0.1:
             self._obstruct(place, self._random.choice((SERVICES, SERVICES, JOBS)))
-        if not self._busy:
-            return
-        acts = (self._scale, self._tidy, self._delete, self._break, self._delete_child, self._delete_child, self._hide)
-        for _ in range(self._random.choice((0, 0, 1, 1, 2, 4))):
-            self._at(self._random.uniform(0.0, 40.0), self._random.choice((*acts, self._delete_pod)), place)
+        return True
 
-    def _obstruct(self, place: tuple[str, str], resource: Resource) -> None:
+    def mistake(self) -> dict[str, Any]:
+        return _broken(self._random, self._dialect)
+
+    def _obstruct(self, place: Place, resource: Resource) -> None:
         """Create an object with the name that a child is likely to get; a service stays, a Job is deleted after a while."""
         job = self._job(place)
         if job is None or job["spec"].get("RuntimeId"):
@@ -99,7 +97,7 @@ class Users(Person):
         self._send("PATCH", path, {"metadata": {"finalizers": None}})
         self._send("DELETE", path, {})
 
-    def _scale(self, place: tuple[str, str]) -> None:
+    def _scale(self, place: Place) -> None:
         """Ask for another number of replicas, but keep the chief."""
         job = self._good_job(place)
         if job is None:
@@ -111,78 +109,32 @@ class Users(Person):
             entry["replicas"] = self._random.randint(chief + 1, chief + 3)
             self._patch(place, {"spec": {"replicaSpecs": entries}})
 
-    def _tidy(self, place: tuple[str, str]) -> None:
+    def _tidy(self, place: Place) -> None:
         """Change the clean-up policy, perhaps after the end."""
         if self._good_job(place) is not None:
             self._patch(place, {"spec": {"cleanupPodPolicy": self._random.choice(("All", "Running", "None"))}})
 
-    def _break(self, place: tuple[str, str]) -> None:
-        """Edit a mistake into a specification; mostly it is mended later."""
-        job = self._good_job(place)
-        if job is None:
-            return
-        mistake = _broken(self._random, self._dialect)
-        mend = {
-            "metadata": {"annotations": {INVALID: None}},
-            "spec": {name: job["spec"].get(name) for name in mistake["spec"]},
-        }
-        self._patch(place, mistake)
-        if self._random.random() < 0.7:
-            self._at(self._random.uniform(0.0, 25.0), self._mend, place, job["metadata"]["uid"], mend)
-
-    def _mend(self, place: tuple[str, str], uid: str, change: dict[str, Any]) -> None:
-        job = self._job(place)
-        if job is not None and job["metadata"]["uid"] == uid:
-            self._patch(place, change)
-
-    def _delete(self, place: tuple[str, str]) -> None:
-        """Delete a job, and mostly make another of that name, at once or a little later."""
-        options = {"propagationPolicy": self._random.choice(("Background", "Background", "Foreground"))}
-        self._send("DELETE", self._jobs.path(*place), options)
-        if self._random.random() < 0.6:
-            self._at(self._random.choice((0.0, 0.5, 8.0)), self._create, place)
-
-    def _delete_child(self, place: tuple[str, str]) -> None:
+    def _delete_child(self, place: Place) -> None:
         """Delete a Job, a service or the ConfigMap of a job."""
         resource = self._random.choice((JOBS, JOBS, SERVICES, CONFIG_MAPS))
         if (child := self._pick(place, resource)) is not None:
             options = {"propagationPolicy": self._random.choice(("Background", "Foreground"))}
             self._send("DELETE", resource.path(place[0], child["metadata"]["name"]), options)
 
-    def _delete_pod(self, place: tuple[str, str]) -> None:
+    def _delete_pod(self, place: Place) -> None:
         """Delete a pod of a Job, whatever state it is in."""
-        if (batch_job := self._pick(place, JOBS)) is not None:
-            own = self._owned(place[0], PODS, batch_job["metadata"]["uid"])
-            if own:
-                grace = self._random.choice(({}, {}, {"gracePeriodSeconds": 0}, {"gracePeriodSeconds": 60}))
-                self._send("DELETE", PODS.path(place[0], self._random.choice(own)["metadata"]["name"]), grace)
+        batch_job = self._pick(place, JOBS)
+        pod = self._owned(place[0], PODS, batch_job["metadata"]["uid"]) if batch_job is not None else None
+        if pod is not None:
+            grace = self._random.choice(({}, {}, {"gracePeriodSeconds": 0}, {"gracePeriodSeconds": 60}))
+            self._send("DELETE", PODS.path(place[0], pod["metadata"]["name"]), grace)
 
-    def _hide(self, place: tuple[str, str]) -> None:
+    def _hide(self, place: Place) -> None:
         """Remove the label of a child by which the operator watches it."""
         resource = self._random.choice((JOBS, SERVICES, CONFIG_MAPS))
         if (child := self._pick(place, resource)) is not None:
             path = resource.path(place[0], child["metadata"]["name"])
             self._send("PATCH", path, {"metadata": {"labels": {WATCHED: None}}})
-
-    def _pick(self, place: tuple[str, str], resource: Resource) -> Body | None:
-        job = self._job(place)
-        own = self._owned(place[0], resource, job["metadata"]["uid"]) if job is not None else []
-        return self._random.choice(own) if own else None
-
-    def _owned(self, namespace: str, resource: Resource, uid: str) -> list[Body]:
-        return [
-            version.body
-            for key, version in self._world.server.storage.collections[resource.plural].objects.items()
-            if key[0] == namespace
-            and any(owner["uid"] == uid for owner in version.body["metadata"].get("ownerReferences", ()))
-        ]
-
-    def _patch(self, place: tuple[str, str], change: dict[str, Any]) -> None:
-        self._send("PATCH", self._jobs.path(*place), change)
-
-    def _good_job(self, place: tuple[str, str]) -> Body | None:
-        job = self._job(place)
-        return job if job is not None and INVALID not in job["metadata"].get("annotations", {}) else None
 
 
 def a_job(random: Random, dialect: Dialect, name: str) -> dict[str, Any]:

@@ -10,16 +10,11 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-import msgspec
-
 from simulation.model.kinds import Kind
 from simulation.model.network import NETWORK
 from simulation.model.rules import FOREGROUND, ORPHAN
 from simulation.model.server import ModelServer
 from simulation.model.storage import Version
-from tfjob_operator.api.client.http import Request
-
-CLIENT = "garbage-collector"
 
 
 class GarbageCollector:
@@ -107,7 +102,4 @@ class GarbageCollector:
         self._send("PATCH", kind, version, {"metadata": {"finalizers": left}})
 
     def _send(self, method: str, kind: Kind, version: Version, body: dict[str, Any]) -> None:
-        namespace, name = version.key
-        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        path = kind.resource.path(namespace, name)
-        self._server.exchange(Request(method, path, {}, msgspec.json.encode(body), content_type), CLIENT)
+        self._server.ask("garbage-collector", method, kind.resource.path(*version.key), body)

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-import msgspec
-
 from hack.kubernetes_versions import JOB_PODS_ARE_TRACKED
 from simulation.feed import Feed
 from simulation.model.kinds import Kind
@@ -22,7 +20,6 @@ from simulation.model.network import NETWORK
 from simulation.model.rules import timestamp
 from simulation.model.server import ModelServer
 from simulation.model.storage import Body, Key
-from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
 
@@ -30,7 +27,6 @@ JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 KIND: Final = Kind(JOBS, status=True, bookmark={"spec": {"template": {"metadata": {}, "spec": {}}}, "status": {}})
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 """The finalizer of pods that are still to be counted."""
-CLIENT: Final = "job-controller"
 BACK_OFF_S: Final = 10.0
 LONGEST_BACK_OFF_S: Final = 360.0
 """These two are DefaultJobBackOff and MaxJobBackOff of Kubernetes 1.20; the newest versions go to ten minutes."""
@@ -235,7 +231,5 @@ class JobController:
         return mine, orphans
 
     def _send(self, method: str, resource: Resource, key: Key, body: Body, subresource: str = "") -> None:
-        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
         namespace, name = key
-        path = resource.path(namespace, name or None, subresource or None)
-        self._server.exchange(Request(method, path, {}, msgspec.json.encode(body), content_type), CLIENT)
+        self._server.ask("job-controller", method, resource.path(namespace, name or None, subresource or None), body)

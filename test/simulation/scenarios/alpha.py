@@ -12,7 +12,7 @@ from typing import Final
 
 from simulation.alpha.oracle import complaints
 from simulation.alpha.scripts import AlphaScript
-from simulation.alpha.users import NAMESPACES, Users
+from simulation.alpha.users import Users
 from simulation.alpha.watchman import Watchman
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
@@ -20,6 +20,7 @@ from simulation.model.job_controller import JobController
 from simulation.model.kinds import Kind
 from simulation.processes import OperatorProcess
 from simulation.stage import ELECTIONS, SETTLED_S, come_to_rest, haunt, stay_at_rest, trouble_nodes
+from simulation.users import NAMESPACES
 from simulation.watchman import LEASE
 from simulation.world import World
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, TENSORFLOW

@@ -69,8 +69,7 @@ class _Fate(Person):
     """
 
     def __init__(self, world: World, random: Random, jobs: Resource) -> None:
-        super().__init__(world, jobs)
-        self._random = random
+        super().__init__(world, jobs, random)
         self._feed = Feed(world.server.storage, jobs)
         self._deadly, self._refusing = random.choice((0.05, 0.3)), random.choice((0.0, 0.05, 0.3))
         self._prunes = random.random() < 0.5
