@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from simulation.kubelet import Kubelet
 from simulation.nodes import Nodes
 from simulation.processes import OperatorProcess
-from simulation.watchman import OPERATOR
+from simulation.watchman import OPERATOR, WriteJudge
 from simulation.world import World, require
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
+from tfjob_operator.controller.options import V1
 
 ELECTIONS: Final = (
     LeaderElectionConfig(),
@@ -32,15 +33,6 @@ CALM_S: Final = 12.0
 LOST_S: Final = 140.0
 """How long the last fault may have effects: a watch that froze then is given up after 90 s, and up to 40 s later if its
 process was stalled."""
-
-
-class Judge(Protocol):
-    @property
-    def violations(self) -> Sequence[str]:
-        """The writes that should never have been made."""
-
-    def holder(self) -> str:
-        """The holder that the lease names."""
 
 
 def trouble_nodes(world: World, kubelet: Kubelet) -> None:
@@ -79,16 +71,49 @@ async def haunt(world: World, replica: OperatorProcess) -> None:
         await asyncio.sleep(random.choice((0.0, 1.0, 10.0)))
 
 
-async def come_to_rest(
+async def play(
     world: World,
-    judge: Judge,
+    judge: WriteJudge,
+    complaints: Callable[[], list[str]],
+    *,
+    kubelet: Kubelet | None,
+    done_at: Callable[[], float],
+    domain: str = "",
+    apis: tuple[str, ...] = (V1,),
+    settled_s: float = SETTLED_S,
+) -> None:
+    """Run two operators, with trouble for them and for the nodes of a `kubelet`, until all is at rest and stays so.
+
+    Users are done at `done_at`. Raises OracleError if something is wrong, or it takes too long.
+    """
+    random = world.random
+    election, workers = random.choice(ELECTIONS), random.choice((1, 4, 16))
+    replicas = [
+        OperatorProcess(world, number, election=election, workers=workers, domain=domain, apis=apis)
+        for number in range(2)
+    ]
+    for replica in replicas:
+        replica.start()
+    if kubelet is not None:
+        async with asyncio.TaskGroup() as group:
+            trouble_nodes(world, kubelet)
+            for replica in replicas:
+                group.create_task(haunt(world, replica), name="fate")
+    await _come_to_rest(world, judge, complaints, replicas, done_at=done_at(), settled_s=settled_s)
+    await _stay_at_rest(world, judge, complaints, replicas)
+    for replica in replicas:
+        await replica.stop()
+
+
+async def _come_to_rest(
+    world: World,
+    judge: WriteJudge,
     complaints: Callable[[], list[str]],
     replicas: list[OperatorProcess],
     *,
     done_at: float,
-    settled_s: float = SETTLED_S,
+    settled_s: float,
 ) -> None:
-    """Wait until there are no complaints; users are done at `done_at`. Raises OracleError if it takes too long."""
     leader, led_since = "", world.time
     while True:
         for replica in replicas:
@@ -110,8 +135,8 @@ async def come_to_rest(
         await asyncio.sleep(3.0)
 
 
-async def stay_at_rest(
-    world: World, judge: Judge, complaints: Callable[[], list[str]], replicas: list[OperatorProcess]
+async def _stay_at_rest(
+    world: World, judge: WriteJudge, complaints: Callable[[], list[str]], replicas: list[OperatorProcess]
 ) -> None:
     """Check that nothing more is written, under this leader or the next, and that all stays right. Raises OracleError."""
     written = len(_writes(world))

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from simulation.model.storage import Body
 from simulation.records import Records, is_final, moment
+from simulation.slots import Slot
 from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
 from tfjob_operator.api.v1.constants import EventReason, limit_of
 
@@ -64,15 +65,7 @@ def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:
     uid = new["metadata"]["uid"]
     if wish_of(new).foreign:
         yield "the job is somebody else's"
-    before, after = old.get("status") or {}, new["status"]
-    if ending_of(old) is not None:
-        for name in ("conditions", "completionTime", "startTime"):
-            if before.get(name) != after.get(name):
-                yield f"{name} changed after the end from {before.get(name)} to {after.get(name)}"
-    if lost := finished_of(old) - finished_of(new):
-        yield f"{sorted(lost)} had succeeded, and that is forgotten"
-    if untrue := finished_of(new) - records.succeeded(uid):
-        yield f"{sorted(untrue)} have not succeeded"
+    yield from final_mistakes(old, new, records.succeeded(uid))
     counted = restarts_of(new)
     for slot, restarts in restarts_of(old).items():
         if counted.get(slot, 0) < restarts:
@@ -81,9 +74,24 @@ def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:
         if restarts > records.most_restarts(uid, slot):
             yield f"{slot} was restarted {records.most_restarts(uid, slot)} times, not {restarts}"
     yield from _condition_mistakes(new)
+
+
+def final_mistakes(old: Body, new: Body, succeeded: set[Slot], more: tuple[str, ...] = ()) -> Iterator[str]:
+    """Where a new status changes what is final: the end with `more` fields, what has succeeded, the start."""
+    before, after = old.get("status") or {}, new["status"]
+    if ending_of(old) is not None:
+        for name in ("conditions", "completionTime", "startTime", *more):
+            if before.get(name) != after.get(name):
+                yield f"{name} changed after the end from {before.get(name)} to {after.get(name)}"
+    if lost := finished_of(old) - finished_of(new):
+        yield f"{sorted(lost)} had succeeded, and that is forgotten"
+    if untrue := finished_of(new) - succeeded:
+        yield f"{sorted(untrue)} have not succeeded"
     resumed = _is_true(before, "Suspended") and not _is_true(after, "Suspended")
     if before.get("startTime") not in {None, after.get("startTime")} and not resumed:
         yield f"the start moved from {before['startTime']} to {after.get('startTime')}"
+    if (ending_of(new) is None) != ("completionTime" not in after):
+        yield f"completionTime is {after.get('completionTime')}, and the conditions say otherwise"
 
 
 def _condition_mistakes(job: Body) -> Iterator[str]:
@@ -94,8 +102,6 @@ def _condition_mistakes(job: Body) -> Iterator[str]:
         yield f"the last condition is not True: {conditions}"
     if len({"Succeeded", "Failed", "Suspended", "Running", "Restarting"}.intersection(true)) > 1:
         yield f"more than one state is True: {true}"
-    if (ending_of(job) is None) != ("completionTime" not in status):
-        yield f"completionTime is {status.get('completionTime')}, and the conditions say {true}"
 
 
 def _is_true(status: dict[str, Any], condition: str) -> bool:

@@ -25,6 +25,7 @@ from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wi
 from simulation.world import World
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import EVENTS, PODS, SERVICES
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, TFJOBS, EventReason, limit_of
 
 OPERATOR: Final = "operator-"
@@ -51,22 +52,59 @@ def is_deletion(change: Change) -> bool:
     return not before and (change.gone or told)
 
 
-class Watchman:
-    """Keeps `records`, and `violations` of what must never happen."""
+class WriteJudge:
+    """What the watchmen of both dialects share. `violations` has what must never happen."""
+
+    def __init__(self, world: World, jobs: Resource) -> None:
+        self.violations: list[str] = []
+        self._world = world
+        self._storage = world.server.storage
+        self._resource = jobs
+        self._jobs, self._events = Feed(self._storage, jobs), Feed(self._storage, EVENTS)
+        self._confirmed: dict[tuple[str, str], Body] = {}
+        """Each job as the server's last response to a client showed it, by client and UID."""
+        world.server.on_change.append(self._look)
+        world.server.on_answer.append(self._hear)
+
+    def holder(self) -> str:
+        """The holder that the operators' lease names, "" for nobody."""
+        return lease_holder(self._storage)
+
+    def _see(self, write: Write, *, by_operator: bool) -> None:
+        """Judge a write."""
+        raise NotImplementedError
+
+    def _hear(self, request: Request, client: str, answer: Answer) -> None:
+        if answer.status != 200 or request.method not in {"GET", "PATCH"} or not client.startswith(OPERATOR):
+            return
+        resource = self._resource
+        match request.path.split("/"):
+            case ["", "apis", resource.group, _, _, namespace, resource.plural, name, *_]:
+                job = self._storage.collections[resource.plural].objects[namespace, name].body
+                self._confirmed[client, job["metadata"]["uid"]] = job
+
+    def _look(self) -> None:
+        write = self._world.server.writes[-1]
+        by_operator = write.client.startswith(OPERATOR)
+        if by_operator and self.holder() not in {write.client, ""}:
+            self._accuse(write, f"while the lease names {self.holder()}")
+        self._see(write, by_operator=by_operator)
+
+    def _accuse(self, write: Write, what: str) -> None:
+        self._world.note("VIOLATION", write.client, write.method, write.path, what)
+        self.violations.append(f"at {write.at:.3f} s {write.client} {write.method} {write.path}: {what}")
+
+
+class Watchman(WriteJudge):
+    """Judges the first controller, and keeps `records`."""
 
     def __init__(self, world: World, kubelet: Kubelet, *, forgivable_s: float = math.inf) -> None:
         """`forgivable_s`: how long a succeeded pod may be there, until somebody deletes it, without the operator seeing it."""
+        super().__init__(world, TFJOBS)
         self._forgivable_s = forgivable_s
         self.records = Records(kubelet)
-        self.violations: list[str] = []
-        self._world = world
         self._kubelet = kubelet
-        self._storage = world.server.storage
-        self._jobs, self._pods, self._services, self._events = (
-            Feed(self._storage, resource) for resource in (TFJOBS, PODS, SERVICES, EVENTS)
-        )
-        self._confirmed: dict[tuple[str, str], Body] = {}
-        """Each job as the server's last response to a client showed it, by client and UID."""
+        self._pods, self._services = Feed(self._storage, PODS), Feed(self._storage, SERVICES)
         self._untouched: dict[str, list[Body]] = {}
         """The versions of each job without a status so far, by UID."""
         self._second: set[str] = set()
@@ -77,25 +115,8 @@ class Watchman:
         """How many pods were deleted to be recreated, by the UID of their job and the text that their events must have."""
         self._slots: dict[str, set[Slot]] = {}
         """The replicas that the last good specification of a job asks for, by UID."""
-        world.server.on_change.append(self._look)
-        world.server.on_answer.append(self._hear)
 
-    def holder(self) -> str:
-        return lease_holder(self._storage)
-
-    def _hear(self, request: Request, client: str, answer: Answer) -> None:
-        if answer.status != 200 or request.method not in {"GET", "PATCH"} or not client.startswith(OPERATOR):
-            return
-        match request.path.split("/"):
-            case ["", "apis", TFJOBS.group, _, _, namespace, TFJOBS.plural, name, *_]:
-                job = self._storage.collections["tfjobs"].objects[namespace, name].body
-                self._confirmed[client, job["metadata"]["uid"]] = job
-
-    def _look(self) -> None:
-        write = self._world.server.writes[-1]
-        by_operator = write.client.startswith(OPERATOR)
-        if by_operator and self.holder() not in {write.client, ""}:
-            self._accuse(write, f"while the lease names {self.holder()}")
+    def _see(self, write: Write, *, by_operator: bool) -> None:
         for change in self._jobs.news():
             self._see_job(change, write, by_operator=by_operator)
         for change in self._pods.news():
@@ -106,10 +127,6 @@ class Watchman:
         for change in self._events.news():
             if by_operator:
                 self._check_not_foreign(change.new.body["involvedObject"]["uid"], write)
-
-    def _accuse(self, write: Write, what: str) -> None:
-        self._world.note("VIOLATION", write.client, write.method, write.path, what)
-        self.violations.append(f"at {write.at:.3f} s {write.client} {write.method} {write.path}: {what}")
 
     def _see_job(self, change: Change, write: Write, *, by_operator: bool) -> None:
         body, records, now = change.new.body, self.records, self._world.time

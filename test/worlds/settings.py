@@ -21,6 +21,10 @@ FAILURES: Final = {"error": 1, "killed": 137, "rule": 42}
 one to which a rule of its container applies, if it has one."""
 
 
+Script = Callable[[State], State]
+"""An edit of the user."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """A job, and what may happen to it.
@@ -37,7 +41,7 @@ class Setting:
     spec: dict[str, Any]
     may: tuple[str, ...]
     surprises: int = 1
-    script: tuple[Callable[[Any], Any], ...] = ()
+    script: tuple[Script, ...] = ()
     lag: int = 1
     lags: frozenset[str] = frozenset({"tfjobs", "pods"})
     open: frozenset[tuple[str, str]] = frozenset({("patch", "tfjobs")})
@@ -67,7 +71,7 @@ def with_policy(given: dict[str, Any], **policy: Any) -> dict[str, Any]:
     return given | {"runPolicy": given.get("runPolicy", {}) | policy}
 
 
-def edit(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[State], State]:
+def edit(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Script:
     """An edit of the specification by the user."""
 
     def made(world: State) -> State:
@@ -91,7 +95,7 @@ MEND: Final = edit(lambda given: with_policy(given, backoffLimit=None))
 BREAK_AND_SUSPEND: Final = edit(lambda given: with_policy(given, backoffLimit=-1, suspend=True))
 
 
-def scale(replica_type: str, count: int) -> Callable[[State], State]:
+def scale(replica_type: str, count: int) -> Script:
     """The user asks for another number of replicas."""
 
     def change(given: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +115,7 @@ def delete_children_first(world: State) -> State:
     return delete_job(world, foreground=True)
 
 
-def create_again(given: dict[str, Any]) -> Callable[[State], State]:
+def create_again(given: dict[str, Any]) -> Script:
     """The user creates another job of the same name, unless the first one still exists."""
     return lambda world: world if world.job is not None else create_job(world, "job-2", encoded(given))
 
@@ -143,155 +147,86 @@ VIEWS_OF_PODS: Final = frozenset({"pods"})
 EVERY_CALL: Final = frozenset((verb, resource) for verb in ("create", "delete", "patch", "get") for resource in ALL)
 
 
-def _of_pods(name: str, given: dict[str, Any], may: tuple[str, ...], surprises: int = 1, **fields: Any) -> Setting:
-    """A setting about the ends of pods, by default on the newest version."""
-    usual: dict[str, Any] = {"lags": VIEWS_OF_PODS, "kubernetes": NEWEST, "runs_at_once": True}
-    return Setting(name, given, may, surprises, **usual | fields)
+def _at_once(
+    name: str, given: dict[str, Any], may: tuple[str, ...], surprises: int = 1, *script: Script, **fields: Any
+) -> Setting:
+    """A setting in which pods do not wait for their node."""
+    return Setting(name, given, may, surprises, script, **{"runs_at_once": True} | fields)
 
+
+def _brief(
+    name: str, given: dict[str, Any], may: tuple[str, ...], surprises: int = 1, *script: Script, **fields: Any
+) -> Setting:
+    """The same, and only what the operator sees of pods lags."""
+    return _at_once(name, given, may, surprises, *script, **{"lags": VIEWS_OF_PODS} | fields)
+
+
+def _of_pods(
+    name: str, given: dict[str, Any], may: tuple[str, ...], surprises: int = 1, *script: Script, **fields: Any
+) -> Setting:
+    """A setting about the ends of pods, by default on the newest version."""
+    return _brief(name, given, may, surprises, *script, **{"kubernetes": NEWEST} | fields)
+
+
+NEVER, EXIT_CODE = PAIR[RestartPolicy.NEVER], PAIR[RestartPolicy.EXIT_CODE]
+SERVED: Final = spec(PS=(1, RestartPolicy.EXIT_CODE), Worker=(1, RestartPolicy.EXIT_CODE))
+THREE: Final = spec(Worker=(3, RestartPolicy.NEVER)) | {"successPolicy": SuccessPolicy.ALL_WORKERS}
+LIMITED: Final = with_policy(ONE, activeDeadlineSeconds=300, ttlSecondsAfterFinished=300)
+ALWAYS: Final = spec(Worker=(1, RestartPolicy.ALWAYS))
+SHARED, TWO_SHARED = with_policy(ONE, network="shared"), with_policy(TWO, network="shared")
+NETWORK: Final[dict[str, Any]] = {
+    "lags": frozenset({"tfjobs", "services"}),
+    "open": frozenset({("patch", "tfjobs"), ("create", "services")}),
+}
+APART: Final[dict[str, Any]] = {"lags": ALL, "open": EVERY_CALL}
+OTHERS: Final = (*CLUSTER, "killed")
+UP, DOWN = scale("Worker", 2), scale("Worker", 1)
 
 SETTINGS: Final = (
-    Setting("one worker, everything apart", ONE, (*CLUSTER, "killed", "error", "refuse"), lags=ALL, open=EVERY_CALL),
-    Setting("chief and worker, pods take time", PAIR[RestartPolicy.NEVER], (*CLUSTER, "error"), surprises=0),
-    Setting("chief and worker, Never", PAIR[RestartPolicy.NEVER], ("crash",), runs_at_once=True),
-    Setting(
-        "chief and worker, ExitCode", PAIR[RestartPolicy.EXIT_CODE], ("killed",), runs_at_once=True, lags=VIEWS_OF_PODS
-    ),
-    Setting(
-        "chief and worker, OnFailure",
-        PAIR[RestartPolicy.ON_FAILURE],
-        ("restart", "evict"),
-        runs_at_once=True,
-        lags=VIEWS_OF_PODS,
-    ),
-    Setting(
-        "chief and worker, Always",
-        PAIR[RestartPolicy.ALWAYS],
-        ("restart", "remove"),
-        2,
-        runs_at_once=True,
-        lags=VIEWS_OF_PODS,
-    ),
-    Setting(
-        "a parameter server and a worker",
-        spec(PS=(1, RestartPolicy.EXIT_CODE), Worker=(1, RestartPolicy.EXIT_CODE)),
-        ("killed",),
-        runs_at_once=True,
-    ),
-    Setting(
-        "three workers, of which all count",
-        spec(Worker=(3, RestartPolicy.NEVER)) | {"successPolicy": SuccessPolicy.ALL_WORKERS},
-        ("crash", "evict", "remove"),
-        surprises=0,
-        runs_at_once=True,
-    ),
-    Setting("suspended and resumed", ONE, (*CLUSTER, "killed"), 0, (SUSPEND, RESUME)),
-    Setting("suspended and resumed, crash", ONE, ("crash",), 1, (SUSPEND, RESUME), runs_at_once=True, everyday=False),
-    Setting("two workers suspended", TWO, ("crash",), 0, (SUSPEND,), runs_at_once=True, everyday=False),
-    Setting("scaled up", ONE, ("crash",), 0, (scale("Worker", 2),), runs_at_once=True),
-    Setting("scaled down", TWO, ("crash",), 0, (scale("Worker", 1),), runs_at_once=True),
-    Setting("scaled down and up", TWO, ("crash",), 0, (scale("Worker", 1), scale("Worker", 2)), everyday=False),
-    Setting("broken and mended", ONE, ("killed",), 1, (BREAK, MEND), runs_at_once=True, lags=VIEWS_OF_PODS),
-    Setting("broken and mended, crash", ONE, ("crash",), 1, (BREAK, MEND), runs_at_once=True, everyday=False),
-    Setting("broken and mended, two workers", TWO, ("error",), 0, (BREAK, MEND), runs_at_once=True, lags=VIEWS_OF_PODS),
-    Setting(
-        "broken and suspended, resumed", ONE, (), 0, (BREAK_AND_SUSPEND, RESUME), runs_at_once=True, lags=VIEWS_OF_PODS
-    ),
-    Setting(
-        "broken, with limits",
-        with_policy(ONE, activeDeadlineSeconds=300, ttlSecondsAfterFinished=300),
-        ("leap",),
-        2,
-        (BREAK,),
-        runs_at_once=True,
-        lags=VIEWS_OF_PODS,
-    ),
-    Setting(
-        "refused after an edit",
-        ONE,
-        ("refuse",),
-        1,
-        (scale("Worker", 2), scale("Worker", 1)),
-        runs_at_once=True,
-        lags=VIEWS_OF_PODS,
-    ),
-    Setting(
-        "in office, broken and mended", ONE, (), 0, (BREAK, MEND), runs_at_once=True, office="busy", everyday=False
-    ),
-    Setting("deleted and made again", ONE, (*CLUSTER, "killed"), 0, (delete, create_again(ONE)), runs_at_once=True),
-    Setting(
-        "deleted after its children",
-        ONE,
-        (*CLUSTER, "killed"),
-        0,
-        (delete_children_first, create_again(ONE)),
-        runs_at_once=True,
-    ),
+    Setting("one worker, everything apart", ONE, (*OTHERS, "error", "refuse"), **APART),
+    Setting("chief and worker, pods take time", NEVER, (*CLUSTER, "error"), 0),
+    _at_once("chief and worker, Never", NEVER, ("crash",)),
+    _brief("chief and worker, ExitCode", EXIT_CODE, ("killed",)),
+    _brief("chief and worker, OnFailure", PAIR[RestartPolicy.ON_FAILURE], ("restart", "evict")),
+    _brief("chief and worker, Always", PAIR[RestartPolicy.ALWAYS], ("restart", "remove"), 2),
+    _at_once("a parameter server and a worker", SERVED, ("killed",)),
+    _at_once("three workers, of which all count", THREE, ("crash", "evict", "remove"), 0),
+    Setting("suspended and resumed", ONE, OTHERS, 0, (SUSPEND, RESUME)),
+    _at_once("suspended and resumed, crash", ONE, ("crash",), 1, SUSPEND, RESUME, everyday=False),
+    _at_once("two workers suspended", TWO, ("crash",), 0, SUSPEND, everyday=False),
+    _at_once("scaled up", ONE, ("crash",), 0, UP),
+    _at_once("scaled down", TWO, ("crash",), 0, DOWN),
+    Setting("scaled down and up", TWO, ("crash",), 0, (DOWN, UP), everyday=False),
+    _brief("broken and mended", ONE, ("killed",), 1, BREAK, MEND),
+    _at_once("broken and mended, crash", ONE, ("crash",), 1, BREAK, MEND, everyday=False),
+    _brief("broken and mended, two workers", TWO, ("error",), 0, BREAK, MEND),
+    _brief("broken and suspended, resumed", ONE, (), 0, BREAK_AND_SUSPEND, RESUME),
+    _brief("broken, with limits", LIMITED, ("leap",), 2, BREAK),
+    _brief("refused after an edit", ONE, ("refuse",), 1, UP, DOWN),
+    _at_once("in office, broken and mended", ONE, (), 0, BREAK, MEND, office="busy", everyday=False),
+    _at_once("deleted and made again", ONE, OTHERS, 0, delete, create_again(ONE)),
+    _at_once("deleted after its children", ONE, OTHERS, 0, delete_children_first, create_again(ONE)),
     Setting("a stranger in the way", ONE, CLUSTER, has_stranger=True),
-    Setting(
-        "limits of its own",
-        with_policy(ONE, backoffLimit=1, activeDeadlineSeconds=300, ttlSecondsAfterFinished=300),
-        ("killed", "leap"),
-        surprises=2,
-        runs_at_once=True,
+    _at_once("limits of its own", with_policy(LIMITED, backoffLimit=1), ("killed", "leap"), 2),
+    _at_once("all is cleaned up", with_policy(NEVER, cleanPodPolicy="All"), CLUSTER, 0),
+    _at_once("nothing is cleaned up", with_policy(NEVER, cleanPodPolicy="None"), CLUSTER, 0),
+    _at_once("one service for all", TWO_SHARED, ("crash", "lose"), 0, **NETWORK),
+    _at_once(
+        "one service for all, and a surprise", TWO_SHARED, ("crash", "killed", "lose"), 1, **NETWORK, everyday=False
     ),
-    Setting(
-        "all is cleaned up", with_policy(PAIR[RestartPolicy.NEVER], cleanPodPolicy="All"), CLUSTER, 0, runs_at_once=True
-    ),
-    Setting(
-        "nothing is cleaned up",
-        with_policy(PAIR[RestartPolicy.NEVER], cleanPodPolicy="None"),
-        CLUSTER,
-        0,
-        runs_at_once=True,
-    ),
-    Setting(
-        "one service for all",
-        with_policy(TWO, network="shared"),
-        ("crash", "lose"),
-        0,
-        runs_at_once=True,
-        lags=frozenset({"tfjobs", "services"}),
-        open=frozenset({("patch", "tfjobs"), ("create", "services")}),
-    ),
-    Setting(
-        "one service for all, and a surprise",
-        with_policy(TWO, network="shared"),
-        ("crash", "killed", "lose"),
-        runs_at_once=True,
-        lags=frozenset({"tfjobs", "services"}),
-        open=frozenset({("patch", "tfjobs"), ("create", "services")}),
-        everyday=False,
-    ),
-    Setting(
-        "one service for all, suspended",
-        with_policy(ONE, network="shared"),
-        CLUSTER,
-        0,
-        (SUSPEND, RESUME),
-        runs_at_once=True,
-    ),
-    Setting(
-        "one service for all, cleaned up",
-        with_policy(PAIR[RestartPolicy.NEVER], network="shared", cleanPodPolicy="All"),
-        CLUSTER,
-        0,
-        runs_at_once=True,
-    ),
-    Setting("in office", ONE, (*CLUSTER, "killed", "refuse"), lags=ALL, open=EVERY_CALL, office="quiet"),
-    Setting(
-        "in office, with much to do", ONE, (*CLUSTER, "killed", "refuse"), lags=ALL, open=EVERY_CALL, office="busy"
-    ),
-    Setting("in office, suspended", ONE, ("crash",), 0, (SUSPEND, RESUME), runs_at_once=True, office="busy"),
-    Setting("in office, scaled down", TWO, ("crash",), 0, (scale("Worker", 1),), runs_at_once=True, office="busy"),
-    Setting("in office, made again", ONE, ("crash",), 0, (delete, create_again(ONE)), runs_at_once=True, office="busy"),
+    _at_once("one service for all, suspended", SHARED, CLUSTER, 0, SUSPEND, RESUME),
+    _at_once("one service for all, cleaned up", with_policy(NEVER, network="shared", cleanPodPolicy="All"), CLUSTER, 0),
+    Setting("in office", ONE, (*OTHERS, "refuse"), **APART, office="quiet"),
+    Setting("in office, with much to do", ONE, (*OTHERS, "refuse"), **APART, office="busy"),
+    _at_once("in office, suspended", ONE, ("crash",), 0, SUSPEND, RESUME, office="busy"),
+    _at_once("in office, scaled down", TWO, ("crash",), 0, DOWN, office="busy"),
+    _at_once("in office, made again", ONE, ("crash",), 0, delete, create_again(ONE), office="busy"),
     _of_pods("a container ends before its pod", ONE, ("killed", "crash")),
-    _of_pods("chief and worker end before their pods", PAIR[RestartPolicy.NEVER], (), 0),
+    _of_pods("chief and worker end before their pods", NEVER, (), 0),
     _of_pods("all is cleaned up, told in full", with_policy(ONE, cleanPodPolicy="All"), ("killed",)),
-    _of_pods(
-        "nothing is cleaned up, told in full", with_policy(PAIR[RestartPolicy.NEVER], cleanPodPolicy="None"), (), 0
-    ),
-    _of_pods("suspended and told in full", ONE, (), 0, script=(SUSPEND, RESUME)),
-    _of_pods("suspended and told in full, 1.20", ONE, (), 0, script=(SUSPEND, RESUME), kubernetes=OLDEST),
+    _of_pods("nothing is cleaned up, told in full", with_policy(NEVER, cleanPodPolicy="None"), (), 0),
+    _of_pods("suspended and told in full", ONE, (), 0, SUSPEND, RESUME),
+    _of_pods("suspended and told in full, 1.20", ONE, (), 0, SUSPEND, RESUME, kubernetes=OLDEST),
     _of_pods("removed while it ends by itself", ONE, (*REQUESTS, "drain")),
     _of_pods("removed while it ends by itself, 1.20", ONE, (*REQUESTS, "drain"), kubernetes=OLDEST),
     _of_pods("asked to go twice", BESIDE, REQUESTS, 2),
@@ -300,14 +235,8 @@ SETTINGS: Final = (
     _of_pods("a rule restarts in place", with_rule(RestartPolicy.NEVER, RESTART), ("rule", "error", "remove"), 2),
     _of_pods("a rule that nobody knows", with_rule(RestartPolicy.NEVER, RESTART), ("rule", "error"), kubernetes=OLDEST),
     _of_pods("a rule restarts all", with_rule(RestartPolicy.EXIT_CODE, RESTART_ALL), ("rule", "killed", "remove"), 2),
-    _of_pods("restarted whatever comes", spec(Worker=(1, RestartPolicy.ALWAYS)), ("restart", "remove", "shut down"), 2),
-    _of_pods(
-        "restarted whatever comes, 1.20",
-        spec(Worker=(1, RestartPolicy.ALWAYS)),
-        ("restart", "remove", "shut down"),
-        2,
-        kubernetes=OLDEST,
-    ),
+    _of_pods("restarted whatever comes", ALWAYS, ("restart", "remove", "shut down"), 2),
+    _of_pods("restarted whatever comes, 1.20", ALWAYS, ("restart", "remove", "shut down"), 2, kubernetes=OLDEST),
     _of_pods(
         "never, though its pod is always",
         with_container(RestartPolicy.ALWAYS, restartPolicy="Never"),
@@ -316,6 +245,6 @@ SETTINGS: Final = (
     _of_pods("a kubelet turns the pod away", ONE, ("turn away", "crash"), runs_at_once=False),
     _of_pods("a node shuts down", ONE, ("shut down", "remove", "crash"), 2),
     _of_pods("a node shuts down, 1.20", ONE, ("shut down", "crash"), kubernetes=OLDEST),
-    Setting("an invalid specification", spec(Worker=(1, "Sometimes")), CLUSTER, 2, script=(SUSPEND, delete)),
-    Setting("another's job", with_policy(ONE, managedBy="kueue.x-k8s.io/multikueue"), CLUSTER, 2, script=(delete,)),
+    Setting("an invalid specification", spec(Worker=(1, "Sometimes")), CLUSTER, 2, (SUSPEND, delete)),
+    Setting("another's job", with_policy(ONE, managedBy="kueue.x-k8s.io/multikueue"), CLUSTER, 2, (delete,)),
 )

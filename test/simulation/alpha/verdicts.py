@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from simulation.alpha.records import Records
 from simulation.alpha.wishes import NEVER_BEGAN, TYPES, runtime_id_of, wish_of
 from simulation.model.storage import Body
+from simulation.verdicts import final_mistakes
 from simulation.wishes import ending_of, finished_of, has_begun
 
 
@@ -33,21 +34,12 @@ def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:
     uid = new["metadata"]["uid"]
     if wish_of(new).foreign:
         yield "the job is somebody else's"
-    before, after = old.get("status") or {}, new["status"]
-    if ending_of(old) is not None:
-        for name in ("conditions", "completionTime", "startTime", "state", "reason", "replicaStatuses"):
-            if before.get(name) != after.get(name):
-                yield f"{name} changed after the end from {before.get(name)} to {after.get(name)}"
+    done = {slot for slot in finished_of(new) if records.has_succeeded(uid, slot)}
+    yield from final_mistakes(old, new, done, ("state", "reason", "replicaStatuses"))
     if has_begun(old) and runtime_id_of(old) != runtime_id_of(new):
         yield f"the RuntimeId changed after the beginning from {runtime_id_of(old)} to {runtime_id_of(new)}"
     if has_begun(old) and not has_begun(new):
         yield "the job had begun, and that is forgotten"
-    if lost := finished_of(old) - finished_of(new):
-        yield f"{sorted(lost)} had succeeded, and that is forgotten"
-    if untrue := {slot for slot in finished_of(new) if not records.has_succeeded(uid, slot)}:
-        yield f"{sorted(untrue)} have not succeeded"
-    if before.get("startTime") not in {None, after.get("startTime")}:
-        yield f"the start moved from {before['startTime']} to {after.get('startTime')}"
     yield from form_mistakes(new)
 
 
@@ -68,8 +60,6 @@ def form_mistakes(job: Body) -> Iterator[str]:
         yield f"goes on, and phase and state are {said}"
     if bool(status["reason"]) != ("Failed" in true):
         yield f"the reason is {status['reason']!r}, and the conditions are {sorted(true)}"
-    if (ending_of(job) is None) != ("completionTime" not in status):
-        yield f"completionTime is {status.get('completionTime')}, and the conditions say {sorted(true)}"
     yield from _count_mistakes(job)
 
 

@@ -14,55 +14,30 @@ from simulation.alpha.wishes import NEVER_BEGAN, runtime_id_of, wish_of
 from simulation.feed import Feed
 from simulation.kubelet import Kubelet
 from simulation.model.job_controller import JOBS, is_over
-from simulation.model.server import Answer, Write
+from simulation.model.server import Write
 from simulation.model.storage import Body, Change
 from simulation.slots import replica_of
-from simulation.watchman import LATE_EDIT_S, OPERATOR, is_deletion, lease_holder
+from simulation.watchman import LATE_EDIT_S, WriteJudge, is_deletion
 from simulation.wishes import ending_of, finished_of, has_begun
 from simulation.world import World
-from tfjob_operator.api.client.http import Request
-from tfjob_operator.api.core import CONFIG_MAPS, EVENTS, SERVICES
+from tfjob_operator.api.core import CONFIG_MAPS, SERVICES
 from tfjob_operator.api.v1alpha1.constants import Dialect
 
 UNSEEN_S: Final = 150.0
 """How long an operator may not know that a Job has ended: its watch froze, and the process may have been stalled as well."""
 
 
-class Watchman:
-    """Keeps `records`, and `violations` of what must never happen."""
+class Watchman(WriteJudge):
+    """Judges the second controller, and keeps `records`."""
 
     def __init__(self, world: World, kubelet: Kubelet, dialect: Dialect) -> None:
-        self.violations: list[str] = []
-        self._world = world
-        self._storage = world.server.storage
-        self._resource = dialect.resource
+        super().__init__(world, dialect.resource)
         self.records = Records(self._storage, kubelet)
-        self._jobs, self._events = Feed(self._storage, dialect.resource), Feed(self._storage, EVENTS)
         self._children = {each.plural: Feed(self._storage, each) for each in (SERVICES, CONFIG_MAPS)}
-        self._confirmed: dict[tuple[str, str], Body] = {}
-        """Each job as the server's last response to a client showed it, by client and UID."""
         self._over_since: dict[str, float] = {}
         """When each Job ended, by UID."""
-        world.server.on_change.append(self._look)
-        world.server.on_answer.append(self._hear)
 
-    def holder(self) -> str:
-        return lease_holder(self._storage)
-
-    def _hear(self, request: Request, client: str, answer: Answer) -> None:
-        if answer.status != 200 or request.method not in {"GET", "PATCH"} or not client.startswith(OPERATOR):
-            return
-        resource = self._resource
-        match request.path.split("/"):
-            case ["", "apis", resource.group, _, _, namespace, resource.plural, name, *_]:
-                job = self._storage.collections[resource.plural].objects[namespace, name].body
-                self._confirmed[client, job["metadata"]["uid"]] = job
-
-    def _look(self) -> None:
-        write = self._world.server.writes[-1]
-        by_operator = write.client.startswith(OPERATOR)
-        if by_operator and self.holder() not in {write.client, ""}:
-            self._accuse(write, f"while the lease names {self.holder()}")
+    def _see(self, write: Write, *, by_operator: bool) -> None:
         changes = [(JOBS.plural, change) for change in self.records.look()]
         for plural, feed in self._children.items():
             changes += [(plural, change) for change in feed.news()]
@@ -74,10 +49,6 @@ class Watchman:
             job = self.records.jobs.get(change.new.body["involvedObject"]["uid"])
             if by_operator and job is not None and wish_of(job).foreign:
                 self._accuse(write, "the job is somebody else's")
-
-    def _accuse(self, write: Write, what: str) -> None:
-        self._world.note("VIOLATION", write.client, write.method, write.path, what)
-        self.violations.append(f"at {write.at:.3f} s {write.client} {write.method} {write.path}: {what}")
 
     def _see_job(self, change: Change, write: Write, *, by_operator: bool) -> None:
         body, records = change.new.body, self.records

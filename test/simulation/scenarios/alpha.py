@@ -5,7 +5,6 @@ As in `scenarios.operators` the judges look at every write and at the state at r
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from random import Random
 from typing import Final
@@ -18,8 +17,7 @@ from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
 from simulation.model.job_controller import JobController
 from simulation.model.kinds import Kind
-from simulation.processes import OperatorProcess
-from simulation.stage import ELECTIONS, SETTLED_S, come_to_rest, haunt, stay_at_rest, trouble_nodes
+from simulation.stage import SETTLED_S, play
 from simulation.users import NAMESPACES
 from simulation.watchman import LEASE
 from simulation.world import World
@@ -45,17 +43,12 @@ async def alpha_jobs_keep_their_promises(world: World) -> None:
     apis: tuple[str, ...] = (ALPHA_APIS[DIALECTS.index(dialect)],)
     if dialect is not TENSORFLOW and random.random() < 0.5:
         apis = (V1, *apis)
-    election, workers = random.choice(ELECTIONS), random.choice((1, 4, 16))
-    replicas = [OperatorProcess(world, number, election=election, workers=workers, apis=apis) for number in range(2)]
-    for replica in replicas:
-        replica.start()
-    async with asyncio.TaskGroup() as group:
-        trouble_nodes(world, kubelet)
-        for replica in replicas:
-            group.create_task(haunt(world, replica), name="fate")
-    find = partial(complaints, world, watchman.records, controller)
-    settled_s = SETTLED_S + LONGEST_PAUSE_S
-    await come_to_rest(world, watchman, find, replicas, done_at=users.done_at, settled_s=settled_s)
-    await stay_at_rest(world, watchman, find, replicas)
-    for replica in replicas:
-        await replica.stop()
+    await play(
+        world,
+        watchman,
+        partial(complaints, world, watchman.records, controller),
+        kubelet=kubelet,
+        done_at=lambda: users.done_at,
+        apis=apis,
+        settled_s=SETTLED_S + LONGEST_PAUSE_S,
+    )

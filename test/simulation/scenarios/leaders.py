@@ -11,6 +11,7 @@ from typing import Final
 
 from simulation.faults import FaultyTransport
 from simulation.model.kinds import CONFIG_MAPS
+from simulation.watchman import LEASE, lease_holder
 from simulation.world import World, require
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
@@ -22,8 +23,7 @@ from tfjob_operator.controller.leaderelection import (
     LeaseLock,
 )
 
-HOME: Final = "kube-system"
-LEASE: Final = "operator"
+HOME: Final = LEASE[0]
 WORK: Final = "work-of-"
 """The names of clients that write as leaders begin with this."""
 SETTLED_S: Final = 60.0
@@ -72,7 +72,7 @@ class Candidate:
         world = self._world
         fence = Fence(world.clock)
         client = RestClient(FencedTransport(world.traced(WORK + identity, work), fence), clock=world.clock)
-        lock = LeaseLock(world.client(f"lease-of-{identity}", lease), HOME, LEASE, identity=identity)
+        lock = LeaseLock(world.client(f"lease-of-{identity}", lease), *LEASE, identity=identity)
         elector = LeaderElector(
             lock,
             on_stopped_leading=lambda: world.note("stopped leading", identity),
@@ -105,8 +105,7 @@ class Watchman:
         world.server.on_change.append(self._look)
 
     def holder(self) -> str:
-        lease = self._world.server.storage.collections["leases"].objects.get((HOME, LEASE))
-        return str((lease.body.get("spec") or {}).get("holderIdentity") or "") if lease is not None else ""
+        return lease_holder(self._world.server.storage)
 
     def _look(self) -> None:
         write = self._world.server.writes[-1]

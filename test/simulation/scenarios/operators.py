@@ -5,7 +5,6 @@ Most worlds are small: a few jobs, and over many seeds all combinations occur. N
 
 from __future__ import annotations
 
-import asyncio
 import math
 from functools import partial
 from random import Random
@@ -16,8 +15,7 @@ from simulation.kubelet import Kubelet
 from simulation.meddlers import Meddlers
 from simulation.model.controllers import GarbageCollector
 from simulation.oracle import complaints
-from simulation.processes import OperatorProcess
-from simulation.stage import ELECTIONS, come_to_rest, haunt, stay_at_rest, trouble_nodes
+from simulation.stage import play
 from simulation.users import NAMESPACES, Users
 from simulation.watchman import LEASE, Watchman
 from simulation.world import World, require
@@ -53,23 +51,13 @@ async def _play(world: World, *, unlucky: bool) -> Watchman:
     jobs = CROWD if random.random() < 0.02 else random.choice(SIZES)
     users = Users(world, Random(f"users {world.seed}"), jobs=jobs, busy=random.random() < 0.8)
     meddlers = Meddlers(world, Random(f"meddlers {world.seed}"), NAMESPACES) if unlucky else None
-    election, workers = random.choice(ELECTIONS), random.choice((1, 4, 16))
     domain = LONG_DOMAIN if Random(f"domain {world.seed}").random() < 0.3 else ""
-    replicas = [
-        OperatorProcess(world, number, election=election, workers=workers, domain=domain) for number in range(2)
-    ]
-    for replica in replicas:
-        replica.start()
-    async with asyncio.TaskGroup() as group:
-        if unlucky:
-            trouble_nodes(world, kubelet)
-            for replica in replicas:
-                group.create_task(haunt(world, replica), name="fate")
-    find = partial(complaints, world, watchman.records)
-    await come_to_rest(
-        world, watchman, find, replicas, done_at=max(users.done_at, meddlers.done_at if meddlers else 0.0)
+    await play(
+        world,
+        watchman,
+        partial(complaints, world, watchman.records),
+        kubelet=kubelet if unlucky else None,
+        done_at=lambda: max(users.done_at, meddlers.done_at if meddlers else 0.0),
+        domain=domain,
     )
-    await stay_at_rest(world, watchman, find, replicas)
-    for replica in replicas:
-        await replica.stop()
     return watchman
