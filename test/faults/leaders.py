@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from faults.field import Field, field
 from faults.processes import beside, program, python, say
@@ -103,21 +103,6 @@ class Operator:
             os.kill(self._process.pid, number)
 
 
-class HandOver(NamedTuple):
-    """How long it took until the other one wrote: since the harm, and of that until it had the lease and from then on."""
-
-    since_harm_s: float
-    since_renewal_s: float
-    until_write_s: float
-
-    def __str__(self) -> str:
-        load = os.getloadavg()[0] / (os.cpu_count() or 1)
-        return (
-            f"the other one wrote after {self.since_harm_s:.1f} s; it got the lease {self.since_renewal_s:.2f} s after a "
-            f"renewal, the last (lease {LEASE_S} s), and wrote {self.until_write_s:.2f} s later; load {load:.1f} a core"
-        )
-
-
 class Writes:
     """What the server says: who held the lease since when, and who wrote when. Times are the server's own."""
 
@@ -184,13 +169,6 @@ class Writes:
             name == user and let_through <= at + timedelta(seconds=ROUNDED_S) and at < _time(when)
             for at, name in self.stops
         )
-
-    def hand_over(self, old: str, new: str, took_s: float) -> HandOver:
-        """Return how long the parts of the last hand-over took."""
-        got = _time(next(since for since, name in reversed(self.reigns_begun) if name == new))
-        renewed = _time(next(since for since, name in reversed(self.renewals) if name == old and _time(since) < got))
-        wrote = min(_time(when) for when, name, _ in self.others if name == new and _time(when) >= got)
-        return HandOver(took_s, (got - renewed).total_seconds(), (wrote - got).total_seconds())
 
     @property
     def reigns_begun(self) -> list[tuple[str, str]]:
@@ -265,7 +243,7 @@ class Match:
         self.writes.take(self.audit.news())
         return self.writes.leader
 
-    async def harm(self, dice: Random) -> HandOver:
+    async def harm(self, dice: Random) -> None:
         """Harm the leader somewhere in its work, until the other one has written."""
         both = self.operators.values()
         await until(lambda: self.leader() and all(each.is_ready for each in both), limit_s=LIMIT_S)
@@ -274,14 +252,14 @@ class Match:
         (new,) = set(NAMES) - {old}
         await self.trouble.do(self.operators[old])
         self.writes.stops.append((datetime.now(UTC), old))
+        harmed, before = time.monotonic(), self.writes.count(new)
         try:
-            took_s = await writes_again(self.writes, self.leader, new)
+            await until(lambda: self.leader() and self.writes.count(new) > before, limit_s=LIMIT_S)
         finally:
             await self.trouble.undo(self.operators[old])
-        found = self.writes.hand_over(old, new, took_s)
+        say(f"{type(self.trouble).__name__}: the other one wrote after {time.monotonic() - harmed:.1f} s")
         await asyncio.sleep(1.0)  # what the one that goes on still does
         self.leader()
-        return found
 
 
 @asynccontextmanager
@@ -302,14 +280,7 @@ async def play(folder: Path, trouble: Callable[[Field], Harm], *, rounds: int, b
     dice = Random(1)
     async with match(folder, trouble, bug=bug) as it:
         for _ in range(rounds):
-            say(f"{type(it.trouble).__name__}: {await it.harm(dice)}")
+            await it.harm(dice)
             if bug and it.writes.without_the_lease():
                 break
         return it.writes
-
-
-async def writes_again(writes: Writes, leader: Callable[[], str], new: str) -> float:
-    """Wait until an operator writes; return the seconds."""
-    began, before = time.monotonic(), writes.count(new)
-    await until(lambda: leader() and writes.count(new) > before, limit_s=LIMIT_S)
-    return time.monotonic() - began

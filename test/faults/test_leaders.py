@@ -65,7 +65,7 @@ def test_a_leader_whose_clock_is_moved_goes_on_and_is_followed_as_any_other(tmp_
             await until(lambda: it.leader() and it.writes.count(old) > writes + 10, limit_s=LIMIT_S)
             assert len(it.writes.reigns_begun) == reigns
             assert any(abs(each - seconds) < WITHIN_S for each in it.writes.wrong_s(old))
-            say(f"a clock was moved by {seconds} s; then {await it.harm(Random(1))}")
+            await it.harm(Random(1))
             return it.writes
 
     judge(asyncio.run(run()))

@@ -41,8 +41,6 @@ class ClusterTroubles:
         self._operator = operator
         self._renews_token = False
         self.seen: dict[str, int] = {}
-        self.under_way = ""
-        """The trouble of this moment, "" for none."""
 
     async def run(self, until: Callable[[], bool], only: Sequence[str]) -> None:
         """Make each trouble at least once, or only those of these names, and then go on until told to stop."""
@@ -64,14 +62,10 @@ class ClusterTroubles:
                 await self._make(kind)
 
     async def _make(self, kind: Callable[[], Awaitable[None]]) -> None:
-        name = self.under_way = kind.__name__
         began = time.monotonic()
-        try:
-            await kind()
-        finally:
-            self.under_way = ""
-        self.seen[name] = self.seen.get(name, 0) + 1
-        say(f"  {name}: {time.monotonic() - began:.0f} s")
+        await kind()
+        self.seen[kind.__name__] = self.seen.get(kind.__name__, 0) + 1
+        say(f"  {kind.__name__}: {time.monotonic() - began:.0f} s")
 
     async def leader_killed(self) -> None:
         """The leader of etcd is killed, and comes back."""

@@ -18,17 +18,14 @@ from typing import Final
 
 import pytest
 
-from faults.field import node
-from faults.processes import PATIENT, ROOT, program, say
-from hack.control_plane import ControlPlane
+from faults.processes import say
 from hack.control_plane.run.parts import Shape
-from hack.image.build import SETTINGS
 from integration.replicas import Replica
 from soak.cluster_troubles import ClusterTroubles
 from soak.identity import Identity
 from soak.ledger import Ledger, conclude, ledger
-from soak.stream import TTL_S, Stream
-from soak.weight import GROWTH, Weight, at_rest, weigh
+from soak.stream import Stream
+from soak.weight import at_rest, cluster, judge, operating
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
@@ -59,20 +56,13 @@ async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> l
     """Let jobs and troubles come for so long; return what is wrong then."""
     seed = int(time.time())
     say(f"\nseed {seed}, {seconds / 60:g} minutes{f', with {planted}' if planted else ''}")
-    plane = await asyncio.to_thread(
-        ControlPlane.start, "ails", shape=CLUSTER, extra_apiserver_args=["--disable-admission-plugins=ServiceAccount"]
-    )
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(plane.stop)
-        await asyncio.to_thread(_install, plane)
-        identity = await asyncio.to_thread(Identity, plane, folder)
-        await stack.enter_async_context(node(plane, folder, time_scale=0.2))
-        operator = stack.enter_context(
-            Replica(
-                identity.kubeconfig, folder / "operator.log", *PATIENT, program=program(planted), variables=SETTINGS
-            )
+        apart = ["--disable-admission-plugins=ServiceAccount"]
+        plane = await stack.enter_async_context(
+            cluster(folder, NAMESPACES, "ails", shape=CLUSTER, extra_apiserver_args=apart)
         )
-        await asyncio.to_thread(operator.wait_for, "operator_ready")
+        identity = await asyncio.to_thread(Identity, plane, folder)
+        operator = await stack.enter_async_context(operating(identity.kubeconfig, folder, planted))
         settings = load_settings(str(plane.kubeconfig))
         clients = [
             RestClient(await stack.enter_async_context(HttpTransport(settings, max_connections=0))) for _ in range(2)
@@ -92,7 +82,6 @@ async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> l
         async with asyncio.TaskGroup() as day:
             ailing = day.create_task(troubles.run(over, only))
             day.create_task(stream.run(lambda: over() and ailing.done()))
-            day.create_task(_sample(kept, troubles, operator, ailing))
         took_s, jobs = time.monotonic() - began, kept.accepted - made
         wrong = await rest(kept)
         after = await at_rest(operator) if not wrong else before
@@ -111,17 +100,6 @@ async def _pause(operator: Replica, seconds: float) -> None:
         await asyncio.sleep(min(PAUSE_S, seconds / 4))
     finally:
         operator.process.send_signal(signal.SIGCONT)
-
-
-def judge(operator: Replica, before: Weight, after: Weight) -> list[str]:
-    wrong = []
-    if operator.process.poll() is not None:
-        wrong.append(f"the operator ended with {operator.process.returncode}")
-    if "Traceback" in operator.text():
-        wrong.append("a traceback is in the operator's log")
-    if after.memory_mb > before.memory_mb * GROWTH:
-        wrong.append(f"the operator has {after.memory_mb:.1f} MB, and had {before.memory_mb:.1f} MB")
-    return wrong
 
 
 async def rest(kept: Ledger) -> list[str]:
@@ -143,25 +121,6 @@ def report(kept: Ledger, troubles: ClusterTroubles, stream: Stream, jobs: str) -
     took = sorted(job.took_s for job in kept.jobs.values() if job.end)
     say(f"{jobs}; {kept.children} children; they took {took[len(took) // 2]:.1f} s, the longest {took[-1]:.1f} s")
     say(f"troubles: {troubles.seen}\nusers were told: {dict(stream.refused)}; listed anew: {dict(kept.listed)}")
-
-
-async def _sample(kept: Ledger, troubles: ClusterTroubles, operator: Replica, ailing: asyncio.Task[None]) -> None:
-    """Tell how it goes, until the last trouble is over."""
-    while not ailing.done():
-        weight = await asyncio.to_thread(weigh, operator)
-        say(
-            f"  {time.strftime('%X')} {kept.accepted} accepted, {len(kept.unfinished)} unfinished, {kept.left(PODS)} pods, "
-            f"{weight.memory_mb:.0f} MB {troubles.under_way}"
-        )
-        await asyncio.wait([ailing], timeout=TTL_S / 2)
-
-
-def _install(plane: ControlPlane) -> None:
-    plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
-    plane.wait_for_crd("tfjobs.kubeflow.org")
-    for namespace in NAMESPACES:
-        plane.run_kubectl("create", "namespace", namespace)
-    plane.restart_controller_manager()  # its garbage collector knows the kind now
 
 
 def _over_in(seconds: float) -> Callable[[], bool]:

@@ -9,24 +9,17 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final
 
+from faults.field import Thing
 from faults.processes import say
 from integration.cluster import replica, specs, with_policy
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, NotFoundError
 from tfjob_operator.api.core import PODS
-from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.api.v1.constants import TFJOBS
 
 TICK_S: Final = 0.5
 END_S: Final = 600.0
 """How long a job may take to its end, with all the troubles that meet it, also on a busy machine."""
-
-
-class Thing(Struct, frozen=True):
-    """A job or a child as users see it."""
-
-    metadata: ObjectMeta
-    status: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
 
 
 class User:

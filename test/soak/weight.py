@@ -1,11 +1,17 @@
-"""What an operator's process has: memory, open files, threads and tasks."""
+"""An operator in a cluster for a long time, and what its process has: memory, open files, threads and tasks."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from faults.field import node
+from faults.processes import PATIENT, ROOT, program
+from hack.control_plane import ControlPlane
+from hack.image.build import SETTINGS
 from integration.replicas import Replica
 
 SETTLE_S: Final = 75.0
@@ -39,3 +45,44 @@ async def at_rest(operator: Replica) -> Weight:
     await asyncio.sleep(SETTLE_S)
     seen = [await asyncio.to_thread(weigh, operator) for _ in range(10)]
     return Weight(*(min(values) for values in zip(*seen, strict=True)))
+
+
+def judge(operator: Replica, before: Weight, after: Weight, fields: int = 1) -> list[str]:
+    """Return what is wrong with the process: memory may grow a little; of what else it has so many fields are compared."""
+    wrong = []
+    if operator.process.poll() is not None:
+        wrong.append(f"the operator ended with {operator.process.returncode}")
+    if "Traceback" in operator.text():
+        wrong.append("a traceback is in the operator's log")
+    if after.memory_mb > before.memory_mb * GROWTH or after[1:fields] != before[1:fields]:
+        wrong.append(f"the operator has {after}, and had {before}")
+    return wrong
+
+
+@asynccontextmanager
+async def cluster(folder: Path, namespaces: Sequence[str], name: str, **more: Any) -> AsyncIterator[ControlPlane]:
+    """Run a control plane with these namespaces, and a hollow node, until the end of the block."""
+    plane = await asyncio.to_thread(ControlPlane.start, name, **more)
+    try:
+        await asyncio.to_thread(_install, plane, namespaces)
+        async with node(plane, folder, time_scale=0.2):
+            yield plane
+    finally:
+        plane.stop()
+
+
+def _install(plane: ControlPlane, namespaces: Sequence[str]) -> None:
+    plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+    plane.wait_for_crd("tfjobs.kubeflow.org")
+    for namespace in namespaces:
+        plane.run_kubectl("create", "namespace", namespace)
+    plane.restart_controller_manager()  # its garbage collector knows the kind now
+
+
+@asynccontextmanager
+async def operating(kubeconfig: Path, folder: Path, planted: str) -> AsyncIterator[Replica]:
+    """Run an operator, with a bug if one is planted, until the end of the block, which begins when it is ready."""
+    log = folder / "operator.log"
+    with Replica(kubeconfig, log, *PATIENT, program=program(planted), variables=SETTINGS) as operator:
+        await asyncio.to_thread(operator.wait_for, "operator_ready")
+        yield operator
