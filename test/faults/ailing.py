@@ -20,8 +20,7 @@ from aiohttp import web
 
 from faults.operator_process import OperatorProcess
 from faults.processes import beside
-from faults.scheme import IMPATIENT_S, Case, Play, Scheme, nothing
-from faults.writes import Nth
+from faults.scheme import IMPATIENT_S, Case, Nth, Play, Scheme, nothing
 from hack.control_plane.run.parts import any_free
 from hack.fault_proxy.proxy import Action, Exchange, Proxy, Seen, answer_html, answer_status, error_event, slow_down
 

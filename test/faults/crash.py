@@ -11,14 +11,12 @@ from dataclasses import field as attribute
 from typing import Final, Protocol
 
 from faults.field import Field
-from faults.forgotten import forgotten
 from faults.operator_process import OperatorProcess
 from faults.processes import beside
-from faults.record import Record, differences, take
-from faults.scheme import Case, Play, Scheme, nothing
+from faults.record import Record, differences, forgotten, take
+from faults.scheme import Case, Nth, Play, Scheme, Write, nothing, writes
 from faults.user import User, WaitedInVainError
 from faults.workloads import WORKLOADS
-from faults.writes import Nth, Write, writes
 from hack.fault_proxy.proxy import Action, Proxy, kill_after, kill_before, lose_reply
 
 BEFORE, AFTER, LOST = "before", "after", "lost"

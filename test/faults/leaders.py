@@ -284,3 +284,38 @@ async def play(folder: Path, trouble: Callable[[Field], Harm], *, rounds: int, b
             if bug and it.writes.without_the_lease():
                 break
         return it.writes
+
+
+LIBRARIES: Final = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+
+
+def why_no_clocks() -> str:
+    """Say why clocks cannot be moved here; "" if they can."""
+    return "" if LIBRARIES else "there is no libfaketime: apt-get install libfaketime"
+
+
+class Clocks:
+    """The wall clocks of both operators, by libfaketime, each by what stands in a file; monotonic clocks stay right."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {name: folder / f"{name}.clock" for name in NAMES}
+        for file in self._files.values():
+            file.write_text("+0\n")
+
+    def place(self, name: str) -> Place:
+        return Place(
+            environment={
+                "LD_PRELOAD": str(LIBRARIES[0]),
+                "FAKETIME_TIMESTAMP_FILE": str(self._files[name]),
+                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                "DONT_FAKE_MONOTONIC": "1",
+            }
+        )
+
+    def move(self, name: str, seconds: int) -> None:
+        """Let the clock of an operator show so many seconds more, or less, than the right time."""
+        file = self._files[name]
+        new = file.with_suffix(".new")
+        new.write_text(f"{seconds:+d}\n")
+        new.replace(file)

@@ -12,9 +12,8 @@ from typing import Final
 from faults.crash import CRASHES, Outcome, run
 from faults.field import Field
 from faults.processes import say
-from faults.scheme import Case, Scheme
+from faults.scheme import Case, Scheme, Write
 from faults.workloads import WORKLOADS
-from faults.writes import Write
 
 TENTHS: Final = 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from faults.census import CHILDREN
 from faults.field import Field
 from faults.user import NAME, replica_of
 from faults.workloads import Workload
+from hack.fault_proxy.proxy import Seen
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.core import EVENTS, PODS
 from tfjob_operator.api.meta import Resource
@@ -111,3 +112,35 @@ def _status(job: Mapping[str, Any], namespace: str) -> dict[str, Any]:
         "restarts": {place: total for place, total in counted.items() if total},
         "is completed": "completionTime" in status,
     } | {name: status.get(name) for name in same}
+
+
+# Each create and each delete is told by one event; a fact that is told before a pod is deleted waits for nobody.
+_ALPHA_CREATED, _ALPHA_DELETED, _BOARD = "SuccessfulCreate", "SuccessfulDelete", "SuccessfulCreateTensorBoard"
+_TOLD_BY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("create", "pods"): ("SuccessfulCreatePod",),
+    ("delete", "pods"): ("SuccessfulDeletePod",),
+    ("create", "services"): ("SuccessfulCreateService", _ALPHA_CREATED, _BOARD),
+    ("delete", "services"): ("SuccessfulDeleteService", _ALPHA_DELETED),
+    ("create", "podgroups"): ("SuccessfulCreatePodGroup",),
+    ("delete", "podgroups"): ("SuccessfulDeletePodGroup",),
+    ("create", "jobs"): (_ALPHA_CREATED,),
+    ("delete", "jobs"): (_ALPHA_DELETED,),
+    ("create", "deployments"): (_BOARD,),
+    ("delete", "tfjobs"): ("SuccessfulDeleteJob",),
+}
+
+
+def forgotten(seen: Iterable[Seen]) -> dict[str, int]:
+    """Count the events that had not reached the server, by type and reason; `seen` are all requests before the kill."""
+    waiting: Counter[str] = Counter()
+    reasons: dict[str, str] = {}
+    for each in seen:
+        waiting.update(_TOLD_BY.get((each.verb, each.place.resource), ()))
+        if each.place.resource == "events" and each.status in {200, 201}:
+            name = each.place.name  # none for a create; a patch raises the count of an event
+            if each.verb == "create":
+                event = json.loads(each.body)
+                name = event["metadata"]["name"]
+                reasons[name] = event["reason"]
+            waiting[reasons[name]] -= 1
+    return {f"Normal {reason}": count for reason, count in waiting.items() if count > 0}

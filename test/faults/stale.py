@@ -18,8 +18,7 @@ from aiohttp import web
 
 from faults.census import CHILDREN
 from faults.field import REQUEST_S, Field
-from faults.scheme import Play, Scheme
-from faults.writes import Nth
+from faults.scheme import Nth, Play, Scheme
 from hack.fault_proxy.etcd import EtcdProxy, etcd_proxy
 from hack.fault_proxy.proxy import Exchange
 from support.waiting import until

@@ -9,10 +9,9 @@ from typing import Final
 
 import pytest
 
-from faults import clocks, cut
-from faults.clocks import Clocks
+from faults import cut
 from faults.cut import Cut
-from faults.leaders import LEASE_S, LIMIT_S, NAMES, Stop, Writes, match, play
+from faults.leaders import LEASE_S, LIMIT_S, NAMES, Clocks, Stop, Writes, match, play, why_no_clocks
 from faults.processes import say
 from support.waiting import until
 
@@ -49,7 +48,7 @@ def test_a_leader_whose_network_is_cut_writes_nothing_once_it_has_lost_the_lease
     judge(asyncio.run(play(tmp_path, Cut, rounds=ROUNDS)))
 
 
-@pytest.mark.skipif(bool(clocks.why_not()), reason=clocks.why_not())
+@pytest.mark.skipif(bool(why_no_clocks()), reason=why_no_clocks())
 @pytest.mark.parametrize("seconds", [HOUR_S, 1 - HOUR_S], ids=["an-hour-on", "an-hour-back"])
 def test_a_leader_whose_clock_is_moved_goes_on_and_is_followed_as_any_other(tmp_path: Path, seconds: int) -> None:
     """B32: leases are counted by monotonic clocks. With the wrong time it leads on, and loses the lease when it is stopped."""

@@ -26,9 +26,8 @@ from aiohttp import web
 from faults.census import CHILDREN
 from faults.field import Field
 from faults.record import Record
-from faults.scheme import IMPATIENT_S, Case, Play, Scheme
+from faults.scheme import IMPATIENT_S, Case, Nth, Play, Scheme
 from faults.user import NAME
-from faults.writes import Nth
 from hack.fault_proxy.proxy import Exchange, Seen, error_event
 from hack.hollow_node.script import RUN
 from integration.cluster import replica, specs

@@ -20,10 +20,9 @@ from faults.crash import CRASHES, AtRest, Outcome
 from faults.field import Field
 from faults.processes import PATIENT, beside, python, say
 from faults.releases import Release
-from faults.scheme import Case
+from faults.scheme import Case, writes
 from faults.user import LIMIT_S, TICK_S, User, WaitedInVainError
 from faults.workloads import WORKLOADS
-from faults.writes import writes
 from hack.fault_proxy.proxy import Proxy
 from support.waiting import until
 from tfjob_operator.api.client.errors import NotFoundError

@@ -16,8 +16,7 @@ from fakes.recordings import chapter_file
 from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import Kubernetes
 from simulation.conformance.chapters import CHAPTERS, Chapter
-from simulation.conformance.model import play_on_model, warm_up
-from simulation.conformance.session import Session, write_transcript
+from simulation.conformance.session import Session, play_on_model, warm_up, write_transcript
 from tfjob_operator.api.client import HttpTransport, Request, Settings, load_settings
 from tfjob_operator.api.client.http import Transport
 

@@ -16,9 +16,8 @@ import pytest
 from fakes.recordings import VERSIONS, api_groups, chapter_file
 from hack.kubernetes_versions import NEWEST, Kubernetes
 from simulation.conformance.chapters import CHAPTERS, Chapter
-from simulation.conformance.model import play_on_model
 from simulation.conformance.recordings import Player, Step
-from simulation.conformance.session import read_transcript
+from simulation.conformance.session import play_on_model, read_transcript
 from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport

@@ -19,7 +19,7 @@ from hack.kubernetes_versions import (
     Kubernetes,
 )
 from simulation import scripts
-from simulation.holders import HELD
+from simulation.meddlers import HELD
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.model.network import NETWORK
 from simulation.model.storage import Body

@@ -12,12 +12,11 @@ from collections import Counter
 from typing import Final
 
 from fakes.virtual_loop import EPOCH
-from simulation.feed import Feed
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.meddlers import FORGED, SECOND, WATCHED, is_marked
 from simulation.model.server import Answer, Write
-from simulation.model.storage import Body, Change, Storage
+from simulation.model.storage import Body, Change, Feed, Storage
 from simulation.records import Records, is_final, moment
 from simulation.slots import Slot, slot_of
 from simulation.verdicts import TICK_S, justify, status_mistakes

@@ -7,12 +7,50 @@ happen. Only the number of failures (crashes, lost responses, failing pods ...) 
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
 import pytest
 
+from fakes import old_judgements
+from hack.kubernetes_versions import NEWEST
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import RestartPolicy
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.controller.jobs import pods
+from tfjob_operator.controller.jobs.draft import Draft
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.pods import is_final
+from tfjob_operator.controller.manager import Controller
+from tfjob_operator.controller.tfjob import view
+from tfjob_operator.controller.tfjob.apply.conflicts import ChildHandler
+from tfjob_operator.controller.tfjob.apply.executor import Executor
+from tfjob_operator.controller.tfjob.plan import (
+    ending,
+    plan,
+    replicas,
+    status,
+)
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.view import Confirmer, View
 from worlds.search import search
-from worlds.settings import SETTINGS, Setting
+from worlds.settings import (
+    BESIDE,
+    BREAK,
+    ONE,
+    RESTART,
+    RESTART_ALL,
+    SETTINGS,
+    SUSPEND,
+    TWO,
+    VIEWS_OF_PODS,
+    Setting,
+    with_policy,
+    with_rule,
+)
+from worlds.world import WrongError
 
 UNBOUNDED = 1000
 """Events that a watch may lag behind; no job here has so many."""
@@ -37,3 +75,124 @@ def test_the_same_search_sees_the_same_worlds() -> None:
     """Two searches of one setting find the same, so that a failure can be reproduced."""
     setting = next(setting for setting in SETTINGS if setting.name == "a stranger in the way")
     assert search(setting, 0) == search(setting, 0)
+
+
+NO_SUCCESS: Final = "a success is recorded of .* there was none"
+NOT_LOST: Final = "none of its replicas has"
+RULED: Final = with_rule(RestartPolicy.NEVER, RESTART)
+RULED_ALL: Final = with_rule(RestartPolicy.EXIT_CODE, RESTART_ALL)
+LIMITED: Final = with_policy(ONE, activeDeadlineSeconds=300)
+TWICE: Final = Setting(
+    "", BESIDE, ("remove slowly", "hurry"), 2, lags=VIEWS_OF_PODS, runs_at_once=True, kubernetes=NEWEST
+)
+_on = partial(Setting, "")
+_newest = partial(Setting, "", kubernetes=NEWEST)
+_execute, _complete = Executor.execute, Draft.complete
+_good: dict[str, Any] = {}
+
+
+async def _believe(*_: Any) -> None:
+    """Children are created from a view that may be stale."""
+
+
+async def _early(executor: Any, seen: View, decided: Plan) -> View | None:
+    """Children are created before the write that would have shown that the view is stale."""
+    if seen.may_act and seen.good_spec is not None:
+        await executor._creator.create(seen.job, seen.good_spec, decided)
+    return await _execute(executor, seen, decided)
+
+
+async def _once(controller: Controller, key: str) -> str:
+    """The key of a sync that failed does not come back."""
+    with contextlib.suppress(Exception):
+        await controller._sync(key)
+    return "success"
+
+
+def _last_good(job: TFJob, spec: Any, *_: Any) -> Any:
+    """A held job is judged by its last valid specification, though its owner has edited it."""
+    uid = job.metadata.uid
+    return _good.setdefault(uid, spec) if isinstance(spec, TFJobSpec) else _good.get(uid, spec)
+
+
+def _is_listed(pod: Any) -> bool:
+    """A pod that a kubelet rejected for a reason that is not in the list counts as failed by itself."""
+    known = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "OutOf")
+    return bool(pod.status.reason.startswith(known))
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Say no, or do nothing."""
+
+
+Patches = list[tuple[object, str, Any]]
+END: Final[Patches] = [(conditions, "_has_ended", _nothing)]
+END_AGAIN: Final[Patches] = [*END, (Draft, "complete", lambda draft, _at: _complete(draft, None))]
+"""The same, and an end has the time of its sync: that of the container that decided would be the same each time."""
+DEADLINES: Final[Patches] = [(plan, name, _nothing) for name in ("past_deadline", "until_deadline")]
+RECKONED: Final[Patches] = [(replicas, "was_stopped", old_judgements.was_stopped)]
+"""M2, M10: the time of a delete is taken as deletionTimestamp less grace, whatever the grace; Succeeded always counts."""
+POLICY: Final[Patches] = [(replicas, "is_final", old_judgements.is_final)]
+"""M3: the replica's policy decides whether an end is final, instead of the container's policy and rules."""
+TO_CLEAN_UP: Final[Patches] = [(ending, "to_clean_up", old_judgements.to_clean_up)]
+"""M1: a pod whose containers have ended, and whose phase does not say so yet, is deleted with its logs."""
+SIDECAR: Final[Patches] = [(replicas, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))]
+UNWRITTEN: Final[Patches] = [(view, "_with_unwritten", lambda job, _unwritten: job)]
+"""A success that was seen while the window for counters is open is forgotten when its pod is gone."""
+UNCOUNTED: Final[Patches] = [(status, "account", lambda records, *_: tuple(records))]
+
+BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
+    "an edit ends what has begun": (
+        [(plan, "_is_spared", _nothing)],
+        _on(ONE, (), 0, (BREAK,)),
+        "an edit has ended a job",
+    ),
+    "what is held is looked after": (
+        [(view, "in_force", _last_good)],
+        _on(ONE, ("error",), 1, (BREAK,)),
+        "held",
+    ),
+    "a deadline waits for the mending": (DEADLINES, _on(LIMITED, ("leap",), 1, (BREAK,)), "the deadline has passed"),
+    "expectations are ignored": ([(Expectations, "satisfied", lambda *_: True)], _on(ONE, (), 0), "has not seen yet"),
+    "views are not proved": (
+        [(Confirmer, "confirm", _believe)],
+        _on(ONE, ("lose",), 1, (SUSPEND,), runs_at_once=True),
+        "is suspended",
+    ),
+    "the status comes last": ([(Executor, "execute", _early)], _on(ONE, (), 0, (SUSPEND,)), "is suspended"),
+    "successes are not written": (
+        [(status, "remembered", lambda *_: {})],
+        _on(TWO, (), 0, runs_at_once=True),
+        "success",
+    ),
+    "successes are not kept in memory": (UNWRITTEN, _on(TWO, ("remove",), 1, runs_at_once=True), "finished"),
+    "failures are not counted": (UNCOUNTED, _on(ONE, ("killed",), 1), "failure of j-worker-0 is not written"),
+    "an end is not final": (END, _on(LIMITED, ("leap",), 1), "ended, but there is"),
+    "an end comes again": (END_AGAIN, _on(ONE, ("leap",), 1), "ends a second time"),
+    "deletions are not seen": ([(ChildHandler, "_gone", _nothing)], _on(ONE, ("remove",), 1), "needed are"),
+    "clean-up goes by the phase": (TO_CLEAN_UP, _newest(ONE, (), 0), "and its logs"),
+    "clean-up goes by the outcome": (SIDECAR, _newest(BESIDE, (), 0), "ended, but there is"),
+    "a request is reckoned from its end": (RECKONED, _newest(ONE, (), 0, (SUSPEND,)), NO_SUCCESS),
+    "a shorter grace counts from the end": (RECKONED, _newest(BESIDE, ("remove", "hurry"), 2), NO_SUCCESS),
+    "a shutdown is a success": (RECKONED, _newest(ONE, ("shut down",), 1), NO_SUCCESS),
+    "a longer grace is forgotten": ([(status, "goes_with_more_grace", _nothing)], TWICE, NO_SUCCESS),
+    "the pod's policy decides": (POLICY, _newest(RULED, ("rule",), 1), NOT_LOST),
+    "the pod's policy decides about all": (POLICY, _newest(RULED_ALL, ("rule",), 1), NOT_LOST),
+    "rejections are a list": ([(pods, "is_rejected", _is_listed)], _newest(ONE, ("turn away",), 1), NOT_LOST),
+    "a failed sync is dropped": (
+        [(Controller, "_sync_safely", _once)],
+        _on(ONE, ("lose",), 1),
+        "invalid|pods of|service is missing|observed",
+    ),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("patches", "setting", "complaint"), BUGS.values(), ids=BUGS)
+def test_it_finds(patches: Patches, setting: Setting, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M1, M2, M3, M4, M10, U4: the search stops at the first wrong step, and shows the moves that lead there."""
+    for patch in patches:
+        monkeypatch.setattr(*patch)
+    with pytest.raises(WrongError, match=complaint) as caught:
+        search(setting, setting.surprises)
+    assert "(0, 'deliver', 'tfjobs')" in caught.value.__notes__[-1]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from simulation.alpha.records import Records
+from simulation.alpha.records import Records, form_mistakes
 from simulation.alpha.users import STRANGER
-from simulation.alpha.verdicts import form_mistakes
 from simulation.alpha.wishes import NEVER_BEGAN, WATCHED, Wish, fails_for_good, runtime_id_of, wish_of
 from simulation.lives import End, Fate
 from simulation.meddlers import is_marked

@@ -1,16 +1,18 @@
-"""What has happened to jobs of the alpha dialect, as server and nodes know it: the facts on which the judges decide."""
+"""What has happened to jobs of the alpha dialect, as server and nodes know it, and whether their status is true by that."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
-from simulation.alpha.wishes import fails_for_good
-from simulation.feed import Feed
+from simulation.alpha.wishes import NEVER_BEGAN, TYPES, fails_for_good, runtime_id_of, wish_of
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.model.job_controller import JOBS, has_succeeded
-from simulation.model.storage import Body, Change, Storage
+from simulation.model.storage import Body, Change, Feed, Storage
 from simulation.slots import Slot, replica_of
+from simulation.verdicts import final_mistakes
+from simulation.wishes import ending_of, finished_of, has_begun
 from tfjob_operator.api.core import PODS
 
 
@@ -66,3 +68,68 @@ class Records:
         """Whether a replica has ever failed for good by its own doing."""
         fates = [fate for made in self.made[job][slot] for fate in self.fates_of(made)]
         return any(fails_for_good(end) for fate in fates for end in fate.exits)
+
+
+def justify(old: Body, job: Body, records: Records) -> Iterator[str]:
+    """What is wrong with the end in a job's status: it must end as its chief does, and never by an edit once it has begun."""
+    wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
+    assert ending is not None
+    if ending["reason"] == NEVER_BEGAN:
+        if not wish.invalid:
+            yield "the end is InvalidTFJobSpec, and the specification is right"
+        if has_begun(old) or records.made[uid]:
+            yield "the job had begun, and no edit ends one that has"
+    elif wish.invalid:
+        yield f"the job is held, and its end is {ending}"
+    elif ending["type"] == "Succeeded":
+        if not records.has_succeeded(uid, wish.chief):
+            yield f"its chief {wish.chief} has not succeeded"
+    elif not records.has_failed(uid, wish.chief):
+        yield f"its chief {wish.chief} has not failed for good"
+
+
+def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:
+    """What is wrong with a new status, by itself and compared with the old one."""
+    uid = new["metadata"]["uid"]
+    if wish_of(new).foreign:
+        yield "the job is somebody else's"
+    done = {slot for slot in finished_of(new) if records.has_succeeded(uid, slot)}
+    yield from final_mistakes(old, new, done, ("state", "reason", "replicaStatuses"))
+    if has_begun(old) and runtime_id_of(old) != runtime_id_of(new):
+        yield f"the RuntimeId changed after the beginning from {runtime_id_of(old)} to {runtime_id_of(new)}"
+    if has_begun(old) and not has_begun(new):
+        yield "the job had begun, and that is forgotten"
+    yield from form_mistakes(new)
+
+
+def form_mistakes(job: Body) -> Iterator[str]:
+    """Where the two forms of a status, the alpha fields and the conditions, contradict each other."""
+    status = job["status"]
+    true = {each["type"] for each in status["conditions"] if each["status"] == "True"}
+    said = status["phase"], status["state"]
+    if "Created" not in true and "Failed" not in true:
+        yield f"the conditions are {sorted(true)}"
+    if {"Succeeded", "Failed"} <= true or ({"Succeeded", "Failed"} & true and "Running" in true):
+        yield f"more than one state is True: {sorted(true)}"
+    if "Succeeded" in true and said not in {("CleanUp", "Succeeded"), ("Done", "Succeeded")}:
+        yield f"has succeeded, and phase and state are {said}"
+    if "Failed" in true and said not in {("CleanUp", "Failed"), ("Done", "Failed"), ("Failed", "Failed")}:
+        yield f"has failed, and phase and state are {said}"
+    if not true & {"Succeeded", "Failed"} and said not in {("Creating", "Unknown"), ("Running", "Running")}:
+        yield f"goes on, and phase and state are {said}"
+    if bool(status["reason"]) != ("Failed" in true):
+        yield f"the reason is {status['reason']!r}, and the conditions are {sorted(true)}"
+    yield from _count_mistakes(job)
+
+
+def _count_mistakes(job: Body) -> Iterator[str]:
+    """Where the alpha list counts other replicas than the map of v1, if both are there."""
+    status = job["status"]
+    counts, sets = status.get("replicaStatuses"), status.get("alphaReplicaStatuses")
+    if not isinstance(counts, dict) or sets is None:
+        return
+    for each in sets:
+        count = counts[TYPES[each["tf_replica_type"]]]
+        states = each.get("ReplicasStates") or {}
+        if count["succeeded"] != states.get("Succeeded", 0) or count["failed"] != states.get("Failed", 0):
+            yield f"of {each['tf_replica_type']} it counts {count} and {states}"

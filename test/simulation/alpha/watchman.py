@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from simulation.alpha.records import Records
-from simulation.alpha.verdicts import justify, status_mistakes
+from simulation.alpha.records import Records, justify, status_mistakes
 from simulation.alpha.wishes import NEVER_BEGAN, runtime_id_of, wish_of
-from simulation.feed import Feed
 from simulation.kubelet import Kubelet
 from simulation.model.job_controller import JOBS, is_over
 from simulation.model.server import Write
-from simulation.model.storage import Body, Change
+from simulation.model.storage import Body, Change, Feed
 from simulation.slots import replica_of
 from simulation.watchman import LATE_EDIT_S, WriteJudge, is_deletion
 from simulation.wishes import ending_of, finished_of, has_begun

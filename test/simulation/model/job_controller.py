@@ -14,12 +14,11 @@ from random import Random
 from typing import Any, Final
 
 from hack.kubernetes_versions import JOB_PODS_ARE_TRACKED
-from simulation.feed import Feed
 from simulation.model.kinds import Kind
 from simulation.model.network import NETWORK
 from simulation.model.rules import timestamp
 from simulation.model.server import ModelServer
-from simulation.model.storage import Body, Key
+from simulation.model.storage import Body, Feed, Key
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
 

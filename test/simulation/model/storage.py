@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from simulation.model.kinds import KINDS, Kind
+from tfjob_operator.api.meta import Resource
 
 Body = dict[str, Any]
 """A decoded object. Once stored it is never mutated."""
@@ -208,3 +209,20 @@ class Storage:
         if self._knows_progress:
             for collection in self.collections.values():
                 collection.progress(self.rv)
+
+
+class Feed:
+    """Reads the log of a collection. Invariant: every change is returned once, in order; the reader looks after every request
+    that changed something (`ModelServer.on_change`), so no compaction comes between."""
+
+    def __init__(self, storage: Storage, resource: Resource) -> None:
+        self._collection = storage.collections[resource.plural]
+        self._seen = storage.rv
+
+    def news(self) -> list[Change]:
+        log = self._collection.log
+        if not log or log[-1].rv <= self._seen:
+            return []
+        changes = self._collection.since(self._seen)
+        self._seen = log[-1].rv
+        return changes

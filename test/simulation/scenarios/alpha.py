@@ -10,13 +10,13 @@ from random import Random
 from typing import Final
 
 from simulation.alpha.oracle import complaints
-from simulation.alpha.scripts import AlphaScript
 from simulation.alpha.users import Users
 from simulation.alpha.watchman import Watchman
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
 from simulation.model.job_controller import JobController
 from simulation.model.kinds import Kind
+from simulation.scripts import AlphaScript
 from simulation.stage import SETTLED_S, play
 from simulation.users import NAMESPACES
 from simulation.watchman import LEASE

@@ -16,19 +16,18 @@ from typing import Any, Final
 
 import msgspec
 
-from simulation.alpha.scripts import AlphaScript
 from simulation.alpha.users import Users as AlphaUsers
-from simulation.feed import Feed
-from simulation.holders import Holders
 from simulation.kubelet import Kubelet
+from simulation.meddlers import Holders
 from simulation.model.controllers import GarbageCollector
 from simulation.model.job_controller import JobController
 from simulation.model.kinds import NAMESPACES as ALL_NAMESPACES
 from simulation.model.kinds import Kind
 from simulation.model.refusals import Refusal
 from simulation.model.server import Answer
+from simulation.model.storage import Feed
 from simulation.processes import OperatorProcess
-from simulation.scripts import REJECTIONS
+from simulation.scripts import REJECTIONS, AlphaScript
 from simulation.stage import ELECTIONS
 from simulation.users import NAMESPACES, Person, Users
 from simulation.watchman import LEASE, OPERATOR

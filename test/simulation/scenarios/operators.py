@@ -10,9 +10,8 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from simulation.holders import Holders
 from simulation.kubelet import Kubelet
-from simulation.meddlers import Meddlers
+from simulation.meddlers import Holders, Meddlers
 from simulation.model.controllers import GarbageCollector
 from simulation.oracle import complaints
 from simulation.stage import play

@@ -18,12 +18,11 @@ from faults.crash import AFTER, FAULTS, Outcome
 from faults.matrix import TENTHS, Matrix
 from faults.record import Record, differences
 from faults.releases import NotThereError, before
-from faults.scheme import Case
+from faults.scheme import Case, Nth, Write, writes
 from faults.unseen import AGAIN, BESIDE, DELETED, ENDED, STRANGER, applies, right_for
 from faults.unseen import FAULTS as UNSEEN
 from faults.upgrade import CHANGES, ORDERS, WAYS, Course, courses
 from faults.workloads import WORKLOADS
-from faults.writes import Nth, Write, writes
 from hack.fault_proxy.proxy import Seen
 from tfjob_operator.api.core import PODS, SERVICES
 
