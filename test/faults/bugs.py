@@ -190,5 +190,4 @@ BUGS: Final[dict[str, Bug]] = {
 
 
 def found_by(finder: str) -> list[str]:
-    """Return the names of the bugs that this must find."""
     return [name for name, bug in BUGS.items() if bug.found_by == finder]

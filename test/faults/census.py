@@ -63,7 +63,6 @@ class Census:
 
 @asynccontextmanager
 async def census(client: RestClient) -> AsyncIterator[Census]:
-    """Count from now on, until the end of the block."""
     counted = Census()
     async with asyncio.TaskGroup() as tasks:
         running = []

@@ -40,6 +40,5 @@ def tenth_of_the_commit() -> int:
 
 
 def fail_if(wrong: list[str]) -> None:
-    """Fail the test with these violations, if there are any."""
     if wrong:
         pytest.fail("\n".join(wrong), pytrace=False)

@@ -127,7 +127,6 @@ def _made_as(child: Whole, job: str) -> str:
 
 @asynccontextmanager
 async def view(kubeconfig: str, tasks: asyncio.TaskGroup) -> AsyncIterator[View]:
-    """Watch a cluster for as long as the block lasts."""
     async with AsyncExitStack() as stack:
         transport = await stack.enter_async_context(HttpTransport(load_settings(kubeconfig), max_connections=0))
         factory = SharedInformerFactory(RestClient(transport))

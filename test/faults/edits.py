@@ -36,7 +36,6 @@ REPLICAS: Final = ("tfReplicaSpecs",)
 
 
 def schema() -> Schema:
-    """The schema of `spec` in the version that is stored."""
     crd = document((ROOT / "manifests" / "base" / "crd.yaml").read_text())
     (stored,) = (each for each in crd["spec"]["versions"] if each["storage"])
     found: Schema = stored["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -140,7 +139,6 @@ def _with(value: dict[str, Any], name: str, changed: Any) -> dict[str, Any]:
 
 
 def patch(before: Any, after: Any) -> Any:
-    """Return the merge patch that makes one value of another."""
     if not (isinstance(before, dict) and isinstance(after, dict)):
         return after
     gone = dict.fromkeys(before.keys() - after.keys())

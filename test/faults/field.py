@@ -67,7 +67,6 @@ class Field:
         self._namespaces = 0
 
     async def new_namespace(self, prefix: str) -> str:
-        """Create a namespace that no case has had."""
         self._namespaces += 1
         name = f"{prefix}-{self._namespaces}"
         await self.client.create(NAMESPACES, "", {"metadata": {"name": name}})

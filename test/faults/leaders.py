@@ -98,7 +98,6 @@ class Operator:
         return log.rfind(b'"lease_awaited"') > log.rfind(b'"lease_lost"')
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process that runs now."""
         if self._process is not None and self._process.returncode is None:
             os.kill(self._process.pid, number)
 
@@ -180,7 +179,6 @@ class Writes:
         return [(_time(said) - _time(when)).total_seconds() for name, when, said in self._said if name == user]
 
     def count(self, user: str) -> int:
-        """How many writes of this user there were."""
         return sum(name == user for _, name, _ in self.others)
 
 
@@ -207,7 +205,6 @@ class Harm(ABC):
         return
 
     def place(self, _name: str) -> Place:
-        """Where the operator of this name is to run."""
         return NOWHERE
 
     @abstractmethod
@@ -239,7 +236,6 @@ class Match:
     trouble: Harm
 
     def leader(self) -> str:
-        """Who has the lease now; "" for nobody."""
         self.writes.take(self.audit.news())
         return self.writes.leader
 

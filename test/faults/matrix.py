@@ -99,7 +99,6 @@ async def play(
 
 
 def table(matrix: Matrix, outcomes: Sequence[Outcome]) -> str:
-    """Return the figures of a run, a line for each workload."""
     lines = ["| workload | writes | cases | faults injected | violations |", "|---|---|---|---|---|"]
     for name, reference in matrix.references.items():
         ours = [outcome for outcome in outcomes if outcome.case.workload == name]

@@ -34,7 +34,6 @@ class Record:
 
 
 async def take(field: Field, namespace: str) -> Record:
-    """Read everything in a namespace from the server."""
     jobs = await _items(field, TFJOBS, namespace)
     children = {}
     for resource in CHILDREN:
@@ -55,7 +54,6 @@ async def take(field: Field, namespace: str) -> Record:
 
 
 def restarts(record: Record) -> dict[str, int]:
-    """How often each replica was restarted, as the status says."""
     return dict(record.job["restarts"]) if record.job is not None else {}
 
 

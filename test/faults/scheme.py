@@ -68,7 +68,6 @@ class Nth:
         self._seen = 0
 
     def __call__(self, seen: Seen) -> bool:
-        """Count a request; return whether it is the one."""
         if seen.number == 0 or name(seen) != self._write.what:
             return False
         self._seen += 1
@@ -88,7 +87,6 @@ def name(seen: Seen) -> str:
 
 
 def writes(history: Iterable[Seen]) -> Iterator[Write]:
-    """Yield the writes among requests, in their order."""
     counted: Counter[str] = Counter()
     for seen in history:
         if seen.number:

@@ -88,7 +88,6 @@ class Journey:
         return await exchange.forward()
 
     async def end(self) -> None:
-        """Wait until it has ended, if it has begun."""
         if self._rest is not None:
             await self._rest
 

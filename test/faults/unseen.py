@@ -131,7 +131,6 @@ class Life:
         return response
 
     async def over(self) -> None:
-        """Wait until it is over, if it has begun."""
         await asyncio.gather(*self._going_on)
 
     def cancel(self) -> None:
@@ -261,8 +260,6 @@ def _resource(case: Case) -> Resource | None:
 
 @asynccontextmanager
 async def unseen(field: Field) -> AsyncIterator[Scheme]:
-    """Give the faults, until the end of the block."""
-
     @asynccontextmanager
     async def arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
         life = Life(field, play)

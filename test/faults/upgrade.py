@@ -305,7 +305,6 @@ def _never_done(outcome: Outcome, reference: Outcome) -> Iterator[str]:
 
 
 def table(cases: Sequence[Course], outcomes: Sequence[Outcome]) -> str:
-    """Return the figures of a run, a line for each order."""
     lines = ["| CRD | runs | changes of version | violations |", "|---|---|---|---|"]
     for order in ORDERS:
         ours = [outcome for case, outcome in zip(cases, outcomes, strict=True) if case.order == order]

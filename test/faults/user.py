@@ -49,7 +49,6 @@ class User:
 
     @property
     def pods(self) -> dict[str, Thing]:
-        """All pods, by the name of the replica."""
         found = self._field.pods.indexer.by_index(NAMESPACE_INDEX, self.namespace)
         return {replica_of(pod.metadata.name, pod.metadata.labels): pod for pod in found}
 
@@ -72,7 +71,6 @@ class User:
         await self._client.patch(TFJOBS, self.namespace, NAME, {"spec": spec})
 
     async def end(self, replica: str, run: str = "0s:0") -> None:
-        """Let a pod end at once in this way."""
         await self.until(f"{replica} runs", lambda: self._phase(replica) == "Running")
         note = {"metadata": {"annotations": {RUN: run}}}
         await self._client.patch(PODS, self.namespace, self.pods[replica].metadata.name, note)
@@ -113,8 +111,6 @@ class User:
         await self.end(f"{NAME}-worker-0")
 
     async def gone(self) -> None:
-        """Wait until no pod and no service is left."""
-
         async def holds() -> bool:
             listed = await self._client.list_page(SERVICES, ListOptions(namespace=self.namespace))
             return not self.pods and not json.loads(listed)["items"]

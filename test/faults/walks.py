@@ -73,8 +73,6 @@ class Outcome:
 
 
 class Walk:
-    """One job that is edited again and again."""
-
     def __init__(self, it: Field, seen: View, root: Schema, *, seed: int, number: int, limit_s: float) -> None:
         self.outcome = Outcome(number)
         self._field = it

@@ -88,6 +88,5 @@ def logged_errors() -> Iterator[list[structlog.typing.EventDict]]:
 
 @pytest.fixture
 def seeds(request: pytest.FixtureRequest, logged_errors: list[structlog.typing.EventDict]) -> Seeds:
-    """The seeds that the command line asks for."""
     option = request.config.getoption
     return Seeds(request.node.nodeid, option("seed", default=None), option("seeds", default=None), logged_errors)

@@ -50,7 +50,6 @@ class Network:
         return rate > 0 and self.random.random() < rate
 
     def delay(self) -> float:
-        """Draw the time that a message takes in one direction."""
         return self.random.random() * self.weather.latency_s
 
     def _lag(self, collection: Collection, oldest: int) -> int:

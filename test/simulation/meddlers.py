@@ -62,7 +62,6 @@ class Meddlers:
             asyncio.get_running_loop().call_at(at, act, context=NETWORK)
 
     def _clone(self) -> None:
-        """Make another pod of a replica that has one."""
         if (pod := self._pick(PODS)) is None:
             return
         meta, owner = pod["metadata"], pod["metadata"]["ownerReferences"][0]

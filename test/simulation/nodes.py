@@ -46,7 +46,6 @@ class Nodes:
 
     @property
     def are_busy(self) -> bool:
-        """Whether there is work on a node that is up."""
         return bool(self._busy())
 
     def choose(self) -> str:

@@ -17,7 +17,6 @@ from tfjob_operator.api.v1.constants import limit_of
 
 
 def complaints(world: World, records: Records) -> list[str]:
-    """What is wrong once nothing happens any more."""
     if not records.kubelet.is_at_rest:
         return ["the nodes are at work"]
     collections = world.server.storage.collections
@@ -231,7 +230,6 @@ class _Case:
 
 
 def _config_maps_of(pod: Body) -> set[str]:
-    """The ConfigMaps that a pod's environment refers to."""
     return {
         variable["valueFrom"]["configMapKeyRef"]["name"]
         for container in pod["spec"]["containers"]

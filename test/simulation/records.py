@@ -70,11 +70,9 @@ class Records:
             self.shed.add(uid)
 
     def fates(self, job: str, slot: Slot) -> list[Fate]:
-        """What has become of the pods of a replica, oldest first."""
         return [self.kubelet.fates[uid] for uid in self.pods[job][slot]]
 
     def all_fates(self, job: str) -> list[Fate]:
-        """What has become of all pods of a job."""
         return [self.kubelet.fates[uid] for uids in self.pods[job].values() for uid in uids]
 
     def succeeded(self, job: str) -> set[Slot]:
@@ -86,7 +84,6 @@ class Records:
         return sum(fate.in_place + fate.counts for fate in fates)
 
     def lost_at(self, job: str, wish: Wish) -> float:
-        """When the first replica of a job failed for good."""
         wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in self.all_fates(job) if fate.slot in wish.slots)
         return min((fate.ended_at for fate, policy in wanted if is_final(fate, policy)), default=0.0)
 

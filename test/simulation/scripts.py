@@ -90,7 +90,6 @@ class Script:
 
 
 def next_run(random: Random, pod: HollowPod, tries: int) -> Run:
-    """Draw a run of a pod's container `tensorflow`."""
     temper = (pod.metadata.annotations or {}).get(TEMPER, STEADY)
     seconds = random.uniform(0.5, LONGEST_RUN_S)
     if tries < MOST_TRIES and random.random() < 0.08:

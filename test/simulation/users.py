@@ -113,7 +113,6 @@ class Owner(Person):
         return self._owned(place[0], resource, job["metadata"]["uid"]) if job is not None else None
 
     def _owned(self, namespace: str, resource: Resource, uid: str) -> Body | None:
-        """Choose an object that belongs to this one."""
         own = [
             version.body
             for key, version in self._world.server.storage.collections[resource.plural].objects.items()
@@ -215,7 +214,6 @@ class Users(Owner):
 
 
 def a_job(random: Random, name: str, kubernetes: Kubernetes) -> dict[str, Any]:
-    """A job of some kind, for a cluster of this version."""
     run_policy: dict[str, Any] = {}
     spec: dict[str, Any] = {"runPolicy": run_policy}
     limit = random.choice((None, None, None, 0, 1, 3))

@@ -66,7 +66,6 @@ class WriteJudge:
         world.server.on_answer.append(self._hear)
 
     def holder(self) -> str:
-        """The holder that the operators' lease names, "" for nobody."""
         return lease_holder(self._storage)
 
     def _see(self, write: Write, *, by_operator: bool) -> None:
@@ -170,7 +169,6 @@ class Watchman(WriteJudge):
         self._note_delay("deletion", due, job)
 
     def _due(self, job: Body) -> float:
-        """When a job that ends now should have ended."""
         wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
         assert ending is not None
         if ending["type"] == "Succeeded":

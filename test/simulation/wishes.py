@@ -88,7 +88,6 @@ def _replicas(entries: dict[str, Any]) -> dict[str, tuple[int, str]]:
 
 
 def has_begun(job: Body) -> bool:
-    """Whether the job's status says that it has begun."""
     return "begun" in (job.get("status") or {})
 
 
@@ -101,7 +100,6 @@ def ending_of(job: Body) -> dict[str, Any] | None:
 
 
 def finished_of(job: Body) -> set[Slot]:
-    """The replicas that, by the status, have succeeded."""
     found: set[Slot] = set()
     for name, text in ((job.get("status") or {}).get("finishedIndices") or {}).items():
         for part in text.split(","):
@@ -111,7 +109,6 @@ def finished_of(job: Body) -> set[Slot]:
 
 
 def restarts_of(job: Body) -> dict[Slot, int]:
-    """How often, by the status, each replica was restarted."""
     return {
         (each["type"], each["index"]): each.get("carried", 0) + each.get("inPlace", 0) + bool(each.get("replaced"))
         for each in (job.get("status") or {}).get("restarts") or ()

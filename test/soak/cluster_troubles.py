@@ -68,7 +68,6 @@ class ClusterTroubles:
         say(f"  {kind.__name__}: {time.monotonic() - began:.0f} s")
 
     async def leader_killed(self) -> None:
-        """The leader of etcd is killed, and comes back."""
         leader = await asyncio.to_thread(self._leader)
         await asyncio.to_thread(self._plane.kill, leader)
         await asyncio.sleep(DOWN_S)

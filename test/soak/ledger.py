@@ -62,7 +62,6 @@ class Ledger:
         self._there: defaultdict[str, set[str]] = defaultdict(set)
 
     def accept(self, job: str) -> None:
-        """Note that the API server has taken a job, `namespace/name`."""
         self.jobs[job].accepted_at = time.monotonic()
 
     def relist(self, resource: Resource, items: list[dict[str, Any]]) -> None:
@@ -166,7 +165,6 @@ class Ledger:
 
 @asynccontextmanager
 async def ledger(client: RestClient) -> AsyncIterator[Ledger]:
-    """Keep one until the end of the block."""
     kept = Ledger()
     async with asyncio.TaskGroup() as tasks:
         resources = (TFJOBS, PODS, SERVICES)

@@ -52,7 +52,6 @@ def did_its_work(pod: Child) -> bool:
 
 
 def wanted(job: Job) -> frozenset[Slot]:
-    """The replicas that a job's specification asks for."""
     spec = spec_of(job.spec)
     if spec is None:
         return frozenset()

@@ -69,7 +69,6 @@ def stored_spec(spec: bytes, kubernetes: Kubernetes | None) -> bytes:
 
 @cache
 def spec_of_pod(spec: bytes) -> core.PodSpec:
-    """The specification of a pod as it is stored."""
     return msgspec.json.decode(spec, type=core.PodSpec)
 
 

@@ -127,7 +127,6 @@ class Moves:
         return after
 
     def _answer(self, world: State, call: Call, answer: Answer) -> State:
-        """The operator gets the response to a call."""
         before = world.mind.calls or ()
         mind = self._operator.step(world.mind, world.epoch, "answer", call.number, answer)
         left = tuple(each for each in world.answered if each[0] != call.number)

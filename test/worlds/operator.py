@@ -72,7 +72,6 @@ class StepLoop(asyncio.BaseEventLoop):
         return self.now
 
     def reset(self) -> None:
-        """Begin anew at time 0, with nothing to do."""
         self.now = 0.0
         self._ready.clear()
         self._scheduled.clear()
@@ -89,7 +88,6 @@ class StepLoop(asyncio.BaseEventLoop):
             events._set_running_loop(before)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, and run what is due then."""
         self.now += seconds
         due = sorted(handle for handle in self._scheduled if handle.when() <= self.now)
         self._scheduled = [handle for handle in self._scheduled if handle.when() > self.now]

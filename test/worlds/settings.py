@@ -62,18 +62,14 @@ def encoded(spec: dict[str, Any]) -> bytes:
 
 
 def spec(**replicas: tuple[int, str]) -> dict[str, Any]:
-    """A specification by replica type: how many, and which restart policy."""
     return {"tfReplicaSpecs": {name: replica(count, policy) for name, (count, policy) in replicas.items()}}
 
 
 def with_policy(given: dict[str, Any], **policy: Any) -> dict[str, Any]:
-    """The specification with these fields in its run policy."""
     return given | {"runPolicy": given.get("runPolicy", {}) | policy}
 
 
 def edit(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Script:
-    """An edit of the specification by the user."""
-
     def made(world: State) -> State:
         if world.job is None:
             return world
@@ -96,8 +92,6 @@ BREAK_AND_SUSPEND: Final = edit(lambda given: with_policy(given, backoffLimit=-1
 
 
 def scale(replica_type: str, count: int) -> Script:
-    """The user asks for another number of replicas."""
-
     def change(given: dict[str, Any]) -> dict[str, Any]:
         replicas = given["tfReplicaSpecs"]
         return given | {"tfReplicaSpecs": replicas | {replica_type: replicas[replica_type] | {"replicas": count}}}
@@ -106,7 +100,6 @@ def scale(replica_type: str, count: int) -> Script:
 
 
 def delete(world: State) -> State:
-    """The user deletes the job; its children are collected afterwards."""
     return delete_job(world)
 
 

@@ -158,7 +158,6 @@ def status_of(status: bytes) -> JobStatus:
 
 @cache
 def job_struct(job: Job) -> TFJob:
-    """The job as the informer would decode it."""
     meta = ObjectMeta(
         name=JOB,
         namespace=NAMESPACE,
@@ -172,7 +171,6 @@ def job_struct(job: Job) -> TFJob:
 
 @cache
 def pod_struct(child: Child) -> Pod:
-    """The pod as the informer would decode it."""
     conditions = tuple(
         Condition(type=name, status="True" if holds else "False")
         for name, holds in (("DisruptionTarget", child.targeted), ("AllContainersRestarting", child.restarting))
@@ -209,7 +207,6 @@ def _container_statuses(child: Child) -> tuple[ContainerStatus, ...] | None:
 
 @cache
 def service_struct(child: Child) -> Service:
-    """The service as the informer would decode it."""
     return Service(metadata=_meta(child))
 
 

@@ -194,7 +194,6 @@ def children(world: State, resource: str) -> tuple[Child, ...]:
 
 
 def put_child(world: State, resource: str, child: Child) -> State:
-    """Store a child; it replaces the one of that name."""
     others = tuple(other for other in children(world, resource) if other.name != child.name)
     event = "MODIFIED" if len(others) < len(children(world, resource)) else "ADDED"
     return _with_children(world, resource, (*others, child), Event(event, child))
@@ -242,7 +241,6 @@ def stranger(replica_type: str, index: int) -> Child:
 
 
 def written_as_finished(world: State) -> frozenset[Slot]:
-    """The replicas that the job's status says have succeeded."""
     if world.job is None:
         return frozenset()
     return finished_in(world.job)

@@ -20,7 +20,6 @@ PLURALS = ("jobs", "services", "configmaps")
 
 
 def complaints(world: World, records: Records, controller: JobController) -> list[str]:
-    """What is wrong once nothing happens any more."""
     if not (records.kubelet.is_at_rest and controller.is_at_rest):
         return ["the nodes, or the Job controller, are at work"]
     collections = world.server.storage.collections

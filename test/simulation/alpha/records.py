@@ -54,7 +54,6 @@ class Records:
             self.made[owner][replica_of(meta["name"])[0]].append(meta["uid"])
 
     def fates_of(self, batch_job: str) -> list[Fate]:
-        """What has become of the pods of a Job, oldest first."""
         return [self.kubelet.fates[uid] for uid in self._pods_of[batch_job]]
 
     def has_succeeded(self, job: str, slot: Slot) -> bool:

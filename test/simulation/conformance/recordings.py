@@ -38,7 +38,6 @@ class Player:
         self._uids: dict[str, str] = {}
 
     async def play(self, step: Step) -> list[str]:
-        """Carry a step out; return the differences from the recording."""
         if "from" in step:
             self._server.storage.advance(step["from"])
         if "did" in step:

@@ -170,7 +170,6 @@ def _sorted_additions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def shown(item: Mapping[str, Any], fields: Mapping[str, set[str]]) -> dict[str, Any]:
-    """The parts of an object with only these fields."""
     return {
         part: {name: value for name, value in (item.get(part) or {}).items() if name in names}
         for part, names in fields.items()

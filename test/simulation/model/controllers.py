@@ -53,7 +53,6 @@ class GarbageCollector:
                 self._finish(kind, version)
 
     def _finish(self, kind: Kind, version: Version) -> None:
-        """Go on with the deletion of one object."""
         finalizers = version.body["metadata"].get("finalizers") or []
         if ORPHAN in finalizers:
             for child_kind, child in self._children(version):

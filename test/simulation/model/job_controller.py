@@ -32,7 +32,6 @@ LONGEST_BACK_OFF_S: Final = 360.0
 
 
 def is_over(job: Body) -> bool:
-    """Whether the Job controller is done with a Job."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     return any(each["type"] in {"Complete", "Failed"} and each["status"] == "True" for each in conditions)
 
@@ -81,7 +80,6 @@ class JobController:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it has nothing to do, now or later."""
         return not self._timers
 
     def _look(self) -> None:
@@ -135,7 +133,6 @@ class JobController:
         self._let_go(key, mine, before)
 
     def _counted(self, uid: str, before: Body, pods: list[_Pod]) -> Body:
-        """The status of a Job with these pods."""
         status = before | {"startTime": before.get("startTime") or timestamp(self._server.now())}
         status["active"] = sum(pod.is_active for pod in pods)
         failed = before.get("failed", 0)
@@ -171,7 +168,6 @@ class JobController:
             self._not_before[uid] = asyncio.get_running_loop().time() + back_off_s
 
     def _make(self, job: Body) -> None:
-        """Make a pod, or come back when it may be made."""
         meta, template = job["metadata"], job["spec"]["template"]
         key = meta["namespace"], meta["name"]
         left_s = self._not_before.get(meta["uid"], 0.0) - asyncio.get_running_loop().time()

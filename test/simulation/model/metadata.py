@@ -52,7 +52,6 @@ _PATTERNS: Final = {
 
 
 def mistakes_in(kind: Kind, meta: Mapping[str, Any], kubernetes: Kubernetes) -> list[Mistake]:
-    """What is wrong with names, labels, annotations and owners."""
     mistakes = []
     if "generateName" in meta:
         mistakes += _in_name(kind, "metadata.generateName", meta["generateName"].rstrip("-"), kubernetes)

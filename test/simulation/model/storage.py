@@ -139,13 +139,11 @@ class Storage:
             self.add(kind)
 
     def add(self, kind: Kind) -> Collection:
-        """Begin an empty collection, with a cache without history."""
         collection = Collection(kind, seen=self.rv, forgotten=self.rv, snapshots_from=self.rv)
         self.collections[kind.resource.plural] = collection
         return collection
 
     def new_uid(self) -> str:
-        """A UID that no other object has or had."""
         self._uids += 1
         return f"00000000-0000-4000-8000-{self._uids:012d}"
 

@@ -54,14 +54,12 @@ class Candidate:
         return self._task is None or self._task.done()
 
     async def kill(self) -> None:
-        """End the process; none of its requests arrives any more."""
         self._world.note("kill", self.process)
         for transport in self._transports:
             transport.kill()
         await self.stop()
 
     async def stop(self) -> None:
-        """Tell the process to end, and wait for it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

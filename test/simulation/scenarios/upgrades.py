@@ -106,7 +106,6 @@ async def _make_pod(client: RestClient, predecessor: Predecessor, job: str, uid:
 
 
 async def _haunt(world: World, process: OperatorProcess) -> None:
-    """Stall, kill and restart one replica until the faults end."""
     random = world.random
     while world.time < world.calm_at:
         await asyncio.sleep(min(random.expovariate(1 / 6.0), world.calm_at))
