@@ -96,7 +96,10 @@ async def test_after_a_failure_no_further_batch_is_begun_and_nothing_is_expected
 
 
 async def test_the_events_of_many_replicas_are_told_in_batches() -> None:
-    """500 workers are eight events about pods, not 500 of which the flood control (EV-03, EV-05) writes 25."""
+    """500 workers are eight events about pods, not 500 of which the flood control (EV-03, EV-05) writes 25.
+
+    Small jobs have the events that the documents show; the sixteenth replica makes it a batch.
+    """
     world = Parts()
     await create(world, MANY)
     assert sorted(created(world)) == [
@@ -105,14 +108,10 @@ async def test_the_events_of_many_replicas_are_told_in_batches() -> None:
         "Created 64 pods: mnist-worker-64 .. mnist-worker-127",
     ]
     assert world.recorder.reasons.count("SuccessfulCreateService") == 3
-
-
-@pytest.mark.parametrize(("count", "events"), [(15, 15), (16, 1)])
-async def test_fifteen_replicas_are_told_of_one_by_one(count: int, events: int) -> None:
-    """Small jobs have the events that the documents show; the sixteenth replica makes it a batch."""
-    world = Parts()
-    await create(world, MANY[:count])
-    assert len(created(world)) == events
+    for count, events in ((15, 15), (16, 1)):
+        world = Parts()
+        await create(world, MANY[:count])
+        assert len(created(world)) == events
 
 
 async def test_what_was_created_before_a_failure_is_told_and_no_more() -> None:

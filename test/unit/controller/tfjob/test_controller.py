@@ -292,9 +292,13 @@ async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
     assert world.status["restarts"][0]["inPlace"] == 1
 
 
-async def test_a_deadline_wakes_the_job_by_itself() -> None:
-    """B46: without an event of any pod the job fails within two seconds of its deadline."""
-    world = ControllerHarness(job(spec(Worker=1, runPolicy={"activeDeadlineSeconds": 30})))
+async def test_a_deadline_and_the_ttl_wake_the_job_by_themselves() -> None:
+    """B46: without an event of any pod the job fails within two seconds of its deadline.
+
+    B45, B48: it is deleted when its TTL is over, by UID, and its children are deleted with it.
+    """
+    policy = {"activeDeadlineSeconds": 30, "ttlSecondsAfterFinished": 60, "cleanPodPolicy": "None"}
+    world, delete = ControllerHarness(job(spec(Worker=1, runPolicy=policy))), ("delete", "tfjobs", "mnist")
     async with world.running():
         await asyncio.sleep(1)
         world.observe_children()
@@ -305,20 +309,12 @@ async def test_a_deadline_wakes_the_job_by_itself() -> None:
         await asyncio.sleep(2)
         assert STATUS in world.taken()
         assert world.status["conditions"][-1]["reason"] == "JobFailed"
-
-
-async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
-    """B45, B48: at that moment, by UID, and its children are deleted with it."""
-    world = ControllerHarness(job(spec(Worker=1, runPolicy={"ttlSecondsAfterFinished": 60})))
-    world.put_children("Worker", 0)
-    world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    delete = ("delete", "tfjobs", "mnist")
-    async with world.running():
-        await asyncio.sleep(1)
+        world.pods.remove(pod("Worker", 0))
+        world.services.remove(service("Worker", 0))
         world.observe_status()
         await asyncio.sleep(58)
         assert delete not in world.taken()
-        await asyncio.sleep(2)
+        await asyncio.sleep(3)
         assert world.taken() == [delete]
     assert world.client.bodies[delete] == {"uid": JOB_UID, "resource_version": "2", "propagation": "Background"}
     assert world.recorder.reasons[-1] == "SuccessfulDeleteJob"

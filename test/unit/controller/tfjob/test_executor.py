@@ -32,7 +32,6 @@ from tfjob_operator.controller.jobs.children import ChildLabels, ReplicaKey, Ser
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
-from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import Mending, labels_wanted, relabellings, reselections
 
 ONE_WORKER = spec(Worker=1)
@@ -169,15 +168,6 @@ async def test_a_job_does_not_start_while_its_first_status_is_refused(error: Exc
     assert world.status["startTime"] == "2026-01-01T00:01:00Z"
 
 
-async def test_in_a_burst_the_status_of_an_end_a_restart_or_a_suspension_is_written_at_once() -> None:
-    """What depends on such a status must not happen before it is written."""
-    world = await untouched_job_behind(1)
-    world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    world.services.put(service("Worker", 0))
-    await world.sync()
-    assert world.taken() == [STATUS]
-
-
 async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() -> None:
     """A status write costs the server as much as two pods: one write for all counters of a second."""
     world = await running_job(all_workers(3))
@@ -277,7 +267,6 @@ RIGHT = {
     "training.kubeflow.org/replica-index": "0",
 }
 PATCH_POD = ("patch", "pods", "mnist-worker-0")
-PATCH_SERVICE = ("patch", "services", "mnist-worker-0")
 
 
 def selecting(selector: dict[str, str] | None) -> Service:
@@ -349,36 +338,34 @@ def test_nothing_is_mended_that_is_about_to_go(suspend: bool) -> None:
     assert bool(found.reselect) is not suspend
 
 
-async def test_an_edited_label_is_restored_once_and_told() -> None:
-    """U9: by one patch with the UID of the pod; nothing else is done about it.
+LABELS = {"metadata": {"uid": "uid-mnist-worker-0", "labels": labels_of(JOB.metadata, good_spec(JOB), WORKER_0)}}
+SELECTOR = [
+    {"op": "replace", "path": "/metadata/uid", "value": "uid-mnist-worker-0"},
+    {"op": "add", "path": "/spec/selector", "value": RIGHT},
+]
+
+
+@pytest.mark.parametrize(
+    ("edited", "body", "reason"),
+    [
+        (labelled(POD, replica_index="abc"), LABELS, "RestoredPodLabels"),
+        (selecting({"app": "mine"}), SELECTOR, "RestoredServiceSelector"),
+    ],
+)
+async def test_what_was_edited_is_restored_once_and_told(edited: Any, body: object, reason: str) -> None:
+    """U9, U17: by one patch with the UID of the child; nothing else is done about it. A selector is replaced as a whole.
 
     Invariant: "A repair carries the UID of its child"
     """
-    world = await running_job(ONE_WORKER)
-    world.pods.put(labelled(POD, replica_index="abc"))
+    world, resource = await running_job(ONE_WORKER), "services" if isinstance(edited, Service) else "pods"
+    (world.services if resource == "services" else world.pods).put(edited)
     await world.sync()
     await world.sync()  # the cache does not show it yet
-    assert world.taken() == [PATCH_POD]
-    labels = labels_of(JOB.metadata, good_spec(JOB), WORKER_0)
-    assert world.client.bodies[PATCH_POD] == {"metadata": {"uid": "uid-mnist-worker-0", "labels": labels}}
-    ((kind, reason, message),) = world.recorder.events
-    assert (kind, reason) == ("Warning", "RestoredPodLabels")
-    assert "pod mnist-worker-0" in message
-
-
-async def test_an_edited_selector_is_restored_once_and_told() -> None:
-    """U17: replaced as a whole, and in that service alone."""
-    world = await running_job(ONE_WORKER)
-    world.services.put(selecting({"app": "mine"}))
-    await world.sync()
-    assert world.taken() == [PATCH_SERVICE]
-    assert world.client.bodies[PATCH_SERVICE] == [
-        {"op": "replace", "path": "/metadata/uid", "value": "uid-mnist-worker-0"},
-        {"op": "add", "path": "/spec/selector", "value": RIGHT},
-    ]
-    ((kind, reason, message),) = world.recorder.events
-    assert (kind, reason) == ("Warning", "RestoredServiceSelector")
-    assert "service mnist-worker-0" in message
+    assert world.taken() == [("patch", resource, "mnist-worker-0")]
+    assert world.client.bodies["patch", resource, "mnist-worker-0"] == body
+    ((kind, told, message),) = world.recorder.events
+    assert (kind, told) == ("Warning", reason)
+    assert f"{resource[:-1]} mnist-worker-0" in message
 
 
 @pytest.mark.parametrize(
@@ -409,8 +396,3 @@ async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(
     assert await world.queue.get() == KEY
     await world.sync()
     assert world.taken() == [PATCH_POD]
-
-
-def test_a_plan_that_only_mends_makes_and_deletes_nothing() -> None:
-    """U9: so it needs no confirmation of the view that it was made on."""
-    assert not Plan(relabel=(Mending(POD, WORKER_0),), reselect=(Mending(SERVICE, WORKER_0),)).acts

@@ -21,7 +21,7 @@ from tfjob_operator.controller.jobs.children import Pod, Service, index_orphans
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
-from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, LONGEST_DELAY_S
+from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
 from tfjob_operator.controller.tfjob.plan.replicas import claims, unseen
@@ -208,17 +208,6 @@ async def test_an_adoption_that_fails_costs_an_event_and_is_tried_again_later(er
     assert await world.adopt(ORPHAN) == (False, 2 * FIRST_DELAY_S)
     assert world.client.actions.count(ADOPT) == world.confirmed == 2
     assert world.recorder.reasons == ["FailedAdoptPod"] * told
-
-
-async def test_an_adoption_that_fails_for_ever_is_tried_every_five_minutes_at_last() -> None:
-    """D14: it is not given up, and causes little load."""
-    world = AdoptionHarness(status_error(ForbiddenError, 403))
-    for _ in range(20):
-        wait_s = (await world.adopt(ORPHAN)).wait_s
-        assert wait_s is not None
-        world.clock.step(wait_s)
-    assert world.client.actions.count(ADOPT) == 20
-    assert wait_s == LONGEST_DELAY_S
 
 
 async def test_an_adoption_that_succeeds_has_no_delay_left() -> None:

@@ -100,6 +100,8 @@ def test_children_are_owned_by_the_job() -> None:
     group = build_pod_group(job().metadata, good_spec(job()), templates_of(job().spec), VOLCANO, 2)
     for body in (built(), service_of(), group):
         assert body["metadata"]["ownerReferences"] == [owner]
+    assert (group["kind"], group["metadata"]["name"]) == ("PodGroup", "mnist")
+    assert group["metadata"]["labels"]["training.kubeflow.org/job-name"] == "mnist"
 
 
 @pytest.mark.parametrize(("policy", "own"), [("ExitCode", "Never"), ("OnFailure", "OnFailure")])
@@ -192,13 +194,6 @@ def gang(scheduling: dict[str, Any] | None = None, **templates: dict[str, Any]) 
 def group_of(given: dict[str, Any], scheduler: GangScheduler = VOLCANO) -> dict[str, Any]:
     """The group of a job."""
     return build_pod_group(job().metadata, good_spec(job(given)), templates_of(job(given).spec), scheduler, 3)
-
-
-def test_a_group_has_the_jobs_name() -> None:
-    """RM-04: so the garbage collector takes it with the job."""
-    body = group_of(gang())
-    assert (body["apiVersion"], body["kind"]) == ("scheduling.volcano.sh/v1beta1", "PodGroup")
-    assert body["metadata"]["name"] == body["metadata"]["labels"]["training.kubeflow.org/job-name"] == "mnist"
 
 
 SCHEDULING = {"queue": "research", "priorityClass": "high", "scheduleTimeoutSeconds": 9}

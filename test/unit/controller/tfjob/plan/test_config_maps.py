@@ -168,67 +168,61 @@ def config_map(digest: str = DIGEST, **meta: Any) -> ConfigMap:
 NEW_POD = Plan(create_pods=(slot(5),))
 ENDED = JobStatus(conditions=(JobCondition("Succeeded", "True"),))
 NOW = config_map()
-BOTH_MAPS = (config_map(OLD), NOW)
+TWO = (config_map(OLD), NOW)
 SUCCEEDED = reader(0, phase="Succeeded", exit_code=0)
 
 
-LEAVING = PodDeletion(reader(0))
+Changes = tuple[list[str], list[str]]
+"""Which ConfigMaps are to be made, and which to go, by their hashes."""
+MADE: Changes = ([DIGEST], [])
+SAME: Changes = ([], [])
+DROPPED: Changes = ([], [OLD])
+NO_HASHES = ("", "x", "0123456789ABCDEF", "a" * 17, "../../other-name")
 SUSPENDED, OVER = large(runPolicy={"suspend": True}), large(meta={"status": ENDED})
-LABELS = ["", "x", "0123456789ABCDEF", "a" * 17, "../../other-name"]
+
+
+def case(
+    name: str, expected: object, *pods: Pod, plan: Plan = NOTHING, held: Any = (), tfjob: TFJob | None = None
+) -> Any:
+    """A row: `held` are the ConfigMaps that are there."""
+    return pytest.param(plan, pods, held, tfjob or large(), expected, id=name)
 
 
 @pytest.mark.parametrize(
-    ("plan", "pods", "held", "tfjob", "changed"),
+    ("plan", "pods", "held", "tfjob", "expected"),
     [
-        pytest.param(NEW_POD, (), (), large(), ([DIGEST], []), id="for a pod that will read it"),
-        pytest.param(NEW_POD, (), (NOW,), large(), ([], []), id="once"),
-        pytest.param(
-            Plan(create_pods=(slot(0, "PS"),)), (), (), large(), ([], []), id="not for one that knows TF_CONFIG"
-        ),
-        pytest.param(NEW_POD, (), (), job(), ([], []), id="not for a small job"),
-        pytest.param(NOTHING, (), (NOW,), large(), ([], []), id="it stays while the job lives, also unread"),
-        pytest.param(NOTHING, (reader(0),), (), large(), ([DIGEST], []), id="deleted, and a pod may read it again"),
-        pytest.param(NOTHING, (reader(0),), (), OVER, ([DIGEST], []), id="deleted after the end, and a pod runs on"),
-        pytest.param(NOTHING, (SUCCEEDED,), (), large(), ([], []), id="deleted, and the pod has ended"),
-        pytest.param(NOTHING, (reader(0, terminating=True),), (), large(), ([], []), id="deleted, and the pod goes"),
-        pytest.param(
-            Plan(delete_pods=(LEAVING,)), (reader(0),), (), large(), ([], []), id="deleted, and the pod is to go"
-        ),
-        pytest.param(NOTHING, (reader(0, OLD),), (), large(), ([OLD], []), id="deleted, and of before a scale"),
-        pytest.param(NOTHING, (reader(0, OLD), reader(1)), BOTH_MAPS, large(), ([], []), id="two are read"),
-        pytest.param(
-            NOTHING, (reader(0, OLD, terminating=True),), BOTH_MAPS, large(), ([], []), id="may start once more"
-        ),
-        pytest.param(
-            NOTHING, (reader(0, OLD, "Failed", 1),), BOTH_MAPS, large(), ([], [OLD]), id="the reader has failed"
-        ),
-        pytest.param(NOTHING, (reader(1),), BOTH_MAPS, large(), ([], [OLD]), id="nobody reads that of before a scale"),
-        *(
-            pytest.param(NOTHING, (reader(0),), (NOW,), of, ([], []), id="not before its pods")
-            for of in (OVER, SUSPENDED)
-        ),
-        *(
-            pytest.param(NOTHING, (SUCCEEDED,), (NOW,), of, ([], [DIGEST]), id="with its pods")
-            for of in (OVER, SUSPENDED)
-        ),
-        pytest.param(NOTHING, (), (config_map(OLD, deletion_timestamp=EPOCH),), large(), ([], []), id="going already"),
-        pytest.param(Plan(delete_job=True), (), BOTH_MAPS, large(), ([], []), id="the job goes"),
-        pytest.param(Plan(status=ENDED), (), BOTH_MAPS, large(), ([], []), id="the end is written before"),
-        *(
-            pytest.param(NOTHING, (reader(0, label),), (), large(), ([], []), id=f"no hash: {label!r}")
-            for label in LABELS
-        ),
+        case("for a pod that will read it", MADE, plan=NEW_POD),
+        case("once", SAME, plan=NEW_POD, held=[NOW]),
+        case("not for a pod that knows its TF_CONFIG", SAME, plan=Plan(create_pods=(slot(0, "PS"),))),
+        case("not for a small job", SAME, plan=NEW_POD, tfjob=job()),
+        case("it stays while the job lives, also unread", SAME, held=[NOW]),
+        case("deleted, and a pod may read it again", MADE, reader(0)),
+        case("deleted after the end, and a pod runs on", MADE, reader(0), tfjob=OVER),
+        case("deleted, and the pod has ended", SAME, SUCCEEDED),
+        case("deleted, and the pod goes", SAME, reader(0, terminating=True)),
+        case("deleted, and the pod is to go", SAME, reader(0), plan=Plan(delete_pods=(PodDeletion(reader(0)),))),
+        case("deleted, and of before a scale", ([OLD], []), reader(0, OLD)),
+        case("two are read", SAME, reader(0, OLD), reader(1), held=TWO),
+        case("a pod that goes may start its container once more", SAME, reader(0, OLD, terminating=True), held=TWO),
+        case("its reader has failed", DROPPED, reader(0, OLD, "Failed", 1), reader(1), held=TWO),
+        case("nobody reads that of before a scale", DROPPED, reader(1), held=TWO),
+        *(case("not before its pods", SAME, reader(0), held=[NOW], tfjob=each) for each in (OVER, SUSPENDED)),
+        *(case("with its pods", ([], [DIGEST]), SUCCEEDED, held=[NOW], tfjob=each) for each in (OVER, SUSPENDED)),
+        case("going already", SAME, held=[config_map(OLD, deletion_timestamp=EPOCH)]),
+        case("the job goes", SAME, plan=Plan(delete_job=True), held=TWO),
+        case("the end is written before", SAME, plan=Plan(status=ENDED), held=TWO),
+        *(case(f"no hash: {name!r}", SAME, reader(0, name)) for name in NO_HASHES),
     ],
 )
 def test_there_are_the_config_maps_that_pods_read_and_no_others(
-    plan: Plan, pods: tuple[Pod, ...], held: tuple[ConfigMap, ...], tfjob: TFJob, changed: tuple[list[str], list[str]]
+    plan: Plan, pods: tuple[Pod, ...], held: Any, tfjob: TFJob, expected: Any
 ) -> None:
     """U1, D9: a container that restarts in place reads it again, and an autoscaler must not pile them up.
 
     Users can write anything into the label, and it becomes a name.
     """
     found = with_config_maps(plan, tfjob, good_spec(tfjob), pods, held, domain="")
-    assert (list(found.create_config_maps), [each.metadata.name[-16:] for each in found.delete_config_maps]) == changed
+    assert (list(found.create_config_maps), [each.metadata.name[-16:] for each in found.delete_config_maps]) == expected
     assert found.acts == bool(plan.acts or found.create_config_maps or found.delete_config_maps)
 
 

@@ -67,12 +67,6 @@ def test_volcano_gets_the_pods_when_it_has_admitted_the_group(phase: str) -> Non
     assert decided.create_pod_group is None
 
 
-def test_the_coscheduling_plugin_gets_group_and_pods_at_once() -> None:
-    """It holds the pods back itself; the executor creates the group first."""
-    decided = decide(job(TWO), gang=Gang(PLUGINS))
-    assert (decided.create_pod_group, names(decided)["create pods"]) == (2, BOTH)
-
-
 def test_the_first_status_of_a_job_that_waits_is_complete() -> None:
     """B31: replicaStatuses is an object in every status that is written."""
     written = msgspec.to_builtins(begun().status)
