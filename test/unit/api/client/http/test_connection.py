@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.socket import FakeSocket
 from fakes.virtual_loop import VirtualTimeLoop
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, RequestTimeoutError, TransportError
 from tfjob_operator.api.client.http import Request
@@ -21,6 +21,47 @@ GET = Request("GET", "/x")
 WATCH = Request("GET", "/x", total_s=10.0, idle_s=80.0)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 OPEN = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+class FakeSocket(asyncio.Transport):
+    """Drives one buffered protocol. `connection_lost` is called in the next turn of the loop after `abort`, as by asyncio."""
+
+    def __init__(self, protocol: asyncio.BufferedProtocol) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.paused = False
+        self.aborted = False
+        self._protocol = protocol
+        protocol.connection_made(self)
+
+    def say(self, data: bytes) -> None:
+        """Deliver these bytes to the protocol."""
+        while data and not self.aborted:
+            room = memoryview(self._protocol.get_buffer(-1))
+            part, data = data[: len(room)], data[len(room) :]
+            room[: len(part)] = part
+            self._protocol.buffer_updated(len(part))
+
+    def hang_up(self, error: Exception | None = None) -> None:
+        """Let the other side close the connection, or with an error let it break."""
+        if error is None:
+            self._protocol.eof_received()
+        if not self.aborted:
+            self._protocol.connection_lost(error)
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        self.written.append(bytes(data))
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def abort(self) -> None:
+        if not self.aborted:
+            self.aborted = True
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
 
 
 @dataclass
