@@ -6,10 +6,10 @@ import base64
 import contextlib
 import json
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from kubernetes.client import Configuration
@@ -61,172 +61,124 @@ FILES = {"client-certificate": "cert.pem", "client-key": "key.pem"}
 PAIR = {"certificate": "CERT", "key": "KEY"}
 
 
-class Case(NamedTuple):
-    """Files, the first of which is named `config` and given alone unless there are several; the access or the refusal.
-
-    `package` says what the `kubernetes` package does by itself, where that is not what client-go does.
-    """
-
-    files: Any
-    expected: dict[str, Any] | str
-    package: str = ""
+Rows = dict[str, tuple[Any, ...]]
+"""Files, the first of which is named `config` and given alone unless there are several, or the user in one; the access or the
+refusal; and what the `kubernetes` package does by itself, where that is not what client-go does."""
 
 
-ACCEPTED: Mapping[str, Case] = {
-    "neither": Case(config(), {}),
-    "no users": Case(config() | {"users": None}, {}),
-    "a user of the context that is not there": Case(config() | {"users": [{"name": "v", "user": {"token": "t"}}]}, {}),
-    "token": Case(config({"token": "t"}), {"authorization": "Bearer t"}),
-    "token with a line break": Case(config({"token": "t\n"}), {"authorization": "Bearer t"}, "sends the line break"),
-    "tokenFile": Case(config({"tokenFile": "token"}), {"authorization": "Bearer of-file"}, "sends the line break"),
-    "tokenFile and token": Case(
-        config({"tokenFile": "token", "token": "t"}), {"authorization": "Bearer of-file"}, "prefers the token"
-    ),
-    "tokenFile that is gone, and token": Case(
-        config({"tokenFile": "gone", "token": "t"}), {"authorization": "Bearer t"}
-    ),
-    "password": Case(config({"username": "ada", "password": "p"}), {"authorization": "Basic YWRhOnA="}),
-    "username alone": Case(config({"username": "ada"}), {"authorization": "Basic YWRhOg=="}, "sends nothing"),
-    "password alone": Case(config({"password": "p"}), {}),
-    "empty token and password": Case(
-        config({"token": "", "username": "ada", "password": "p"}), {"authorization": "Basic YWRhOnA="}
-    ),
-    "certificate": Case(config(CERTIFICATE), PAIR),
-    "certificate in files": Case(config(FILES), PAIR),
-    "certificate, and its key in a file": Case(
-        config({**CERTIFICATE, "client-key-data": "", "client-key": "key.pem"}), PAIR, "takes the empty data"
-    ),
-    "certificate and token": Case(config({**CERTIFICATE, "token": "t"}), {**PAIR, "authorization": "Bearer t"}),
-    "key alone": Case(config({"client-key-data": data("KEY")}), {}, "has a key without a certificate"),
-    "key alone, gone": Case(config({"client-key": "gone"}), {}, "refuses it"),
-    "authority": Case(config(certificate_authority_data=data("CA")), {"authority": "CA"}),
-    "authority with line breaks": Case(config(certificate_authority_data="Q0\nE=\n"), {"authority": "CA"}),
-    "authority in a file": Case(config(certificate_authority="sub/ca.pem"), {"authority": "SUB"}),
-    "authority by an absolute path": Case(config(certificate_authority="{folder}/ca.pem"), {"authority": "CA"}),
-    "insecure": Case(config(insecure_skip_tls_verify=True), {"verify": False}),
-    "insecure: false": Case(config(insecure_skip_tls_verify=False), {}),
-    "tls-server-name": Case(config(tls_server_name="kubernetes"), {"tls_server_name": "kubernetes"}),
-    "proxy-url": Case(config(proxy_url="http://p:3128"), {"proxy": "http://p:3128"}),
-    "a path of the server": Case(config(server="https://r/k8s/c-1/"), {"server": "https://r/k8s/c-1"}),
-    "no TLS": Case(
-        config({**FILES, "token": "t"}, server="http://a"), {"server": "http://a", "authorization": "Bearer t"}
-    ),
-    "extensions": Case(config(extensions=[{"name": "e", "extension": {"a": 1}}]), {}),
-    "unknown fields": Case(config({"token": "t", "color": 5}) | {"preferences": {}}, {"authorization": "Bearer t"}),
-    "as": Case(config({"as": "amy"}), {"impersonate": (("Impersonate-User", "amy"),)}),
-    "exec": Case(config(plugin()), {"authorization": "Bearer of-plugin"}),
-    "exec of v1beta1": Case(config(plugin(BETA, None)), {"authorization": "Bearer of-plugin"}),
-    "exec with a variable": Case(
-        config(plugin(token="'$WHO'", env=[{"name": "WHO", "value": "me"}])), {"authorization": "Bearer me"}
-    ),
-    "exec by a relative path": Case(config(plugin(command="./plug.sh", args=["t"])), {"authorization": "Bearer t"}),
-    "exec and token": Case(config({**plugin(), "token": "t"}), {"authorization": "Bearer t"}),
-    "exec and tokenFile": Case(
-        config({**plugin(), "tokenFile": "token"}), {"authorization": "Bearer of-file"}, "sends the line break"
-    ),
-    "exec and password": Case(
-        config({**plugin(), "username": "ada", "password": "p"}), {"authorization": "Basic YWRhOnA="}, "runs the plugin"
-    ),
-    "exec and certificate": Case(config({**plugin(), **CERTIFICATE}), PAIR, "runs the plugin"),
-    "several files: the first cluster wins": Case(
-        [config(server="https://first") | {"users": []}, config({"token": "t"})],
-        {"server": "https://first", "authorization": "Bearer t"},
-    ),
-    "several files: a user is not merged": Case(
-        [config({"token": "t"}), config({**CERTIFICATE, "username": "ada"})], {"authorization": "Bearer t"}
-    ),
-    "several files: the first context is the current one": Case(
-        [config(), {"current-context": "y", "contexts": [{"name": "y", "context": {}}]}], {}, "takes the last"
-    ),
-    "several files: the authority beside its own": Case(
-        [{}, ("sub/second", config(certificate_authority="ca.pem"))], {"authority": "SUB"}
-    ),
-    "several files: one is missing": Case([config({"token": "t"}), None], {"authorization": "Bearer t"}),
-    "several files: one is empty": Case([config(), ""], {}, "refuses an empty file"),
-    "several files: one twice": Case([config(), config()], {}),
-}
+ADA = {"username": "ada", "password": "p"}
+BASIC = {"authorization": "Basic YWRhOnA="}
 
-REFUSED: Mapping[str, Case] = {
-    "token and password": Case(
-        config({"token": "t", "username": "ada", "password": "p"}),
-        'user "u": token and password are both set',
-        "sends the token",
-    ),
-    "token and username": Case(
-        config({"token": "t", "username": "ada"}), "token and username are both", "sends the token"
-    ),
-    "tokenFile and username": Case(
-        config({"tokenFile": "token", "username": "ada"}), "tokenFile and username are both", "sends the token"
-    ),
-    "authority twice": Case(
-        config(certificate_authority="ca.pem", certificate_authority_data=data("CA")),
-        "certificate-authority and certificate-authority-data of the kubeconfig are both set",
-        "takes the data",
-    ),
-    "certificate twice": Case(
-        config({**CERTIFICATE, **FILES}), "client-certificate-data of the kubeconfig are both", "takes the data"
-    ),
-    "key twice": Case(
-        config({**CERTIFICATE, "client-key": "key.pem"}), "client-key-data of the kubeconfig are both", "takes the data"
-    ),
-    "certificate without a key": Case(
-        config({"client-certificate": "cert.pem"}), "client-certificate is set without client-key", "takes it"
-    ),
-    "authority and insecure": Case(
-        config(certificate_authority="ca.pem", insecure_skip_tls_verify=True),
-        "insecure-skip-tls-verify are both",
-        "takes it",
-    ),
-    "authority that is gone": Case(config(certificate_authority="gone.pem"), "gone.pem: No such file"),
-    "authority that is empty": Case(config(certificate_authority="empty.pem"), "empty.pem is empty", "trusts no one"),
-    "certificate that is gone": Case(config({**FILES, "client-certificate": "gone"}), "gone: No such file"),
-    "token file that is gone": Case(config({"tokenFile": "gone"}), "gone: No such file"),
-    "key that is not base64": Case(
-        config({**CERTIFICATE, "client-key-data": "%"}), "client-key-data of the", "takes nothing"
-    ),
-    "no server": Case(config(server=None), 'cluster "c": server is missing', "asks localhost"),
-    "no such cluster": Case(config() | {"clusters": [{"name": "d", "cluster": {}}]}, 'cluster "c": server is missing'),
-    "no current context": Case(config() | {"current-context": ""}, "no current context"),
-    "no such context": Case(config() | {"current-context": "gone"}, 'context "gone" does not exist'),
-    "auth-provider oidc": Case(
-        config({"auth-provider": {"name": "oidc"}}), "auth-provider is not supported", "sends nothing"
-    ),
-    "auth-provider and exec": Case(
-        config({**plugin(), "auth-provider": {"name": "gcp", "config": {"access-token": "t"}}}),
-        "auth-provider",
-        "sends it",
-    ),
-    "exec without a command": Case(config(plugin(command="")), 'user "u": exec.command is missing', "sends nothing"),
-    "exec without a version": Case(config(plugin(apiVersion="")), "exec.apiVersion must be one of", "sends nothing"),
-    "exec of v1alpha1": Case(
-        config(plugin("client.authentication.k8s.io/v1alpha1")), "exec.apiVersion must be one of", "runs it"
-    ),
-    "exec of v1 without a mode": Case(config(plugin(V1, None)), "exec.interactiveMode must be one of", "runs it"),
-    "exec with another mode": Case(config(plugin(V1, "Maybe")), "exec.interactiveMode must be one of", "runs it"),
-    "exec with a bad variable": Case(
-        config(plugin(env=[{"value": "v"}])), "exec.args must be strings", "sends nothing"
-    ),
-    "as-groups without as": Case(
-        config({"as-groups": ["a"]}), "impersonating a UID or groups requires a user", "ignores it"
-    ),
-    "as-user-extra that is no list": Case(
-        config({"as": "amy", "as-user-extra": {"team": "ab"}}), "as-user-extra: team must be a list", "ignores it"
-    ),
-    "as with a line break": Case(config({"as": "a\nb"}), "printable ASCII", "ignores it"),
-    "token of another alphabet": Case(config({"token": "tü"}), "not allowed in a header", "sends it"),
-    "token with a line break inside": Case(config({"token": "t\nt"}), "not allowed in a header", "sends it"),
-    "token that is a number": Case(config({"token": 5}), 'user "u": token must be a string', "sends it"),
-    "server that is a list": Case(config(server=["a"]), 'cluster "c": server must be a string'),  # type: ignore[arg-type]
-    "insecure as a text": Case(config(insecure_skip_tls_verify="yes"), "must be true or false", "does not verify"),
-    "two of one name": Case(config() | {"users": [{"name": "u"}, {"name": "u"}]}, "each with a name of its own"),
-    "users that are no list": Case(config() | {"users": {"u": {}}}, "users must be a list"),
-    "a user that is a text": Case(
-        config() | {"users": [{"name": "u", "user": "s3cret"}]}, "users must be a list of mappings"
-    ),
-    "no mapping": Case("- s3cret", "is not a mapping"),
-    "no YAML": Case("a: [s3cret", "is not valid YAML, line"),
-    "nested without an end": Case("[" * 50_000, "is nested too deeply"),
-}
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+ACCEPTED_USERS: Rows = {
+    "token": ({"token": "t"}, bearer("t")),
+    "token with a line break": ({"token": "t\n"}, bearer("t"), "sends the line break"),
+    "tokenFile": ({"tokenFile": "token"}, bearer("of-file"), "sends the line break"),
+    "tokenFile and token": ({"tokenFile": "token", "token": "t"}, bearer("of-file"), "prefers the token"),
+    "tokenFile that is gone, and token": ({"tokenFile": "gone", "token": "t"}, bearer("t")),
+    "password": (ADA, BASIC),
+    "username alone": ({"username": "ada"}, {"authorization": "Basic YWRhOg=="}, "sends nothing"),
+    "password alone": ({"password": "p"}, {}),
+    "empty token and password": ({"token": "", **ADA}, BASIC),
+    "certificate": (CERTIFICATE, PAIR),
+    "certificate in files": (FILES, PAIR),
+    "certificate, and its key in a file": ({**CERTIFICATE, "client-key-data": "", "client-key": "key.pem"}, PAIR,
+        "takes the empty data"),
+    "certificate and token": ({**CERTIFICATE, "token": "t"}, {**PAIR, **bearer("t")}),
+    "key alone": ({"client-key-data": data("KEY")}, {}, "has a key without a certificate"),
+    "key alone, gone": ({"client-key": "gone"}, {}, "refuses it"),
+    "as": ({"as": "amy"}, {"impersonate": (("Impersonate-User", "amy"),)}),
+    "exec": (plugin(), bearer("of-plugin")),
+    "exec of v1beta1": (plugin(BETA, None), bearer("of-plugin")),
+    "exec with a variable": (plugin(token="'$WHO'", env=[{"name": "WHO", "value": "me"}]), bearer("me")),
+    "exec by a relative path": (plugin(command="./plug.sh", args=["t"]), bearer("t")),
+    "exec and token": ({**plugin(), "token": "t"}, bearer("t")),
+    "exec and tokenFile": ({**plugin(), "tokenFile": "token"}, bearer("of-file"), "sends the line break"),
+    "exec and password": ({**plugin(), **ADA}, BASIC, "runs the plugin"),
+    "exec and certificate": ({**plugin(), **CERTIFICATE}, PAIR, "runs the plugin"),
+}  # fmt: skip
+ACCEPTED: Rows = {
+    "neither": (config(), {}),
+    "no users": (config() | {"users": None}, {}),
+    "a user of the context that is not there": (config() | {"users": [{"name": "v", "user": {"token": "t"}}]}, {}),
+    "authority": (config(certificate_authority_data=data("CA")), {"authority": "CA"}),
+    "authority with line breaks": (config(certificate_authority_data="Q0\nE=\n"), {"authority": "CA"}),
+    "authority in a file": (config(certificate_authority="sub/ca.pem"), {"authority": "SUB"}),
+    "authority by an absolute path": (config(certificate_authority="{folder}/ca.pem"), {"authority": "CA"}),
+    "insecure": (config(insecure_skip_tls_verify=True), {"verify": False}),
+    "insecure: false": (config(insecure_skip_tls_verify=False), {}),
+    "tls-server-name": (config(tls_server_name="kubernetes"), {"tls_server_name": "kubernetes"}),
+    "proxy-url": (config(proxy_url="http://p:3128"), {"proxy": "http://p:3128"}),
+    "a path of the server": (config(server="https://r/k8s/c-1/"), {"server": "https://r/k8s/c-1"}),
+    "no TLS": (config({**FILES, "token": "t"}, server="http://a"), {"server": "http://a", **bearer("t")}),
+    "extensions": (config(extensions=[{"name": "e", "extension": {"a": 1}}]), {}),
+    "unknown fields": (config({"token": "t", "color": 5}) | {"preferences": {}}, bearer("t")),
+    "several files: the first cluster wins": ([config(server="https://first") | {"users": []}, config({"token": "t"})],
+        {"server": "https://first", **bearer("t")}),
+    "several files: a user is not merged": ([config({"token": "t"}), config({**CERTIFICATE, "username": "ada"})], bearer("t")),
+    "several files: the first current-context counts": (
+        [config(), {"current-context": "y", "contexts": [{"name": "y", "context": {}}]}], {}, "takes the last"),
+    "several files: the authority beside its own": ([{}, ("sub/second", config(certificate_authority="ca.pem"))],
+        {"authority": "SUB"}),
+    "several files: one is missing": ([config({"token": "t"}), None], bearer("t")),
+    "several files: one is empty": ([config(), ""], {}, "refuses an empty file"),
+    "several files: one twice": ([config(), config()], {}),
+}  # fmt: skip
+
+REFUSED_USERS: Rows = {
+    "token and password": ({"token": "t", **ADA}, 'user "u": token and password are both set', "sends the token"),
+    "token and username": ({"token": "t", "username": "ada"}, "token and username are both", "sends the token"),
+    "tokenFile and username": ({"tokenFile": "token", "username": "ada"}, "tokenFile and username are both",
+        "sends the token"),
+    "certificate twice": ({**CERTIFICATE, **FILES}, "client-certificate-data of the kubeconfig are both", "takes the data"),
+    "key twice": ({**CERTIFICATE, "client-key": "key.pem"}, "client-key-data of the kubeconfig are both", "takes the data"),
+    "certificate without a key": ({"client-certificate": "cert.pem"}, "client-certificate is set without client-key",
+        "takes it"),
+    "certificate that is gone": ({**FILES, "client-certificate": "gone"}, "gone: No such file"),
+    "token file that is gone": ({"tokenFile": "gone"}, "gone: No such file"),
+    "key that is not base64": ({**CERTIFICATE, "client-key-data": "%"}, "client-key-data of the", "takes nothing"),
+    "auth-provider oidc": ({"auth-provider": {"name": "oidc"}}, "auth-provider is not supported", "sends nothing"),
+    "auth-provider and exec": ({**plugin(), "auth-provider": {"name": "gcp", "config": {"access-token": "t"}}},
+        "auth-provider", "sends it"),
+    "exec without a command": (plugin(command=""), 'user "u": exec.command is missing', "sends nothing"),
+    "exec without a version": (plugin(apiVersion=""), "exec.apiVersion must be one of", "sends nothing"),
+    "exec of v1alpha1": (plugin("client.authentication.k8s.io/v1alpha1"), "exec.apiVersion must be one of", "runs it"),
+    "exec of v1 without a mode": (plugin(V1, None), "exec.interactiveMode must be one of", "runs it"),
+    "exec with another mode": (plugin(V1, "Maybe"), "exec.interactiveMode must be one of", "runs it"),
+    "exec with a bad variable": (plugin(env=[{"value": "v"}]), "exec.args must be strings", "sends nothing"),
+    "as-groups without as": ({"as-groups": ["a"]}, "impersonating a UID or groups requires a user", "ignores it"),
+    "as-user-extra that is no list": ({"as": "amy", "as-user-extra": {"team": "ab"}}, "as-user-extra: team must be a list",
+        "ignores it"),
+    "as with a line break": ({"as": "a\nb"}, "printable ASCII", "ignores it"),
+    "token of another alphabet": ({"token": "tü"}, "not allowed in a header", "sends it"),
+    "token with a line break inside": ({"token": "t\nt"}, "not allowed in a header", "sends it"),
+    "token that is a number": ({"token": 5}, 'user "u": token must be a string', "sends it"),
+}  # fmt: skip
+REFUSED: Rows = {
+    "authority twice": (config(certificate_authority="ca.pem", certificate_authority_data=data("CA")),
+        "certificate-authority and certificate-authority-data of the kubeconfig are both set", "takes the data"),
+    "authority and insecure": (config(certificate_authority="ca.pem", insecure_skip_tls_verify=True),
+        "insecure-skip-tls-verify are both", "takes it"),
+    "authority that is gone": (config(certificate_authority="gone.pem"), "gone.pem: No such file"),
+    "authority that is empty": (config(certificate_authority="empty.pem"), "empty.pem is empty", "trusts no one"),
+    "no server": (config(server=None), 'cluster "c": server is missing', "asks localhost"),
+    "no such cluster": (config() | {"clusters": [{"name": "d", "cluster": {}}]}, 'cluster "c": server is missing'),
+    "no current context": (config() | {"current-context": ""}, "no current context"),
+    "no such context": (config() | {"current-context": "gone"}, 'context "gone" does not exist'),
+    "server that is a list": (config() | {"clusters": [{"name": "c", "cluster": {"server": ["a"]}}]},
+        'cluster "c": server must be a string'),
+    "insecure as a text": (config(insecure_skip_tls_verify="yes"), "must be true or false", "does not verify"),
+    "two of one name": (config() | {"users": [{"name": "u"}, {"name": "u"}]}, "each with a name of its own"),
+    "users that are no list": (config() | {"users": {"u": {}}}, "users must be a list"),
+    "a user that is a text": (config() | {"users": [{"name": "u", "user": "s3cret"}]}, "users must be a list of mappings"),
+    "no mapping": ("- s3cret", "is not a mapping"),
+    "no YAML": ("a: [s3cret", "is not valid YAML, line"),
+    "nested without an end": ("[" * 50000, "is nested too deeply"),
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -253,10 +205,10 @@ def write(path: Path, document: Any) -> str:
     return str(path)
 
 
-def written(case: Case, folder: Path) -> str:
+def written(files: Any, folder: Path) -> str:
     """Write the files of a case, and return KUBECONFIG: bare names, as people have them in the folder where they are."""
     names = []
-    for number, each in enumerate(case.files if isinstance(case.files, list) else [case.files]):
+    for number, each in enumerate(files if isinstance(files, list) else [files]):
         name, document = each if isinstance(each, tuple) else (f"config{number}", each)
         names.append(name)
         if document is not None:
@@ -292,32 +244,41 @@ def by_package(kubeconfig: str) -> dict[str, Any] | None:
     return dict(zip(keys, (read.host, read.verify_ssl, read.tls_server_name, read.proxy, header, *pems), strict=True))
 
 
-@pytest.mark.parametrize("case", ACCEPTED.values(), ids=ACCEPTED)
-def test_both_readers_give_the_access_that_client_go_does(folder: Path, case: Case) -> None:
+def cases(users: Rows, others: Rows) -> pytest.MarkDecorator:
+    rows = {id_: (config(user), *rest) for id_, (user, *rest) in users.items()} | others
+    whole = [(files, expected, *(rest or [""])) for files, expected, *rest in rows.values()]
+    return pytest.mark.parametrize(("files", "expected", "package_does"), whole, ids=rows)
+
+
+@cases(ACCEPTED_USERS, ACCEPTED)
+def test_both_readers_give_the_access_that_client_go_does(
+    folder: Path, files: Any, expected: dict[str, Any], package_does: str
+) -> None:
     """And the `kubernetes` package by itself does too, but where the case says what it does instead."""
-    assert isinstance(case.expected, dict)
-    kubeconfig = written(case, folder)
+    kubeconfig = written(files, folder)
     found = found_in(kubeconfig)
     assert found.access() == through_package(found)
     access = found.access().log_in()
-    expected = Access(**{"server": SERVER, "context": "x", "namespace": "team", **case.expected})
-    assert replace(access, plugin=None, fresh_s=expected.fresh_s) == expected
+    wanted = Access(**{"server": SERVER, "context": "x", "namespace": "team", **expected})
+    assert replace(access, plugin=None, fresh_s=wanted.fresh_s) == wanted
     package = by_package(kubeconfig)
     agrees = package is not None and all(getattr(access, name) == value for name, value in package.items())
-    assert agrees == (not case.package), package
+    assert agrees == (not package_does), package
 
 
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_what_client_go_refuses_is_refused_by_both_readers_with_the_name_of_the_field(folder: Path, case: Case) -> None:
+@cases(REFUSED_USERS, REFUSED)
+def test_what_client_go_refuses_is_refused_by_both_readers_with_the_name_of_the_field(
+    folder: Path, files: Any, expected: str, package_does: str
+) -> None:
     """In one line that quotes no secret; the `kubernetes` package accepts it where the case says so."""
-    kubeconfig = written(case, folder)
+    kubeconfig = written(files, folder)
     for reader in (Kubeconfig.access, through_package):
         with pytest.raises(AccessError) as raised:
             reader(found_in(kubeconfig))
-        assert str(case.expected) in raised.value.message
+        assert expected in raised.value.message
         assert "\n" not in raised.value.message
         assert "s3cret" not in "".join(traceback.format_exception(raised.value))
-    assert (by_package(kubeconfig) is None) == (not case.package), by_package(kubeconfig)
+    assert (by_package(kubeconfig) is None) == (not package_does), by_package(kubeconfig)
 
 
 def test_a_file_that_was_named_must_be_there(folder: Path) -> None:

@@ -75,36 +75,28 @@ def test_what_is_no_specification_wants_none_and_raises_nothing(raw: bytes) -> N
     assert read_tensor_board("mnist", raw) == Reading("", None)
 
 
-@pytest.mark.parametrize(
-    ("board", "told"),
-    [
-        ("yes", "spec.tensorBoard: must be an object, not a string"),
-        ({}, "spec.tensorBoard.logDir: Required value"),
-        ({"logDir": ""}, "spec.tensorBoard.logDir: Required value"),
-        ({"logDir": 5}, "spec.tensorBoard.logDir: must be a string, not a number"),
-        ({"logDir": []}, "spec.tensorBoard.logDir: must be a string, not a list"),
-        (WANTED | {"image": {}}, "spec.tensorBoard.image: must be a string, not an object"),
-        (
-            WANTED | {"serviceType": "ExternalName"},
-            'spec.tensorBoard.serviceType: Unsupported value: supported values: "ClusterIP", "NodePort", "LoadBalancer"',
-        ),
-        (WANTED | {"serviceType": 80}, "spec.tensorBoard.serviceType: must be a string, not a number"),
-        (WANTED | {"volumes": {}}, "spec.tensorBoard.volumes: must be a list, not an object"),
-        (WANTED | {"volumes": ["v"]}, "spec.tensorBoard.volumes[0]: must be an object, not a string"),
-        (
-            WANTED | {"volumes": [{"name": "v", "hostPath": {"path": 1}}]},
-            "spec.tensorBoard.volumes[0].hostPath.path: must be a string, not a number",
-        ),
-        (
-            WANTED | {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
-            "spec.tensorBoard.volumeMounts[0].name: Not found: must be the name of a volume in spec.tensorBoard.volumes",
-        ),
-        (
-            WANTED | {"volumes": [{"name": ["v"]}], "volumeMounts": [{"name": ["v"]}]},
-            "spec.tensorBoard.volumeMounts[0].name: Not found: must be the name of a volume in spec.tensorBoard.volumes",
-        ),
-    ],
-)
+MISTAKES = [
+    ("yes", "spec.tensorBoard: must be an object, not a string"),
+    ({}, "spec.tensorBoard.logDir: Required value"),
+    ({"logDir": ""}, "spec.tensorBoard.logDir: Required value"),
+    ({"logDir": 5}, "spec.tensorBoard.logDir: must be a string, not a number"),
+    ({"logDir": []}, "spec.tensorBoard.logDir: must be a string, not a list"),
+    (WANTED | {"image": {}}, "spec.tensorBoard.image: must be a string, not an object"),
+    (WANTED | {"serviceType": "ExternalName"},
+        'spec.tensorBoard.serviceType: Unsupported value: supported values: "ClusterIP", "NodePort", "LoadBalancer"'),
+    (WANTED | {"serviceType": 80}, "spec.tensorBoard.serviceType: must be a string, not a number"),
+    (WANTED | {"volumes": {}}, "spec.tensorBoard.volumes: must be a list, not an object"),
+    (WANTED | {"volumes": ["v"]}, "spec.tensorBoard.volumes[0]: must be an object, not a string"),
+    (WANTED | {"volumes": [{"name": "v", "hostPath": {"path": 1}}]},
+        "spec.tensorBoard.volumes[0].hostPath.path: must be a string, not a number"),
+    (WANTED | {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+        "spec.tensorBoard.volumeMounts[0].name: Not found: must be the name of a volume in spec.tensorBoard.volumes"),
+    (WANTED | {"volumes": [{"name": ["v"]}], "volumeMounts": [{"name": ["v"]}]},
+        "spec.tensorBoard.volumeMounts[0].name: Not found: must be the name of a volume in spec.tensorBoard.volumes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("board", "told"), MISTAKES)
 def test_a_mistake_is_reported_with_its_place(board: Any, told: str) -> None:
     """TB-03: in the same wording as the mistakes of a job."""
     assert told in mistakes(board)

@@ -73,16 +73,14 @@ BAD_SPECS: dict[str, tuple[Any, str]] = {
     "protocol": (containers(TENSORFLOW | {"ports": [{"protocol": {}}]}), "ports[0].protocol: must be"),
     "env name": (containers(TENSORFLOW | {"env": [{"name": 1}]}), "env[0].name: must be a string, not a number"),
     "list of schedulers": (workers(template=template(schedulerName=["a"])), "schedulerName: must be a string"),
-    "numeric label": (
-        workers(template=template() | {"metadata": {"labels": {"a": 1}}}),
-        "template.metadata.labels.a: must be a string, not a number",
-    ),
+    "numeric label": (workers(template=template() | {"metadata": {"labels": {"a": 1}}}),
+        "template.metadata.labels.a: must be a string, not a number"),
     "text run policy": (workers() | {"runPolicy": "x"}, "spec.runPolicy: must be an object, not a string"),
     "clean policy": (workers() | {"runPolicy": {"cleanPodPolicy": "Some"}}, '"All", "Running", "None"'),
     "backoff limit": (workers() | {"backoffLimit": -1}, "spec.backoffLimit: must be a non-negative integer"),
     "success policy": (workers() | {"successPolicy": "Most"}, f'successPolicy: {ONE_OF} "AllWorkers"'),
     "dynamic worker": (workers() | {"enableDynamicWorker": "yes"}, "must be a boolean"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("spec", "expected"), BAD_SPECS.values(), ids=BAD_SPECS)

@@ -51,10 +51,8 @@ BAD_SPECS: dict[str, tuple[Any, str]] = {
     "no worker's": (spec(entry(), entry("WORKER", template=None)), "Replica type WORKER is missing Template"),
     "numeric template": (spec(entry(template=7)), "[0].template: must be an object, not a number"),
     "empty template": (spec(entry(template={})), "containers: Required value: at least one container"),
-    "no container of the name": (
-        spec(entry(template=containers("tf"))),
-        "Replica type MASTER is missing a container named tensorflow",
-    ),
+    "no container of the name": (spec(entry(template=containers("tf"))),
+        "Replica type MASTER is missing a container named tensorflow"),
     "no image": (spec(entry(template={"spec": {"containers": [{"name": "tensorflow"}]}})), "[0].image: Required value"),
     "policy": (spec(entry(template=template(restartPolicy="ExitCode"))), '"Always", "OnFailure", "Never"'),
     "a wrong type": (spec(entry(template=template(nodeSelector=5))), "nodeSelector: must be an object"),
@@ -62,10 +60,8 @@ BAD_SPECS: dict[str, tuple[Any, str]] = {
     "no port": (spec(entry(tfPort=65_536)), "tfPort: must be between 1 and 65535"),
     "no chief": (spec(entry("WORKER")), "Missing ReplicaSpec for chief: MASTER"),
     "chief of no entry": (spec(terminationPolicy=chief("WORKER", 0)), "Missing ReplicaSpec for chief: WORKER"),
-    "chief beyond the last": (
-        spec(entry(), entry("WORKER", 2), terminationPolicy=chief("WORKER", 2)),
-        "spec.terminationPolicy.chief.replicaIndex: must be less than the number of WORKER replicas",
-    ),
+    "chief beyond the last": (spec(entry(), entry("WORKER", 2), terminationPolicy=chief("WORKER", 2)),
+        "spec.terminationPolicy.chief.replicaIndex: must be less than the number of WORKER replicas"),
     "unknown chief": (spec(terminationPolicy=chief("Boss")), f'chief.replicaName: {ONE_OF} "MASTER"'),
     "chief -1": (spec(terminationPolicy=chief(index=-1)), "replicaIndex: must be a non-negative integer"),
     "policy without a chief": (spec(terminationPolicy={}), "spec.terminationPolicy.chief: Required value"),
@@ -75,14 +71,12 @@ BAD_SPECS: dict[str, tuple[Any, str]] = {
     "capital letters": (spec(RuntimeId="A1b2"), "spec.RuntimeId: must consist of lowercase letters, digits"),
     "long": (spec(RuntimeId="x" * 52), "spec.RuntimeId: must be no more than 51 characters"),
     "numeric scheduler": (spec(schedulerName=1), "spec.schedulerName: must be a string, not a number"),
-    "servers, no image": (
-        spec(entry(), entry("PS"), tfImage=""),
-        "spec.tfImage: Required value: the image of parameter servers",
-    ),
+    "servers, no image": (spec(entry(), entry("PS"), tfImage=""),
+        "spec.tfImage: Required value: the image of parameter servers"),
     "many": (spec(entry(), entry("WORKER", 1_000)), "requests 1001 replicas; the maximum in v1alpha1 is"),
     "both": ({"tfReplicaSpecs": {}, **spec()}, "spec.tfReplicaSpecs: Forbidden: v1 format; this job uses replicaSpecs"),
     "edited into v1": ({"tfReplicaSpecs": {}}, "spec.tfReplicaSpecs: Forbidden: v1 format"),
-}
+}  # fmt: skip
 
 
 @BOTH
