@@ -8,7 +8,8 @@ import ssl
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,46 @@ from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.session import ConnectionLostError, Session
 from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server
+
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def saying(*parts: bytes) -> Callable[[socket.socket], None]:
+    """A server of one connection that sends these, each after it has heard something."""
+
+    def serve(taken: socket.socket) -> None:
+        for part in parts:
+            taken.recv(65_536)
+            taken.sendall(part)
+
+    return serve
+
+
+@contextmanager
+def listening(*servers: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The address of a local port on which each of these serves a connection, one after the other."""
+
+    def work() -> None:
+        for serve in servers:
+            taken, _ = listener.accept()
+            with taken:
+                serve(taken)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            thread.join(10)
+
+
+@contextmanager
+def connected(*servers: Callable[[socket.socket], None]) -> Iterator[Session]:
+    """A session with such a server."""
+    with listening(*servers) as address, Session(Access(f"http://{address}")) as session:
+        yield session
 
 
 def test_paths_of_jobs_are_those_of_the_operator() -> None:
@@ -90,20 +131,13 @@ def test_a_watch_yields_events_until_it_ends_and_the_session_goes_on(server: Ser
     assert server.asked[0][1] == "/w?resourceVersion=7&watch=true"
 
 
-HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
 @pytest.mark.parametrize(
     "sent",
     [HEAD + b'9\r\n{"a": 1}\n\r\n20\r\ncut', b'HTTP/1.1 200 OK\r\n\r\n{"a": 1}\n{"a"'],
     ids=["in a chunk", "in an event"],
 )
 def test_a_watch_that_breaks_off_says_so_after_what_came_whole(sent: bytes) -> None:
-    def serve(taken: socket.socket) -> None:
-        taken.recv(4096)
-        taken.sendall(sent)
-
-    with listening(serve) as port, Session(Access(f"http://127.0.0.1:{port}")) as session:
+    with connected(saying(sent)) as session:
         events = session.watch("/w")
         assert next(events) == {"a": 1}
         with pytest.raises(ConnectionLostError, match=r"connection to .* lost"):
@@ -119,7 +153,7 @@ def test_a_watch_on_which_nothing_comes_is_given_up_in_time() -> None:
         taken.sendall(HEAD)
         done.wait(10)
 
-    with listening(serve) as port, Session(Access(f"http://127.0.0.1:{port}")) as session:
+    with connected(serve) as session:
         with pytest.raises(ConnectionLostError, match="timed out"):
             list(session.watch("/w", silence_s=0.05))
         done.set()
@@ -136,15 +170,8 @@ def test_after_a_refusal_the_session_goes_on(server: Server) -> None:
 
 
 def test_a_refusal_that_breaks_off_is_a_refusal() -> None:
-    def serve(taken: socket.socket) -> None:
-        taken.recv(4096)
-        taken.sendall(b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n20\r\ncut")
-
-    with (
-        listening(serve) as port,
-        Session(Access(f"http://127.0.0.1:{port}")) as session,
-        pytest.raises(ApiError, match="403 Forbidden") as refused,
-    ):
+    sent = b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n20\r\ncut"
+    with connected(saying(sent)) as session, pytest.raises(ApiError, match="403 Forbidden") as refused:
         session.get("/a")
     assert refused.value.is_denied
 
@@ -163,12 +190,12 @@ def test_tls_verifies_the_server_by_the_authority_and_the_name(tmp_path: Path) -
         with context.wrap_socket(taken, server_side=True) as secure:
             subjects.append((secure.getpeercert() or {}).get("subject"))
             secure.recv(4096)
-            secure.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            secure.sendall(EMPTY)
 
     ca = authority.certificate.read_text()
     own: dict[str, Any] = {"certificate": client.certificate.read_text(), "key": client.key.read_text()}
     for given in ({"authority": ca, "tls_server_name": "kubernetes"}, {"verify": False}):
-        with listening(serve) as port, Session(Access(f"https://127.0.0.1:{port}", **own, **given)) as session:
+        with listening(serve) as address, Session(Access(f"https://{address}", **own, **given)) as session:
             assert session.get("/") == {}
     assert "me" in str(subjects)
 
@@ -176,10 +203,11 @@ def test_tls_verifies_the_server_by_the_authority_and_the_name(tmp_path: Path) -
         with pytest.raises(ssl.SSLError):
             context.wrap_socket(taken, server_side=True)
 
+    unverified = pytest.raises(CliError, match="cannot verify the certificate")
     with (
-        listening(refuse) as port,
-        Session(Access(f"https://127.0.0.1:{port}", authority=ca, **own)) as session,
-        pytest.raises(CliError, match="cannot verify the certificate"),
+        listening(refuse) as address,
+        Session(Access(f"https://{address}", authority=ca, **own)) as session,
+        unverified,
     ):
         session.get("/")
 
@@ -197,12 +225,13 @@ def test_a_proxy_is_asked_for_a_tunnel() -> None:
         asked.append(taken.recv(4096))
         taken.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         asked.append(taken.recv(4096))
-        taken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        taken.sendall(EMPTY)
 
-    with listening(serve) as port:
-        access = Access("http://api.example:8080", proxy=f"http://127.0.0.1:{port}")
-        with Session(access) as session:
-            assert session.get("/a") == {}
+    with (
+        listening(serve) as address,
+        Session(Access("http://api.example:8080", proxy=f"http://{address}")) as session,
+    ):
+        assert session.get("/a") == {}
     assert asked[0].startswith(b"CONNECT api.example:8080 ")
     assert asked[1].startswith(b"GET /a ")
 
@@ -215,29 +244,6 @@ def test_an_address_that_can_not_be_used_is_told(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HTTP_PROXY", "socks5://b")
     with pytest.raises(CliError, match="must have the form"):
         Target(server=server).session()
-
-
-class listening:  # noqa: N801 - used as a function
-    """A local port on which one connection is served, by `serve` in a thread."""
-
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
-        self._serve = serve
-
-    def __enter__(self) -> int:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._work)
-        self._thread.start()
-        port: int = self._socket.getsockname()[1]
-        return port
-
-    def __exit__(self, *exc: object) -> None:
-        self._thread.join(10)
-        self._socket.close()
-
-    def _work(self) -> None:
-        taken, _ = self._socket.accept()
-        with taken:
-            self._serve(taken)
 
 
 def test_credentials_that_became_too_old_are_renewed_once_for_all_connections(server: Server, tmp_path: Path) -> None:
@@ -265,42 +271,17 @@ def test_credentials_that_became_too_old_are_renewed_once_for_all_connections(se
 
 def test_a_connection_that_the_server_closed_meanwhile_is_made_anew() -> None:
     """There may be minutes between two requests of a command. A request that changes something is not sent again."""
-
-    def serve(listening: socket.socket) -> None:
-        for _ in range(3):
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=serve, args=[listening])
-        thread.start()
-        with Session(Access(f"http://127.0.0.1:{listening.getsockname()[1]}")) as session:
-            assert [session.get("/a"), session.get("/a"), session.get("/a")] == [{}, {}, {}]
-            thread.join()
-            with pytest.raises(CliError, match="cannot connect"):
-                session.patch("/a", {})
+    with listening(*[saying(EMPTY)] * 3) as address:
+        session = Session(Access(f"http://{address}"))
+        assert [session.get("/a"), session.get("/a"), session.get("/a")] == [{}, {}, {}]
+    with session, pytest.raises(CliError, match="cannot connect"):
+        session.patch("/a", {})
 
 
 def test_a_stream_that_breaks_off_is_told_from_one_that_ends(server: Server) -> None:
     server.answers("/log", b"a\nb\n")
     with Session(Access(server.url)) as session:
         assert b"".join(session.stream("/log", follow="true")) == b"a\nb\n"
-
-    def serve(listening: socket.socket) -> None:
-        connection, _ = listening.accept()
-        with connection:
-            connection.recv(65_536)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n5\r\ntw")
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=serve, args=[listening])
-        thread.start()
-        found: list[bytes] = []
-        with (
-            Session(Access(f"http://127.0.0.1:{listening.getsockname()[1]}")) as session,
-            pytest.raises(ConnectionLostError),
-        ):
-            found.extend(session.stream("/log"))
-        thread.join()
+    found: list[bytes] = []
+    with connected(saying(HEAD + b"3\r\none\r\n5\r\ntw")) as session, pytest.raises(ConnectionLostError):
+        found.extend(session.stream("/log"))
