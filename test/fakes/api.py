@@ -1,7 +1,5 @@
 """A client that records what it is asked to write, and fails where it is told to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

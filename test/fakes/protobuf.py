@@ -1,7 +1,5 @@
 """Writes objects in protobuf, as an API server does: the other direction of `api.protobuf`."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

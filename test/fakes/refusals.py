@@ -1,7 +1,5 @@
 """Pods that an API server refuses, each with a secret in the wrong value or beside it; and what servers responded."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 SECRET: Final = "Hunter2Secret"

@@ -5,8 +5,6 @@
 Each request takes the next entry: a `FakeResponse`, or an error to raise. A request more than the script has fails the test.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A document prints a command after `$ ` in a block `console`, and below it what i
 out. Times, ages, UIDs and the like differ from run to run, so both sides are compared without them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -6,8 +6,6 @@ the upgrade by Helm and the uninstall by `make chart` and test/integration/test_
 test/integration/test_wheel.py.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

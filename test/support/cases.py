@@ -1,7 +1,5 @@
 """Tables of cases in one test: hundreds that take microseconds each; as tests of their own they would take milliseconds."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """The commands that the documentation shows, as its readers would type them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

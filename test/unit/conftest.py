@@ -1,7 +1,5 @@
 """Settings of all unit tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """The Helm chart's documents are made of its schema. What helm makes of the chart is in `test/chart`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

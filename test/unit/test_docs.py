@@ -1,7 +1,5 @@
 """The pages for people: no link leads nowhere, and the page that is read first stays short."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The arrows of docs/architecture.md, as a test: who may import whom, and which package may import which library."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Sequence

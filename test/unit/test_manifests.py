@@ -1,7 +1,5 @@
 """What the manifests say, without a server."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

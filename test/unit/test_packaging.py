@@ -1,7 +1,5 @@
 """The packages of setup.cfg: complete, mapped to the folders of this checkout, and without links in git."""
 
-from __future__ import annotations
-
 import configparser
 import subprocess
 from importlib.util import find_spec

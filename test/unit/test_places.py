@@ -1,7 +1,5 @@
 """What is declared in one place has its other places. CONTRIBUTING.md lists them, and these tests name what is missing."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import fields

@@ -4,8 +4,6 @@ Each recipe has an example, made in a copy of the tree: a text is inserted befor
 that occurs no more, choose another one.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

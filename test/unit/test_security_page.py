@@ -1,7 +1,5 @@
 """SECURITY.md: what it promises is tested."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """What the other tests stand on: the virtual-time loop, tables of cases, and options of pytest."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

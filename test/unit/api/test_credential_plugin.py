@@ -1,7 +1,5 @@
 """Credential plugins as real processes: what they are told, how they end, and what happens to those that do not end."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """JSON that is nested deeply, equal values stored once, and owners and keys of objects."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Kubeconfigs are read by client-go's rules (`tools/clientcmd`), in the plugin and through the `kubernetes` package alike."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Objects read from protobuf."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress

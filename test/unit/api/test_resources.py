@@ -1,7 +1,5 @@
 """Quantities, and what pods request."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 

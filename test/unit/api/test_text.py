@@ -1,7 +1,5 @@
 """Text of users and servers: cut, cleaned, and without values."""
 
-from __future__ import annotations
-
 import sys
 import unicodedata
 

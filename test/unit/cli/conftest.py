@@ -1,7 +1,5 @@
 """What the tests of the plugin share: a server that answers as it is told, and a kubeconfig that leads there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """An API server with jobs, pods and the logs that their kubelets keep: streams, restarts, new pods, lost connections."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

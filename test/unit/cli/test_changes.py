@@ -1,10 +1,8 @@
 """Several watches at once."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -24,7 +22,7 @@ class Session:
         self.may_end = threading.Event()
         self.aborted = threading.Event()
 
-    def another(self) -> Session:
+    def another(self) -> Self:
         """The same; `aborted` is that of all."""
         return self
 

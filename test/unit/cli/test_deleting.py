@@ -1,7 +1,5 @@
 """Commands that delete, and what all commands print to which stream."""
 
-from __future__ import annotations
-
 import json
 import socket
 import stat

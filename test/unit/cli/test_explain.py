@@ -1,7 +1,5 @@
 """`kubectl tfjob explain` reads what it may, and says what it may not; the causes themselves are tested in `diagnosis/`."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`validate` and `convert`: jobs in files, without a cluster."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Options of all commands, completion, and the page that lists them, which is made from the code."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

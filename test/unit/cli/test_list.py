@@ -1,7 +1,5 @@
 """`list`: which jobs are sick, and why; each flag changes what it prints."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from itertools import islice

@@ -1,7 +1,5 @@
 """Requests end with a decoded response or with one line that says what to do."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """`submit`: a job of flags, checked before it is sent."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

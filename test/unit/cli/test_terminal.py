@@ -1,7 +1,5 @@
 """What standard output is taken for, and how rows are laid out on it."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """The verbs, against a server that answers as the API server does."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

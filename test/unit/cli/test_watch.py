@@ -1,7 +1,5 @@
 """`watch`: what changes is shown as it does, until the job has ended."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """From chunks of any size to whole lines, and from those to values."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 

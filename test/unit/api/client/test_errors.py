@@ -1,7 +1,5 @@
 """Errors: the exceptions for responses of API servers and of proxies before them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """Exchanges: retries and their limits, and waiting for the client-side limit."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta

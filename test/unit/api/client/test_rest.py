@@ -1,7 +1,5 @@
 """RestClient: the HTTP request of each verb."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec

@@ -1,7 +1,5 @@
 """Transitions of conditions."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import msgspec

@@ -1,7 +1,5 @@
 """What is reported about a wrong specification: the limits of messages, their wording, and typing errors in field names."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

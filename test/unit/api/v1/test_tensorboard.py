@@ -1,7 +1,5 @@
 """Reading `spec.tensorBoard`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

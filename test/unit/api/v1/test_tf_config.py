@@ -1,7 +1,5 @@
 """TF_CONFIG, letter by letter."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from typing import Any

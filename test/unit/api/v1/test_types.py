@@ -1,7 +1,5 @@
 """Values of TFJobs: names of replicas as messages list them, and sets of indices."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

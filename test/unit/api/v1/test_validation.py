@@ -1,7 +1,5 @@
 """Reading a specification: what is filled in, and what is said about each mistake."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

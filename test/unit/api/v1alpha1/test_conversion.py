@@ -1,7 +1,5 @@
 """Values of the alpha dialect, and how v1 says the same."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reading a specification of the alpha dialect: its defaults, and the message for each mistake, in the dialect's terms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

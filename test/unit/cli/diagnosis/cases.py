@@ -1,7 +1,5 @@
 """A case of each trouble. The messages are those of real servers, kubelets and libraries."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Why a job does not run: each trouble is the first cause, both alone and among what does not matter."""
 
-from __future__ import annotations
-
 import re
 from copy import deepcopy
 from dataclasses import replace

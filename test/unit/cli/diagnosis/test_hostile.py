@@ -1,7 +1,5 @@
 """Whatever objects, messages and logs contain: a diagnosis never raises, and nothing harmful reaches a terminal or a shell."""
 
-from __future__ import annotations
-
 import copy
 import json
 from time import process_time

@@ -1,7 +1,5 @@
 """A diagnosis as lines of text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What can be wrong with a job: each trouble that is more than a message, as the smallest change of a healthy one."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The objects of a healthy job as an API server sends them, for tests to change, and the evidence that they make."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

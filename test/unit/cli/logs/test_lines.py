@@ -1,7 +1,5 @@
 """Lines of a stream: which were read before, and how they are shown."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

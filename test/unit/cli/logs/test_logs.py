@@ -1,7 +1,5 @@
 """`kubectl tfjob logs`, against a server with pods whose logs are streams."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

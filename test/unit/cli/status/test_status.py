@@ -1,7 +1,5 @@
 """How a job stands, replica by replica, on terminals of any width."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

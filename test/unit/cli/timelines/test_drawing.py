@@ -1,7 +1,5 @@
 """Timelines as text: bars that stand below their times, and the list of what happened."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 

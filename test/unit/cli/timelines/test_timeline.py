@@ -1,7 +1,5 @@
 """The lives of replicas, from objects of which anything may be missing."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Numbers per step and progress, from logs as Keras, estimators and people write them; curves stay small."""
 
-from __future__ import annotations
-
 import math
 import time
 from datetime import UTC, datetime

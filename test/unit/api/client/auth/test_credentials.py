@@ -1,7 +1,5 @@
 """RefreshedCredentials: they are read again in the background; requests wait only while there are no valid ones."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """load_settings: kubeconfigs and service accounts of every kind, and secrets that must not leak from them."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

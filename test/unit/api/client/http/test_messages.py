@@ -1,7 +1,5 @@
 """Requests and responses as bytes: what is written and shown of an address, and what is unzipped."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

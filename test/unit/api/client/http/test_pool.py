@@ -1,7 +1,5 @@
 """Pool: which request is next, which connection it gets, and that no slot is ever lost."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from typing import cast

@@ -1,7 +1,5 @@
 """Tests of the client on real sockets of this machine: they need a real loop, and no API server."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From a name to a connection, which is kept, used in turn, and closed; requests that are given up end at once."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """What responses mean, from servers, balancers and login pages, and from all that misbehaves."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import time

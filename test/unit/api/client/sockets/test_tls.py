@@ -1,7 +1,5 @@
 """TLS, proxies and credentials: who is trusted, what is presented to whom, and what a refusal means."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """Watches: lines as they come, silence, and streams that are left or cut."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 
