@@ -57,7 +57,12 @@ def at(seconds: float) -> datetime:
 
 def template(**pod_spec: Any) -> dict[str, Any]:
     """A pod template with one container named tensorflow."""
-    return {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}], **pod_spec}}
+    return container(pod_spec, image="train:1")
+
+
+def container(pod_spec: dict[str, Any] | None = None, /, **fields: Any) -> dict[str, Any]:
+    """A pod template with one container named tensorflow that has these fields."""
+    return {"spec": {"containers": [{"name": "tensorflow", "image": "i"} | fields], **(pod_spec or {})}}
 
 
 def replica(replicas: int | None = None, restart_policy: str | None = None, **fields: Any) -> dict[str, Any]:

@@ -74,10 +74,7 @@ def test_an_orphan_that_does_not_match_or_leaves_is_left_alone(orphan: Pod) -> N
     "child",
     [
         pytest.param(OWNED[0], id="two pods for one replica would both be counted"),
-        pytest.param(labelled(OWNED[0], job_name="debug"), id="job"),
-        pytest.param(labelled(OWNED[0], prefixed_job_name="debug"), id="prefixed job"),
-        pytest.param(labelled(OWNED[0], replica_index="x"), id="index"),
-        pytest.param(labelled(OWNED[0], replica_type="", prefixed_replica_type=""), id="no type"),
+        pytest.param(labelled(OWNED[0], job_name="debug", replica_index="x"), id="other labels"),
         pytest.param(changed(OWNED[0], metadata__labels=None), id="no labels"),
     ],
 )

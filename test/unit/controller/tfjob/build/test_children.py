@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fakes.jobs import good_spec, job, pod_group, replica, spec, template
+from fakes.jobs import container, good_spec, job, pod_group, replica, spec, template
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.controller.config.values import Accelerator, HostVolume, Variable
@@ -180,7 +180,7 @@ PLUGINS = gang_scheduler("coscheduler")
 def asking(requests: Any = None, limits: Any = None, **pod_spec: Any) -> dict[str, Any]:
     """A template whose container asks for these resources."""
     resources = {name: value for name, value in (("requests", requests), ("limits", limits)) if value is not None}
-    return {"spec": {"containers": [TENSORFLOW | {"resources": resources}], **pod_spec}}
+    return container(pod_spec, resources=resources)
 
 
 def gang(scheduling: dict[str, Any] | None = None, **templates: dict[str, Any]) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def test_the_resources_are_those_of_the_first_pods_that_make_a_gang() -> None:
 @pytest.mark.parametrize("resources", [{"requests": {"cpu": "lots", "memory": None}}, {"requests": None}, None])
 def test_what_is_no_quantity_is_left_to_the_api_server(resources: Any) -> None:
     """It refuses the pod, and says why; the group must not fail because of it."""
-    given = gang(Worker={"spec": {"containers": [TENSORFLOW | {"resources": resources}]}})
+    given = gang(Worker=container(resources=resources))
     assert "minResources" not in group_of(given)["spec"]
 
 

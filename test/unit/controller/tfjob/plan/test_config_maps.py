@@ -12,7 +12,7 @@ from pytest_mock import MockerFixture
 
 from fakes.api import status_error
 from fakes.controller import ControllerHarness, Parts
-from fakes.jobs import CONTROLLER, JOB_UID, OWNER, decide, good_spec, job, pod, replica, service, spec
+from fakes.jobs import CONTROLLER, JOB_UID, OWNER, container, decide, good_spec, job, pod, replica, service, spec
 from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
@@ -28,15 +28,12 @@ from tfjob_operator.controller.tfjob.plan.plan import with_config_maps
 LARGE = 200
 
 
-def with_env(name: str) -> dict[str, Any]:
-    """A template that sets a variable itself."""
-    env = [{"name": name, "value": "mine"}]
-    return {"spec": {"containers": [{"name": "tensorflow", "image": "i", "env": env}]}}
-
-
 def large(workers: int = LARGE, meta: dict[str, Any] | None = None, **fields: Any) -> TFJob:
     """A job whose cluster specification is long: workers and one parameter server that knows its TF_CONFIG itself."""
-    return job(spec(Worker=workers, PS=replica(1, template=with_env("TF_CONFIG")), **fields), **(meta or {}))
+    return job(
+        spec(Worker=workers, PS=replica(1, template=container(env=[{"name": "TF_CONFIG", "value": "mine"}])), **fields),
+        **(meta or {}),
+    )
 
 
 def cluster_of(tfjob: TFJob, domain: str = "") -> ClusterSpec:
@@ -113,7 +110,7 @@ def test_a_short_cluster_stands_in_the_pod() -> None:
 def test_a_template_that_sets_one_of_the_variables_wins() -> None:
     """U1: its TF_CONFIG is the only one; where the other name is its own, the cluster stands in TF_CONFIG."""
     assert variables(large(), slot(0, "PS")) == [{"name": "TF_CONFIG", "value": "mine"}]
-    other = job(spec(Worker=replica(LARGE, template=with_env("TFJOB_CLUSTER_SPEC"))))
+    other = job(spec(Worker=replica(LARGE, template=container(env=[{"name": "TFJOB_CLUSTER_SPEC", "value": "mine"}]))))
     config = {"name": "TF_CONFIG", "value": cluster_of(other).tf_config("Worker", 3)}
     assert variables(other, slot(3)) == [{"name": "TFJOB_CLUSTER_SPEC", "value": "mine"}, config]
     assert not cluster_of(other).digest

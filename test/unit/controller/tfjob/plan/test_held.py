@@ -9,7 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import NO_CHILDREN, at, decide, good_spec, job, names, pod, replica, service, spec, synced, true_of
+from fakes.jobs import (
+    NO_CHILDREN,
+    at,
+    container,
+    decide,
+    good_spec,
+    job,
+    names,
+    pod,
+    replica,
+    service,
+    spec,
+    synced,
+    true_of,
+)
 from fakes.objects import after, changed, edited
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus
@@ -32,12 +46,11 @@ from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.status import bounded, has_begun, in_force, read, refused, with_memory_of
 
 SPEC = spec("ExitCode", Worker=2)
-RENAMED = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
 MISTAKE = SPEC | {"runPolicy": {"backoffLimit": -1}}
 MISTAKES = {
     "a negative limit": MISTAKE,
     "a policy that is none": SPEC | {"runPolicy": {"cleanPodPolicy": "Sometimes"}},
-    "a renamed container": spec(Worker=replica(2, template=RENAMED)),
+    "a renamed container": spec(Worker=replica(2, template=container(name="main"))),
     "two entries of one type": {"tfReplicaSpecs": {"Worker": replica(2), "worker": replica(2)}},
     "nothing at all": {},
 }
@@ -325,11 +338,14 @@ def test_a_job_that_an_older_operator_ran_has_begun(status: JobStatus) -> None:
 
 
 def test_what_is_not_written_yet_of_the_beginning_is_remembered() -> None:
-    """Whichever of the two is the newer: the earlier generation, and the sizes of the later specification."""
-    old = JobStatus(begun=Begun(generation=1, replicas={"Worker": 2}), observed_generation=1)
-    new = JobStatus(begun=Begun(generation=3, replicas={"Worker": 5}), observed_generation=3)
-    both = Begun(generation=1, replicas={"Worker": 5})
-    assert with_memory_of(old, new).begun == with_memory_of(new, old).begun == both
+    """Whichever of the two is the newer: the earlier generation, and the sizes of the later specification.
+
+    But what pods are made of is that of the status that is written: events go with the write, so nobody was told of the other.
+    """
+    old = JobStatus(begun=Begun(1, {"Worker": 2}, made_of={"Worker": "a"}), observed_generation=1)
+    new = JobStatus(begun=Begun(3, {"Worker": 5}, made_of={"Worker": "b"}), observed_generation=3)
+    assert with_memory_of(old, new).begun == Begun(1, {"Worker": 5}, made_of={"Worker": "a"})
+    assert with_memory_of(new, old).begun == Begun(1, {"Worker": 5}, made_of={"Worker": "b"})
     assert with_memory_of(JobStatus(), old).begun == with_memory_of(old, JobStatus()).begun == old.begun
     assert msgspec.json.decode(msgspec.json.encode(new), type=JobStatus) == new
 

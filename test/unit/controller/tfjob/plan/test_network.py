@@ -9,7 +9,20 @@ import pytest
 
 from fakes.api import status_error
 from fakes.controller import Parts
-from fakes.jobs import NO_CHILDREN, decide, good_spec, invalid_spec, job, names, pod, replica, service, spec, synced
+from fakes.jobs import (
+    NO_CHILDREN,
+    container,
+    decide,
+    good_spec,
+    invalid_spec,
+    job,
+    names,
+    pod,
+    replica,
+    service,
+    spec,
+    synced,
+)
 from fakes.objects import changed, edited
 from tfjob_operator.api.client.errors import AlreadyExistsError
 from tfjob_operator.api.core import ServiceSpec
@@ -122,7 +135,7 @@ def test_the_service_has_the_ports_of_all_replicas() -> None:
 
     def with_ports(*ports: tuple[str, int]) -> dict[str, Any]:
         named = [{"name": name, "containerPort": number} for name, number in ports]
-        return replica(1, template={"spec": {"containers": [{"name": "tensorflow", "image": "i", "ports": named}]}})
+        return replica(1, template=container(ports=named))
 
     body = {"Worker": with_ports(("tfjob-port", 2222), ("debug", 6000)), "PS": with_ports(("tfjob-port", 3333))}
     tfjob = job(SHARED | {"tfReplicaSpecs": body})

@@ -135,13 +135,6 @@ def test_only_an_end_before_the_deletion_is_a_success_of_a_pod_that_goes(
     assert ("Succeeded" in life.true) is bool(finished)
 
 
-def test_a_pod_that_has_run_was_not_turned_away() -> None:
-    """B39: a permanent exit code is permanent, whatever reason stands beside it."""
-    life = Life(workers(1, "ExitCode"))
-    life.sync(pod("Worker", 0, "Failed", 1, reason="NodeAffinity"))
-    assert "Failed" in life.true
-
-
 @pytest.mark.parametrize(("policy", "gone"), [("None", [1]), ("Running", [1]), ("All", [0, 1, 2])])
 def test_scaling_a_finished_job_takes_no_pod_that_its_clean_up_policy_keeps(policy: str, gone: list[int]) -> None:
     """B54: the log of a replica that has ended stays; one that would run on does not."""

@@ -10,7 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.controller import ControllerHarness
-from fakes.jobs import NO_CHILDREN, at, decide, good_spec, job, names, pod, replica, service, spec, synced, true_of
+from fakes.jobs import (
+    NO_CHILDREN,
+    at,
+    container,
+    decide,
+    good_spec,
+    job,
+    names,
+    pod,
+    replica,
+    service,
+    spec,
+    synced,
+    true_of,
+)
 from fakes.objects import after, changed, edited
 from tfjob_operator.api.core import ContainerStatus, PodRestartPolicy
 from tfjob_operator.api.v1.constants import RestartPolicy
@@ -26,7 +40,6 @@ from tfjob_operator.controller.tfjob.plan.status import (
     made_of,
     merged,
     taken_over,
-    with_memory_of,
 )
 
 WORKER_0 = ReplicaKey.of("mnist", "Worker", 0)
@@ -254,12 +267,7 @@ def with_workers(count: int = 2, **fields: Any) -> dict[str, Any]:
     return spec(PS=1, Worker=replica(count, **fields))
 
 
-def image(name: str, **container: Any) -> dict[str, Any]:
-    """A template with this image."""
-    return {"spec": {"containers": [{"name": "tensorflow", "image": name, **container}]}}
-
-
-OTHER = with_workers(template=image("other"))
+OTHER = with_workers(template=container(image="other"))
 
 
 ENDED = (pod("PS", 0), pod("Worker", 0, "Failed", 137), pod("Worker", 1, terminating=True))
@@ -277,7 +285,7 @@ RETRIED = with_workers(restartPolicy="ExitCode")
         (SPEC, SPEC | {"runPolicy": {"backoffLimit": 3, "cleanPodPolicy": "All"}}, PODS, []),
         (SPEC, SPEC | {"successPolicy": "AllWorkers"}, PODS, []),
         (ELASTIC, with_workers(4) | {"enableDynamicWorker": True}, PODS, []),
-        (RETRIED, with_workers(restartPolicy="ExitCode", template=image("other")), ENDED, []),
+        (RETRIED, with_workers(restartPolicy="ExitCode", template=container(image="other")), ENDED, []),
         (SPEC, OTHER | {"runPolicy": {"suspend": True}}, PODS, []),
         (SPEC | {"runPolicy": {"suspend": True}}, OTHER, (), []),
     ],
@@ -328,30 +336,19 @@ def hashes(body: dict[str, Any]) -> dict[str, str]:
 
 def test_the_same_pods_have_the_same_hash_in_all_releases_of_a_scheme() -> None:
     """If this fails, what is hashed has changed since the last release: raise SCHEME, and write the new hashes here."""
-    odd = image("i\u0378\U0001fae9") | {"metadata": {"annotations": {"share": "0.1"}}}
+    odd = container(image="i\u0378\U0001fae9") | {"metadata": {"annotations": {"share": "0.1"}}}
     assert (SCHEME, hashes(with_workers(template=odd))) == ("1-", {"PS": "1-a7b201b2", "Worker": "1-28ed2a0f"})
-
-
-def test_it_is_said_though_the_status_that_says_so_waits() -> None:
-    """A status that is not written yet is remembered, but for this: events go with the write, so nobody was told."""
-    old, new = (
-        JobStatus(begun=Begun(1, {"Worker": 1}, made_of={"Worker": name}), observed_generation=generation)
-        for name, generation in (("a", 1), ("b", 2))
-    )
-    kept = with_memory_of(old, new).begun
-    assert kept is not None
-    assert kept.made_of == {"Worker": "a"}
 
 
 def test_what_pods_are_made_of_has_their_template_in_it_and_not_their_number_where_nobody_is_told_of_it() -> None:
     """One replica alone has no TF_CONFIG (B59), nor has one whose template brings its own."""
 
-    def of(count: int, template: dict[str, Any]) -> dict[str, str]:
-        return hashes(spec(Worker=replica(count, template=template)))
+    def of(count: int, given: dict[str, Any]) -> dict[str, str]:
+        return hashes(spec(Worker=replica(count, template=given)))
 
-    own = image("i", env=[{"name": "TF_CONFIG", "value": "{}"}])
+    own = container(env=[{"name": "TF_CONFIG", "value": "{}"}])
     assert of(2, own) == of(5, own)
-    assert of(2, image("i")) not in (of(5, image("i")), of(2, image("j")))
+    assert of(2, container(image="i")) not in (of(5, container(image="i")), of(2, container(image="j")))
 
 
 def under(policy: str, exit_code: int) -> Pod:
