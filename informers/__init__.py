@@ -27,7 +27,7 @@ from tfjob_operator.informers.errors import (
 )
 from tfjob_operator.informers.factory import SharedInformerFactory
 from tfjob_operator.informers.handlers import EventHandler, EventHandlerFuncs
-from tfjob_operator.informers.listers import Lister, NamespaceLister
+from tfjob_operator.informers.listers import Lister
 from tfjob_operator.informers.listwatch import ListerWatcher, ListWatch
 from tfjob_operator.informers.processor import Registration
 from tfjob_operator.informers.reflector import ReflectorOptions
@@ -46,7 +46,6 @@ __all__ = [
     "ListWatch",
     "Lister",
     "ListerWatcher",
-    "NamespaceLister",
     "ReflectorOptions",
     "Registration",
     "SelectorError",

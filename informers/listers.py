@@ -69,30 +69,18 @@ def _split(text: str) -> list[str]:
 def _label_test(part: str, text: str) -> Test:
     if match := _EXISTS.fullmatch(part):
         negated, key = match.groups()
-        return _existence(key, negated=bool(negated))
+        return lambda values: (key in values) is not bool(negated)
     if match := _COMPARE.fullmatch(part):
         key, operator, value = match.groups()
         if operator in {"<", ">"}:
             return _comparison(key, value, text, greater=operator == ">")
-        return _equality(key, value, negated=operator == "!=")
+        return lambda values: (values.get(key) == value) is not (operator == "!=")
     if match := _SET.fullmatch(part):
         key, operator, inside = match.groups()
         values = frozenset(value.strip() for value in inside.split(","))
         if all(re.fullmatch(_VALUE, value) for value in values):
-            return _membership(key, values, negated=operator == "notin")
+            return lambda present: (present.get(key) in values) is not (operator == "notin")
     raise SelectorError(f"cannot read {part!r} in label selector {text!r}")
-
-
-def _existence(key: str, *, negated: bool) -> Test:
-    return lambda values: (key in values) is not negated
-
-
-def _equality(key: str, value: str, *, negated: bool) -> Test:
-    return lambda values: (values.get(key) == value) is not negated
-
-
-def _membership(key: str, wanted: frozenset[str], *, negated: bool) -> Test:
-    return lambda values: (values.get(key) in wanted) is not negated
 
 
 def _comparison(key: str, bound: str, text: str, *, greater: bool) -> Test:
@@ -108,63 +96,34 @@ def _comparison(key: str, bound: str, text: str, *, greater: bool) -> Test:
 
 
 class Lister(Generic[T]):
-    """All objects of a cache; those of one namespace through `namespaced`. Holds no state of its own."""
+    """The objects of a cache: of one namespace, or of all for "", as everywhere (ST-08). Holds no state of its own."""
 
-    def __init__(self, indexer: Indexer[T], resource: Resource) -> None:
-        self._indexer = indexer
-        self._resource = resource
-
-    def list(self, selector: Selector | str = EVERYTHING) -> list[T]:
-        """Return the objects whose labels `selector` matches. Raises SelectorError for text that is no selector."""
-        return _select(self._indexer.list(), selector)
-
-    def get(self, name: str) -> T:
-        """Return an object that has no namespace. Raises NotFoundError."""
-        return _get(self._indexer, self._resource, "", name)
-
-    def namespaced(self, namespace: str) -> NamespaceLister[T]:
-        """Return a lister for one namespace; "" is all of them, as everywhere (ST-08)."""
-        return NamespaceLister(self._indexer, self._resource, namespace)
-
-
-class NamespaceLister(Generic[T]):
-    """The objects of one namespace, or of all for "" (which `get` takes for objects that have none)."""
-
-    def __init__(self, indexer: Indexer[T], resource: Resource, namespace: str) -> None:
+    def __init__(self, indexer: Indexer[T], resource: Resource, namespace: str = "") -> None:
         self._indexer = indexer
         self._resource = resource
         self._namespace = namespace
 
+    def namespaced(self, namespace: str) -> Lister[T]:
+        """Return a lister for one namespace."""
+        return Lister(self._indexer, self._resource, namespace)
+
     def list(self, selector: Selector | str = EVERYTHING) -> list[T]:
         """Return the objects whose labels `selector` matches. Raises SelectorError for text that is no selector."""
-        if not self._namespace:
-            return _select(self._indexer.list(), selector)
-        if self._indexer.has_index(NAMESPACE_INDEX):
-            return _select(self._indexer.by_index(NAMESPACE_INDEX, self._namespace), selector)
-        return _select((item for item in self._indexer.list() if item.metadata.namespace == self._namespace), selector)
+        parsed = parse_labels(selector) if isinstance(selector, str) else selector
+        items: Iterable[T] = self._indexer.list()
+        if self._namespace and self._indexer.has_index(NAMESPACE_INDEX):
+            items = self._indexer.by_index(NAMESPACE_INDEX, self._namespace)
+        elif self._namespace:
+            items = (item for item in items if item.metadata.namespace == self._namespace)
+        return [item for item in items if parsed.is_everything or parsed.matches(item.metadata.label_map())]
 
     def get(self, name: str) -> T:
-        """Return the object of this name. Raises NotFoundError, as a GET from the server would."""
-        return _get(self._indexer, self._resource, self._namespace, name)
-
-
-def _select(items: Iterable[T], selector: Selector | str) -> list[T]:
-    parsed = parse_labels(selector) if isinstance(selector, str) else selector
-    if parsed.is_everything:
-        return [*items]
-    return [item for item in items if parsed.matches(item.metadata.label_map())]
-
-
-def _get(indexer: Indexer[T], resource: Resource, namespace: str, name: str) -> T:
-    item = indexer.get(object_key(namespace, name))
-    if item is None:
-        raise NotFoundError(
-            Status(
-                kind="Status",
-                code=404,
-                reason="NotFound",
-                message=f'{resource} "{name}" not found',
-                details=StatusDetails(name=name, kind=resource.plural),
+        """Return the object of this name, without a namespace one that has none. Raises NotFoundError, as a GET would."""
+        item = self._indexer.get(object_key(self._namespace, name))
+        if item is None:
+            message, details = (
+                f'{self._resource} "{name}" not found',
+                StatusDetails(name=name, kind=self._resource.plural),
             )
-        )
-    return item
+            raise NotFoundError(Status(kind="Status", code=404, reason="NotFound", message=message, details=details))
+        return item

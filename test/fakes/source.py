@@ -76,13 +76,6 @@ def status_error(code: int, reason: str, *, retry_after_s: float | None = None) 
     return StatusError(Status(kind="Status", code=code, reason=reason, message=reason), retry_after_s=retry_after_s)
 
 
-def no_streaming_lists() -> InvalidError:
-    """The 422 with which Kubernetes 1.20 refuses a streaming list (test/data/recordings)."""
-    return InvalidError(
-        Status(kind="Status", code=422, reason="Invalid", message="resourceVersionMatch is forbidden for watch")
-    )
-
-
 class FakeSource(Generic[T]):
     """`ListerWatcher` over objects in memory."""
 
@@ -92,7 +85,7 @@ class FakeSource(Generic[T]):
         self.paging = False
         """If not, `limit` is ignored, as by a server that responds from its watch cache."""
         self.streaming = False
-        """If not, streaming lists are refused, as by a server that does not have them."""
+        """If not, streaming lists are refused, as by Kubernetes 1.20 (test/data/recordings)."""
         self.lists: list[ListOptions] = []
         self.streams: list[ListOptions] = []
         """Watches that asked for the collection first, whatever became of them."""
@@ -198,7 +191,9 @@ class FakeSource(Generic[T]):
             if self.stream_errors:
                 raise self.stream_errors.pop(0)
             if not self.streaming:
-                raise no_streaming_lists()
+                raise InvalidError(
+                    Status(code=422, reason="Invalid", message="resourceVersionMatch is forbidden for watch")
+                )
             stream.put_nowait(self.initial_events.pop(0) if self.initial_events else self._beginning())
         else:
             self._note_request(self.watches, "watch", options)
