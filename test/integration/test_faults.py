@@ -1,7 +1,6 @@
 """Client and informers under faults: a real API server behind a proxy that cuts, freezes, loses and refuses.
 
-The faults here come from the network or from a server in trouble. Streams that the client itself closes, compacted versions
-and pages that expire are in `test_informers.py`.
+What is too old for the server is so for real: its history is compacted.
 """
 
 from __future__ import annotations
@@ -308,6 +307,42 @@ async def compact(plane: ControlPlane, it: ConfigMaps, version: str) -> None:
     any_key = base64.b64encode(b"/").decode()
     with pytest.raises(ControlPlaneError, match="compacted"):
         await asyncio.to_thread(plane.etcd_call, "kv/range", {"key": any_key, "revision": version})
+
+
+async def test_what_the_server_has_forgotten_is_listed_anew(control_plane: ControlPlane, namespace: str) -> None:
+    """RF-08, RF-16, SV-04, SV-05: a token of a list in pages, then the version of a watch."""
+    async with (
+        config_maps(control_plane, namespace) as it,
+        Proxy(control_plane.kubeconfig) as proxy,
+        HttpTransport(Settings(proxy.url)) as transport,
+    ):
+        await it.put_all(f"m{number:02}" for number in range(25))
+        source = ListWatch(
+            RestClient(transport), Codec(CONFIG_MAPS, ConfigMap), namespace=namespace, field_selector=OURS
+        )
+        page, in_pages = await Pager(source).list(ListOptions(), 10)
+        assert (in_pages, len(page.items), len(proxy.history)) == (True, 25, 3)
+
+        async def forget(exchange: Exchange) -> web.StreamResponse:
+            await it.put("late")
+            await asyncio.to_thread(control_plane.forget_before, await it.revision())
+            return await exchange.forward()
+
+        proxy.rule(lambda seen: "continue" in seen.query, forget)
+        page, in_pages = await Pager(source).list(ListOptions(), 10)
+        assert (in_pages, len(page.items)) == (True, 26)
+        assert len(proxy.history) == 3 + 3, "a page, a token that is refused, and everything at once"
+    await asyncio.to_thread(control_plane.restart_apiserver)  # then its cache knows nothing of the past
+    async with config_maps(control_plane, namespace) as it, follower(control_plane, namespace) as follows:
+        await see(it, follows, "before")
+        follows.proxy.rule(is_watch, rewrite(resourceVersion="1"))
+        follows.begin_chapter()
+        follows.proxy.cut_streams()
+        await it.delete("late")
+        await see(it, follows, "after")
+        assert follows.story() == RELISTED
+        assert follows.handler.now == await it.truth()
+        assert not follows.handler.faults
 
 
 @pytest.mark.parametrize("fault", [lose_request, lose_reply])

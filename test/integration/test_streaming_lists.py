@@ -2,147 +2,54 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from hack.control_plane import ControlPlane
+from hack.fault_proxy.proxy import Exchange
 from hack.kubernetes_versions import STREAMING_LISTS
+from integration.faults.config_maps import CONFIG_MAPS, OURS, config_maps
+from integration.faults.follower import Follower, follower
 from support.waiting import until
-from tfjob_operator.api.client import HttpTransport, Request, Response, RestClient, load_settings
-from tfjob_operator.api.client.errors import ConnectionLostError
-from tfjob_operator.api.client.http import OnLeave, unchanged
-from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct
-from tfjob_operator.informers import (
-    Codec,
-    EventHandlerFuncs,
-    ReflectorOptions,
-    SharedIndexInformer,
-    SharedInformerFactory,
-)
+from tfjob_operator.api.client import HttpTransport, Request, load_settings
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-OURS = "metadata.name!=kube-root-ca.crt"  # a config map that the server puts into every namespace
 COUNT = 120
-PATIENCE_S = 30.0  # for what takes a second on a machine that does nothing else
 
 
-class ConfigMap(Struct, frozen=True):
-    """A config map with its data."""
-
-    metadata: ObjectMeta
-    data: dict[str, str] | None = None
-
-
-class Short:
-    """A stream that breaks after `length` bytes."""
-
-    def __init__(self, inner: Response, length: int) -> None:
-        self.status, self.headers, self.body, self.close = inner.status, inner.headers, inner.body, inner.close
-        self._inner = inner
-        self._left = length
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        async for chunk in self._inner.chunks():
-            yield chunk[: self._left]
-            self._left -= len(chunk)
-            if self._left <= 0:
-                raise ConnectionLostError("cut")
-
-
-class CountingTransport:
-    """Passes requests on and records the kind of each read. Can cut the streams, the first one after some bytes."""
-
-    def __init__(self, inner: HttpTransport) -> None:
-        self.reads: list[str] = []
-        self.first_length = 0
-        self._inner = inner
-        self._streams: list[Response] = []
-
-    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        watch = "watch" in request.query
-        if request.method == "GET":
-            self.reads.append("stream" if "sendInitialEvents" in request.query else "watch" if watch else "list")
-        response = await self._inner.send(request, on_leave)
-        if watch and response.status == 200:
-            self._streams.append(response)
-            if self.first_length:
-                length, self.first_length = self.first_length, 0
-                return Short(response, length)
-        return response
-
-    def cut(self) -> None:
-        """Break every stream, as a proxy does that dies."""
-        for stream in self._streams:
-            stream.close()
-        self._streams.clear()
-
-
-@pytest.fixture(scope="module")
-def streams(control_plane: ControlPlane) -> bool:
-    """Whether this server has streaming lists."""
-    return control_plane.version.has(STREAMING_LISTS)
-
-
-def contents(informer: SharedIndexInformer[ConfigMap]) -> dict[str, tuple[str, dict[str, str] | None]]:
-    """What a cache holds."""
-    return {key: (item.metadata.resource_version, item.data) for key, item in informer.indexer.items()}
+def reads(follows: Follower) -> list[str]:
+    """The requests so far: `stream` for a streaming list, `watch` and `list`."""
+    return ["stream" if "sendInitialEvents" in seen.query else seen.verb for seen in follows.proxy.history]
 
 
 async def test_streamed_or_listed_the_cache_is_the_same_and_follows_the_server(
-    control_plane: ControlPlane, namespace: str, streams: bool
+    control_plane: ControlPlane, namespace: str
 ) -> None:
     """RF-27, RF-28, SV-09"""
-    settings = load_settings(str(control_plane.kubeconfig))
-    async with HttpTransport(settings) as http, HttpTransport(settings) as listing_http, asyncio.TaskGroup() as tasks:
-        transport, listing = CountingTransport(http), CountingTransport(listing_http)
-        client = RestClient(http)
-
-        async def put(name: str) -> None:
-            await client.create(CONFIG_MAPS, namespace, {"metadata": {"name": name}, "data": {"name": name}})
-
-        for number in range(COUNT):
-            await put(f"m{number}")
-        factories = [
-            SharedInformerFactory(RestClient(transport)),
-            SharedInformerFactory(RestClient(listing), options=ReflectorOptions(stream_lists=False)),
-        ]
-        ours, lister = (
-            factory.informer(Codec(CONFIG_MAPS, ConfigMap), namespace=namespace, field_selector=OURS)
-            for factory in factories
-        )
-        initial: list[Object] = []
-        handler = EventHandlerFuncs[ConfigMap](on_add=lambda item, first: initial.append(item) if first else None)
-        registration = ours.add_event_handler(handler)
+    streams = control_plane.version.has(STREAMING_LISTS)
+    async with config_maps(control_plane, namespace) as it:
+        await it.put_all(f"m{number}" for number in range(COUNT))
         with capture_logs() as logs:
-            for factory in factories:
-                factory.start(tasks)
-                await factory.wait_for_cache_sync(PATIENCE_S)
-            await registration.wait_for_sync()
-            await until(lambda: len(transport.reads) == (1 if streams else 3) and len(listing.reads) == 2)
-        assert transport.reads == (["stream"] if streams else ["stream", "list", "watch"])
-        assert listing.reads == ["list", "watch"]
-        told = [log["event"] for log in logs if log["log_level"] != "debug"]
-        assert told == []
-        assert len(ours.indexer) == len(initial) == COUNT
-        assert contents(ours) == contents(lister)
-
-        await put("new")
-        await client.patch(CONFIG_MAPS, namespace, "m0", {"data": {"name": "changed"}})
-        await client.delete(CONFIG_MAPS, namespace, "m1")
-        await until(lambda: f"{namespace}/m1" not in ours.indexer and f"{namespace}/m1" not in lister.indexer)
-        assert contents(ours) == contents(lister)
-
-        before = len(transport.reads)
-        transport.cut()
-        await client.delete(CONFIG_MAPS, namespace, "m2")
-        await until(lambda: f"{namespace}/m2" not in ours.indexer and f"{namespace}/m2" not in lister.indexer)
-        assert transport.reads[before:] == ["watch"], "the stream goes on as a watch does, from the last version"
-        assert contents(ours) == contents(lister)
-        for factory in factories:
-            await factory.shut_down()
+            async with (
+                follower(control_plane, namespace, stream_lists=True) as ours,
+                follower(control_plane, namespace) as lister,
+            ):
+                await until(lambda: len(reads(ours)) == (1 if streams else 3) and len(reads(lister)) == 2)
+                assert reads(ours) == (["stream"] if streams else ["stream", "list", "watch"])
+                assert reads(lister) == ["list", "watch"]
+                assert [log["event"] for log in logs if log["log_level"] != "debug"] == []
+                await until(lambda: len(ours.handler.now) == COUNT)
+                assert ours.cached == lister.cached == await it.truth()
+                await it.put("new")
+                await it.change("m0", "changed")
+                for name in ("m1", "m2"):
+                    await it.delete(name)
+                    truth = await it.truth()
+                    await until(lambda: ours.cached == lister.cached == truth)  # noqa: B023
+                    before = len(reads(ours))
+                    ours.proxy.cut_streams()
+                await until(lambda: len(reads(ours)) > before)
+                assert set(reads(ours)[3:]) <= {"watch"}, "the stream goes on as a watch does, from the last version"
+                assert ours.handler.faults == []
 
 
 async def measured(http: HttpTransport, namespace: str) -> tuple[int, int, int]:
@@ -159,31 +66,26 @@ async def measured(http: HttpTransport, namespace: str) -> tuple[int, int, int]:
 
 
 async def test_wherever_a_stream_breaks_the_cache_ends_with_the_truth(
-    control_plane: ControlPlane, namespace: str, streams: bool
+    control_plane: ControlPlane, namespace: str
 ) -> None:
     """RF-28: in an event, between two, before and after the bookmark; without streaming lists the watch is cut instead"""
-    settings = load_settings(str(control_plane.kubeconfig))
-    async with HttpTransport(settings) as http:
-        client = RestClient(http)
-        for number in range(5):
-            await client.create(
-                CONFIG_MAPS, namespace, {"metadata": {"name": f"m{number}"}, "data": {"n": str(number)}}
-            )
+    streams = control_plane.version.has(STREAMING_LISTS)
+    async with (
+        HttpTransport(load_settings(str(control_plane.kubeconfig))) as http,
+        config_maps(control_plane, namespace) as it,
+    ):
+        await it.put_all(f"m{number}" for number in range(5))
         event, before_bookmark, whole = await measured(http, namespace)
         assert (before_bookmark < whole) is streams
-        # A stream that breaks before its first event counts as not served. The last cuts are in the event of the patch.
+        # A stream that breaks before its first event counts as not served. The last cuts are in the event of the change.
         for length in range(event + 1 if streams else event // 2, whole + event, event // 2):
-            transport = CountingTransport(http)
-            transport.first_length = length
-            factory = SharedInformerFactory(RestClient(transport), random=lambda: 0.0)
-            informer = factory.informer(Codec(CONFIG_MAPS, ConfigMap), namespace=namespace, field_selector=OURS)
-            async with asyncio.TaskGroup() as tasks:
-                factory.start(tasks)
-                await factory.wait_for_cache_sync(PATIENCE_S)
-                body = {"data": {"length": str(length)}}
-                await client.patch(CONFIG_MAPS, namespace, "m0", body)
-                await until(lambda: (contents(informer)[f"{namespace}/m0"][1] or {}).get("length") == str(length))  # noqa: B023
-                await factory.shut_down()
-            assert sorted(contents(informer)) == [f"{namespace}/m{number}" for number in range(5)]
-            assert ("list" in transport.reads) is not streams
-            assert len(transport.reads) <= (2 if streams else 5)
+
+            async def cut(exchange: Exchange, length: int = length) -> web.StreamResponse:
+                return await exchange.forward(cut_after=length)
+
+            async with follower(control_plane, namespace, stream_lists=True, first=cut) as follows:
+                await it.change("m0", str(length))
+                truth = await it.truth()
+                await until(lambda: follows.cached == truth)  # noqa: B023
+                assert ("list" in reads(follows)) is not streams
+                assert len(reads(follows)) <= (2 if streams else 5)

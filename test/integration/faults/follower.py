@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from hack.control_plane import ControlPlane
-from hack.fault_proxy.proxy import Proxy, Seen
+from hack.fault_proxy.proxy import Action, Proxy, Seen
+from hack.kubernetes_versions import STREAMING_LISTS
 from integration.faults.config_maps import CONFIG_MAPS, OURS, PATIENCE_S, ConfigMap, Versions, versions_of
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings
 from tfjob_operator.api.meta import meta_key
@@ -115,16 +116,21 @@ async def follower(
     label_selector: str = "",
     idle_s: float = PATIENCE_S,
     answer_s: float = PATIENCE_S,
+    stream_lists: bool = False,
+    first: Action | None = None,
 ) -> AsyncIterator[Follower]:
     """Follow the config maps of a namespace through a new proxy; with `name` only that one.
 
     A watch is given up after `idle_s` seconds of silence, any other request after `answer_s`. Nothing is random: each
-    back-off lasts the shortest time allowed.
+    back-off lasts the shortest time allowed. `first` is what the proxy does with the first watch that is served. Lists are
+    plain unless `stream_lists`, since only new servers stream them.
     """
     async with Proxy(plane.kubeconfig) as proxy, HttpTransport(Settings(proxy.url)) as transport:
         client = RestClient(transport, request_s=answer_s, list_s=answer_s, watch_s=answer_s)
-        # With plain lists: faults of streaming lists have tests of their own, since only new servers have them.
-        options = ReflectorOptions(stream_lists=False)
+        if first is not None:
+            streams = plane.version.has(STREAMING_LISTS)
+            proxy.rule(lambda seen: seen.verb == "watch" and ("sendInitialEvents" in seen.query) == streams, first)
+        options = ReflectorOptions(stream_lists=stream_lists)
         factory = SharedInformerFactory(client, random=lambda: 0.0, idle_s=idle_s, options=options)
         informer = factory.informer(
             Codec(CONFIG_MAPS, ConfigMap),
