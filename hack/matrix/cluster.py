@@ -80,7 +80,7 @@ def running(
             process.kill()
 
 
-def open_crd(group: str, kind: str, plural: str) -> dict[str, Any]:
+def open_crd(group: str, kind: str, plural: str, version: str = "v1") -> dict[str, Any]:
     """Return a CRD without a schema."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
@@ -91,6 +91,6 @@ def open_crd(group: str, kind: str, plural: str) -> dict[str, Any]:
             "group": group,
             "scope": "Namespaced",
             "names": {"kind": kind, "plural": plural},
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
         },
     }

@@ -93,18 +93,11 @@ def every_api(cluster: NodeCluster, images: None, tmp_path_factory: pytest.TempP
     manifests = Path("../" * len(folder.parts)) / (PROJECT / "manifests").relative_to("/")
     bases = [str(manifests / each) for each in ("overlays/standalone", "addons/alpha")]
     (folder / "kustomization.yaml").write_text(json.dumps({"bases": bases, "patchesStrategicMerge": ["flags.yaml"]}))
-    arguments = [
-        "--monitoring-port=8443",
-        "--controller-config-file=/etc/config/controller_config_file.yaml",
-        EVERY_API,
-    ]
+    file = "--controller-config-file=/etc/config/controller_config_file.yaml"
+    arguments = ["--monitoring-port=8443", file, EVERY_API]
     container = {"name": "operator", "args": arguments}
-    patch = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "tf-job-operator", "namespace": "kubeflow"},
-        "spec": {"template": {"spec": {"containers": [container]}}},
-    }
+    patch = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}}
+    patch["metadata"] = {"name": "tf-job-operator", "namespace": "kubeflow"}
     (folder / "flags.yaml").write_text(json.dumps(patch))
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
     cluster.node.plane.wait_for_crd("tfjobs.tensorflow.org")

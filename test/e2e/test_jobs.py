@@ -111,6 +111,7 @@ class Ending(NamedTuple):
     pods: int = 1
 
 
+SIGTERM_ONCE = f"test $RUN -ge 2 || {{ {DIE.format(15)}; }}"
 ENDINGS = (
     Ending("never-0", "Never", "exit 0", ConditionType.SUCCEEDED),
     Ending("never-1", "Never", "exit 1", ConditionType.FAILED),
@@ -121,14 +122,7 @@ ENDINGS = (
     Ending("exitcode-1", "ExitCode", "exit 1", ConditionType.FAILED),
     Ending("exitcode-137", "ExitCode", "test $RUN -ge 2 || exit 137", ConditionType.SUCCEEDED, starts=2, pods=2),
     Ending("exitcode-138", "ExitCode", "test $RUN -ge 2 || exit 138", ConditionType.SUCCEEDED, starts=2, pods=2),
-    Ending(
-        "exitcode-sigterm",
-        "ExitCode",
-        f"test $RUN -ge 2 || {{ {DIE.format(15)}; }}",
-        ConditionType.SUCCEEDED,
-        starts=2,
-        pods=2,
-    ),
+    Ending("exitcode-sigterm", "ExitCode", SIGTERM_ONCE, ConditionType.SUCCEEDED, starts=2, pods=2),
     Ending("exitcode-sigsegv", "ExitCode", DIE.format(11), ConditionType.FAILED),
 )
 

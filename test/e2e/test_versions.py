@@ -269,27 +269,16 @@ def give_gpus(cluster: NodeCluster) -> None:
     cluster.kubectl("replace", "--raw", f"{path}/status", "-f", "-", stdin=json.dumps(node))
 
 
+GPU_CONTAINER = {
+    "image": "registry.example.com/flower-classifier:cpu",
+    "name": "tensorflow",
+    "resources": {"requests": {"alpha.kubernetes.io/nvidia-gpu": 1}},
+}
+GPU_TEMPLATE = {"spec": {"containers": [GPU_CONTAINER], "restartPolicy": "OnFailure"}}
 GPU_JOB = {
     "apiVersion": "tensorflow.org/v1alpha1",
     "kind": "TfJob",
-    "spec": {
-        "replicaSpecs": [
-            {
-                "template": {
-                    "spec": {
-                        "containers": [
-                            {
-                                "image": "registry.example.com/flower-classifier:cpu",
-                                "name": "tensorflow",
-                                "resources": {"requests": {"alpha.kubernetes.io/nvidia-gpu": 1}},
-                            }
-                        ],
-                        "restartPolicy": "OnFailure",
-                    }
-                }
-            }
-        ]
-    },
+    "spec": {"replicaSpecs": [{"template": GPU_TEMPLATE}]},
 }
 """A job that requests GPUs by their only resource name of 2017, without a limit."""
 
@@ -326,12 +315,8 @@ def test_a_changed_configuration_reaches_the_operator_and_a_wrong_one_changes_no
     accelerators.forget()
     cluster.eventually(lambda: accelerators.are_taken_up(3), "that there is none is taken up", CONFIG_LIMIT_S)
     assert {pod: cluster.get("pod", pod, "kubeflow")["metadata"]["uid"] for pod in cluster.operators()} == before
-    assert [
-        cluster.get("pod", pod, "kubeflow")["status"]["containerStatuses"][0]["restartCount"] for pod in before
-    ] == [
-        0,
-        0,
-    ]
+    statuses = [cluster.get("pod", pod, "kubeflow")["status"]["containerStatuses"][0] for pod in before]
+    assert [each["restartCount"] for each in statuses] == [0, 0]
 
 
 def finds_drivers(cluster: NodeCluster, name: str) -> None:

@@ -6,11 +6,10 @@ log, the second from manifests.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hack.audit
 from fakes.manifests import read_documents
 from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import STREAMING_LISTS
@@ -26,32 +25,23 @@ class Fact(NamedTuple):
     verb: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLog:
-    """The audit log of an API server. Invariant: its policy lets it contain only requests of one account."""
+class AuditLog(hack.audit.AuditLog):
+    """The audit log of an API server, with the requests of one account alone, each written before its answer."""
 
-    policy: Path
-    file: Path
-
-    @classmethod
-    def in_folder(cls, folder: Path, account: str = ACCOUNT) -> AuditLog:
-        """Write the policy for a log in a folder, of the requests of an account."""
-        policy = folder / "audit-policy.json"
+    def __init__(self, folder: Path, account: str = ACCOUNT) -> None:
         rules = [{"level": "Metadata", "users": [account]}, {"level": "None"}]
-        stages = ["RequestReceived"]
-        kind = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy"}
-        policy.write_text(json.dumps({**kind, "omitStages": stages, "rules": rules}))
-        return cls(policy, folder / "audit.log")
+        super().__init__(folder, hack.audit.POLICY | {"omitStages": ["RequestReceived"], "rules": rules})
+        self._events: list[dict[str, Any]] = []
 
-    def apiserver_arguments(self) -> tuple[str, ...]:
-        """Return the flags with which an API server writes this log, each line before its answer."""
-        policy, log = f"--audit-policy-file={self.policy}", f"--audit-log-path={self.file}"
-        return (policy, log, "--audit-log-mode=blocking-strict")
+    @property
+    def flags(self) -> list[str]:
+        """Flags of kube-apiserver."""
+        return [flag.replace("=blocking", "=blocking-strict") for flag in super().flags]
 
     def events(self) -> list[dict[str, Any]]:
         """Return the events of all complete lines so far."""
-        text = self.file.read_text() if self.file.exists() else ""
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        self._events += self.news()
+        return self._events
 
     def asked(self) -> set[Fact]:
         """Return what the account asked for, allowed or not."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,17 @@ import pytest
 from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+from integration.operator_process import ROOT, OperatorProcess
 from support.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
 BOTH_KUBELETS = pytest.mark.parametrize(
     "kubelet", [pytest.param(OLDEST, marks=pytest.mark.nightly), pytest.param(NEWEST)], ids=str
 )
 """For tests of how pods end: on a hollow node that behaves as the newest kubelet, and nightly on one as the oldest."""
 GROUPS = {
     "tfjobs": "apis/kubeflow.org/v1",
+    "tfjobs.kubeflow.org": "apis/kubeflow.org/v1",
+    "tfjobs.tensorflow.org": "apis/tensorflow.org/v1alpha1",
     "jobs": "apis/batch/v1",
     "deployments": "apis/apps/v1",
     "leases": "apis/coordination.k8s.io/v1",
@@ -57,10 +58,25 @@ class Namespace:
         return None if code == http.client.NOT_FOUND else found
 
     def _ask(self, method: str, resource: str, name: str, body: object = None, query: str = "") -> tuple[int, Any]:
-        group = GROUPS.get(resource, "api/v1")
+        return self.plane.request(method, f"{self._path(resource, name)}{query and '?'}{query}", body)
+
+    def _path(self, resource: str, name: str) -> str:
         plural = resource.partition(".")[0]
-        path = f"/{group}/namespaces/{self.namespace}/{plural}{name and '/'}{name}{query and '?'}{query}"
-        return self.plane.request(method, path, body)
+        return f"/{GROUPS.get(resource, 'api/v1')}/namespaces/{self.namespace}/{plural}{name and '/'}{name}"
+
+    def post(self, *bodies: dict[str, Any]) -> None:
+        """Create objects of any kind."""
+        for body in bodies:
+            group = f"api{'s' if '/' in body['apiVersion'] else ''}/{body['apiVersion']}"
+            path = f"/{group}/namespaces/{self.namespace}/{body['kind'].lower()}s"
+            code, found = self.plane.request("POST", path, body)
+            assert code < 300, found
+
+    def patch(self, resource: str, name: str, change: dict[str, Any] | list[dict[str, Any]]) -> None:
+        """Change an object by a merge patch, or by the operations of a JSON patch."""
+        kind = "application/json-patch+json" if isinstance(change, list) else "application/merge-patch+json"
+        code, found = self.plane.request("PATCH", self._path(resource, name), change, content_type=kind)
+        assert code < 300, found
 
     def items(self, resource: str) -> list[dict[str, Any]]:
         """All objects of a resource."""
@@ -70,6 +86,11 @@ class Namespace:
     def names(self, resource: str) -> list[str]:
         """The names of all objects of a resource, sorted."""
         return sorted(item["metadata"]["name"] for item in self.items(resource))
+
+    def uids(self, *resources: str) -> dict[str, str]:
+        """The UIDs of all objects of these resources, by `resource/name`."""
+        meta = ((resource, item["metadata"]) for resource in resources for item in self.items(resource))
+        return {f"{resource}/{each['name']}": each["uid"] for resource, each in meta}
 
 
 class Cluster(Namespace):
@@ -83,8 +104,7 @@ class Cluster(Namespace):
 
     def create(self, name: str, spec: dict[str, Any]) -> None:
         """Create a TFJob."""
-        job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
-        self.api("POST", "tfjobs", body=job)
+        self.post({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec})
 
     def job(self, name: str) -> dict[str, Any]:
         """One TFJob."""
@@ -102,22 +122,40 @@ class Cluster(Namespace):
         status: dict[str, Any] = self.job(name)["status"]
         return status
 
+    def active(self, name: str) -> int:
+        """How many workers of a job its status counts as active."""
+        count: int = self.job(name)["status"]["replicaStatuses"]["Worker"]["active"]
+        return count
+
+    def wait_for_no_children(self) -> None:
+        """Wait until neither pods nor services are left."""
+        eventually(lambda: not self.names("pods") and not self.names("services"), "no children are left")
+
     def events(self, name: str) -> list[tuple[str, str, str]]:
         """The events on a job as (type, reason, message); one with a count of n is listed n times."""
         selected = f"fieldSelector=involvedObject.name={name},involvedObject.kind=TFJob"
         found = self.api("GET", "events", query=selected)["items"]
         return [(event["type"], event["reason"], event["message"]) for event in found for _ in range(event["count"])]
 
+    def warnings(self, name: str) -> list[tuple[str, str]]:
+        """The Warnings on a job as (reason, message)."""
+        return [(reason, message) for kind, reason, message in self.events(name) if kind == "Warning"]
+
+    def start(self, *flags: str, **options: Any) -> OperatorProcess:
+        """Start an operator for this namespace, with the options of `OperatorProcess`."""
+        options = {"kubeconfig": self.plane.kubeconfig} | options
+        return OperatorProcess(options.pop("kubeconfig"), self._log(), *self._scope, *flags, **options)
+
     @contextlib.contextmanager
-    def operator(self, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    def operator(self, *flags: str, **options: Any) -> Iterator[OperatorProcess]:
         """Run an operator for this namespace; on leaving, SIGTERM must end it with 0 within ten seconds."""
-        with self._process(
-            ("-m", "tfjob_operator.controller", "--monitoring-port=0", *flags), "operator_ready"
-        ) as process:
-            yield process
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-                assert process.wait(10) == 0
+        with self.start(*flags, **options) as operator:
+            operator.wait_for("operator_ready")
+            yield operator
+            if operator.process.poll() is None:
+                code, took = operator.end()
+                assert (code, took < 10.0) == (0, True), operator.text()
+            assert "Traceback" not in operator.text()
 
     @contextlib.contextmanager
     def node(self, nodes: str = "") -> Iterator[None]:
@@ -125,35 +163,31 @@ class Cluster(Namespace):
 
         `nodes` describes several nodes, as in a file of `--nodes`; they take the pods of this namespace alone.
         """
-        name = f"node-{self.namespace or 'of-all'}"
-        command = ["-m", "hack.hollow_node", f"--name={name}", f"--kubernetes={self._kubelet}"]
+        log, file = self._log(), self._folder / "nodes.yaml"
+        command = [sys.executable, "-m", "hack.hollow_node", f"--kubeconfig={self.plane.kubeconfig}", *self._scope]
+        command += [f"--name=node-{self.namespace or 'of-all'}", f"--kubernetes={self._kubelet}"]
         if nodes:
-            file = self._folder / "nodes.yaml"
             file.write_text(nodes)
             command.append(f"--nodes={file}")
-        with self._process(command, "runs the pods") as process:
+        with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
             try:
+                eventually(
+                    lambda: "runs the pods" in log.read_text() or process.poll() is not None, "the node is ready"
+                )
+                assert process.poll() is None, log.read_text()
                 yield
+                assert "Traceback" not in log.read_text()
             finally:  # also after a test that failed, for it takes its Node away, which the next test would find
                 process.terminate()
                 process.wait(10)
 
-    @contextlib.contextmanager
-    def _process(self, program: Sequence[str], ready: str) -> Iterator[subprocess.Popen[bytes]]:
+    @property
+    def _scope(self) -> list[str]:
+        return [f"--namespace={self.namespace}"] if self.namespace else []
+
+    def _log(self) -> Path:
         self._started += 1
-        log = self._folder / f"process-{self._started}.log"
-        command = [sys.executable, *program, f"--kubeconfig={self.plane.kubeconfig}"]
-        if self.namespace:
-            command.append(f"--namespace={self.namespace}")
-        with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
-            try:
-                eventually(lambda: ready in log.read_text() or process.poll() is not None, f"{program} is ready")
-                assert process.poll() is None, log.read_text()
-                yield process
-                assert "Traceback" not in log.read_text()
-            finally:
-                if process.poll() is None:
-                    process.kill()
+        return self._folder / f"process-{self._started}.log"
 
 
 class SharedOperator:

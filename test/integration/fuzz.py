@@ -8,20 +8,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from integration.go_types import (
-    BOOL,
-    INT32,
-    INT64,
-    INT_OR_STRING,
-    QUANTITY,
-    STRING,
-    TIME,
-    ListOf,
-    MapOf,
-    Scalar,
-    StructOf,
-    Type,
-)
+from hack.crd_schema.schema import Schema
+from integration.go_types import INT_OR_STRING, QUANTITY, SPEC, TIME, resolved, scalar
 
 FIELDS_AT_ONCE: Final = 3
 WRONG_IN: Final = 12
@@ -35,58 +23,48 @@ _edges: Final = st.sampled_from(
 _texts: Final = st.text(max_size=12) | st.sampled_from(
     ["", "\ud800", "\x00", "\u2028", "<&>", "null", "true", "1", "é" * 300]
 )
+_ODD_QUANTITIES: Final = [
+    "100m",
+    "1Gi",
+    "0.5",
+    "1e3",
+    ".5",
+    "1.",
+    "",
+    " 1",
+    "1 ",
+    "\n1",
+    "1\u00a0",
+    "1e19",
+    "9" * 40,
+    "1E",
+]
 _quantities: Final = st.one_of(
     st.from_regex(r"\A[+-]?[0-9]{0,3}(\.[0-9]{0,3})?([numkMGTPE]i?|[eE][+-]?[0-9]{0,4}(\.5)?)? ?\Z"),
-    st.sampled_from(
-        [
-            "100m",
-            "1Gi",
-            "0.5",
-            "1e3",
-            ".5",
-            "1.",
-            "",
-            " 1",
-            "1 ",
-            "\n1",
-            "1\u00a0",
-            "1e19",
-            "9" * 40,
-            "1E",
-            "1e9999999999",
-        ]
-    ),
+    st.sampled_from([*_ODD_QUANTITIES, "1e9999999999"]),
     st.floats(allow_nan=False, allow_infinity=False),
     st.integers(-5, 2**70),
 )
-_times: Final = st.one_of(
-    st.datetimes().map(lambda moment: moment.isoformat() + "Z"),
-    st.sampled_from(
-        [
-            "2020-01-01T00:00:00Z",
-            "2020-02-30T00:00:00Z",
-            "2020-01-01t00:00:00z",
-            "2020-01-01T00:00:00",
-            "2020-01-01",
-            "now",
-            "2020-01-01T24:00:00Z",
-            "2020-01-01T00:00:60Z",
-            "2020-01-01T00:00:00+24:00",
-            "2020-01-01T00:00:00.5+01:30",
-            "2020-01-01T00:00:00,5Z",
-            "0000-01-01T00:00:00Z",
-            "2020-13-01T00:00:00Z",
-        ]
+_ODD_TIMES: Final = [
+    *(
+        "2020-01-01T00:00:00Z",
+        "2020-02-30T00:00:00Z",
+        "2020-01-01t00:00:00z",
+        "2020-01-01T00:00:00",
+        "2020-01-01",
+        "now",
     ),
-)
+    *("2020-01-01T24:00:00Z", "2020-01-01T00:00:60Z", "2020-01-01T00:00:00+24:00", "2020-01-01T00:00:00.5+01:30"),
+    *("2020-01-01T00:00:00,5Z", "0000-01-01T00:00:00Z", "2020-13-01T00:00:00Z"),
+]
 _RIGHT: Final[Mapping[str, st.SearchStrategy[Any]]] = {
-    STRING.name: _texts,
-    BOOL.name: st.booleans(),
-    INT32.name: st.integers(-(2**31), 2**31 - 1) | st.integers(0, 9).map(float),
-    INT64.name: st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9).map(float),
-    QUANTITY.name: _quantities,
-    INT_OR_STRING.name: st.integers(-(2**31), 2**31 - 1) | _texts,
-    TIME.name: _times,
+    "string": _texts,
+    "boolean": st.booleans(),
+    "integerint32": st.integers(-(2**31), 2**31 - 1) | st.integers(0, 9).map(float),
+    "integerint64": st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9).map(float),
+    QUANTITY: _quantities,
+    INT_OR_STRING: st.integers(-(2**31), 2**31 - 1) | _texts,
+    TIME: st.datetimes().map(lambda moment: moment.isoformat() + "Z") | st.sampled_from(_ODD_TIMES),
 }
 
 
@@ -122,30 +100,27 @@ class Jobs:
         self._wrong = st.integers(1, WRONG_IN).map(lambda drawn: drawn == WRONG_IN)
         self._names = st.sampled_from(["Worker", "worker", "PS", "chief", "Args", "x"])
 
-    def draw(self, draw: st.DrawFn, go_type: Type) -> Any:
-        """A value of this type, or now and then of any type."""
+    def draw(self, draw: st.DrawFn, schema: Schema) -> Any:
+        """A value of this schema, or now and then of any."""
         if draw(self._wrong):
             return draw(self._anything)
-        match go_type:
-            case Scalar():
-                return draw(_RIGHT.get(go_type.name, self._anything))
-            case ListOf():
-                return [self.draw(draw, go_type.item) for _ in range(draw(st.integers(0, 2)))]
-            case MapOf():
-                return {draw(self._names): self.draw(draw, go_type.value) for _ in range(draw(st.integers(0, 2)))}
-            case StructOf():
-                return self._struct(draw, go_type)
-
-    def _struct(self, draw: st.DrawFn, go_type: StructOf) -> dict[str, Any]:
-        names = sorted(go_type.fields)
-        chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=FIELDS_AT_ONCE, unique=True))
-        found = {name: self.draw(draw, go_type.fields[name]) for name in chosen}
+        schema = resolved(schema)
+        if "items" in schema:
+            return [self.draw(draw, schema["items"]) for _ in range(draw(st.integers(0, 2)))]
+        if "additionalProperties" in schema:
+            inner = schema["additionalProperties"]
+            return {draw(self._names): self.draw(draw, inner) for _ in range(draw(st.integers(0, 2)))}
+        if "properties" not in schema:
+            return draw(_RIGHT.get(scalar(schema), self._anything))
+        names = st.sampled_from(sorted(schema["properties"]))
+        chosen = draw(st.lists(names, min_size=1, max_size=FIELDS_AT_ONCE, unique=True))
+        found = {name: self.draw(draw, schema["properties"][name]) for name in chosen}
         if draw(self._wrong):  # a name that Go does not know: that of a field in another case, or a new one
             found[draw(st.sampled_from([chosen[0].upper(), chosen[0].title(), "newField"]))] = draw(self._anything)
         return found
 
 
-def specifications(go_type: Type, *, fractions_too: bool) -> st.SearchStrategy[Any]:
+def specifications(*, fractions_too: bool) -> st.SearchStrategy[Any]:
     """Specifications of TFJobs, mutated."""
     jobs = Jobs(fractions_too=fractions_too)
-    return st.composite(lambda draw: jobs.draw(draw, go_type))()
+    return st.composite(lambda draw: jobs.draw(draw, SPEC))()

@@ -15,14 +15,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from hack.crd_schema.schema import GONE, Definitions, Schema
+from hack.crd_schema.__main__ import definitions
+from hack.crd_schema.schema import GONE, Schema
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _CORE: Final = "io.k8s.api.core.v1."
+_DEFINITIONS: Final = definitions()
 
 
 class NumberText(str):
@@ -35,67 +36,45 @@ class CannotDecodeError(ValueError):
     """Go's decoder would have failed, and with it the decoding of the whole list."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A type that is one value. `read` raises CannotDecodeError for what Go does not accept; it is never called with null."""
-
-    name: str
-    read: Callable[[Any], None]
+def resolved(schema: Schema) -> Schema:
+    """The schema of the struct that a schema refers to, with fields that only older versions had; or the schema itself."""
+    name = schema.get("$ref", "").removeprefix("#/definitions/")
+    return schema if name in ("", *READERS) else {"properties": {**_DEFINITIONS[name], **GONE.get(name, {})}}
 
 
-@dataclass(frozen=True, slots=True)
-class ListOf:
-    """A slice."""
-
-    item: Type
-
-
-@dataclass(frozen=True, slots=True)
-class MapOf:
-    """A map with strings for keys."""
-
-    value: Type
+def scalar(schema: Schema) -> str:
+    """The key in `READERS` of a schema that is about one value."""
+    reference: str = schema.get("$ref", "")
+    return reference.removeprefix("#/definitions/") or f"{schema['type']}{schema.get('format', '')}"
 
 
-@dataclass(frozen=True, slots=True)
-class StructOf:
-    """A struct, by the names in JSON of its fields."""
-
-    fields: Mapping[str, Type]
+def decode(body: bytes) -> None:
+    """Decode a TFJob in JSON as Go does. Raises CannotDecodeError."""
+    check(json.loads(body, parse_int=NumberText, parse_float=NumberText, parse_constant=_no_constant), TFJOB, "")
 
 
-Type = Scalar | ListOf | MapOf | StructOf
-
-
-def decode(body: bytes, go_type: Type) -> None:
-    """Decode a JSON text as Go does. Raises CannotDecodeError."""
-    document = json.loads(body, parse_int=NumberText, parse_float=NumberText, parse_constant=_no_constant)
-    check(document, go_type, "")
-
-
-def check(value: Any, go_type: Type, path: str) -> None:
+def check(value: Any, schema: Schema, path: str) -> None:
     """Decode one value. Raises CannotDecodeError, with the path."""
+    schema = resolved(schema)
     if value is None:
         return
-    match go_type:
-        case Scalar():
-            try:
-                go_type.read(value)
-            except CannotDecodeError as error:
-                raise CannotDecodeError(f"{path}: {value!r} into {go_type.name}: {error}") from None
-        case ListOf():
-            if not isinstance(value, list):
-                raise CannotDecodeError(f"{path}: {value!r} into a slice")
-            for index, item in enumerate(value):
-                check(item, go_type.item, f"{path}[{index}]")
-        case MapOf() | StructOf():
-            if not isinstance(value, dict):
-                raise CannotDecodeError(f"{path}: {value!r} into a {type(go_type).__name__}")
-            for key, inner in value.items():
-                if isinstance(go_type, MapOf):
-                    check(inner, go_type.value, f"{path}.{key}")
-                elif key in go_type.fields:
-                    check(inner, go_type.fields[key], f"{path}.{key}")
+    if "items" in schema:
+        if not isinstance(value, list):
+            raise CannotDecodeError(f"{path}: {value!r} into a slice")
+        for index, item in enumerate(value):
+            check(item, schema["items"], f"{path}[{index}]")
+    elif schema.keys() & {"properties", "additionalProperties"}:
+        if not isinstance(value, dict):
+            raise CannotDecodeError(f"{path}: {value!r} into a struct or a map")
+        fields, others = schema.get("properties", {}), schema.get("additionalProperties")
+        for key, inner in value.items():
+            if (known := fields.get(key, others)) is not None:
+                check(inner, known, f"{path}.{key}")
+    else:
+        try:
+            READERS[scalar(schema)](value)
+        except CannotDecodeError as error:
+            raise CannotDecodeError(f"{path}: {value!r} into {scalar(schema)}: {error}") from None
 
 
 def _no_constant(text: str) -> None:
@@ -170,74 +149,50 @@ def _anything(_value: Any) -> None:
     """FieldsV1 keeps the bytes."""
 
 
-STRING: Final = Scalar("string", _text)
-BOOL: Final = Scalar("bool", _boolean)
-INT32: Final = Scalar("int32", _integer(32))
-INT64: Final = Scalar("int64", _integer(64))
-QUANTITY: Final = Scalar("resource.Quantity", _quantity)
-INT_OR_STRING: Final = Scalar("intstr.IntOrString", _int_or_string)
-TIME: Final = Scalar("metav1.Time", _time)
-_BY_NAME: Final[Mapping[str, Type]] = {
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": QUANTITY,
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": INT_OR_STRING,
-    _META + "Time": TIME,
-    _META + "FieldsV1": Scalar("metav1.FieldsV1", _anything),
+QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+INT_OR_STRING: Final = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+TIME: Final = _META + "Time"
+READERS: Final[Mapping[str, Callable[[Any], None]]] = {
+    "string": _text,
+    "boolean": _boolean,
+    "integerint32": _integer(32),
+    "integerint64": _integer(64),
+    QUANTITY: _quantity,
+    INT_OR_STRING: _int_or_string,
+    TIME: _time,
+    _META + "FieldsV1": _anything,
 }
-_SCALARS: Final[Mapping[tuple[str, str], Type]] = {
-    ("string", ""): STRING,
-    ("boolean", ""): BOOL,
-    ("integer", "int32"): INT32,
-    ("integer", "int64"): INT64,
+"""How Go reads a value that is not null, by type and format, or by the name of a definition. They raise CannotDecodeError."""
+
+
+def _struct(**fields: Schema) -> Schema:
+    return {"properties": fields}
+
+
+_STRING: Final = {"type": "string"}
+_BOOL: Final = {"type": "boolean"}
+_INT32: Final = {"type": "integer", "format": "int32"}
+_INT64: Final = {"type": "integer", "format": "int64"}
+_INLINE: Final = {
+    "cleanPodPolicy": _STRING,
+    "ttlSecondsAfterFinished": _INT32,
+    "activeDeadlineSeconds": _INT64,
+    "backoffLimit": _INT32,
 }
-
-
-def type_of(definitions: Definitions, schema: Schema) -> Type:
-    """The Go type from which an API server generated this piece of its OpenAPI document."""
-    if "$ref" in schema:
-        name = schema["$ref"].removeprefix("#/definitions/")
-        return _BY_NAME[name] if name in _BY_NAME else struct(definitions, name)
-    if "items" in schema:
-        return ListOf(type_of(definitions, schema["items"]))
-    if "additionalProperties" in schema:
-        return MapOf(type_of(definitions, schema["additionalProperties"]))
-    if "properties" in schema:
-        return StructOf({name: type_of(definitions, field) for name, field in schema["properties"].items()})
-    return _SCALARS[schema["type"], schema.get("format", "")]
-
-
-def struct(definitions: Definitions, name: str) -> StructOf:
-    """A struct of the Kubernetes API, including fields that only older versions had."""
-    fields = {**definitions[name], **GONE.get(name, {})}
-    return StructOf({field: type_of(definitions, schema) for field, schema in fields.items()})
-
-
-def tfjob(definitions: Definitions) -> StructOf:
-    """TFJob of training-operator 1.9, and the run policy inline as tf-operator had it."""
-    inline: dict[str, Type] = {
-        "cleanPodPolicy": STRING,
-        "ttlSecondsAfterFinished": INT32,
-        "activeDeadlineSeconds": INT64,
-        "backoffLimit": INT32,
-    }
-    scheduling: dict[str, Type] = {
-        "minAvailable": INT32,
-        "queue": STRING,
-        "minResources": MapOf(QUANTITY),
-        "priorityClass": STRING,
-        "scheduleTimeoutSeconds": INT32,
-    }
-    policy = {**inline, "suspend": BOOL, "managedBy": STRING, "schedulingPolicy": StructOf(scheduling)}
-    replica: dict[str, Type] = {
-        "replicas": INT32,
-        "restartPolicy": STRING,
-        "template": struct(definitions, _CORE + "PodTemplateSpec"),
-    }
-    spec: dict[str, Type] = {
-        **inline,
-        "runPolicy": StructOf(policy),
-        "successPolicy": STRING,
-        "enableDynamicWorker": BOOL,
-        "tfReplicaSpecs": MapOf(StructOf(replica)),
-    }
-    meta = struct(definitions, _META + "ObjectMeta")
-    return StructOf({"apiVersion": STRING, "kind": STRING, "metadata": meta, "spec": StructOf(spec)})
+_SCHEDULING: Final = _struct(
+    minAvailable=_INT32,
+    queue=_STRING,
+    minResources={"additionalProperties": {"$ref": QUANTITY}},
+    priorityClass=_STRING,
+    scheduleTimeoutSeconds=_INT32,
+)
+_REPLICA: Final = _struct(replicas=_INT32, restartPolicy=_STRING, template={"$ref": _CORE + "PodTemplateSpec"})
+SPEC: Final = _struct(
+    **_INLINE,
+    runPolicy=_struct(**_INLINE, suspend=_BOOL, managedBy=_STRING, schedulingPolicy=_SCHEDULING),
+    successPolicy=_STRING,
+    enableDynamicWorker=_BOOL,
+    tfReplicaSpecs={"additionalProperties": _REPLICA},
+)
+"""The specification of a TFJob of training-operator 1.9, and the run policy inline as tf-operator had it."""
+TFJOB: Final = _struct(apiVersion=_STRING, kind=_STRING, metadata={"$ref": _META + "ObjectMeta"}, spec=SPEC)

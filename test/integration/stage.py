@@ -7,7 +7,6 @@ A job is explained as `kubectl tfjob explain` does it: by the plugin's own sessi
 from __future__ import annotations
 
 import http.client
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -101,7 +100,7 @@ class Stage:
     def __init__(self, plane: ControlPlane, cluster: Cluster) -> None:
         self.cluster = cluster
         self.minor = plane.version.minor
-        self._connection = plane.connect()
+        self._plane = plane
         self._session = _Session(Target(kubeconfig=str(plane.kubeconfig), namespace=cluster.namespace).access())
 
     def __enter__(self) -> Self:
@@ -109,7 +108,6 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self._session.close()
-        self._connection.close()
 
     @property
     def logs(self) -> dict[str, str]:
@@ -124,22 +122,19 @@ class Stage:
         """Send a request as the administrator; a `path` without a leading slash is one of the core API in the namespace."""
         if not path.startswith("/"):
             path = f"/api/v1/namespaces/{self.cluster.namespace}/{path}"
-        sent = None if body is None else json.dumps(body)
-        status, found = self.answer(method, path, sent, kind)
+        status, found = self.answer(method, path, body, kind)
         assert status < 300, found
         return found
 
-    def answer(self, method: str, path: str, sent: str | None, kind: str = "application/json") -> tuple[int, Any]:
+    def answer(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
         """Send a request, and return the status of the response and what it holds."""
-        self._connection.request(method, path, sent, {"Content-Type": kind, "Accept": "application/json"})
-        response = self._connection.getresponse()
-        return response.status, json.loads(response.read())
+        return self._plane.request(method, path, body, content_type=kind)
 
     def refuses_pods(self) -> bool:
         """Whether no pod can be created; a new quota takes effect only a moment after its creation."""
         pod = {"metadata": {"generateName": "try-"}, "spec": {"containers": [TRAINING]}}
         path = f"/api/v1/namespaces/{self.cluster.namespace}/pods?dryRun=All"
-        return self.answer("POST", path, json.dumps(pod))[0] == http.client.FORBIDDEN
+        return self.answer("POST", path, pod)[0] == http.client.FORBIDDEN
 
     def jobs(self, troubles: Iterable[Trouble]) -> None:
         """Create the jobs, as their users would."""
@@ -151,12 +146,9 @@ class Stage:
     def pod(self, name: str, *, bound: bool = False) -> dict[str, Any]:
         """Return a pod once it is there; with `bound`, once its kubelet has written the status of its containers."""
 
-        def there() -> dict[str, Any] | None:
-            for pod in self.api("GET", "pods")["items"]:
-                if pod["metadata"]["name"] == name and (not bound or pod["status"].get("containerStatuses")):
-                    found: dict[str, Any] = pod
-                    return found
-            return None
+        def there() -> Any:
+            pod = self.cluster.find("pods", name)
+            return pod if pod and (not bound or pod["status"].get("containerStatuses")) else None
 
         found: dict[str, Any] = eventually(there, f"pod {name} is there")
         return found
@@ -164,23 +156,11 @@ class Stage:
     def tell(self, about: dict[str, Any], kind: str, reason: str, message: str) -> None:
         """Write an event about an object, as a component of Kubernetes would."""
         meta, now = about["metadata"], f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        body = {
-            "metadata": {"generateName": f"{meta['name']}."},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": kind,
-                "namespace": self.cluster.namespace,
-                "name": meta["name"],
-                "uid": meta["uid"],
-            },
-            "reason": reason,
-            "message": message,
-            "type": "Warning",
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
-        self.api("POST", "events", body)
+        involved = {"apiVersion": "v1", "kind": kind, "namespace": self.cluster.namespace}
+        involved |= {name: meta[name] for name in ("name", "uid")}
+        times = {"firstTimestamp": now, "lastTimestamp": now, "count": 1}
+        head = {"metadata": {"generateName": f"{meta['name']}."}, "involvedObject": involved, "type": "Warning"}
+        self.api("POST", "events", {**head, **times, "reason": reason, "message": message})
 
     def explain(self, job: str, later_s: float = 0.0) -> Diagnosis:
         """Return what `explain` would find in `later_s` seconds if nothing changed but the lease of an operator that runs."""

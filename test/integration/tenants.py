@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from hack.control_plane import ControlPlane
-from hack.hollow_node.script import RUN
 from integration.audit import AuditLog
+from integration.cluster import Cluster, replica
+from integration.operator_process import OperatorProcess, with_token
 from support.waiting import eventually
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError
@@ -26,14 +23,12 @@ from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS
 
-ROOT: Final = Path(__file__).parents[2]
 VICTIM: Final = "team-victim"
 HOSTILE: Final = "team-hostile"
 STEADY: Final = "steady"
 """The victim's job that runs all the time, and that nobody may make the operator touch."""
 AT_ONCE: Final = 16
 """How many requests the hostile tenant has in flight; the API server has its own Priority and Fairness against more."""
-LIMIT_S: Final = 60.0
 EDIT: Final = ("system:aggregate-to-edit", "system:aggregate-to-view", "kubeflow-tfjobs-edit", "kubeflow-tfjobs-view")
 """The roles that make up the cluster role `edit`; the controller that aggregates them does not run here."""
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
@@ -41,24 +36,15 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 
 def job(name: str, **replicas: Any) -> dict[str, Any]:
     """A TFJob whose pods run for ever."""
-    return {
-        "apiVersion": TFJOBS.api_version,
-        "kind": TFJOBS.kind,
-        "metadata": {"name": name},
-        "spec": {"tfReplicaSpecs": replicas or {"Worker": workers(1)}},
-    }
+    head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}}
+    return head | {"spec": {"tfReplicaSpecs": replicas or {"Worker": workers(1)}}}
 
 
 def workers(count: int, **container: Any) -> dict[str, Any]:
     """An entry of tfReplicaSpecs whose pods have one container, with these fields."""
-    return {
-        "replicas": count,
-        "restartPolicy": "ExitCode",
-        "template": {
-            "metadata": {"annotations": {RUN: "forever"}},
-            "spec": {"containers": [{"name": "tensorflow", "image": "train:1", **container}]},
-        },
-    }
+    found = replica(count, "ExitCode", "forever")
+    found["template"]["spec"]["containers"][0] |= container
+    return found
 
 
 def child_labels(job_name: str, index: str = "0") -> dict[str, str]:
@@ -70,33 +56,23 @@ def child_labels(job_name: str, index: str = "0") -> dict[str, str]:
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
     """A pod that nothing schedules."""
-    containers = [{"name": "tensorflow", "image": "other:1"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **metadata},
-        "spec": {"containers": containers, "nodeSelector": {"is": "nowhere"}},
-    }
+    spec = {"containers": [{"name": "tensorflow", "image": "other:1"}], "nodeSelector": {"is": "nowhere"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
 
 
 def service(name: str, **metadata: Any) -> dict[str, Any]:
     """A headless service."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, **metadata},
-        "spec": {"clusterIP": "None", "ports": [{"port": 2222}]},
-    }
+    spec = {"clusterIP": "None", "ports": [{"port": 2222}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, **metadata}, "spec": spec}
 
 
 @dataclass
 class Tenants:
-    """The cluster and the operator's process, as a test sees them. `client` is the hostile tenant's."""
+    """The cluster and the operator, as a test sees them. `client` is the hostile tenant's."""
 
     plane: ControlPlane
     audit: AuditLog
-    process: subprocess.Popen[bytes]
-    log: Path
+    operator: OperatorProcess
     client: RestClient
     uid: str
     accepted: int = 0
@@ -114,12 +90,8 @@ class Tenants:
 
     def memory_mb(self) -> float:
         """The operator's resident memory."""
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{self.operator.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
-
-    def lines(self) -> list[dict[str, Any]]:
-        """What the operator has logged."""
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
     def writes(self, namespace: str, skip: int = 0) -> list[str]:
         """The operator's requests in a namespace except reads, each as verb, resource and name."""
@@ -192,28 +164,12 @@ class Tenants:
 
 
 @contextlib.contextmanager
-def processes(plane: ControlPlane, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Run the operator under its own account, and a hollow node for the victim's pods. SIGTERM must end the former with 0."""
-    config = json.loads(plane.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": plane.request_token("kubeflow", "tf-job-operator")}
-    account, log = folder / "account", folder / "operator.log"
-    account.write_text(json.dumps(config))
-    operator = (sys.executable, "-m", "tfjob_operator.controller", f"--kubeconfig={account}", "--monitoring-port=0")
-    node = (sys.executable, "-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", f"--namespace={VICTIM}")
-    environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow"}
-    with (
-        log.open("wb") as out,
-        subprocess.Popen(node, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT) as runs_pods,
-        subprocess.Popen(operator, stdout=out, stderr=out, cwd=ROOT, env=environment) as process,
-    ):
-        try:
-            yield process, log
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(15) == 0, log.read_text()[-5000:]
-        finally:
-            runs_pods.terminate()
-            if process.poll() is None:
-                process.kill()
+def running(plane: ControlPlane, folder: Path) -> Iterator[OperatorProcess]:
+    """Run the operator under its own account, and a hollow node for the victim's pods."""
+    victim, account = Cluster(plane, VICTIM, folder), plane.request_token("kubeflow", "tf-job-operator")
+    options = {"kubeconfig": with_token(plane, account, folder), "variables": {"KUBEFLOW_NAMESPACE": "kubeflow"}}
+    with victim.operator("--namespace=", **options) as operator, victim.node():
+        yield operator
 
 
 @contextlib.asynccontextmanager

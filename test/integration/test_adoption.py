@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import Any
 
-from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from integration.cluster import Cluster, replica, specs
 from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-
-
-def uids(cluster: Cluster, resource: str) -> dict[str, str]:
-    """The UIDs of all objects of a resource, by name."""
-    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in cluster.items(resource)}
 
 
 def controllers(cluster: Cluster, resource: str) -> set[str]:
@@ -31,23 +25,21 @@ def test_a_job_that_is_made_again_takes_over_what_was_left_behind(served: Cluste
     spec = specs(Worker=replica(3, run="forever"))
     served.create("heir", spec)
     served.wait_for("heir", ConditionType.RUNNING)
-    before = {kind: uids(served, kind) for kind in ("pods", "services")}
+    before = served.uids("pods", "services")
     served.kubectl("delete", "tfjob", "heir", "--cascade=orphan")
     eventually(lambda: controllers(served, "pods") == controllers(served, "services") == {""}, "they are orphans")
     served.create("heir", spec)
     uid = served.job("heir")["metadata"]["uid"]
     eventually(lambda: controllers(served, "pods") == controllers(served, "services") == {uid}, "they are adopted")
     served.wait_for("heir", ConditionType.RUNNING)
-    assert {kind: uids(served, kind) for kind in ("pods", "services")} == before
-    eventually(
-        lambda: served.job("heir")["status"]["replicaStatuses"]["Worker"]["active"] == 3, "all three are counted"
-    )
-    assert not [event for event in served.events("heir") if event[0] == "Warning"]
+    assert served.uids("pods", "services") == before
+    eventually(lambda: served.active("heir") == 3, "all three are counted")
+    assert not served.warnings("heir")
     served.kubectl("delete", "tfjob", "heir")
-    eventually(lambda: not served.names("pods") and not served.names("services"), "they go with their new owner")
+    served.wait_for_no_children()
 
 
-def pod(job: str, name: str, owners: list[dict[str, Any]], run: str = "0.5s:0") -> str:
+def pod(job: str, name: str, owners: list[dict[str, Any]], run: str = "0.5s:0", **meta: Any) -> dict[str, Any]:
     """A pod that bears all labels of worker 0 of a job."""
     labels = {
         c.LABEL_GROUP_NAME: c.GROUP_NAME,
@@ -56,13 +48,9 @@ def pod(job: str, name: str, owners: list[dict[str, Any]], run: str = "0.5s:0") 
         c.LABEL_REPLICA_TYPE: "worker",
         c.LABEL_REPLICA_INDEX: "0",
     }
-    body = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels, "annotations": {RUN: run}, "ownerReferences": owners},
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "tensorflow", "image": "i"}]},
-    }
-    return json.dumps(body)
+    meta |= {"name": name, "labels": labels, "annotations": {RUN: run}, "ownerReferences": owners}
+    spec = {"restartPolicy": "Never", "containers": [{"name": "tensorflow", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
 def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(served: Cluster) -> None:
@@ -70,8 +58,7 @@ def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(ser
     served.kubectl("create", "configmap", "somebody")
     owner = served.api("GET", "configmaps", "somebody")["metadata"]["uid"]
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": owner, "controller": True}
-    served.kubectl("create", "-f", "-", stdin=pod("finds", "foreign", [foreign]))
-    served.kubectl("create", "-f", "-", stdin=pod("finds", "finds-worker-0", [], run="forever"))
+    served.post(pod("finds", "foreign", [foreign]), pod("finds", "finds-worker-0", [], run="forever"))
     served.create("finds", specs(Worker=replica(run="forever")))
     served.wait_for("finds", ConditionType.RUNNING)
     uid = served.job("finds")["metadata"]["uid"]
@@ -89,11 +76,6 @@ def is_labelled(cluster: Cluster, job: str, index: int) -> bool:
     return len(mine) == 2 and all(labels.items() >= wanted.items() for labels in mine)
 
 
-def reasons(cluster: Cluster, job: str) -> set[str]:
-    """The reasons of the Warnings on a job."""
-    return {reason for kind, reason, _ in cluster.events(job) if kind == "Warning"}
-
-
 EDITS = (f"{c.LABEL_REPLICA_INDEX}=abc", f"{c.LABEL_JOB_NAME}=debug", f"{c.LABEL_OPERATOR_NAME}-")
 
 
@@ -101,7 +83,7 @@ def test_what_is_edited_of_children_is_set_back_and_they_go_with_their_job(serve
     """U9, U17, D13: labels, also the one by which the operator watches, and a service's selector; no child is recreated."""
     served.create("keeps", specs(Worker=replica(3, run="forever")))
     served.wait_for("keeps", ConditionType.RUNNING)
-    before = {kind: uids(served, kind) for kind in ("pods", "services")}
+    before = served.uids("pods", "services")
     assert is_labelled(served, "keeps", 0)
     selected = served.items("services")[0]["spec"]["selector"]
     for index, edit in enumerate(EDITS):
@@ -110,13 +92,11 @@ def test_what_is_edited_of_children_is_set_back_and_they_go_with_their_job(serve
     served.kubectl("patch", "service", "keeps-worker-0", "--patch", '{"spec":{"selector":{"version":"2"}}}')
     eventually(lambda: all(is_labelled(served, "keeps", index) for index in range(3)), "the labels are back")
     eventually(lambda: served.items("services")[0]["spec"]["selector"] == selected, "the selector is back")
-    assert {kind: uids(served, kind) for kind in ("pods", "services")} == before
-    eventually(
-        lambda: {"RestoredPodLabels", "RestoredServiceLabels", "RestoredServiceSelector"} <= reasons(served, "keeps"),
-        "it is told",
-    )
+    assert served.uids("pods", "services") == before
+    told = {"RestoredPodLabels", "RestoredServiceLabels", "RestoredServiceSelector"}
+    eventually(lambda: told <= dict(served.warnings("keeps")).keys(), "it is told")
     served.kubectl("delete", "tfjob", "keeps")
-    eventually(lambda: not served.names("pods") and not served.names("services"), "all go with it")
+    served.wait_for_no_children()
 
 
 def test_a_second_pod_of_a_replica_goes(served: Cluster) -> None:
@@ -124,14 +104,12 @@ def test_a_second_pod_of_a_replica_goes(served: Cluster) -> None:
     served.create("single", specs(Worker=replica(run="forever")))
     served.wait_for("single", ConditionType.RUNNING)
     (true,) = served.items("pods")
-    copy = json.loads(pod("single", "copy", true["metadata"]["ownerReferences"]))
-    copy["metadata"]["annotations"] = {RUN: "0.1s:1"}
-    served.kubectl("create", "-f", "-", stdin=json.dumps(copy))
+    served.post(pod("single", "copy", true["metadata"]["ownerReferences"], run="0.1s:1"))
     eventually(lambda: served.names("pods") == ["single-worker-0"], "the copy is gone")
     status = served.job("single")["status"]
     assert status["conditions"][-1]["type"] == ConditionType.RUNNING
     assert not status.get("restarts")
-    assert uids(served, "pods")["single-worker-0"] == true["metadata"]["uid"]
+    assert served.uids("pods")["pods/single-worker-0"] == true["metadata"]["uid"]
 
 
 def test_pods_that_have_ended_are_not_adopted_by_a_new_job(served: Cluster) -> None:
@@ -142,34 +120,28 @@ def test_pods_that_have_ended_are_not_adopted_by_a_new_job(served: Cluster) -> N
     served.kubectl("delete", "tfjob", "again", "--cascade=orphan")
     eventually(lambda: controllers(served, "pods") == {""}, "it is an orphan")
     served.create("again", spec)
-    eventually(lambda: "FailedCreatePod" in reasons(served, "again"), "it is told")
+    eventually(lambda: "FailedCreatePod" in dict(served.warnings("again")), "it is told")
     assert served.state("again") == ConditionType.CREATED
     served.kubectl("delete", "pod", "again-worker-0")
     served.wait_for("again", ConditionType.SUCCEEDED)
 
 
 def test_a_pod_of_another_tenant_that_names_a_job_as_its_owner_changes_nothing_for_it(
-    cluster: Cluster, control_plane: ControlPlane
+    cluster: Cluster, tmp_path: Path
 ) -> None:
     """D2: it has the UID, labels and name of the victim, and a finalizer that keeps it; the operator is a cluster-wide one."""
     tenant = f"{cluster.namespace}-mallory"
-    control_plane.run_kubectl("create", "namespace", tenant)
+    cluster.plane.run_kubectl("create", "namespace", tenant)
     with cluster.operator("--namespace="), cluster.node():
         cluster.create("victim", specs(Worker=replica(run="forever")) | {"runPolicy": {"suspend": True}})
         cluster.wait_for("victim", ConditionType.SUSPENDED)
         uid = cluster.job("victim")["metadata"]["uid"]
         owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "victim", "uid": uid, "controller": True}
-        forged = json.loads(pod("victim", "victim-worker-0", [owner]))
-        forged["metadata"]["finalizers"] = ["example.com/stay"]
-        control_plane.run_kubectl("create", f"--namespace={tenant}", "-f", "-", input=json.dumps(forged))
-        cluster.kubectl(
-            "patch", "tfjob", "victim", "--type=merge", "--patch", '{"spec":{"runPolicy":{"suspend":false}}}'
-        )
+        mallory = Cluster(cluster.plane, tenant, tmp_path)
+        mallory.post(pod("victim", "victim-worker-0", [owner], finalizers=["example.com/stay"]))
+        cluster.patch("tfjobs", "victim", {"spec": {"runPolicy": {"suspend": False}}})
         cluster.wait_for("victim", ConditionType.RUNNING)
         assert cluster.names("pods") == ["victim-worker-0"]
-        assert cluster.job("victim")["status"]["replicaStatuses"]["Worker"]["active"] == 1
-        free = '{"metadata":{"finalizers":null}}'
-        control_plane.run_kubectl(
-            "patch", "pod", "victim-worker-0", f"--namespace={tenant}", "--type=merge", "-p", free
-        )
-        control_plane.run_kubectl("delete", "namespace", tenant, "--wait=false")
+        assert cluster.active("victim") == 1
+        mallory.patch("pods", "victim-worker-0", {"metadata": {"finalizers": None}})
+        cluster.plane.run_kubectl("delete", "namespace", tenant, "--wait=false")

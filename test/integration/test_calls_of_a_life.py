@@ -11,7 +11,8 @@ import pytest
 
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
-from integration.cluster import ROOT, Cluster, replica, specs
+from integration.cluster import Cluster, replica, specs
+from integration.operator_process import ROOT
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
 

@@ -109,12 +109,18 @@ def installation(plane: ControlPlane, folder: Path, version: str) -> Installatio
     return Installation(Helm(program, folder, plane.kubeconfig), plane)
 
 
-@pytest.fixture(params=[release.helm for release in HELMS], ids=lambda version: f"helm-{version}")
+@pytest.fixture(params=[HELMS[-1].helm])
 def release(request: pytest.FixtureRequest, plane: ControlPlane, tmp_path: Path) -> Iterator[Installation]:
-    """An installation in which nothing is installed yet, for each helm that the chart supports."""
+    """An installation in which nothing is installed yet, by the newest helm unless a test asks for another."""
     found = installation(plane, tmp_path, request.param)
     yield found
     found.clean()
+
+
+def by_helm(*marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
+    """Run a test with each helm that the chart supports; with the older ones under these marks."""
+    older = [pytest.param(each.helm, marks=marks) for each in HELMS[:-1]]
+    return pytest.mark.parametrize("release", [*older, HELMS[-1].helm], indirect=True, ids=lambda helm: f"helm-{helm}")
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +137,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@by_helm()
 def test_jobs_run_on_in_their_pods_while_the_operator_is_upgraded_rolled_back_and_removed(
     release: Installation, plane: ControlPlane, before: Path
 ) -> None:
@@ -174,6 +181,7 @@ def statuses(crd: Any) -> list[Any]:
     return [each["schema"]["openAPIV3Schema"]["properties"]["status"] for each in crd["spec"]["versions"]]
 
 
+@by_helm(pytest.mark.nightly)
 def test_the_crd_of_the_release_before_is_upgraded_and_rolled_back(release: Installation, tmp_path: Path) -> None:
     """Its own chart, out of git's history. What operators of both releases do meanwhile is in test/faults/test_upgrade.py."""
     try:
@@ -189,6 +197,7 @@ def test_the_crd_of_the_release_before_is_upgraded_and_rolled_back(release: Inst
     assert statuses(release.get("crd", CRD)) == old
 
 
+@by_helm(pytest.mark.nightly)
 def test_the_command_of_old_documents_installs_into_the_namespace_at_hand(
     release: Installation, plane: ControlPlane
 ) -> None:
@@ -199,21 +208,18 @@ def test_the_command_of_old_documents_installs_into_the_namespace_at_hand(
     assert "kubectl -n default rollout status deployment/tf-job-operator" in said
     assert release.get("deployment", "tf-job-operator", "default")["status"]["readyReplicas"] == 2
     assert release.get("clusterrolebinding", "tf-job-operator")["subjects"][0]["namespace"] == "default"
-    assert (
-        "libcuda"
-        in release.get("configmap", "tf-job-operator-config", "default")["data"]["controller_config_file.yaml"]
-    )
+    config = release.get("configmap", "tf-job-operator-config", "default")["data"]
+    assert "libcuda" in config["controller_config_file.yaml"]
     apis = "apis={kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1}"
     assert f"--reuse-values \\\n      --set '{apis}'" in said
     assert release.get("crd", TF_JOB) is None
     said = release("upgrade", str(CHART), *WAIT, "--reuse-values", f"--set={apis}", namespace="default")
     assert "--reuse-values" not in said
     plane.wait_for_crd(TF_JOB)
-    release.kubectl(
-        "create", "-f", str(ROOT / "manifests" / "examples" / "migration" / "v1alpha1" / "tensorflow-org.yaml")
-    )
+    release.kubectl("create", "-f", str(ROOT / "manifests/examples/migration/v1alpha1/tensorflow-org.yaml"))
 
 
+@by_helm(pytest.mark.nightly)
 def test_after_a_failed_install_the_notes_can_be_read_and_the_command_repeated(release: Installation) -> None:
     """As docs/install.md says: with `helm upgrade --install`, which `helm install` is not."""
     nowhere = ("--set=nodeSelector.disk=none", "--wait", "--timeout=5s")
@@ -229,6 +235,7 @@ def test_after_a_failed_install_the_notes_can_be_read_and_the_command_repeated(r
     assert release.get("deployment", "tf-job-operator")["status"]["readyReplicas"] == 2
 
 
+@by_helm(pytest.mark.nightly)
 def test_a_second_release_leaves_the_crd_alone_or_is_refused(release: Installation) -> None:
     """It is refused before it creates anything; with the CRD switched off it serves another namespace beside the first."""
     release.install(CHART)
@@ -241,8 +248,12 @@ def test_a_second_release_leaves_the_crd_alone_or_is_refused(release: Installati
     assert release.get("crd", CRD)["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
 
 
+@by_helm(pytest.mark.nightly)
 def test_all_that_can_be_switched_on_is_taken_by_the_api_server(release: Installation, plane: ControlPlane) -> None:
-    """CRDs that accept everything stand in for the kinds of the Prometheus operator."""
+    """CRDs that accept everything stand in for the kinds of the Prometheus operator.
+
+    The record of the release has the CRD twice: in the chart's files and in the objects. It fits into its Secret, twice.
+    """
     for kind, plural in MONITORING_KINDS.items():
         release.kubectl("apply", "-f", "-", stdin=json.dumps(open_crd("monitoring.coreos.com", kind, plural)))
         plane.wait_for_crd(f"{plural}.monitoring.coreos.com")
@@ -251,14 +262,8 @@ def test_all_that_can_be_switched_on_is_taken_by_the_api_server(release: Install
     for kind in (*MONITORING_KINDS.values(), "flowschema"):
         assert release.get(kind, "tf-job-operator") is not None
     assert release.get("configmap", "tf-job-operator-dashboard") is not None
-
-
-def test_the_record_of_a_release_fits_into_its_secret_twice(release: Installation) -> None:
-    """It holds the chart's files and the objects rendered from them, so it has the CRD twice."""
-    release.install(CHART)
     secret = release.get("secret", f"sh.helm.release.v1.{RELEASE}.v1")
-    size = sum(len(base64.b64decode(value)) for value in secret["data"].values())
-    assert size < SECRET_LIMIT / 2
+    assert sum(len(base64.b64decode(value)) for value in secret["data"].values()) < SECRET_LIMIT / 2
 
 
 def test_a_release_of_helm_3_is_upgraded_by_helm_4(plane: ControlPlane, before: Path, tmp_path: Path) -> None:

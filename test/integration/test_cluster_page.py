@@ -19,16 +19,15 @@ from hack.control_plane import ControlPlane
 from hack.page_cluster import ADDON, page_of
 from hack.page_objects import a_first_job, a_job, a_pod
 from integration.audit import AuditLog, Fact, allowed, lists_to_fall_back_on
+from integration.operator_process import ROOT, with_token
 from integration.pages import Page
 from support.waiting import eventually
 from tfjob_operator.cli.page import cluster as cluster_
 from tfjob_operator.cli.page.reviews import KEPT_S
 from unit.cli.page.browser import a_page, rows_of, take, until_known
 
-ROOT = Path(__file__).parents[2]
 ADDONS = ROOT / "manifests" / "addons"
 ACCOUNT = "system:serviceaccount:kubeflow:tf-job-page"
-LIMIT_S = 60.0
 TEAMS = ("team-a", "team-b")
 SLICE = "tfjobs.kubeflow.org"
 FIRST = "tfjobs.tensorflow.org"
@@ -37,13 +36,13 @@ FIRST = "tfjobs.tensorflow.org"
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
     """The requests of the page's account."""
-    return AuditLog.in_folder(tmp_path_factory.mktemp("audit"), ACCOUNT)
+    return AuditLog(tmp_path_factory.mktemp("audit"), ACCOUNT)
 
 
 @pytest.fixture(scope="module")
 def plane(audit: AuditLog) -> Iterator[ControlPlane]:
     """An API server with the addon as users apply it, and a job in each of two namespaces, with the pod of a replica."""
-    with ControlPlane.start("page", extra_apiserver_args=audit.apiserver_arguments()) as plane:
+    with ControlPlane.start("page", extra_apiserver_args=audit.flags) as plane:
         plane.run_kubectl("create", "namespace", "kubeflow")
         plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
         plane.wait_for_crd("tfjobs.kubeflow.org")
@@ -95,10 +94,7 @@ class ClusterPage(Page):
 @contextlib.contextmanager
 def page(plane: ControlPlane, folder: Path, *flags: str) -> Iterator[ClusterPage]:
     """Run the page with a token of its account, as its Deployment does."""
-    config = json.loads(plane.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": plane.request_token("kubeflow", "tf-job-page")}
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(json.dumps(config))
+    kubeconfig = with_token(plane, plane.request_token("kubeflow", "tf-job-page"), folder)
     with page_of(kubeconfig, *ADDON, *flags) as (process, address):
         found = ClusterPage(address)
         eventually(lambda: found.ask("/readyz")[0] == 200, "the page has read all jobs")
@@ -225,9 +221,7 @@ def test_every_right_of_the_page_is_used_and_none_is_missing(
                 assert shown.ask(f"/-/{path}/{key}", viewer.token)[0] == 200
         for path in (
             "log/team-b/mnist-worker-0",
-            "logs/team-b/mnist",
-            "usage/team-b/mnist",
-            "tensorboard/team-b/mnist",
+            *(f"{each}/team-b/mnist" for each in ("logs", "usage", "tensorboard")),
         ):
             assert shown.ask(f"/-/{path}", viewer.token)[0] == 200
         diagnosis = json.loads(shown.ask("/-/explain/team-b/placed", viewer.token)[1])

@@ -1,16 +1,30 @@
-"""`kubectl tfjob dashboard` on a real API server, as a user of the cluster starts it."""
+"""The page on a real API server: `kubectl tfjob dashboard` as a user of the cluster starts it, and `make demo-page`."""
 
 from __future__ import annotations
 
 import contextlib
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.error import HTTPError
 
 from hack.control_plane import ControlPlane
 from hack.page_cluster import DASHBOARD, enter, page_of
 from integration.cluster import Cluster, replica, specs
+from integration.operator_process import ROOT
 from integration.pages import Page
+from support.waiting import eventually
+
+LIMIT_S: Final = 90
+READ: Final = {
+    "/-/stream": b'"name":"runs-on"',
+    "/-/log/default/runs-on-chief-0?follow=true": b"10/10 - 2s - loss: 2.3000",
+    "/-/curves?run=default/runs-on": b'"loss"',
+}
+"""What is read of logs, and what comes soon: rows, lines, and curves of them."""
 
 
 @contextlib.contextmanager
@@ -61,3 +75,32 @@ def test_a_user_who_may_read_jobs_alone_sees_them_and_is_told_what_is_missing(
         assert [*rows] == [f"{cluster.namespace}/mnist"]
         assert all(each["forbidden"] for each in troubles.values())
         assert f'User "{user}" cannot list resource "pods"' in troubles["pods"]["message"]
+
+
+def is_shown(page: Page, path: str, text: bytes) -> bool:
+    """Whether a stream of the page has a line with this text before it ends."""
+    try:
+        with page.open(path) as stream:
+            return any(text in line for line in stream)
+    except HTTPError:
+        return False
+
+
+def test_the_demo_keeps_a_page_up_until_ctrl_c() -> None:
+    """It shows the jobs, with logs and curves, to whoever has the printed address, and leaves nothing behind."""
+    # A shell makes its background jobs ignore SIGINT, and tests that run as one pass that on to their child processes.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "hack.demo", "--page"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = next(line.strip() for line in process.stdout if "#token=" in line)
+            page = Page(address.partition("/#")[0], enter(address))
+            for path, shows in READ.items():
+                # A log ends, or is not there yet, while its container starts.
+                eventually(lambda path=path, shows=shows: is_shown(page, path, shows), f"{path} shows {shows!r}")  # type: ignore[misc]
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130, errors
+    assert "everything that ran has been stopped" in errors

@@ -83,7 +83,7 @@ def is_in_force(stage: Stage) -> bool:
     """Whether a pod that it denies cannot be created; a new webhook is asked only a moment after its creation."""
     pod = {"metadata": {"name": "webhook-denied"}, "spec": {"containers": [TRAINING]}}
     path = f"/api/v1/namespaces/{stage.cluster.namespace}/pods?dryRun=All"
-    return WORDS in str(stage.answer("POST", path, json.dumps(pod))[1])
+    return WORDS in str(stage.answer("POST", path, pod)[1])
 
 
 def scaled_down(stage: Stage, job: str) -> None:

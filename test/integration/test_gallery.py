@@ -12,7 +12,8 @@ from typing import Final
 import yaml
 
 from hack.control_plane import ControlPlane
-from integration.cluster import ROOT, Cluster
+from integration.cluster import Cluster
+from integration.operator_process import ROOT
 from support.waiting import eventually
 
 EXAMPLES: Final = ROOT / "manifests" / "examples"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ COSCHEDULING = "podgroups.scheduling.x-k8s.io"
 def install(plane: ControlPlane, name: str, crd: str) -> None:
     """Install a CRD of PodGroups."""
     plane.run_kubectl("apply", "-f", str(HERE / "data" / name))
-    plane.wait_for_crd(f"{crd}")
+    plane.wait_for_crd(crd)
 
 
 @pytest.fixture
@@ -47,12 +46,9 @@ def pod_group(cluster: Cluster, name: str, crd: str = VOLCANO) -> dict[str, Any]
 
 
 def enter(cluster: Cluster, name: str, phase: str) -> None:
-    """Write a phase, as volcano does. kubectl of 1.20 cannot write a status."""
-    group = eventually(lambda: pod_group(cluster, name), "the PodGroup is there")
-    group["status"] = {"phase": phase}
-    meta = group["metadata"]
-    path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{meta['namespace']}/podgroups/{name}/status"
-    cluster.kubectl("replace", f"--raw={path}", "-f", "-", stdin=json.dumps(group))
+    """Write a phase, as volcano does."""
+    eventually(lambda: pod_group(cluster, name), "the PodGroup is there")
+    cluster.patch(VOLCANO, f"{name}/status", {"status": {"phase": phase}})
 
 
 def place(cluster: Cluster, count: int) -> None:
@@ -60,21 +56,14 @@ def place(cluster: Cluster, count: int) -> None:
 
     def place_new() -> bool:
         pods = cluster.items("pods")
-        for pod in pods:
-            meta = pod["metadata"]
-            if "nodeName" not in pod["spec"]:
-                target = {"apiVersion": "v1", "kind": "Node", "name": f"node-{cluster.namespace}"}
-                head = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": meta["name"]}}
-                path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/binding"
-                cluster.kubectl("create", f"--raw={path}", "-f", "-", stdin=json.dumps(head | {"target": target}))
+        for pod in (each for each in pods if "nodeName" not in each["spec"]):
+            target = {"apiVersion": "v1", "kind": "Node", "name": f"node-{cluster.namespace}"}
+            meta = {"name": pod["metadata"]["name"]}
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
+            cluster.api("POST", "pods", f"{meta['name']}/binding", body)
         return len(pods) >= count
 
     eventually(place_new, f"{count} pods have their places")
-
-
-def patch(cluster: Cluster, resource: str, name: str, change: dict[str, Any]) -> None:
-    """Change an object as a user does."""
-    cluster.kubectl("patch", resource, name, "--type=merge", f"--patch={json.dumps(change)}")
 
 
 def requesting(cpu: str, **fields: Any) -> dict[str, Any]:
@@ -91,18 +80,14 @@ def test_a_job_waits_until_volcano_lets_it_in_and_leaves_nothing_at_its_end(clus
     with cluster.operator("--enable-gang-scheduling"), cluster.node():
         cluster.create("gang", spec | {"runPolicy": {"schedulingPolicy": policy}})
         group = eventually(lambda: pod_group(cluster, "gang"), "the PodGroup is there")
-        assert group["spec"] == {
-            "minMember": 3,
-            "queue": "research",
-            "priorityClassName": "high",
-            "minResources": {"cpu": "2500m"},
-        }
+        wanted = {"minMember": 3, "queue": "research", "priorityClassName": "high", "minResources": {"cpu": "2500m"}}
+        assert group["spec"] == wanted
         (owner,) = group["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["controller"]) == ("TFJob", "gang", True)
         status = cluster.wait_for("gang", ConditionType.CREATED)
         assert status["replicaStatuses"]["Worker"] == {"active": 0, "succeeded": 0, "failed": 0}
         enter(cluster, "gang", "Pending")
-        patch(cluster, VOLCANO, "gang", {"spec": {"queue": "elsewhere"}})
+        cluster.patch(VOLCANO, "gang", {"spec": {"queue": "elsewhere"}})
         time.sleep(1.0)
         assert cluster.names("pods") == []
         assert cluster.names("services") == []
@@ -118,8 +103,8 @@ def test_a_job_waits_until_volcano_lets_it_in_and_leaves_nothing_at_its_end(clus
         eventually(lambda: not pod_group(cluster, "gang"), "the PodGroup is gone")
         told = ("Normal", "SuccessfulDeletePodGroup", "Deleted PodGroup: gang")
         eventually(lambda: told in cluster.events("gang"), "its end is told")
-        assert [reason for _, reason, _ in cluster.events("gang")].count("SuccessfulDeletePodGroup") == 1
-        assert [reason for _, reason, _ in cluster.events("gang")].count("SuccessfulCreatePodGroup") == 1
+        reasons = [reason for _, reason, _ in cluster.events("gang")]
+        assert (reasons.count("SuccessfulCreatePodGroup"), reasons.count("SuccessfulDeletePodGroup")) == (1, 1)
 
 
 def test_scaling_suspending_and_resuming_keep_the_group_true(cluster: Cluster, volcano: None) -> None:
@@ -129,15 +114,15 @@ def test_scaling_suspending_and_resuming_keep_the_group_true(cluster: Cluster, v
         enter(cluster, "scaled", "Running")
         place(cluster, 2)
         cluster.wait_for("scaled", ConditionType.RUNNING)
-        patch(cluster, VOLCANO, "scaled", {"spec": {"queue": "elsewhere"}})
-        patch(cluster, "tfjob", "scaled", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 4}}}})
+        cluster.patch(VOLCANO, "scaled", {"spec": {"queue": "elsewhere"}})
+        cluster.patch("tfjobs", "scaled", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 4}}}})
         resized = {"minMember": 4, "minResources": {"cpu": "4"}, "queue": "elsewhere"}
         eventually(lambda: pod_group(cluster, "scaled")["spec"] == resized, "the PodGroup is resized")
         eventually(lambda: len(cluster.names("pods")) == 4, "the new pods are there")
         first = pod_group(cluster, "scaled")["metadata"]["uid"]
-        patch(cluster, "tfjob", "scaled", {"spec": {"runPolicy": {"suspend": True}}})
+        cluster.patch("tfjobs", "scaled", {"spec": {"runPolicy": {"suspend": True}}})
         eventually(lambda: not pod_group(cluster, "scaled") and not cluster.names("pods"), "nothing is left")
-        patch(cluster, "tfjob", "scaled", {"spec": {"runPolicy": {"suspend": False}}})
+        cluster.patch("tfjobs", "scaled", {"spec": {"runPolicy": {"suspend": False}}})
         enter(cluster, "scaled", "Inqueue")
         assert pod_group(cluster, "scaled")["metadata"]["uid"] != first
         eventually(lambda: len(cluster.names("pods")) == 4, "the pods are back")
@@ -165,7 +150,7 @@ def test_a_pod_group_of_somebody_else_keeps_the_pods_back_and_stays(cluster: Clu
     """B13: one Warning a person can act upon; when the stranger's group is gone the job goes on."""
     stranger = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "taken"}}
     with cluster.operator("--enable-gang-scheduling"), cluster.node():
-        cluster.kubectl("create", "-f", "-", stdin=json.dumps(stranger))
+        cluster.post(stranger)
         enter(cluster, "taken", "Running")
         cluster.create("taken", specs(Worker=replica()))
         text = (
@@ -175,7 +160,7 @@ def test_a_pod_group_of_somebody_else_keeps_the_pods_back_and_stays(cluster: Clu
         eventually(lambda: ("Warning", "FailedCreatePodGroup", text) in cluster.events("taken"), "a person is told")
         assert cluster.names("pods") == []
         assert "ownerReferences" not in pod_group(cluster, "taken")["metadata"]
-        cluster.kubectl("delete", VOLCANO, "taken")
+        cluster.api("DELETE", VOLCANO, "taken")
         eventually(lambda: pod_group(cluster, "taken").get("spec"), "the job has its own")
         enter(cluster, "taken", "Inqueue")
         place(cluster, 1)
@@ -194,11 +179,9 @@ def test_without_the_crd_a_warning_says_so_and_what_runs_goes_on(
             cluster.create("waits", specs(Worker=replica()))
             cluster.wait_for("runs", ConditionType.SUCCEEDED)
             cluster.wait_for("waits", ConditionType.CREATED)
-            warning = eventually(
-                lambda: [event for event in cluster.events("waits") if event[0] == "Warning"], "a person is told"
-            )
-            assert [reason for _, reason, _ in warning] == ["PodGroupsUnavailable"]
-            assert f"the CRD {VOLCANO} (v1beta1) is not installed" in warning[0][2]
+            ((reason, message),) = eventually(lambda: cluster.warnings("waits"), "a person is told")
+            assert reason == "PodGroupsUnavailable"
+            assert f"the CRD {VOLCANO} (v1beta1) is not installed" in message
             assert cluster.names("pods") == ["runs-worker-0"]
             install(control_plane, "volcano-podgroups.yaml", VOLCANO)
             enter(cluster, "waits", "Inqueue")

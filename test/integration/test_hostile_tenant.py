@@ -12,18 +12,16 @@ import itertools
 import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from pathlib import Path
-from subprocess import Popen
 from typing import Any, Final
 
 import pytest
 
 from hack.control_plane import ControlPlane
 from integration.audit import AuditLog
+from integration.operator_process import ROOT, OperatorProcess
 from integration.tenants import (
     EDIT,
     HOSTILE,
-    ROOT,
     STEADY,
     VICTIM,
     Tenants,
@@ -31,7 +29,7 @@ from integration.tenants import (
     hostile_client,
     job,
     pod,
-    processes,
+    running,
     service,
     workers,
 )
@@ -57,13 +55,13 @@ numbers = itertools.count()
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
     """The audit log of this module's API server: the requests of the operator's account."""
-    return AuditLog.in_folder(tmp_path_factory.mktemp("audit"))
+    return AuditLog(tmp_path_factory.mktemp("audit"))
 
 
 @pytest.fixture(scope="module")
 def plane(audit: AuditLog) -> Iterator[ControlPlane]:
     """A cluster of two tenants, with the operator's roles as people apply them."""
-    with ControlPlane.start("tenants", extra_apiserver_args=audit.apiserver_arguments()) as plane:
+    with ControlPlane.start("tenants", extra_apiserver_args=audit.flags) as plane:
         plane.run_kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / "overlays" / "standalone"))
         plane.wait_for_crd("tfjobs.kubeflow.org")
         plane.restart_controller_manager()  # its garbage collector knows TFJobs now
@@ -78,14 +76,14 @@ def plane(audit: AuditLog) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Popen[bytes], Path]]:
+def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """One operator for all attacks, and the victim's steady job under its care."""
-    with processes(plane, tmp_path_factory.mktemp("operator")) as running:
+    with running(plane, tmp_path_factory.mktemp("operator")) as operator:
         plane.run_kubectl("create", "-n", VICTIM, "-f", "-", input=json.dumps(job(STEADY, Worker=workers(2))))
         path = "--output=jsonpath={.status.replicaStatuses.Worker.active}"
         active = functools.partial(plane.run_kubectl, "get", "-n", VICTIM, "tfjob", STEADY, path)
         eventually(lambda: active().stdout == "2", "the steady job runs, and its status has no more to say")
-        yield running
+        yield operator
 
 
 async def foreign_owners(it: Tenants) -> None:
@@ -251,15 +249,14 @@ ATTACKS: Final = (
 async def test_a_hostile_tenant_changes_nothing_for_another_one(
     plane: ControlPlane,
     audit: AuditLog,
-    operator: tuple[Popen[bytes], Path],
+    operator: OperatorProcess,
     attack: Callable[[Tenants], Coroutine[object, object, None]],
 ) -> None:
     """D1, D2, D5, U1, U2: the victim's jobs and statuses, and the operator's memory and response times, stay as they were."""
-    process, log = operator
     uid = plane.run_kubectl("get", "tfjob", STEADY, "-n", VICTIM, "-o", "jsonpath={.metadata.uid}").stdout
     async with hostile_client(plane) as client:
-        it = Tenants(plane, audit, process, log, client, uid)
-        before, logged, asked = it.steady(), len(it.lines()), len(audit.events())
+        it = Tenants(plane, audit, operator, client, uid)
+        before, logged, asked = it.steady(), len(operator.lines()), len(audit.events())
         fresh = f"fresh-{next(numbers)}"
         waits: list[float] = []
 
@@ -277,9 +274,9 @@ async def test_a_hostile_tenant_changes_nothing_for_another_one(
             assert it.accepted  # else nobody was attacked
             assert it.steady() == before
             assert len(before) == 5  # the job, two pods, two services
-            assert process.poll() is None
+            assert operator.process.poll() is None
             crashes = {"sync_crashed", "lease_lost", "event_write_crashed"}
-            assert [line for line in it.lines()[logged:] if line["event"] in crashes] == []
+            assert [line for line in operator.lines()[logged:] if line["event"] in crashes] == []
             assert [write for write in it.writes(VICTIM, asked) if "fresh" not in write] == []
             assert max(waits) < FIRST_POD_S
             assert most < MEMORY_MB

@@ -8,17 +8,8 @@ from typing import Any
 import pytest
 
 from integration.cluster import with_policy
-from integration.stage import (
-    FOREVER,
-    MERGE,
-    POD,
-    STRATEGIC,
-    Stage,
-    Then,
-    Trouble,
-    judge,
-    one,
-)
+from integration.stage import FOREVER, MERGE, POD, STRATEGIC, Stage, Then, Trouble, judge, one
+from support.waiting import eventually
 
 
 def edit(change: Callable[[dict[str, Any]], object]) -> Then:
@@ -106,6 +97,10 @@ LAST_WORDS = {
 FETCH: dict[str, Any] = {"initContainers": [{"name": "fetch", "image": "fetch:1"}]}
 RUNS_FETCH = "hollow.tfjob.kubeflow.org/run.fetch"
 LIVES = [
+    Trouble("exit-code", one("1s:1")),
+    Trouble("segmentation-fault", one("1s:139")),
+    Trouble("deadline-exceeded", with_policy(one(), activeDeadlineSeconds=2)),
+    Trouble("backoff-limit", with_policy(one("0s:1", "OnFailure"), backoffLimit=1)),
     Trouble("out-of-memory", one("1s:oom-killed")),
     Trouble("evicted", one("1s:evicted")),
     Trouble("illegal-instruction", one("1s:132")),
@@ -124,6 +119,7 @@ LIVES = [
     Trouble("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),
     Trouble("deadline-near", with_policy(one(), activeDeadlineSeconds=3600), later_s=3400),
     Trouble("finished-and-kept", with_policy(one("0s:0"), cleanPodPolicy="None"), later_s=90_000),
+    Trouble("held-invalid", one(), edit(lambda worker: worker.update(restartPolicy="Maybe"))),
     Trouble("held-refused", one(), edit(mistaken)),
     Trouble("held-too-large", one(), edit(lambda worker: worker.update(replicas=20_000))),
     Trouble("stuck-terminating", one(policy="OnFailure"), held_back, later_s=600),
@@ -148,8 +144,11 @@ NODE_LOST = Trouble("node-not-ready", one(), lose)
 
 
 def test_how_jobs_fail_and_what_befalls_them_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a hollow node, which ends processes as told; and then that node is lost."""
+    """On a hollow node, which ends processes as told; and then that node is lost. Nothing is wrong with a healthy job."""
     with stage.cluster.operator(), stage.cluster.node():
+        stage.jobs([Trouble("healthy", one())])
+        eventually(lambda: stage.explain("healthy").standing.endswith("1 of 1 worker running"), "it runs")
+        assert stage.explain("healthy").causes == ()
         judge(capsys, stage, LIVES)
         path = f"pods/{POD.format('stuck-terminating')}"
         stage.api("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)

@@ -21,22 +21,13 @@ from tfjob_operator.api.client import HttpTransport, Request, Settings, load_set
 from tfjob_operator.api.client.http import Transport
 
 
-@pytest.fixture(scope="module")
-def tfjobs_are_known(control_plane: ControlPlane) -> None:
-    """The custom resource."""
-    control_plane.run_kubectl(
-        "apply", "--server-side", "--validate=false", "-f", "manifests/base/crd.yaml"
-    )  # the schema takes a while
-    control_plane.wait_for_crd("tfjobs.kubeflow.org")
-
-
 @pytest.fixture
 def settings(control_plane: ControlPlane) -> Settings:
     """How to reach the server; read here because that blocks."""
     return load_settings(str(control_plane.kubeconfig))
 
 
-@pytest.mark.usefixtures("tfjobs_are_known")
+@pytest.mark.usefixtures("crd")
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__)
 async def test_the_model_responds_as_the_api_server_does(
     chapter: Chapter, settings: Settings, control_plane: ControlPlane, namespace: str, pytestconfig: pytest.Config

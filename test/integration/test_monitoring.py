@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,10 +13,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fakes.manifests import read_document
-from hack.control_plane import ControlPlane
 from hack.control_plane.build.commands import ControlPlaneError
-from hack.control_plane.run.parts import any_free
 from hack.prometheus import Prometheus, alertmanager, program, run
+from integration.cluster import Cluster
+from integration.operator_process import ROOT
 from support.waiting import eventually
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1.constants import ConditionReason
@@ -27,9 +24,7 @@ from tfjob_operator.api.v1.types import JobCondition
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.observability.metrics import PrometheusMetrics, exposition, new_registry
 
-ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "manifests" / "overlays" / "monitoring"
-LIMIT_S = 60.0
 VARIABLES = {"$__rate_interval": "30s", "$__range": "1m", "$job_namespace": ".*"}
 """The values that Grafana substitutes for variables in queries."""
 
@@ -107,36 +102,18 @@ def test_the_alerts_are_valid_and_fire_when_they_should(rules: Path, tmp_path: P
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-@pytest.fixture
-def operator(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[str]:
-    """The address of the metrics of an operator that runs."""
-    control_plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
-    control_plane.wait_for_crd("tfjobs.kubeflow.org")
-    port = any_free()
-    flags = (
-        *(f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={namespace}", f"--monitoring-port={port}"),
-        f"--controller-config-file={tmp_path / 'config.yaml'}",  # not there, as in most clusters; it has a metric all the same
-    )
-    with (
-        (tmp_path / "operator.log").open("wb") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", "tfjob_operator.controller", *flags], stdout=log, stderr=log, cwd=ROOT
-        ) as process,
-    ):
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.terminate()
-
-
 def test_a_real_prometheus_scrapes_the_operator_and_has_data_for_every_panel(
-    control_plane: ControlPlane, namespace: str, operator: str, rules: Path, tmp_path: Path
+    cluster: Cluster, namespace: str, rules: Path, tmp_path: Path
 ) -> None:
     """No panel and no alert asks for a metric or a label that the operator does not have."""
-    bad = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "bad"}, "spec": {}}
-    with prometheus_with(tmp_path, operator, rules) as prometheus:
+    # The file is not there, as in most clusters; it has a metric all the same.
+    file = f"--controller-config-file={tmp_path / 'config.yaml'}"
+    with (
+        cluster.operator(file) as operator,
+        prometheus_with(tmp_path, f"127.0.0.1:{operator.port}", rules) as prometheus,
+    ):
         eventually(lambda: prometheus.query("tf_operator_is_leader == 1"), "the operator is scraped, and leads")
-        control_plane.run_kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(bad))
+        cluster.create("bad", {})
         failed = f'increase(training_operator_jobs_failed_total{{job_namespace="{namespace}"}}[1m]) > 0'
         eventually(lambda: prometheus.query(failed), "the failed job is counted")
         empty = [(title, query) for title, asked in queries().items() for query in asked if not prometheus.query(query)]

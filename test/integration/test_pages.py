@@ -83,7 +83,7 @@ ELSEWHERE: Final = (
     Elsewhere(PLUGIN_PAGE, "pipx install", "test_wheel.py installs the same into an environment of its own"),
     Elsewhere(PLUGIN_PAGE, "kubectl tfjob dashboard", "it does not end: test_dashboard.py, test/browser"),
     Elsewhere(PLUGIN_PAGE, "kubectl tfjob completion", "it writes beside the plugin: unit/cli/test_global_options.py"),
-    Elsewhere("hack/hollow_node/README.md", "python -m hack.hollow_node", "a synopsis; test_hollow_node.py"),
+    Elsewhere("hack/hollow_node/README.md", "python -m hack.hollow_node", "a synopsis; test_scheduling.py"),
     Elsewhere("manifests/chart/README.md", "helm upgrade", "test/chart and e2e/test_chart.py do it, with each Helm"),
 )  # fmt: skip
 
@@ -315,17 +315,11 @@ class NodeStandIn(Handler):
 def measures(plane: ControlPlane, cluster: Cluster, node: Serving) -> None:
     """Have the API server pass on what it is asked of metrics, as where metrics-server is installed."""
     service = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": node.port}]}
-    spec = {
-        "group": "metrics.k8s.io",
-        "version": "v1beta1",
-        "groupPriorityMinimum": 100,
-        "versionPriority": 100,
-        "insecureSkipTLSVerify": True,
-        "service": {"name": "metrics", "namespace": cluster.namespace, "port": node.port},
-    }
+    at = {"name": "metrics", "namespace": cluster.namespace, "port": node.port}
+    spec = {"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100}
+    spec |= {"insecureSkipTLSVerify": True, "service": at}
     head = {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": METRICS_API}}
-    own = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "metrics"}, "spec": service}
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(own))
+    cluster.post({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "metrics"}, "spec": service})
     plane.run_kubectl("create", "-f", "-", input=json.dumps({**head, "spec": spec}))
     path = f"{METRICS}/namespaces/{cluster.namespace}/pods"
     eventually(lambda: "items" in plane.run_kubectl("get", "--raw", path, check=False).stdout, "there are metrics")

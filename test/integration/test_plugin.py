@@ -1,8 +1,9 @@
-"""`kubectl tfjob` on a real API server: the same columns as kubectl's, and changes that the operator takes up."""
+"""`kubectl tfjob` on a real API server: what it lists, shows, starts, restarts and prunes."""
 
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import yaml
 from hack.control_plane import ControlPlane
 from integration.cluster import Cluster, replica, specs, with_policy
 from integration.plugin import Plugin
+from integration.stage import one
 from support.waiting import eventually
 
 
@@ -107,17 +109,131 @@ def test_explain_tells_a_user_of_one_namespace_what_it_may_not_see(
     cluster.kubectl("create", "role", "tfjobs", *rule)
     cluster.kubectl("create", "rolebinding", "tfjobs", "--role=tfjobs", f"--user={user}")
     plugin = Plugin(str(control_plane.kubeconfig_for(user)), cluster.namespace)
-    spec = specs(Worker=replica(2))
-    spec["tfReplicaSpecs"]["Worker"]["template"]["spec"]["serviceAccountName"] = "nobody"
+    spec = one(serviceAccountName="nobody")
     with cluster.operator():
         cluster.create("why", spec)
         eventually(
-            lambda: "[error: service-account-missing]" in one_line(plugin("explain", "why")), "the cause is told"
+            lambda: "[error: service-account-missing]" in " ".join(plugin("explain", "why").split()),
+            "the cause is told",
         )
-    told = one_line(plugin("explain", "why"))
-    assert ' 1. ServiceAccount "nobody" not found (2 pods not created)' in told
+    told = " ".join(plugin("explain", "why").split())
+    assert ' 1. ServiceAccount "nobody" not found (1 pod not created)' in told
     assert "because you have no permission to read: CRDs, deployments, leases" in told
 
 
-def one_line(text: str) -> str:
-    return " ".join(text.split())
+def test_status_and_timeline_show_what_became_of_each_replica(served: Cluster, plugin: Plugin) -> None:
+    """They show a restart in place, a new pod after an exit code, and a suspension."""
+    spec = specs(
+        Worker=replica(2, "ExitCode", run="1s:137,600s:0"), Chief=replica(policy="OnFailure", run="1s:1,600s:0")
+    )
+    served.create("mnist", with_policy(spec, backoffLimit=10))
+
+    def again() -> list[int]:
+        told = json.loads(plugin("status", "mnist", "--output=json"))
+        return [each["restarts"] for kind in told["types"] for each in kind["replicas"] if each["state"] == "Running"]
+
+    eventually(lambda: len(again()) >= 1 and again()[0] == 1, "the chief runs again")
+    lines = plugin("status", "mnist").splitlines()
+    assert lines[0].startswith("mnist in ")
+    assert any("chief-0" in line and "Running" in line for line in lines)
+    plugin("suspend", "mnist")
+    eventually(lambda: "Worker: 0 of 2 running\n" in plugin("status", "mnist"), "its pods are gone")
+    drawn = plugin("timeline", "mnist", "--utc")
+    assert "\nsuspended " in drawn
+    assert "TFJobSuspended: TFJob mnist is suspended." in drawn
+    assert "ExitedWithCode" in drawn
+
+
+def test_replicas_that_cannot_be_made_are_missing(cluster: Cluster, plugin: Plugin) -> None:
+    """And the timeline has the message with which the server refused them."""
+    with cluster.operator():
+        cluster.create("why", one(serviceAccountName="nobody"))
+        eventually(lambda: "FailedCreatePod" in plugin("timeline", "why"), "the refusal is told")
+    assert "Worker: 0 of 1 running, worker-0 missing" in plugin("status", "why")
+    assert plugin("status", "none", code=1) == 'Error from server (NotFound): tfjobs.kubeflow.org "none" not found\n'
+
+
+def test_a_job_of_flags_runs(cluster: Cluster, plugin: Plugin) -> None:
+    """The server and the operator accept it, and a second one of its name is refused in one line."""
+    flags = [
+        "--image=train:1",
+        "--workers=2",
+        "--chief",
+        "--gpu=1",
+        "--memory=1Gi",
+        "--volume=data:/data:ro",
+        "--env=A=b",
+    ]
+    made = "tfjob.kubeflow.org/mnist created"
+    assert plugin("submit", "mnist", *flags, "--dry-run=server") == f"{made} (server dry run)\n"
+    assert cluster.names("tfjobs") == []
+    with cluster.operator():
+        assert plugin("submit", "mnist", *flags) == f"{made}\n"
+        eventually(lambda: len(cluster.names("pods")) == 3, "its pods are made")
+    refused = plugin("submit", "mnist", *flags, code=1)
+    assert refused == 'Error from server (AlreadyExists): tfjobs.kubeflow.org "mnist" already exists\n'
+    pod = cluster.api("GET", "pods", "mnist-worker-1")
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"memory": "1Gi", "nvidia.com/gpu": "1"}
+
+
+def test_watch_prints_what_happens_until_the_job_has_ended(served: Cluster, plugin: Plugin) -> None:
+    """The exit code tells how the job ended; it is 3 if the job was deleted."""
+    served.create("fails", specs(Worker=replica(2, run="2s:1")))
+    lines = plugin("watch", "fails", code=1).splitlines()
+    assert lines[-1].startswith("tfjob.kubeflow.org/fails Failed: ")
+    # Its pod may be Failed later than the job, which ends with the container.
+    assert any(re.search(r"worker-[01] (Running|Failed).* exit 1", line) for line in lines), lines
+    served.create("gone", specs(Worker=replica(run="600s:0")))
+    with plugin.started("watch", "gone") as process:
+        assert process.stdout is not None
+        assert "gone " in process.stdout.readline()
+        served.kubectl("delete", "tfjob", "gone")
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (3, "tfjob.kubeflow.org/gone was deleted\n")
+
+
+def uids(cluster: Cluster) -> dict[str, str]:
+    """The UIDs of the pods that run, by name."""
+    pods = cluster.items("pods")
+    return {
+        each["metadata"]["name"]: each["metadata"]["uid"] for each in pods if each["status"].get("phase") == "Running"
+    }
+
+
+def test_a_replica_that_is_restarted_gets_a_new_pod_and_the_others_go_on(served: Cluster, plugin: Plugin) -> None:
+    """Then the whole job is restarted; neither restart counts as a failure, of which the job allows none."""
+    served.create("mnist", with_policy(specs(Worker=replica(2, "OnFailure", run="600s:0")), backoffLimit=0))
+    eventually(lambda: len(uids(served)) == 2, "both run")
+    first = uids(served)
+    assert plugin("restart", "mnist", "--replica=worker-1") == "pod/mnist-worker-1 deleted\n"
+    eventually(lambda: len(uids(served)) == 2 and uids(served) != first, "worker 1 runs anew")
+    second = uids(served)
+    assert second["mnist-worker-0"] == first["mnist-worker-0"]
+    assert plugin("restart", "mnist").splitlines() == [f"pod/mnist-worker-{index} deleted" for index in (0, 1)]
+    eventually(lambda: len(uids(served)) == 2 and not set(uids(served).values()) & set(second.values()), "both are new")
+    assert served.state("mnist") == "Running"
+
+
+def test_what_has_ended_is_pruned_and_what_runs_is_not(served: Cluster, plugin: Plugin) -> None:
+    """A dry run lists the same jobs beforehand and deletes none."""
+    served.create("long", specs(Worker=replica(run="600s:0")))
+    for name, end in (("fine", "1s:0"), ("broken", "1s:1")):
+        served.create(name, specs(Worker=replica(run=end)))
+    served.wait_for("fine", "Succeeded")
+    served.wait_for("broken", "Failed")
+    assert plugin("restart", "fine", code=1).startswith("error: fine has finished: Succeeded.")
+    assert plugin("prune", "--dry-run").splitlines() == [
+        f"tfjob.kubeflow.org/{name} deleted (dry run)" for name in ("broken", "fine")
+    ]
+    assert plugin("prune", "--yes", "--older-than=1h") == (f"No finished jobs found in {served.namespace} namespace.\n")
+    assert plugin("prune", "--yes", "--state=failed") == "tfjob.kubeflow.org/broken deleted\n"
+    assert plugin("prune", "--yes") == "tfjob.kubeflow.org/fine deleted\n"
+    assert served.names("tfjobs") == ["long"]
+
+
+def test_top_of_a_cluster_without_metrics_is_one_line(served: Cluster, plugin: Plugin) -> None:
+    """Instead of the server's text for an unknown path the user is told what to do."""
+    served.create("mnist", specs(Worker=replica(run="600s:0")))
+    eventually(lambda: uids(served), "it runs")
+    told = plugin("top", "mnist", code=1)
+    assert told == ("error: Metrics API not available: install metrics-server\n")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ from hack.hollow_node.node import NODES, parse_nodes, registered
 from hack.hollow_node.script import LOG, RUN
 from hack.kubernetes_versions import NEWEST
 from hack.real_node.node import kube_scheduler_command
-from integration.cluster import ROOT, Cluster, replica, specs
+from integration.cluster import Cluster, replica, specs
+from integration.operator_process import ROOT, kubeconfig
 from support.waiting import eventually
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PODS
@@ -47,54 +50,61 @@ def test_pods_wait_for_room_in_the_schedulers_words_and_get_it(cluster: Cluster)
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "containers": [{"name": "tensorflow", "image": "img", "resources": {"limits": {"nvidia.com/gpu": 2}}}],
     }
+    said = (
+        "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 Insufficient nvidia.com/gpu."
+    )
     with cluster.operator(), cluster.node(POOLS):
         cluster.create("gpus", specs(Worker=worker) | {"successPolicy": "AllWorkers"})
         (event,) = eventually(
             lambda: [each for each in cluster.items("events") if each["reason"] == "FailedScheduling"], "one waits"
         )
-        said = "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 Insufficient nvidia.com/gpu."
         assert event["message"].startswith(said)
-        waiting = next(pod for pod in cluster.items("pods") if "nodeName" not in pod["spec"])
-        (condition,) = waiting["status"]["conditions"]
-        assert (condition["type"], condition["status"], condition["reason"]) == (
-            "PodScheduled",
-            "False",
-            "Unschedulable",
-        )
-        assert condition["message"] == event["message"]
+        (condition,) = next(pod for pod in cluster.items("pods") if "nodeName" not in pod["spec"])["status"][
+            "conditions"
+        ]
+        told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": event["message"]}
+        assert condition.items() >= told.items()
         cluster.wait_for("gpus", "Succeeded")
         assert {pod["spec"]["nodeName"] for pod in cluster.items("pods")} == {"gpu-0", "gpu-1"}
 
 
-def test_a_node_that_is_no_longer_cordoned_takes_the_pods_that_wait(cluster: Cluster) -> None:
-    """As with a toleration or a label: whoever edits a Node object is heeded."""
+def test_a_node_object_is_heeded_when_it_is_edited_and_goes_with_its_process(cluster: Cluster) -> None:
+    """A pod waits while the only node is cordoned."""
+    path = "/api/v1/nodes/only"
     with cluster.node("[{name: only}]"):
+        assert cluster.plane.request("GET", path)[1]["status"]["conditions"][0]["type"] == "Ready"
         cluster.kubectl("cordon", "only")
         cluster.kubectl("run", "p", "--image=img", "--restart=Never")
-        eventually(lambda: "1 node(s) were unschedulable" in cluster.kubectl("describe", "pod", "p"), "it waits")
+        eventually(lambda: "1 node(s) were unschedulable" in str(cluster.items("pods")), "it waits")
         cluster.kubectl("uncordon", "only")
         eventually(lambda: cluster.items("pods")[0]["status"]["phase"] == "Succeeded", "it ran")
+    assert cluster.plane.request("GET", path)[0] == HTTPStatus.NOT_FOUND
 
 
-def test_kubectl_reads_the_logs_of_a_pod_from_its_script(cluster: Cluster, control_plane: ControlPlane) -> None:
+def test_a_hollow_node_that_cannot_work_says_why_in_one_line(tmp_path: Path) -> None:
+    """Exit code 2 for an unusable kubeconfig, 1 for a server that is not there."""
+    nowhere = kubeconfig(tmp_path, "http://127.0.0.1:9")
+    for file, code in ((tmp_path / "missing", 2), (nowhere, 1)):
+        command = [sys.executable, "-m", "hack.hollow_node", f"--kubeconfig={file}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1)
+        assert done.stderr.startswith("hollow-node: ")
+
+
+def test_kubectl_reads_the_logs_of_a_pod_from_its_script(cluster: Cluster) -> None:
     """By the API server, which has to show its client certificate: of a run, the one before, and as they are printed."""
-    script = {RUN: "1.2s:1, 1.2s:0", LOG: "loading\n0.5s half\n1s done"}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "annotations": script},
-        "spec": {"restartPolicy": "OnFailure", "containers": [{"name": "main", "image": "img"}]},
-    }
+    meta = {"name": "p", "annotations": {RUN: "1.2s:1, 1.2s:0", LOG: "loading\n0.5s half\n1s done"}}
+    spec = {"restartPolicy": "OnFailure", "containers": [{"name": "main", "image": "img"}]}
     with cluster.node():
-        cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
-        eventually(lambda: "restartCount: 1" in cluster.kubectl("get", "pod", "p", "--output=yaml"), "it is restarted")
+        cluster.post({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        eventually(lambda: "'restartCount': 1" in str(cluster.items("pods")), "it is restarted")
         assert cluster.kubectl("logs", "p", "--follow") == "loading\nhalf\ndone\n"
         assert cluster.kubectl("logs", "p", "--previous", "--tail=1") == "done\n"
         stamped = cluster.kubectl("logs", "p", "--timestamps", "--limit-bytes=40")
         assert stamped.startswith(f"{datetime.now(UTC):%Y-%m-%dT}")
         assert len(stamped) == 40
-        path = "jsonpath={.status.daemonEndpoints.kubeletEndpoint.Port}"
-        port = cluster.kubectl("get", "node", f"node-{cluster.namespace}", f"--output={path}")
+        node = cluster.plane.request("GET", f"/api/v1/nodes/node-{cluster.namespace}")[1]
+        port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
         url = f"https://127.0.0.1:{port}/containerLogs/{cluster.namespace}/p/main"
         stranger = subprocess.run(["curl", "-sk", url], capture_output=True, text=True, check=False)
         assert (stranger.returncode != 0, stranger.stdout) == (True, "")

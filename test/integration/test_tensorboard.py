@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import time
 from typing import Any
 
@@ -22,16 +22,14 @@ BOARD = {
 }
 
 
-def edit(cluster: Cluster, board: Any, name: str = "mnist") -> None:
-    """Set the field of a job; None removes it."""
-    cluster.kubectl("patch", "tfjob", name, "--type=merge", f"--patch={json.dumps({'spec': {'tensorBoard': board}})}")
+def edit(cluster: Cluster, board: Any) -> None:
+    """Set the field of the job; None removes it."""
+    cluster.patch("tfjobs", "mnist", {"spec": {"tensorBoard": board}})
 
 
 def child(cluster: Cluster, kind: str, name: str = NAME) -> dict[str, Any]:
     """The Deployment or the Service; nothing when it is not there."""
-    text = cluster.kubectl("get", kind, name, "--ignore-not-found", "--output=json")
-    found: dict[str, Any] = json.loads(text) if text else {}
-    return found
+    return cluster.find(f"{kind}s", name) or {}
 
 
 def command(cluster: Cluster) -> list[str]:
@@ -40,24 +38,24 @@ def command(cluster: Cluster) -> list[str]:
     return found
 
 
-def is_there(cluster: Cluster, name: str = NAME) -> bool:
-    return bool(child(cluster, "deployment", name) and child(cluster, "service", name))
+def wait_for_board(cluster: Cluster, name: str = NAME) -> None:
+    """Wait until a TensorBoard is there."""
+    eventually(lambda: child(cluster, "deployment", name) and child(cluster, "service", name), f"{name} is there")
+
+
+def wait_for_no_board(cluster: Cluster) -> None:
+    """Wait until the TensorBoard is gone."""
+    eventually(lambda: not (child(cluster, "deployment") or child(cluster, "service")), "the TensorBoard is gone")
 
 
 def versions(cluster: Cluster) -> list[str]:
     return [child(cluster, kind)["metadata"]["resourceVersion"] for kind in ("deployment", "service")]
 
 
-def warnings(cluster: Cluster, name: str = "mnist") -> list[tuple[str, str]]:
-    """The Warnings on a job, by reason and message."""
-    return [(reason, message) for kind, reason, message in cluster.events(name) if kind == "Warning"]
-
-
 def test_a_tensorboard_lives_as_long_as_its_job_and_follows_its_field(served: Cluster) -> None:
     """TB-01, TB-06, TB-08: it goes on when the job ends; after that nothing is written until something changes."""
     served.create("mnist", specs(Worker=replica()) | {"tensorBoard": BOARD})
     served.wait_for("mnist", ConditionType.SUCCEEDED)
-    assert is_there(served)
     service = child(served, "service")["spec"]
     assert service["type"] == "ClusterIP"
     assert [(port["port"], port["targetPort"]) for port in service["ports"]] == [(80, 6006)]
@@ -67,24 +65,22 @@ def test_a_tensorboard_lives_as_long_as_its_job_and_follows_its_field(served: Cl
     edit(served, BOARD | {"logDir": "/logs/other"})
     eventually(lambda: "--logdir=/logs/other" in command(served), "the Deployment follows")
     edit(served, None)
-    eventually(lambda: not (child(served, "deployment") or child(served, "service")), "it goes with the field")
+    wait_for_no_board(served)
     edit(served, BOARD)
-    eventually(lambda: is_there(served), "it comes with the field")
-    uid = child(served, "deployment")["metadata"]["uid"]
+    wait_for_board(served)
     served.kubectl("delete", "tfjob", "mnist")
-    eventually(lambda: not (child(served, "deployment") or child(served, "service")), "it goes with the job")
-    assert uid
-    assert warnings(served) == []
+    wait_for_no_board(served)
+    assert served.warnings("mnist") == []
 
 
 def test_the_service_changes_its_type_and_keeps_what_it_has(cluster: Cluster) -> None:
     """TB-07: the cluster IP, the node port and what a cloud provider has set stay as long as the type needs them."""
     with cluster.operator():
         cluster.create("mnist", specs(Worker=replica()) | {"tensorBoard": BOARD | {"serviceType": "NodePort"}})
-        eventually(lambda: is_there(cluster), "the TensorBoard is there")
+        wait_for_board(cluster)
         address = child(cluster, "service")["spec"]["clusterIP"]
         port = child(cluster, "service")["spec"]["ports"][0]["nodePort"]
-        cluster.kubectl("annotate", "service", NAME, "cloud.example/internal=true")
+        cluster.patch("services", NAME, {"metadata": {"annotations": {"cloud.example/internal": "true"}}})
         for wanted in ("LoadBalancer", "NodePort", "ClusterIP", "LoadBalancer"):
             edit(cluster, BOARD | {"serviceType": wanted})
             eventually(lambda wanted=wanted: child(cluster, "service")["spec"]["type"] == wanted, f"it is {wanted}")  # type: ignore[misc]
@@ -94,14 +90,14 @@ def test_the_service_changes_its_type_and_keeps_what_it_has(cluster: Cluster) ->
             if wanted == "NodePort":
                 assert found["spec"]["ports"][0]["nodePort"] == port
             assert ("nodePort" in found["spec"]["ports"][0]) == (wanted != "ClusterIP")
-        assert warnings(cluster) == []
+        assert cluster.warnings("mnist") == []
 
 
 def test_what_somebody_edits_is_set_back(cluster: Cluster) -> None:
     """TB-07: it was edited with kubectl, as users do."""
     with cluster.operator():
         cluster.create("mnist", specs(Worker=replica()) | {"tensorBoard": BOARD})
-        eventually(lambda: is_there(cluster), "the TensorBoard is there")
+        wait_for_board(cluster)
         before = child(cluster, "deployment")["spec"]
         cluster.kubectl("scale", "deployment", NAME, "--replicas=0")
         cluster.kubectl("set", "image", f"deployment/{NAME}", "tensorboard=other:1")
@@ -109,8 +105,8 @@ def test_what_somebody_edits_is_set_back(cluster: Cluster) -> None:
         eventually(lambda: child(cluster, "deployment")["spec"] == before, "the Deployment is what it was")
         selector = before["selector"]["matchLabels"]
         eventually(lambda: child(cluster, "service")["spec"]["selector"] == selector, "the Service selects its pods")
-        cluster.kubectl("delete", "deployment", NAME)
-        eventually(lambda: is_there(cluster), "a deleted one is made again")
+        cluster.api("DELETE", "deployments", NAME)
+        wait_for_board(cluster)
 
 
 BAD = {
@@ -126,7 +122,7 @@ def test_a_job_that_does_not_run_has_its_tensorboard_all_the_same(cluster: Clust
         for name, spec in BAD.items():
             cluster.create(name, spec | {"tensorBoard": {"logDir": "/logs"}})
         for name in BAD:
-            eventually(lambda name=name: is_there(cluster, f"{name}-tensorboard"), f"the TensorBoard of {name}")  # type: ignore[misc]
+            wait_for_board(cluster, f"{name}-tensorboard")
 
 
 def test_what_is_wrong_with_a_tensorboard_is_reported_and_the_job_runs(served: Cluster) -> None:
@@ -142,18 +138,13 @@ def test_what_is_wrong_with_a_tensorboard_is_reported_and_the_job_runs(served: C
         served.create(name, specs(Worker=replica()) | {"tensorBoard": board})
     for name in boards:
         served.wait_for(name, ConditionType.SUCCEEDED)
-    for name in boards:
-        eventually(lambda name=name: warnings(served, name), f"{name} is told")  # type: ignore[misc]
-    ((reason, message),) = warnings(served, "mistaken")
-    assert reason == "InvalidTensorBoard"
-    assert "logDir: Required value" in message
-    assert "serviceType: Unsupported value" in message
-    ((reason, message),) = warnings(served, "refused")
-    assert reason == "FailedTensorBoard"
-    assert "volumeMounts[0].mountPath" in message
-    ((reason, message),) = warnings(served, "taken")
-    assert reason == "FailedTensorBoard"
-    assert "service taken-tensorboard: it already exists and has no owner" in message
+    for name, reason, words in (
+        ("mistaken", "InvalidTensorBoard", ("logDir: Required value", "serviceType: Unsupported value")),
+        ("refused", "FailedTensorBoard", ("volumeMounts[0].mountPath",)),
+        ("taken", "FailedTensorBoard", ("service taken-tensorboard: it already exists and has no owner",)),
+    ):
+        ((told, message),) = eventually(functools.partial(served.warnings, name), f"{name} is told")
+        assert (told, [each for each in words if each not in message]) == (reason, [])
     assert child(served, "deployment", "taken-tensorboard")
     assert child(served, "service", "taken-tensorboard")["spec"]["ports"][0]["name"] == "80"
 

@@ -1,24 +1,27 @@
 """Dozens of troubles on a real API server, one namespace for each kind: the right cause stands on line one of `explain`.
 
-More, each in a namespace of its own, are in test_diagnosis.py; those of pods that exist are in test_pod_troubles.py.
+Those of pods that exist are in test_pod_troubles.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from hack.control_plane import ControlPlane
-from integration.cluster import ROOT, replica, specs, with_policy
+from hack.matrix.cluster import open_crd
+from integration.cluster import replica, specs, with_policy
+from integration.operator_process import ROOT
 from integration.stage import MERGE, POD, TRAINING, Stage, Then, Trouble, judge, one
 from integration.test_alpha import NOT_SERVED
 from integration.test_alpha import TROUBLES as OF_ALPHA_JOBS
 from integration.test_denied_troubles import DENIED_BY_WEBHOOK, NO_GROUP
-from integration.test_diagnosis import ENDS, REFUSED
 from integration.test_gang_scheduling import VOLCANO, install
 from integration.test_life_troubles import LIVES, NODE_LOST
 from integration.test_pod_troubles import NO_NODES, NOT_STARTED, UNSCHEDULED
@@ -36,6 +39,15 @@ def scaled(stage: Stage, job: str) -> None:
 
 
 SPECIFICATIONS = [
+    Trouble("service-account-missing", one(serviceAccountName="nobody")),
+    Trouble("priority-class-missing", one(priorityClassName="urgent")),
+    Trouble("runtime-class-missing", one(runtimeClassName="gvisor")),
+    Trouble("template-refused", one(containers=[TRAINING | {"volumeMounts": [{"name": "none", "mountPath": "/x"}]}])),
+    Trouble("spec-invalid", with_policy(one(), cleanPodPolicy="Sometimes")),
+    Trouble("container-name", one(containers=[TRAINING | {"name": "main"}])),
+    Trouble("managed-elsewhere", with_policy(one(), managedBy="kueue.x-k8s.io/multikueue")),
+    Trouble("no-replicas", specs(Worker=replica(0))),
+    Trouble("too-many-replicas", specs(Worker=replica(20_000))),
     Trouble("tf-config-too-long", specs(Worker=replica(9000))),
     Trouble("name-too-long", one(), name="n" * 60),
     Trouble("name-invalid", one(), name="9mnist"),
@@ -69,6 +81,17 @@ def test_what_the_operator_finds_in_a_specification_is_on_line_one(
         stage.api("PATCH", stage.path("tfjobs", "job-being-deleted"), {"metadata": {"finalizers": None}}, MERGE)
 
 
+def test_a_job_that_no_operator_looks_at_says_so(stage: Stage) -> None:
+    """One that is frozen leaves it without a status for over a minute; one that is gone leaves a lease that is not renewed."""
+    with stage.cluster.operator() as operator:
+        operator.process.send_signal(signal.SIGSTOP)
+        stage.jobs([Trouble("why", one())])
+        assert [each.id for each in stage.explain("why", 90.0).causes] == ["operator-not-acting"]
+        operator.process.send_signal(signal.SIGCONT)
+        stage.pod(POD.format("why"))
+    eventually(lambda: stage.explain("why").causes[0].id == "operator-missing", "the operator is missed")
+
+
 ALPHA = {"replicaSpecs": [{"tfReplicaType": "MASTER", "template": {"spec": {"containers": [TRAINING]}}}]}
 
 
@@ -76,7 +99,7 @@ def suspended(stage: Stage, job: str) -> None:
     """Suspend the Job of the job's one replica, as a person would."""
     status = eventually(lambda: stage.api("GET", stage.path("tfjobs", job)).get("status", {}), f"{job} has a status")
     path = f"/apis/batch/v1/namespaces/{stage.cluster.namespace}/jobs/master-{status['runtimeId']}-0"
-    eventually(lambda: stage.answer("GET", path, None)[0] == 200, "its Job is there")
+    eventually(lambda: stage.answer("GET", path)[0] == 200, "its Job is there")
     stage.api("PATCH", path, {"spec": {"suspend": True}}, MERGE)
 
 
@@ -109,7 +132,7 @@ def test_jobs_of_replicas_that_make_no_pod_are_on_line_one(
 def group(stage: Stage, job: str) -> str:
     """The path of the job's PodGroup, once that is there."""
     path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{stage.cluster.namespace}/podgroups/{job}"
-    eventually(lambda: stage.answer("GET", path, None)[0] == 200, f"the PodGroup of {job} is there")
+    eventually(lambda: stage.answer("GET", path)[0] == 200, f"the PodGroup of {job} is there")
     return path
 
 
@@ -172,24 +195,6 @@ def test_a_namespace_that_is_being_deleted_is_on_line_one(stage: Stage, capsys: 
 
 
 WORKLOADS = "workloads.kueue.x-k8s.io"
-WORKLOAD_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": WORKLOADS},
-    "spec": {
-        "group": "kueue.x-k8s.io",
-        "scope": "Namespaced",
-        "names": {"plural": "workloads", "singular": "workload", "kind": "Workload"},
-        "versions": [
-            {
-                "name": "v1beta1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
 
 
 def waits_in_kueue(*conditions: dict[str, str], active: bool = True, check: str = "") -> Then:
@@ -249,7 +254,8 @@ def test_what_a_job_waits_for_in_kueue_is_on_line_one(
     stage: Stage, control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its Workload is a real object that belongs to the job; the test writes what Kueue would."""
-    stage.api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", WORKLOAD_CRD)
+    crd = open_crd("kueue.x-k8s.io", "Workload", "workloads", "v1beta1")
+    stage.api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
     try:
         control_plane.wait_for_crd(WORKLOADS)
         label = {"labels": {"kueue.x-k8s.io/queue-name": "research"}}
@@ -263,36 +269,25 @@ def test_what_a_job_waits_for_in_kueue_is_on_line_one(
 # What keeps pods from being created
 
 
-def webhook(name: str) -> dict[str, Any]:
-    """A webhook about pods with a label of its name, at an address where nobody listens."""
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": name},
-        "webhooks": [
-            {
-                "name": f"{name}.example.com",
-                "clientConfig": {"url": "https://127.0.0.1:1/"},
-                "failurePolicy": "Fail",
-                "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-                "timeoutSeconds": 2,
-                "objectSelector": {"matchLabels": {"webhook": name}},
-                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
-            }
-        ],
-    }
-
-
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+CREATION_OF_PODS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+
+
+def webhook(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """A webhook about pods with a label of its name, at an address where nobody listens."""
+    hook: dict[str, Any] = {
+        "name": "nowhere.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "failurePolicy": "Fail",
+    }
+    hook |= {"failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 2}
+    hook |= {"objectSelector": {"matchLabels": {"webhook": "nowhere"}}, "rules": [CREATION_OF_PODS]}
+    return [(f"{ADMISSION}/validatingwebhookconfigurations", {"metadata": {"name": name}, "webhooks": [hook]})]
 
 
 def policy(name: str) -> list[tuple[str, dict[str, Any]]]:
     """A ValidatingAdmissionPolicy about pods with a label of its name, and its binding."""
-    about = {
-        "objectSelector": {"matchLabels": {"webhook": name}},
-        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
-    }
+    about = {"objectSelector": {"matchLabels": {"webhook": name}}, "resourceRules": [CREATION_OF_PODS]}
     meta = {"name": name}
     rules = [{"expression": "false", "message": "images must have a digest"}]
     spec = {"failurePolicy": "Fail", "matchConstraints": about, "validations": rules}
@@ -310,11 +305,14 @@ def labelled(label: str) -> dict[str, Any]:
     return spec
 
 
-def namespace_labels(labels: dict[str, str | None]) -> Then:
-    """Label the namespace."""
-    return lambda stage, _: stage.api(
-        "PATCH", f"/api/v1/namespaces/{stage.cluster.namespace}", {"metadata": {"labels": labels}}, MERGE
-    )
+def limits(**limit: dict[str, str]) -> dict[str, Any]:
+    """A LimitRange for containers."""
+    return {"metadata": {"name": "here"}, "spec": {"limits": [{"type": "Container", **limit}]}}
+
+
+def asking(**resources: dict[str, str]) -> dict[str, Any]:
+    """A job whose container has these resources."""
+    return one(containers=[TRAINING | {"resources": resources}])
 
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -322,40 +320,60 @@ DENIED = [
     Trouble("webhook-unreachable", labelled("nowhere")),
     Trouble("admission-policy-denied", labelled("digests"), since=30),
     Trouble("ended-pod-in-the-way", one()),
+    Trouble("name-taken", one()),
 ]
-
-
+RANGE = limits(max={"memory": "1Gi"}, min={"memory": "64Mi"})
+RATIO = limits(maxLimitRequestRatio={"cpu": "2"})
+LIMITED = [
+    (RANGE, Trouble("limit-range-maximum", asking(limits={"memory": "2Gi"}))),
+    (RANGE, Trouble("limit-range-minimum", asking(requests={"memory": "1Mi"}, limits={"memory": "512Mi"}))),
+    (RATIO, Trouble("limit-range-ratio", asking(requests={"cpu": "1"}, limits={"cpu": "4"}))),
+]
 RESTRICTED_PODS = Trouble("pod-security", one(), since=25)
+UNREQUESTED = Trouble("quota-wants-requests", one())
 UNCOUNTED = Trouble("quota-status-unknown", one())
-ONE_BY_ONE = [RESTRICTED_PODS, UNCOUNTED]
+ONE_BY_ONE = [*(trouble for _, trouble in LIMITED), RESTRICTED_PODS, UNREQUESTED, UNCOUNTED]
 """Troubles that concern the whole namespace, so they come one by one, after the others."""
 
 
 def test_what_the_api_server_denies_is_on_line_one(
     control_plane: ControlPlane, stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An unreachable webhook, a policy, Pod Security, a quota without counted usage, an ended pod that has the name."""
-    name = f"nowhere-{stage.cluster.namespace}"
-    made = [(f"{ADMISSION}/validatingwebhookconfigurations", webhook("nowhere") | {"metadata": {"name": name}})]
-    made += policy("digests") if stage.minor >= 30 else []
-    orphan: dict[str, Any] = {
-        "metadata": {"name": POD.format("ended-pod-in-the-way")},
-        "spec": {"containers": [TRAINING]},
-    }
-    stage.api("POST", "pods", orphan)
-    stage.api("PATCH", f"pods/{orphan['metadata']['name']}/status", {"status": {"phase": "Failed"}}, MERGE)
+    """An unreachable webhook, a policy, pods that have the name, limits, Pod Security, quotas."""
+    made = webhook(f"nowhere-{stage.cluster.namespace}") + (policy("digests") if stage.minor >= 30 else [])
+    for job in ("ended-pod-in-the-way", "name-taken"):
+        stage.api("POST", "pods", {"metadata": {"name": POD.format(job)}, "spec": {"containers": [TRAINING]}})
+    stage.api("PATCH", f"pods/{POD.format('ended-pod-in-the-way')}/status", {"status": {"phase": "Failed"}}, MERGE)
     for path, body in made:
         stage.api("POST", path, body)
+
+    def enforce(level: str | None) -> None:
+        body = {"metadata": {"labels": {ENFORCE: level}}}
+        stage.api("PATCH", f"/api/v1/namespaces/{stage.cluster.namespace}", body, MERGE)
+
+    def limit(**hard: str) -> None:
+        stage.api("POST", "resourcequotas", {"metadata": {"name": "here"}, "spec": {"hard": hard}})
+
     try:
         with stage.cluster.operator():
             judge(capsys, stage, DENIED)
-            namespace_labels({ENFORCE: "restricted"})(stage, "")
+            for body, trouble in LIMITED:
+                stage.api("POST", "limitranges", body)
+                judge(capsys, stage, [trouble])
+                stage.api("DELETE", "limitranges/here")
+            enforce("restricted")
             judge(capsys, stage, [RESTRICTED_PODS])
-            namespace_labels({ENFORCE: None})(stage, "")
-            hard = {"hard": {"pods": "9"}}
+            enforce(None)
+            limit(**{"requests.cpu": "1"})
+            eventually(lambda: stage.api("GET", "resourcequotas/here")["status"].get("used"), "the quota is counted")
+            judge(capsys, stage, [UNREQUESTED])
+            stage.api("DELETE", "resourcequotas/here")
+            eventually(lambda: not stage.refuses_pods(), "the quota is gone")
             with without_controllers(control_plane):
-                stage.api("POST", "resourcequotas", {"metadata": {"name": "new"}, "spec": hard})
-                stage.api("PATCH", "resourcequotas/new/status", {"status": hard}, MERGE)  # without `used`
+                limit(pods="9")
+                stage.api(
+                    "PATCH", "resourcequotas/here/status", {"status": {"hard": {"pods": "9"}}}, MERGE
+                )  # no `used`
                 eventually(stage.refuses_pods, "the quota is in force")
                 judge(capsys, stage, [UNCOUNTED])
     finally:
@@ -367,37 +385,16 @@ def test_what_the_api_server_denies_is_on_line_one(
 
 
 PAGE = ROOT / "docs" / "design" / "diagnosis.md"
-BY_THEMSELVES = {
-    "operator-missing",
-    "operator-not-acting",
-    "scheduler-missing",
-    "held-invalid",
-    "namespace-terminating",
-    "quota-exceeded",
-    "suspended",
-}
-"""Troubles with tests of their own in test_diagnosis.py, test_advice.py, or here."""
+BY_THEMSELVES = {"operator-missing", "operator-not-acting", "namespace-terminating", "quota-exceeded", "suspended"}
+"""Troubles with tests of their own in test_advice.py, or here."""
 
 
 def test_the_page_says_which_troubles_are_made_for_real() -> None:
     """Each that is in a table of these tests, and no other."""
     text = PAGE.read_text().partition("## Made for real")[2].partition("\n## ")[0]
-    several = (
-        *SPECIFICATIONS,
-        *WITHOUT_PODS,
-        *GANGS,
-        NO_GROUPS,
-        *DENIED,
-        *DENIED_BY_WEBHOOK,
-        NO_GROUP,
-        *ONE_BY_ONE,
-        *LIVES,
-        NODE_LOST,
-        NO_NODES,
-        *UNSCHEDULED,
-        *NOT_STARTED,
-    )
-    made = {each.id for each in several} | QUEUED.keys() | BY_THEMSELVES
-    made |= REFUSED.keys() | ENDS.keys() | OF_ALPHA_JOBS.keys() | set(NOT_SERVED)
+    tables = SPECIFICATIONS, WITHOUT_PODS, GANGS, DENIED, DENIED_BY_WEBHOOK, ONE_BY_ONE, LIVES, UNSCHEDULED, NOT_STARTED
+    alone = [NO_GROUPS, NO_GROUP, NODE_LOST, NO_NODES]
+    made = {each.id for each in itertools.chain(alone, *tables)} | QUEUED.keys() | BY_THEMSELVES
+    made |= OF_ALPHA_JOBS.keys() | set(NOT_SERVED)
     assert set(re.findall(r"`([a-z]+(?:-[a-z]+)+|[a-z]+)`", text)) == made
     assert made <= TROUBLES.keys()

@@ -18,6 +18,7 @@ from fakes.predecessors import PREDECESSORS, Alpha, Predecessor
 from hack.control_plane import ControlPlane
 from hack.crd_schema.__main__ import CRD
 from hack.hollow_node.script import RUN
+from hack.matrix.cluster import open_crd
 from integration.cluster import Cluster, replica
 from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
@@ -31,20 +32,11 @@ FOREVER: Final = replica(run="forever")
 
 def old_crd(stored: str) -> dict[str, Any]:
     """The CRD as it was then: without a schema and without a status subresource."""
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "tfjobs.kubeflow.org"},
-        "spec": {
-            "group": "kubeflow.org",
-            "scope": "Namespaced",
-            "names": {"kind": "TFJob", "singular": "tfjob", "plural": "tfjobs"},
-            "versions": [
-                {"name": name, "served": True, "storage": name == stored, "schema": schema} for name in OLD_VERSIONS
-            ],
-        },
-    }
+    crd = open_crd("kubeflow.org", "TFJob", "tfjobs")
+    (version,) = crd["spec"]["versions"]
+    crd["spec"]["names"]["singular"] = "tfjob"
+    crd["spec"]["versions"] = [version | {"name": name, "storage": name == stored} for name in OLD_VERSIONS]
+    return crd
 
 
 def create_all(plane: ControlPlane, namespace: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:

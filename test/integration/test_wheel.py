@@ -10,7 +10,6 @@ import sys
 import tarfile
 import venv
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -95,26 +94,18 @@ def packages(environment: Path) -> Path:
     return found
 
 
-def names_in(wheel: Path) -> Sequence[str]:
-    """All files of a wheel."""
+def test_the_wheel_has_every_module_of_the_checkout_under_one_name(wheel: Path) -> None:
+    """A folder that nobody listed would be missed at the first import in a cluster; nobody's package `api` is overwritten."""
     with zipfile.ZipFile(wheel) as archive:
-        return archive.namelist()
-
-
-def test_the_wheel_has_one_name_at_its_top(wheel: Path) -> None:
-    """It overwrites nobody's package `api`, and nobody's is taken for ours."""
-    assert {name.partition("/")[0] for name in names_in(wheel)} == {"tfjob_operator", "tfjob_operator-0.1.0.dist-info"}
-
-
-def test_the_wheel_has_every_module_of_the_checkout(wheel: Path) -> None:
-    """A folder without an __init__.py, or one that nobody listed, would be missed at the first import in a cluster."""
+        names = archive.namelist()
+    assert {name.partition("/")[0] for name in names} == {"tfjob_operator", "tfjob_operator-0.1.0.dist-info"}
     ours = {
         f"tfjob_operator/{path.relative_to(ROOT)}"
         for folder in FOLDERS
         for pattern in ("*.py", "py.typed", "static/*")
         for path in (ROOT / folder).rglob(pattern)
     } | {"tfjob_operator/__init__.py", "tfjob_operator/py.typed"}
-    assert {name for name in names_in(wheel) if name.startswith("tfjob_operator/")} == ours
+    assert {name for name in names if name.startswith("tfjob_operator/")} == ours
 
 
 def test_the_source_distribution_has_no_links(sdist: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from faults.processes import say
 from hack.control_plane import ControlPlane, ControlPlaneError
-from integration.replicas import Replica
+from integration.operator_process import OperatorProcess
 from soak.identity import Identity
 
 QUIET_S: Final = 10.0
@@ -35,7 +35,7 @@ FULL: Final = "database space exceeded"
 class ClusterTroubles:
     """The troubles of one control plane, under one operator. `seen` counts them by name."""
 
-    def __init__(self, plane: ControlPlane, identity: Identity, operator: Replica) -> None:
+    def __init__(self, plane: ControlPlane, identity: Identity, operator: OperatorProcess) -> None:
         self._plane = plane
         self._identity = identity
         self._operator = operator

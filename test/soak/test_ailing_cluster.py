@@ -20,7 +20,7 @@ import pytest
 
 from faults.processes import say
 from hack.control_plane.run.parts import Shape
-from integration.replicas import Replica
+from integration.operator_process import OperatorProcess
 from soak.cluster_troubles import ClusterTroubles
 from soak.identity import Identity
 from soak.ledger import Ledger, conclude, ledger
@@ -92,7 +92,7 @@ async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> l
         return wrong
 
 
-async def _pause(operator: Replica, seconds: float) -> None:
+async def _pause(operator: OperatorProcess, seconds: float) -> None:
     """Stop the operator in the middle of so many seconds, so that hundreds of jobs begin at once when it goes on."""
     await asyncio.sleep(seconds / 2)
     operator.process.send_signal(signal.SIGSTOP)

@@ -12,7 +12,7 @@ from faults.field import node
 from faults.processes import PATIENT, ROOT, program
 from hack.control_plane import ControlPlane
 from hack.image.build import SETTINGS
-from integration.replicas import Replica
+from integration.operator_process import OperatorProcess
 
 SETTLE_S: Final = 75.0
 """Longer than an idle connection is kept, and than retries wait for one another after the last trouble."""
@@ -27,7 +27,7 @@ class Weight(NamedTuple):
     tasks: float
 
 
-def weigh(operator: Replica) -> Weight:
+def weigh(operator: OperatorProcess) -> Weight:
     """What the operator has now. It must not have ended."""
     assert operator.process.poll() is None, operator.text()[-3000:]
     pid = operator.process.pid
@@ -40,14 +40,14 @@ def weigh(operator: Replica) -> Weight:
     )
 
 
-async def at_rest(operator: Replica) -> Weight:
+async def at_rest(operator: OperatorProcess) -> Weight:
     """What it has when nothing happens, of each the least that was seen: a scrape is a connection and a task too."""
     await asyncio.sleep(SETTLE_S)
     seen = [await asyncio.to_thread(weigh, operator) for _ in range(10)]
     return Weight(*(min(values) for values in zip(*seen, strict=True)))
 
 
-def judge(operator: Replica, before: Weight, after: Weight, fields: int = 1) -> list[str]:
+def judge(operator: OperatorProcess, before: Weight, after: Weight, fields: int = 1) -> list[str]:
     """Return what is wrong with the process: memory may grow a little; of what else it has so many fields are compared."""
     wrong = []
     if operator.process.poll() is not None:
@@ -80,9 +80,9 @@ def _install(plane: ControlPlane, namespaces: Sequence[str]) -> None:
 
 
 @asynccontextmanager
-async def operating(kubeconfig: Path, folder: Path, planted: str) -> AsyncIterator[Replica]:
+async def operating(kubeconfig: Path, folder: Path, planted: str) -> AsyncIterator[OperatorProcess]:
     """Run an operator, with a bug if one is planted, until the end of the block, which begins when it is ready."""
     log = folder / "operator.log"
-    with Replica(kubeconfig, log, *PATIENT, program=program(planted), variables=SETTINGS) as operator:
+    with OperatorProcess(kubeconfig, log, *PATIENT, program=program(planted), variables=SETTINGS) as operator:
         await asyncio.to_thread(operator.wait_for, "operator_ready")
         yield operator

@@ -1,4 +1,4 @@
-"""Processes of the operator for tests, with their logs, HTTP pages and exit codes."""
+"""The operator as a process of a test, with its log, HTTP pages and exit code."""
 
 from __future__ import annotations
 
@@ -16,17 +16,41 @@ from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from hack.control_plane import ControlPlane
 from hack.control_plane.run.parts import any_free
 from support.waiting import LIMIT_S, eventually
 
 ROOT = Path(__file__).parents[2]
-
 OPERATOR = ("-m", "tfjob_operator.controller")
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-class Replica:
+def kubeconfig(folder: Path, server: str, **cluster: Any) -> Path:
+    """A kubeconfig for this server, without a user."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(document))
+    return file
+
+
+def with_token(plane: ControlPlane, token: str, folder: Path) -> Path:
+    """A kubeconfig for a control plane, with this token as the user."""
+    document = json.loads(plane.kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token}
+    file = folder / "with-token"
+    file.write_text(json.dumps(document))
+    return file
+
+
+class OperatorProcess:
     """The operator as a process with these flags, its log, and its pages. A context manager; leaving it kills the process."""
 
     def __init__(
@@ -66,7 +90,8 @@ class Replica:
 
     def lines(self, event: str = "", **fields: object) -> list[dict[str, Any]]:
         """The lines of the log, each of them JSON, with this event and these fields."""
-        found: list[dict[str, Any]] = [json.loads(line) for line in self.text().splitlines()]
+        whole = self.text().rpartition("\n")[0]
+        found: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
         return [line for line in found if event in {"", line["event"]} and fields.items() <= line.items()]
 
     def wait_for(self, event: str, **fields: object) -> dict[str, Any]:
@@ -98,7 +123,7 @@ class Replica:
             for sample in family.samples
         }
 
-    def value(self, name: str, **labels: str) -> float:
+    def value(self, name: str, /, **labels: str) -> float:
         """One number of /metrics."""
         return self.scrape()[name, frozenset(labels.items())]
 
