@@ -48,7 +48,6 @@ UID = "e11f9577-b5e5-11e7-8522-42010a8e01a4"
 
 
 def template(**pod_spec: Any) -> dict[str, Any]:
-    """A pod template with one container named tensorflow, as documents of v1alpha1 have it."""
     return {
         "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}], "restartPolicy": "OnFailure", **pod_spec}
     }
@@ -80,12 +79,10 @@ def job(given: object = None, *, name: str = "example-job", status: AlphaStatus 
 
 
 def read(given: object, dialect: Dialect = KUBEFLOW, *, name: str = "example-job") -> AlphaSpec | InvalidSpec:
-    """Read a specification."""
     return read_spec(dialect, name, msgspec.json.encode(given))
 
 
 def good(given: object, dialect: Dialect = KUBEFLOW) -> AlphaSpec:
-    """A specification that must be valid."""
     found = read(given, dialect)
     assert isinstance(found, AlphaSpec), found
     return found
@@ -118,7 +115,6 @@ def batch_job(
 
 
 def child_meta(name: str, *, uid: str = "", terminating: bool = False) -> ChildMeta:
-    """Metadata of a child that the job controls."""
     return ChildMeta(
         name=name,
         namespace="ns",
@@ -170,12 +166,10 @@ def pod_of(
 
 
 def service(name: str, *, terminating: bool = False) -> Service:
-    """A service of the job."""
     return Service(metadata=child_meta(name, terminating=terminating))
 
 
 def config_map(name: str) -> ConfigMap:
-    """A ConfigMap of the job."""
     return ConfigMap(metadata=child_meta(name))
 
 
@@ -231,7 +225,6 @@ class World:
         self.client.objects["tfjobs", "example-job"] = {"metadata": meta}
 
     def edit(self, given: object) -> None:
-        """Let the cache see the job with another specification."""
         self.put(edited(cast("AlphaJob", self.jobs.indexer.get(KEY)), given))
 
     def exists(self, resource: str, name: str, owner: dict[str, Any], **meta: Any) -> None:
@@ -254,7 +247,6 @@ class World:
 
     @property
     def status(self) -> dict[str, Any]:
-        """The status that was written last."""
         return cast("dict[str, Any]", self.client.bodies[STATUS][1]["value"])
 
     def observe_status(self) -> AlphaJob:

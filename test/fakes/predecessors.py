@@ -15,41 +15,39 @@ STAMP: Final = "2024-05-01T10:00:00Z"
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """An operator, and how it wrote. `jobs`, `kind`, `index` and `role` are the names of its labels for these.
+    """An operator, and how it wrote. `jobs` and `role` are the names of its labels for these, `replica` begins two more.
 
     version: of the API that it served, which its owner references name.
     group: labels that are the same on all its children.
-    spells_namespace: whether the namespace is in the messages of its conditions.
-    counters: where the status counts pods.
-    nests_policies: whether it read policies in `spec.runPolicy`, and not in `spec` itself.
-    stores_defaults: whether it wrote whole objects, with its defaults and with what Go makes of empty fields.
-    watched: whether its children have the label by which this operator's watch selects.
+    nests_policies: whether it read policies in `spec.runPolicy`, not in `spec` itself, and has the namespace in its messages.
+    stores_defaults: whether it wrote whole objects, with its defaults and with what Go makes of empty fields, and counted
+        pods in `tfReplicaStatuses`.
+    watched: whether its children have the label by which this operator's watch selects, which it counted by a selector.
     """
 
     name: str
     version: str
     group: dict[str, str]
     jobs: tuple[str, ...]
-    kind: str
-    index: str
+    replica: str = "tf-replica"
     role: str = ""
-    spells_namespace: bool = False
-    counters: str = "replicaStatuses"
     nests_policies: bool = False
     stores_defaults: bool = False
     watched: bool = False
-    counts_selector: bool = False
+
+    @property
+    def counters(self) -> str:
+        return "tfReplicaStatuses" if self.stores_defaults else "replicaStatuses"
 
     def __str__(self) -> str:
         return self.name
 
     def labels(self, job: str, kind: str, index: int, *, master: bool = False) -> dict[str, str]:
-        """Return the labels of a replica's pod, and of its service."""
-        found = {**self.group, **dict.fromkeys(self.jobs, job), self.kind: kind.lower(), self.index: str(index)}
+        numbered = {f"{self.replica}-type": kind.lower(), f"{self.replica}-index": str(index)}
+        found = self.group | dict.fromkeys(self.jobs, job) | numbered
         return found | ({self.role: "master"} if master and self.role else {})
 
     def owner(self, job: str, uid: str) -> dict[str, Any]:
-        """Return the owner reference of all its children."""
         return {
             "apiVersion": f"kubeflow.org/{self.version}",
             "kind": "TFJob",
@@ -60,7 +58,6 @@ class Predecessor:
         }
 
     def child(self, job: str, uid: str, kind: str, index: int, *, master: bool = False) -> dict[str, Any]:
-        """Return the metadata of a replica's pod or service."""
         return {
             "name": child_name(job, kind, index),
             "labels": self.labels(job, kind, index, master=master),
@@ -84,7 +81,6 @@ class Predecessor:
         }
 
     def service(self, job: str, uid: str, kind: str, index: int) -> dict[str, Any]:
-        """Return a replica's service: headless, and selecting by the labels that it has itself."""
         return {
             "apiVersion": "v1",
             "kind": "Service",
@@ -97,7 +93,6 @@ class Predecessor:
         }
 
     def job(self, name: str, spec: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
-        """Return a job as it is stored."""
         return {
             "apiVersion": f"kubeflow.org/{self.version}",
             "kind": "TFJob",
@@ -107,7 +102,6 @@ class Predecessor:
         }
 
     def spec(self, replicas: dict[str, Any], **policies: Any) -> dict[str, Any]:
-        """Return a specification of these replicas."""
         if self.stores_defaults:
             policies = {"cleanPodPolicy": "Running"} | policies
             replicas = {kind: _as_go_stores(each) for kind, each in replicas.items()}
@@ -117,11 +111,10 @@ class Predecessor:
     def created(self, name: str) -> dict[str, Any]:
         """Return the status of a job for which nothing was made yet. Most wrote null for a map that was missing."""
         status: dict[str, Any] = {"conditions": [condition("Created", f"TFJob {name} is created.")]}
-        return status if self.counts_selector else status | {self.counters: None}
+        return status if self.watched else status | {self.counters: None}
 
     def running(self, namespace: str, name: str, **active: int) -> dict[str, Any]:
-        """Return the status of a job that runs so many replicas."""
-        who = f"{namespace}/{name}" if self.spells_namespace else name
+        who = f"{namespace}/{name}" if self.nests_policies else name
         return {
             "conditions": [
                 condition("Created", f"TFJob {name} is created."),
@@ -133,7 +126,6 @@ class Predecessor:
         }
 
     def ended(self, namespace: str, name: str, end: str = "Succeeded", *, at: str = STAMP, **succeeded: int) -> Any:
-        """Return the status of a job that has ended."""
         status = self.running(namespace, name)
         created, runs = status["conditions"]
         last = condition(end, f"TFJob {name} successfully completed.", at=at)
@@ -144,9 +136,9 @@ class Predecessor:
         }
 
     def _count(self, name: str, kind: str, **counts: int) -> dict[str, Any]:
-        if not self.counts_selector:
+        if not self.watched:
             return dict(counts)
-        labels = dict.fromkeys(self.jobs, name) | self.group | {self.kind: kind.lower()}
+        labels = dict.fromkeys(self.jobs, name) | self.group | {f"{self.replica}-type": kind.lower()}
         return counts | {"selector": ",".join(f"{key}={value}" for key, value in sorted(labels.items()))}
 
 
@@ -163,7 +155,6 @@ def _as_go_stores(replica: dict[str, Any]) -> dict[str, Any]:
 
 
 def condition(kind: str, message: str, *, at: str = STAMP) -> dict[str, Any]:
-    """Return a condition that is True."""
     return {
         "type": kind,
         "status": "True",
@@ -175,67 +166,25 @@ def condition(kind: str, message: str, *, at: str = STAMP) -> dict[str, Any]:
 
 
 _PREFIX: Final = "training.kubeflow.org/"
+_GROUP: Final = {"group-name": "kubeflow.org"}
+# The branch is that from which the image of Kubeflow 1.1 was built; the release is of another year.
+_BRANCH: Final = _GROUP | {"controller-name": "tf-operator"}
+_TRAINING: Final = {f"{_PREFIX}operator-name": "tfjob-controller"}
 PREDECESSORS: Final = (
-    Predecessor(
-        "tf-operator-0.3",
-        "v1alpha2",
-        {"group_name": "kubeflow.org"},
-        ("tf_job_name",),
-        "tf-replica-type",
-        "tf-replica-index",
-        counters="tfReplicaStatuses",
-        stores_defaults=True,
-    ),
-    Predecessor(
-        "tf-operator-0.5",
-        "v1beta2",
-        {"group-name": "kubeflow.org"},
-        ("tf-job-name",),
-        "tf-replica-type",
-        "tf-replica-index",
-        "tf-job-role",
-    ),
-    Predecessor(
-        "tf-operator-1.0",
-        "v1",
-        {"group-name": "kubeflow.org"},
-        ("tf-job-name",),
-        "tf-replica-type",
-        "tf-replica-index",
-        "tf-job-role",
-    ),
-    Predecessor(  # the branch from which the image of Kubeflow 1.1 was built
-        "tf-operator-1.1-branch",
-        "v1",
-        {"group-name": "kubeflow.org", "controller-name": "tf-operator"},
-        ("job-name", "tf-job-name"),
-        "tf-replica-type",
-        "tf-replica-index",
-        "job-role",
-    ),
-    Predecessor(  # the release, of another year
-        "tf-operator-1.1.0",
-        "v1",
-        {"group-name": "kubeflow.org"},
-        ("job-name",),
-        "replica-type",
-        "replica-index",
-        "job-role",
-        spells_namespace=True,
-        nests_policies=True,
-    ),
+    Predecessor("tf-operator-0.3", "v1alpha2", {"group_name": "kubeflow.org"}, ("tf_job_name",), stores_defaults=True),
+    Predecessor("tf-operator-0.5", "v1beta2", _GROUP, ("tf-job-name",), role="tf-job-role"),
+    Predecessor("tf-operator-1.0", "v1", _GROUP, ("tf-job-name",), role="tf-job-role"),
+    Predecessor("tf-operator-1.1-branch", "v1", _BRANCH, ("job-name", "tf-job-name"), role="job-role"),
+    Predecessor("tf-operator-1.1.0", "v1", _GROUP, ("job-name",), "replica", "job-role", nests_policies=True),
     Predecessor(
         "training-operator-1.9",
         "v1",
-        {f"{_PREFIX}operator-name": "tfjob-controller"},
+        _TRAINING,
         (f"{_PREFIX}job-name",),
-        f"{_PREFIX}replica-type",
-        f"{_PREFIX}replica-index",
+        f"{_PREFIX}replica",
         f"{_PREFIX}job-role",
-        spells_namespace=True,
         nests_policies=True,
         watched=True,
-        counts_selector=True,
     ),
 )
 
@@ -247,7 +196,6 @@ class Alpha:
 
     @staticmethod
     def labels(job: str, runtime_id: str, kind: str, index: int) -> dict[str, str]:
-        """Return the labels of a replica's pod and service."""
         return {
             "kubeflow.org": "",
             "job_type": kind,
@@ -258,7 +206,6 @@ class Alpha:
 
     @classmethod
     def child(cls, job: str, uid: str, runtime_id: str, kind: str, index: int) -> dict[str, Any]:
-        """Return the metadata of a replica's service; its pod has five characters more at the end of its name."""
         owner = {"apiVersion": cls.VERSION, "kind": "TFJob", "name": job, "uid": uid}
         return {
             "name": f"{job[:40]}-{kind.lower()}-{runtime_id}-{index}",
@@ -279,7 +226,6 @@ class Alpha:
 
     @classmethod
     def service(cls, job: str, uid: str, runtime_id: str, kind: str, index: int) -> dict[str, Any]:
-        """Return a replica's service."""
         ports = [{"name": "tf-port", "port": 2222}]
         selector = cls.labels(job, runtime_id, kind, index)
         return {
@@ -291,6 +237,5 @@ class Alpha:
 
     @staticmethod
     def status(phase: str, state: str, *kinds: str) -> dict[str, Any]:
-        """Return a status: a list of replica states, which v1 has as a map."""
         listed = [{"tf_replica_type": kind, "state": state, "ReplicasStates": {state: 1}} for kind in kinds]
         return {"phase": phase, "reason": "", "state": state, "replicaStatuses": listed}

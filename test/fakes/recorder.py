@@ -30,10 +30,8 @@ class FakeRecorder(EventRecorder):
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons alone, in order."""
         return [reason for _, reason, _ in self.events]
 
 
 def job_events(recorder: EventRecorder | None = None, clock: Clock | None = None) -> JobEvents:
-    """Events on TFJobs, kept by `recorder`."""
     return JobEvents(TFJOBS, recorder or FakeRecorder(), clock or FakeClock())

@@ -69,8 +69,6 @@ class Line:
 
 
 class Process:
-    """One operator, with its lines to the server."""
-
     def __init__(self, server: ModelServer, name: str, **options: Any) -> None:
         self.watches, self.writes = Line(server, name), Line(server, name)
         self.lease = Line(server, f"lease of {name}")
@@ -122,7 +120,6 @@ class ModelCluster:
     async def create(
         self, name: str, policy: dict[str, Any] | None = None, *, replicas: int = 1, wait_s: float = 0.0
     ) -> None:
-        """Create a job, and let time pass."""
         spec = {"tfReplicaSpecs": {"Worker": replica(replicas)}, "runPolicy": policy or {}}
         body = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}, "spec": spec}
         await self.client.create(TFJOBS, HOME, body)

@@ -14,12 +14,10 @@ NO_POD = Path("/nonexistent")
 
 
 def parse(*arguments: str, **environ: str) -> Options:
-    """Return the options for a command line and an environment, outside of a pod."""
     return parse_options(arguments, environ, pod_namespace_file=NO_POD)
 
 
 def election(options: Options) -> ElectionOptions:
-    """The election, which must not be off."""
     assert options.election is not None
     return options.election
 
@@ -46,7 +44,6 @@ FLAGS = """
 
 
 def test_every_flag_is_read() -> None:
-    """The flags of earlier operators, and our own."""
     environ = {
         "CUSTOM_CLUSTER_DOMAIN": "cluster.local",
         "KUBEFLOW_NAMESPACE": "home",

@@ -17,8 +17,6 @@ from tfjob_operator.workqueue import DelayingQueue, ShutDown
 
 
 class Timers:
-    """The timers that are set on the running loop."""
-
     def __init__(self) -> None:
         self.loop = cast("Any", asyncio.get_running_loop())
         self.made: list[asyncio.TimerHandle] = []

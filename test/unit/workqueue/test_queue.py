@@ -19,7 +19,6 @@ async def settle() -> None:
 
 
 async def with_getters(count: int) -> tuple[Queue[str], list[asyncio.Task[str]]]:
-    """An empty queue, and getters that wait."""
     queue: Queue[str] = Queue()
     getters = [asyncio.create_task(queue.get()) for _ in range(count)]
     await settle()
@@ -27,7 +26,6 @@ async def with_getters(count: int) -> tuple[Queue[str], list[asyncio.Task[str]]]
 
 
 async def at_work(*items: str) -> Queue[str]:
-    """A queue whose items are all in work."""
     queue: Queue[str] = Queue()
     for item in items:
         queue.add(item)

@@ -23,13 +23,11 @@ SERVED = spec(entry("MASTER"), entry("WORKER", 1, tfPort=4000), entry("PS", 2), 
 
 
 def body(given: dict[str, Any], kind: str = "MASTER", index: int = 0, dialect: Dialect = KUBEFLOW) -> dict[str, Any]:
-    """The Job of one replica."""
     builder = JobBuilder(dialect, job(given), good(given, dialect), "76no")
     return builder.build(replica_key("76no", kind, index))
 
 
 def container(built: dict[str, Any], name: str = "tensorflow") -> dict[str, Any]:
-    """A container of a Job's pod."""
     found = [each for each in built["spec"]["template"]["spec"]["containers"] if each["name"] == name]
     assert len(found) == 1
     return dict(found[0])
@@ -218,7 +216,6 @@ def test_templates_of_any_letter_case_become_pods() -> None:
 
 
 def test_building_changes_no_template() -> None:
-    """All replicas of a type share it."""
     read_as = good(SERVED)
     builder = JobBuilder(KUBEFLOW, job(SERVED), read_as, "76no")
     first = {key.name: builder.build(key) for key in keys_of(read_as, "76no")}
@@ -236,8 +233,6 @@ def test_names_are_labels_of_dns(runtime_id: str, index: int) -> None:
 
 
 class FakeServer:
-    """A server of TensorFlow that notes what it is asked to serve."""
-
     served: list[tuple[object, str, int]]
 
     def __init__(self, cluster: object, job_name: str, task_index: int) -> None:
@@ -250,7 +245,6 @@ class FakeServer:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_program_serves_with_tensorflow_1_and_2(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With TensorFlow 2 by tf.distribute.Server, with 1 by tf.train.Server."""
     served: list[tuple[object, str, int]] = []
     server = type("Server", (FakeServer,), {"served": served})
     fake: Any = types.ModuleType("tensorflow")

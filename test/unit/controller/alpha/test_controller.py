@@ -208,7 +208,6 @@ async def test_children_of_an_earlier_job_of_this_name_are_waited_for_in_silence
 
 
 async def test_a_job_that_the_server_refuses_fails_with_its_words() -> None:
-    """It would be refused again."""
     world = World(job(ONE))
     await world.sync()
     world.observe_status()

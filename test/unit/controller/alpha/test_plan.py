@@ -32,7 +32,6 @@ NONE = Children()
 
 
 def planned(found: AlphaJob, there: Children = NONE, dialect: Dialect = KUBEFLOW, **given: Any) -> Plan:
-    """The plan for a job, by its specification as it is read."""
     return plan(dialect, found, in_force(found, read(msgspec.json.decode(found.spec), dialect)), there, EPOCH, **given)
 
 
@@ -50,13 +49,11 @@ def names(keys: Any) -> list[str]:
 
 
 def status_of(decided: Plan) -> AlphaStatus:
-    """The status of a plan that must have one."""
     assert decided.status is not None
     return decided.status
 
 
 def status_after(there: Children, running: AlphaJob) -> AlphaStatus:
-    """The status when the plan for these children is written."""
     return after(running, planned(running, there)).status
 
 
@@ -197,7 +194,6 @@ def test_only_the_chiefs_own_end_ends_the_job(chief: BatchJob, pods: list[Pod], 
 @pytest.mark.parametrize("code", [1, 2, 126, 127, 128, 139, 137, 255])
 @pytest.mark.parametrize("kind", ["WORKER", "PS"])
 def test_no_other_replica_fails_the_job(kind: str, code: int) -> None:
-    """They are restarted for ever, and the status of their type shows it."""
     running, _, there = begun()
     pods = [
         pod_of(each, "Running", last=code if each.metadata.name.startswith(kind.lower()) else None)
@@ -269,7 +265,6 @@ def test_how_replicas_stood_when_the_job_ended_is_what_its_status_says_for_ever(
 
 
 def test_an_end_is_final() -> None:
-    """Whatever is there or not, and however the job is edited."""
     running, _, there = begun(spec(RuntimeId="76no"))
     done = [batch_job("MASTER", 0, runtime_id="76no", succeeded=1)]
     ended = after(running, planned(running, Children(done, there.services)))
@@ -384,7 +379,6 @@ PODS = st.sampled_from([("Pending", None, None), ("Running", None, None), ("Runn
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[dict[str, Any], Children]:
-    """A specification, and any children of it."""
     policy = draw(st.sampled_from(["All", "Running", "None"]))
     given = spec(entry("MASTER"), entry("WORKER", 2), entry("PS", 1), RuntimeId="76no", cleanupPodPolicy=policy)
     whole = children(good(given), "76no")

@@ -41,7 +41,6 @@ class Cluster(World):
         self.put(job(GIVEN, status=msgspec.convert(said, AlphaStatus, strict=False)))
 
     def show(self) -> None:
-        """Let the cache see the pods that were labelled."""
         for body in self.client.listed["pods"]:
             patch = self.client.bodies.get(("patch", "pods", body["metadata"]["name"]))
             if patch is not None:
@@ -49,7 +48,6 @@ class Cluster(World):
                 self.pods.put(msgspec.convert(body, Pod, strict=False))
 
     async def taken_over(self) -> None:
-        """Sync until the pods are labelled, the status is written and the services exist."""
         await self.sync()
         self.show()
         await self.sync()
@@ -58,7 +56,6 @@ class Cluster(World):
 
 
 def ended(code: int, phase: str) -> dict[str, Any]:
-    """The status of a pod whose training has ended."""
     return {"phase": phase, "containerStatuses": [{"name": "tensorflow", "state": {"terminated": {"exitCode": code}}}]}
 
 
@@ -169,7 +166,6 @@ async def test_a_chief_that_fails_for_good_fails_the_job(code: int) -> None:
 
 @pytest.mark.parametrize(("phase", "state"), [("Done", "Succeeded"), ("Done", "Failed"), ("Failed", "Failed")])
 async def test_a_job_that_another_operator_has_ended_stays_as_it_is(phase: str, state: str) -> None:
-    """Nothing is read, and nothing written."""
     world = Cluster(phase, state)
     assert await world.sync() == []
     assert world.recorder.events == []
@@ -184,6 +180,5 @@ async def test_a_job_that_can_not_be_read_by_this_operator_is_left_to_run() -> N
 
 
 def test_a_pod_without_a_job_says_by_its_name_which_replica_it_is() -> None:
-    """However long the name of its job."""
     assert replica_of_bare_pod("job", "job-master-76no-0-x7k2q") == "master-76no-0"
     assert replica_of_bare_pod("j" * 50, f"{'j' * 40}-ps-a-b-12-x7k2q") == "ps-a-b-12"

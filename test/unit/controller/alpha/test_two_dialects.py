@@ -33,7 +33,6 @@ STATUSES = [
 
 
 def harness(*, alpha_is_served: bool) -> ControllerHarness:
-    """The controller of v1, beside one of the alpha dialect or alone."""
     world = ControllerHarness(leaves_alpha=alpha_is_served)
     for kind in ("pods", "services"):
         world.client.fail["get", kind, "mnist-worker-0"] = status_error(NotFoundError, 404)
@@ -41,7 +40,6 @@ def harness(*, alpha_is_served: bool) -> ControllerHarness:
 
 
 async def works_on(found: TFJob, *, alpha_is_served: bool = True) -> bool:
-    """Return whether the controller of v1 writes or reports anything for a job."""
     world = harness(alpha_is_served=alpha_is_served)
     await world.sync(found)
     world.jobs.remove(found)
@@ -51,7 +49,6 @@ async def works_on(found: TFJob, *, alpha_is_served: bool = True) -> bool:
 @pytest.mark.parametrize("status", STATUSES, ids=str)
 @pytest.mark.parametrize("spec", [V1, ALPHA, V1 | ALPHA, {}, {"REPLICASPECS": []}], ids="+".join)
 async def test_every_job_has_exactly_one_controller(spec: dict[str, Any], status: JobStatus) -> None:
-    """Whatever its form, and whoever began it."""
     found = job(spec, status=status, name="mnist")
     wire = msgspec.json.encode({"metadata": found.metadata, "spec": spec, "status": status})
     other = msgspec.json.decode(wire, type=AlphaJob)
@@ -75,7 +72,6 @@ async def test_where_the_alpha_dialect_is_not_served_its_jobs_fail_and_say_how_i
 
 
 def test_both_forms_in_one_specification_are_a_mistake() -> None:
-    """Neither is taken for what the author meant."""
     assert [each for each in mistakes(job(V1 | ALPHA)) if each.startswith("spec.replicaSpecs: ")]
 
 

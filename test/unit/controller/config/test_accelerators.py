@@ -20,14 +20,12 @@ MOUNT = {"name": "lib", "mountPath": "/usr/lib/nvidia"}
 
 
 def pod(resources: dict[str, Any] | None = None, *, volumes: Any = None, **container: Any) -> dict[str, Any]:
-    """A pod's specification, whose container asks for a GPU unless told otherwise."""
     asked = {"limits": {GPU: 1}} if resources is None else resources
     training = {"name": "tensorflow", "image": "i", "resources": asked} | container
     return {"containers": [{"name": "sidecar"}, training]} | ({} if volumes is None else {"volumes": volumes})
 
 
 def training(spec: Any) -> dict[str, Any]:
-    """The container that trains."""
     found: dict[str, Any] = next(each for each in spec["containers"] if each["name"] == "tensorflow")
     return found
 

@@ -27,7 +27,6 @@ BAD = "accelerators: 5"
 
 
 def now(function: Callable[[], Any], _name: str) -> asyncio.Future[Any]:
-    """Call a function at once, in place of a thread."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     try:
         future.set_result(function())
@@ -68,18 +67,15 @@ class Followed:
         return not self.deaf
 
     def value(self) -> str:
-        """The variable that is in force."""
         found = (self.file.value.accelerators or {}).get("a.com/gpu")
         return "" if found is None or not found.env_vars else (found.env_vars[0].value or "")
 
     def is_wrong(self) -> float:
-        """What the metric says."""
         return self.metrics[WRONG].read()
 
 
 @asynccontextmanager
 async def followed(folder: Path, content: str | None) -> AsyncIterator[Followed]:
-    """A file that is followed inside the block."""
     found = Followed(folder, content)
     task = asyncio.create_task(found.file.follow(found.tell))
     try:
@@ -90,7 +86,6 @@ async def followed(folder: Path, content: str | None) -> AsyncIterator[Followed]
 
 
 async def polls(count: int = 1) -> None:
-    """Wait until the file has been read `count` times."""
     await asyncio.sleep(count * POLL_S + 0.1)
 
 
@@ -160,7 +155,6 @@ EXAMPLE = Path(__file__).parents[4] / "manifests" / "addons" / "accelerators-azu
 
 
 def test_the_example_of_the_manifests_is_read() -> None:
-    """Three paths of the driver, and a variable."""
     (content,) = read_document(EXAMPLE)["data"].values()
     config = parse(content.encode())
     assert config.accelerators is not None
@@ -235,7 +229,6 @@ def variables(each: str) -> str:
     ],
 )
 def test_what_is_wrong_is_reported_with_its_place(content: str, told: str) -> None:
-    """In one line."""
     with pytest.raises(ConfigFileError) as raised:
         parse(content.encode())
     assert told in str(raised.value)

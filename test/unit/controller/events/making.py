@@ -26,7 +26,6 @@ def make_event(  # the parts of its key, which tests vary
     host: str = "",
     name: str = "blue.1",
 ) -> Event:
-    """An event as the recorder makes it."""
     return Event(
         metadata=EventMeta(name=name, namespace="kitchen"),
         involved_object=about,

@@ -28,8 +28,6 @@ from unit.controller.events.making import KETTLE, EventClient
 
 
 class Bench:
-    """A recorder, its client, and what it drops."""
-
     def __init__(self) -> None:
         self.client = EventClient()
         self.drops = Drops()
@@ -46,11 +44,9 @@ class Bench:
         self.recorder.event(replace(KETTLE, uid=about), event_type, "Boiled", message)
 
     async def write(self, fact: str = "exit of p-1") -> None:
-        """Write the event of a fact."""
         await self.recorder.write(KETTLE, "Normal", "Exited", f"told: {fact}", fact=fact)
 
     async def run_to_the_end(self) -> None:
-        """Stop, and write what waits."""
         self.recorder.stop()
         await self.recorder.run()
 

@@ -36,7 +36,6 @@ def elsewhere(child: Any) -> Any:
 
 
 def stores(world: ControllerHarness) -> list[tuple[StubInformer, Pod | Service, str]]:
-    """The stores of children, with a child of the job and the name of its kind."""
     return [(world.pods, pod("Worker", 0), "pod"), (world.services, service("Worker", 0), "service")]
 
 

@@ -22,18 +22,15 @@ from tfjob_operator.controller.tfjob.plan.status import account, in_place_restar
 
 
 def ended(exit_code: int, policy: str = "Never", *containers: core.Container) -> Pod:
-    """A running pod whose container `tensorflow` has terminated."""
     found = pod("Worker", 0, "Running", exit_code, policy=policy)
     return changed(found, spec__containers=containers) if containers else found
 
 
 def gone(phase: str = "Succeeded", **more: Any) -> Pod:
-    """A pod that is on its way out, and whose container has terminated with 0."""
     return pod("Worker", 0, phase, 0, terminating=True, **more)
 
 
 def failed(exit_code: int | None = None, /, **more: Any) -> Pod:
-    """A pod whose phase is Failed."""
     return pod("Worker", 0, "Failed", exit_code, **more)
 
 
@@ -47,17 +44,14 @@ def container(policy: str = "", *rules: tuple[str, str, tuple[int, ...]]) -> cor
 
 
 def with_condition(found: Pod, kind: str, status: str = "True", reason: str = "") -> Pod:
-    """The pod with a condition."""
     return changed(found, status__conditions=(core.Condition(kind, status, reason),))
 
 
 def shut_down(found: Pod) -> Pod:
-    """The pod when its kubelet has ended it."""
     return with_condition(found, "DisruptionTarget", reason="TerminationByKubelet")
 
 
 def evicted(found: Pod) -> Pod:
-    """The pod when somebody has evicted it."""
     return with_condition(found, "DisruptionTarget", reason="EvictionByEvictionAPI")
 
 
@@ -74,7 +68,6 @@ def with_status(found: Pod, code: int = 137, reason: str = "", *, waiting: str =
 
 
 def outcome(found: Pod, records: tuple[IndexRestarts, ...] = ()) -> Outcome:
-    """What has become of a pod."""
     (replica,) = observed([found], records)
     return replica.outcome
 

@@ -131,7 +131,6 @@ def verdict_on(history: History) -> Verdict:
 
 
 def meta_of(step: Step) -> dict[str, Any]:
-    """The metadata of an event's pod."""
     found: dict[str, Any] = (step.object or {})["metadata"]
     return found
 
@@ -176,7 +175,6 @@ def every_life(test: Callable[[RecordedLife], None]) -> Callable[[str], None]:
 
 
 def pod_of(step: Step) -> list[Pod]:
-    """What the cache holds after an event."""
     if step.type == "DELETED":
         return []
     text = msgspec.json.encode({"kind": "Pod", **(step.object or {})}).replace(b'"main"', b'"tensorflow"')
@@ -193,28 +191,23 @@ def spec_of(policy: str) -> TFJobSpec:
 
 
 def decide(tfjob: TFJob, pods: list[Pod], policy: str) -> tuple[TFJob, Plan]:
-    """Return the job with the plan's status, and the plan."""
     decided = plan(tfjob, spec_of(policy), pods, [], LATER)
     return (tfjob if decided.status is None else msgspec.structs.replace(tfjob, status=decided.status)), decided
 
 
 def job_of(policy: str) -> TFJob:
-    """A job of one worker."""
     return job({"tfReplicaSpecs": {"Worker": replica(1, policy)}})
 
 
 def states(step: Step, kind: str = "containerStatuses") -> dict[str, dict[str, Any]]:
-    """The states of a pod's containers by name."""
     return {each["name"]: each["state"] for each in (step.object or {}).get("status", {}).get(kind, ())}
 
 
 def is_terminal(step: Step) -> bool:
-    """Whether the phase says that the pod has ended."""
     return (step.object or {}).get("status", {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def rests(step: Step, containers: set[str]) -> bool:
-    """Whether these containers have terminated, or the whole pod."""
     found = states(step)
     return is_terminal(step) or all("terminated" in found.get(name, {}) for name in containers)
 

@@ -47,13 +47,11 @@ class Bench:
 
     @property
     def calls(self) -> list[str]:
-        """The calls since this property was last read."""
         calls, self.lock.calls = self.lock.calls, []
         return calls
 
 
 def slow(seconds: float) -> Callable[[], Awaitable[None]]:
-    """A network that takes so long in each direction."""
     return lambda: asyncio.sleep(seconds)
 
 

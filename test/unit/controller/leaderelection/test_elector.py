@@ -71,7 +71,6 @@ class Bench:
             raise
 
     async def run_for(self, seconds: float) -> asyncio.Task[None]:
-        """Start it, and let time pass."""
         task = asyncio.create_task(self.run(), name="elector")
         await asyncio.sleep(seconds)
         return task
@@ -95,8 +94,6 @@ async def stop(task: asyncio.Task[None]) -> None:
 
 
 def failing(error: BaseException) -> Callable[[], Awaitable[None]]:
-    """A network on which nothing but `error` comes back."""
-
     async def step() -> None:
         raise error
 
@@ -128,13 +125,11 @@ class Shown(LeaseWatch):
         await for_ever()
 
     def put(self, record: LeaderElectionRecord) -> None:
-        """Renew the lease, and show it."""
         self._server.put(record)
         self.see(record)
 
 
 def renewed(second: float, holder: str = "other") -> LeaderElectionRecord:
-    """The record after a renewal."""
     return replace(FOREIGN, holder_identity=holder, renew_time=EPOCH + timedelta(seconds=second))
 
 

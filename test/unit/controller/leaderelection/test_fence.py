@@ -21,8 +21,6 @@ WRITES = ["POST", "PUT", "PATCH", "DELETE", "BREW"]
 
 
 class Answer:
-    """A response whose body takes `body_s` seconds."""
-
     def __init__(self, status: int = 200, body_s: float = 0.0, headers: Mapping[str, str] | None = None) -> None:
         self.status = status
         self.headers = headers or {}

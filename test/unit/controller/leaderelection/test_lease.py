@@ -52,8 +52,6 @@ class Line(ModelTransport):
 
 
 class Held:
-    """A lock named ns/lock on a model server."""
-
     def __init__(self) -> None:
         self.server = ModelServer()
         self.line = Line(self.server)
@@ -61,7 +59,6 @@ class Held:
         self.lock = LeaseLock(self.client, "ns", "lock", identity="me", labels={"b": "ours"})
 
     async def begin(self) -> LeaseLock:
-        """Make the namespace, and return the lock."""
         await self.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
         return self.lock
 

@@ -63,7 +63,6 @@ class ElectionWorld:
         self._scheduled = 0
 
     def at(self, time: float, act: Callable[[], None]) -> None:
-        """Call `act` at `time`, outside all processes."""
         self._scheduled += 1
         heapq.heappush(self._due, (time, self._scheduled, act))
 
@@ -112,7 +111,6 @@ class Process:
         self.main = self.loop.create_task(main(self))
 
     def next_step(self) -> float:
-        """When this loop has something to do."""
         if self.main.done():
             return math.inf
         loop: Any = self.loop
@@ -146,8 +144,6 @@ class Process:
 
 @dataclass
 class Machine:
-    """`Clock` with a rate of its own."""
-
     world: ElectionWorld
     rate: float
 
@@ -211,8 +207,6 @@ class Wire:
 
 @dataclass
 class WireLock:
-    """`ResourceLock` over a wire."""
-
     wire: Wire
     identity: str
     version: int = -1

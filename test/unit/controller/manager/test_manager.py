@@ -48,8 +48,6 @@ class Probes:
 
 
 class Bench:
-    """A server with a namespace, its user, and a manager's parts."""
-
     def __init__(self) -> None:
         self.server = ModelServer()
         self.client = RestClient(ModelTransport(self.server, "controllers"), clock=VirtualClock())

@@ -62,7 +62,6 @@ class Line(asyncio.Transport):
 
 
 def connect(connections: Connections, **checks: Callable[[], str | None]) -> tuple[Conversation, Line]:
-    """Connect to a process with these checks for both its health and its readiness."""
     conversation, line = Conversation(Pages(new_registry(), healthz=checks, readyz=checks), connections), Line()
     conversation.connection_made(line)
     return conversation, line
@@ -293,7 +292,6 @@ async def test_who_is_being_answered_when_the_server_ends_has_a_moment_for_it() 
 
 
 async def test_a_server_that_has_answered_everybody_ends_at_once() -> None:
-    """No pause where there is nothing to wait for."""
     connections = Connections()
     await connections.close(0.5)
     quick, served = connect(connections)

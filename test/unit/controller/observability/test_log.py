@@ -38,7 +38,6 @@ def crash() -> None:
 
 
 def crash_with(message: str) -> None:
-    """Fail with a message that somebody else wrote."""
     raise ValueError(message)
 
 
@@ -60,7 +59,6 @@ def test_a_line_is_one_json_object_with_what_the_task_is_about(capsys: pytest.Ca
 
 
 def test_libraries_log_in_the_same_form_and_only_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    """One program reads the log."""
     configure_logging(level="debug")
     logging.getLogger("library").info("chatter")
     logging.getLogger("library").error("broken: %s", "why")
@@ -110,7 +108,6 @@ def test_numbers_stay_numbers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def drained(reader: int) -> bytes:
-    """Everything in a pipe whose writer has closed it."""
     return b"".join(iter(lambda: os.read(reader, 1 << 16), b""))
 
 

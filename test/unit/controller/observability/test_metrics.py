@@ -264,7 +264,6 @@ def test_every_reason_to_drop_an_event_is_there_at_zero() -> None:
 
 
 def an_operator(registry: CollectorRegistry) -> Manager:
-    """The whole operator, which does not run."""
     line = ModelTransport(ModelServer(), "operator")
     options = Options(namespace="team", enable_gang_scheduling=True, election=ElectionOptions(namespace="team"))
     metrics = PrometheusMetrics(registry)
@@ -273,7 +272,6 @@ def an_operator(registry: CollectorRegistry) -> Manager:
 
 
 async def test_the_leader_says_so() -> None:
-    """The gauge is read at the scrape."""
     registry = new_registry()
     manager = an_operator(registry)
     assert page(registry)["tf_operator_is_leader"] == 0.0

@@ -30,7 +30,6 @@ HEAVY = {
 
 
 def run(code: str, **environ: str) -> str:
-    """Run code in a new Python process and return what it prints."""
     ended = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -120,7 +119,6 @@ asyncio.run(measure())
 
 
 def test_the_operator_starts_as_the_image_starts_it() -> None:
-    """Without docstrings and asserts."""
     assert "Runs TFJobs" in run(
         "import sys; sys.argv = ['x', '--help']; import tfjob_operator.controller.__main__ as m; m.main()",
         PYTHONOPTIMIZE="2",

@@ -31,12 +31,10 @@ META = ObjectMeta(name="example", namespace="ns", uid="job-uid")
 
 
 def job(spec: dict[str, Any], runtime_id: str = "pj6i") -> AlphaJob:
-    """A job that has its RuntimeId."""
     return AlphaJob(META, msgspec.Raw(msgspec.json.encode(spec)), AlphaStatus(phase="Running", runtime_id=runtime_id))
 
 
 def read(spec: dict[str, Any], api: Dialect = TENSORFLOW, runtime_id: str = "pj6i") -> Wish | LeftAlone | None:
-    """Return the wish that is read from a job."""
     dialect, found = alpha_dialect(api), job(spec, runtime_id)
     wanted = dialect.wish_of(found)
     assert dialect.may_have_wish(found) or not isinstance(wanted, Wish)

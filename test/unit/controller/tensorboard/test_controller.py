@@ -55,8 +55,6 @@ class Line(ModelTransport):
 
 
 class Process:
-    """A manager that runs the controller of TensorBoards alone."""
-
     def __init__(self, server: ModelServer) -> None:
         self.line = Line(server, "operator")
         self.recorder = FakeRecorder()
@@ -83,8 +81,6 @@ class Process:
 
 
 class Bench:
-    """A server with a namespace, its user, and the processes that serve it."""
-
     def __init__(self) -> None:
         self.server = ModelServer()
         self.user = RestClient(ModelTransport(self.server, "user"), clock=VirtualClock())
@@ -96,7 +92,6 @@ class Bench:
         return process
 
     async def job(self, name: str = "mnist", *, wait_s: float = 0.0, **spec: Any) -> None:
-        """Create a job, and let time pass."""
         body = {
             "apiVersion": TFJOBS.api_version,
             "kind": TFJOBS.kind,

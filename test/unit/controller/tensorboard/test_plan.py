@@ -26,7 +26,6 @@ SLICES: dict[str, type[Deployment | Service]] = {DEPLOYMENTS.kind: Deployment, S
 
 
 def wish(name: str = "mnist-tensorboard", labels: str = "mnist", **board: Any) -> Wish:
-    """A wish that differs from the others in what is given."""
     return Wish(name, labels_of(labels), replace(TensorBoard("/logs"), **board))
 
 
@@ -38,7 +37,6 @@ class Server:
         self.version = 0
 
     def take(self, decided: Plan) -> None:
-        """Carry out a plan, as the executor does."""
         for step in decided.steps:
             match step:
                 case Creation():
@@ -61,8 +59,6 @@ class Server:
         self.objects[resource.kind, name] = body | {"metadata": meta}
 
     def found(self) -> Found:
-        """What the job controls."""
-
         def controlled(kind: str) -> tuple[Any, ...]:
             return tuple(
                 msgspec.convert(body, SLICES[kind])
@@ -133,8 +129,6 @@ def test_from_any_wish_to_any_other_the_way_ends_where_it_would_have_ended_witho
 
 @dataclass
 class Edit:
-    """What somebody does by hand."""
-
     kind: str
     change: dict[str, Any]
     is_mended: bool = True
