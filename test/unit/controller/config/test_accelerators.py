@@ -61,12 +61,6 @@ def test_what_the_user_wrote_stays() -> None:
     assert (spec["volumes"], training(spec)["volumeMounts"]) == ([{"name": "data"}], mounted)
 
 
-def test_a_template_that_mounts_the_driver_itself_stays_as_it_is() -> None:
-    """As people wrote them before the operator did it for them."""
-    spec = pod(volumes=[VOLUME], volumeMounts=[MOUNT], env=[{"name": "LD_LIBRARY_PATH", "value": "/usr/lib/nvidia"}])
-    assert with_accelerators(spec, NVIDIA) == spec
-
-
 def test_malformed_parts_of_a_template_are_no_obstacle() -> None:
     """The API server will say what is wrong with the pod."""
     malformed: list[Any] = [[], {"limits": None, "requests": ["x"]}, "many"]

@@ -39,25 +39,23 @@ def stores(world: ControllerHarness) -> list[tuple[StubInformer, Pod | Service, 
     return [(world.pods, pod("Worker", 0), "pod"), (world.services, service("Worker", 0), "service")]
 
 
-def test_a_childs_name_is_made_of_job_type_and_index() -> None:
-    """Users find pods by it: ${JOBNAME}-${REPLICA-TYPE}-${INDEX}."""
-    assert child_name("mnist", c.PS, 3) == "mnist-ps-3"
-
-
 def test_a_child_is_found_under_the_owner_of_its_own_namespace() -> None:
-    """D2: a controller reference has no namespace; it is resolved in the child's."""
+    """D2: a controller reference has no namespace; it is resolved in the child's. Users find pods by JOB-TYPE-INDEX."""
+    assert child_name("mnist", c.PS, 3) == "mnist-ps-3"
     assert index_by_owner(pod("Worker", 0)) == (owner_uid_key(job().metadata),) == (OWNER,)
     assert index_by_owner(elsewhere(pod("Worker", 0))) == ("mallory/job-uid",)
 
 
-async def test_children_in_another_namespace_stand_for_none_of_the_jobs_own() -> None:
-    """D2: the job gets its own pod and service, and counts nothing else."""
-    world = ControllerHarness(job(ONE_WORKER))
+@pytest.mark.parametrize("suspend", [False, True])
+async def test_children_in_another_namespace_stand_for_none_of_the_jobs_own(suspend: bool) -> None:
+    """D2: the job gets its own pod and service, counts nothing else, and when suspended sends no request elsewhere."""
+    world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"suspend": suspend}}))
     for store, child, _ in stores(world):
         store.put(elsewhere(child))
     await world.sync()
-    assert world.taken() == [STATUS, *CHILDREN]
-    assert world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]["active"] == 0
+    assert world.taken() == [STATUS, *([] if suspend else CHILDREN)]
+    if not suspend:
+        assert world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]["active"] == 0
 
 
 @pytest.mark.parametrize(("phase", "code"), [("Failed", 1), ("Succeeded", 0)])
@@ -70,15 +68,6 @@ async def test_what_becomes_of_a_pod_in_another_namespace_does_not_end_the_job(p
     status = world.client.bodies[STATUS][1]["value"]
     assert [each["type"] for each in status["conditions"]] == [ConditionType.CREATED, ConditionType.RUNNING]
     assert status["replicaStatuses"]["Worker"] == {"active": 1, "succeeded": 0, "failed": 0}
-
-
-async def test_nothing_is_deleted_in_another_namespace() -> None:
-    """D2: a suspended job takes down its own pods and services, and sends no request elsewhere."""
-    world = ControllerHarness(job(ONE_WORKER | {"runPolicy": {"suspend": True}}))
-    for store, child, _ in stores(world):
-        store.put(elsewhere(child))
-    await world.sync()
-    assert world.taken() == [STATUS]
 
 
 async def test_a_child_in_another_namespace_meets_no_expectation() -> None:

@@ -69,17 +69,8 @@ TOLD_TO_GO: Final = (
 )  # fmt: skip
 """Pods that were deleted, evicted or given up before they were done."""
 SHUT_DOWN_OR_REJECTED: Final = (
-    "26a-",
-    "26b-",
-    "26c-",
-    "28a-",
-    "28b-",
-    "28c-",
-    "28d-",
-    "28e-",
-    "28g-",
-    "28-other-node-ready-",
-)
+    "26a-", "26b-", "26c-", "28a-", "28b-", "28c-", "28d-", "28e-", "28g-", "28-other-node-ready-",
+)  # fmt: skip
 
 BY_VERSION: Final[dict[str, Verdict]] = {
     # 1.20 drops the fields that it does not know: a native sidecar is an init container that never ends, or that fails ...

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from fakes.objects import changed
 from support.cases import for_each
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Meta, Resource
@@ -127,55 +128,41 @@ def test_from_any_wish_to_any_other_the_way_ends_where_it_would_have_ended_witho
     assert len(server.objects) == (0 if after is None else 2)
 
 
-@dataclass
-class Edit:
-    kind: str
-    change: dict[str, Any]
-    is_mended: bool = True
-    keeps: dict[str, Any] = field(default_factory=dict)
+def in_template(**spec: Any) -> dict[str, Any]:
+    return {"spec": {"template": {"spec": spec}}}
 
 
-EDITS = {
-    "kubectl scale": Edit(DEPLOYMENTS.kind, {"spec": {"replicas": 0}}),
-    "kubectl set image": Edit(
-        DEPLOYMENTS.kind, {"spec": {"template": {"spec": {"containers": [{"name": "tensorboard", "image": "x"}]}}}}
-    ),
-    "another container": Edit(
-        DEPLOYMENTS.kind, {"spec": {"template": {"spec": {"containers": [{"name": "shell", "image": "x"}]}}}}
-    ),
-    "the hash": Edit(DEPLOYMENTS.kind, {"metadata": {"annotations": None}}),
-    "a label of the deployment": Edit(
-        DEPLOYMENTS.kind, {"metadata": {"labels": {"app.kubernetes.io/instance": "other"}}}
-    ),
-    "the pods of the deployment": Edit(
-        DEPLOYMENTS.kind, {"spec": {"selector": {"matchLabels": {"app.kubernetes.io/instance": "other"}}}}
-    ),
-    "the type of the service": Edit(SERVICES.kind, {"spec": {"type": "NodePort"}}),
-    "the selector of the service": Edit(SERVICES.kind, {"spec": {"selector": {"app": "other"}}}),
-    "the ports of the service": Edit(SERVICES.kind, {"spec": {"ports": [{"port": 8080, "targetPort": 6006}]}}),
-    "a toleration": Edit(
-        DEPLOYMENTS.kind, {"spec": {"template": {"spec": {"tolerations": [{"key": "gpu"}]}}}}, is_mended=False
-    ),
-    "an annotation of a load balancer": Edit(
-        SERVICES.kind, {"metadata": {"annotations": {"cloud/internal": "true"}}}, is_mended=False
-    ),
+OTHER = {"app.kubernetes.io/instance": "other"}
+EDITS: dict[str, tuple[str, dict[str, Any]]] = {
+    "kubectl scale": (DEPLOYMENTS.kind, {"spec": {"replicas": 0}}),
+    "kubectl set image": (DEPLOYMENTS.kind, in_template(containers=[{"name": "tensorboard", "image": "x"}])),
+    "another container": (DEPLOYMENTS.kind, in_template(containers=[{"name": "shell", "image": "x"}])),
+    "the hash": (DEPLOYMENTS.kind, {"metadata": {"annotations": None}}),
+    "a label of the deployment": (DEPLOYMENTS.kind, {"metadata": {"labels": OTHER}}),
+    "the pods of the deployment": (DEPLOYMENTS.kind, {"spec": {"selector": {"matchLabels": OTHER}}}),
+    "the type of the service": (SERVICES.kind, {"spec": {"type": "NodePort"}}),
+    "the selector of the service": (SERVICES.kind, {"spec": {"selector": {"app": "other"}}}),
+    "the ports of the service": (SERVICES.kind, {"spec": {"ports": [{"port": 8080, "targetPort": 6006}]}}),
+}
+ADDITIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "a toleration": (DEPLOYMENTS.kind, in_template(tolerations=[{"key": "gpu"}])),
+    "an annotation of a load balancer": (SERVICES.kind, {"metadata": {"annotations": {"cloud/internal": "true"}}}),
 }
 
 
-@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
-def test_what_people_edit_of_the_wish_is_set_back_and_what_they_add_stays(edit: Edit) -> None:
+@pytest.mark.parametrize("edit", EDITS | ADDITIONS)
+def test_what_people_edit_of_the_wish_is_set_back_and_what_they_add_stays(edit: str) -> None:
     """TB-07: what runs is what the job says; it does not say which tolerations or annotations there are."""
     server = Server()
     settle(server, wish())
     untouched = msgspec.to_builtins(server.found())
-    key = (edit.kind, "mnist-tensorboard")
-    server.objects[key] = merged(server.objects[key], edit.change)
-    edited = server.objects[key]
-    assert bool(settle(server, wish())) == edit.is_mended
-    if edit.is_mended:
-        assert [spec_of(each) for each in msgspec.to_builtins(server.found()).values()] == [
-            spec_of(each) for each in untouched.values()
-        ]
+    kind, change = (EDITS | ADDITIONS)[edit]
+    key = (kind, "mnist-tensorboard")
+    server.objects[key] = edited = merged(server.objects[key], change)
+    assert bool(settle(server, wish())) == (edit in EDITS)
+    if edit in EDITS:
+        now = msgspec.to_builtins(server.found())
+        assert [spec_of(each) for each in now.values()] == [spec_of(each) for each in untouched.values()]
     else:
         assert server.objects[key] == edited
 
@@ -196,22 +183,20 @@ def test_a_mistake_takes_nothing_down_and_a_mended_one_goes_on() -> None:
     assert settle(server, wish()) == 0
 
 
-def test_the_tensorboard_of_another_controllers_job_is_left_alone() -> None:
-    """TB-05: it is neither made nor changed nor deleted, and nothing is reported."""
-    server = Server()
-    assert decide(LeftAlone(), server.found()) == Plan()
-    settle(server, wish())
-    assert decide(LeftAlone(), server.found()) == Plan()
+GOING = changed(JOB, deletion_timestamp=NOW)
 
 
-@pytest.mark.parametrize("wanted", [None, wish(), wish(log_dir="/other")], ids=["none", "same", "other"])
-def test_nothing_is_done_for_a_job_that_is_being_deleted(wanted: Wish | None) -> None:
-    """TB-08: the garbage collector deletes what exists, and would have to delete what is created now as well."""
+@pytest.mark.parametrize(
+    ("wanted", "job"), [(None, GOING), (wish(), GOING), (wish(log_dir="/other"), GOING), (LeftAlone(), JOB)]
+)
+def test_nothing_is_done_for_a_job_that_is_being_deleted_or_that_another_controller_manages(
+    wanted: Wish | LeftAlone | None, job: Meta
+) -> None:
+    """TB-05, TB-08: the garbage collector deletes what exists, and would have to delete what is created now as well."""
     server = Server()
-    going = msgspec.structs.replace(JOB, deletion_timestamp=NOW)
-    assert decide(wanted, server.found(), going) == Plan()
+    assert decide(wanted, server.found(), job) == Plan()
     settle(server, wish())
-    assert decide(wanted, server.found(), going) == Plan()
+    assert decide(wanted, server.found(), job) == Plan()
 
 
 @pytest.mark.parametrize("wanted", [None, wish()], ids=["none", "same"])
@@ -258,24 +243,21 @@ def test_a_service_type_that_the_operator_does_not_allow_becomes_cluster_ip(allo
     assert plan(TFJOBS, JOB, wanted, server.found(), IMAGE, service_types=allowed).steps == ()
 
 
-def test_no_tensorboard_looks_like_a_replica() -> None:
-    """TB-09: it has none of the labels by which controllers, SDKs or scripts find a job's pods, to count or delete them."""
-    for step in decide(wish(), Found()).steps:
-        assert isinstance(step, Creation)
-        labels = step.body["metadata"]["labels"]
+def test_its_children_go_with_the_job_look_like_no_replica_and_may_do_no_more_than_read_and_serve() -> None:
+    """TB-08, TB-09, TB-10: they have none of the labels by which controllers, SDKs or scripts find a job's pods.
+
+    No token, no privileges, and of root's capabilities only that to read the files of others.
+    """
+    deployment, service = (step.body for step in decide(wish(), Found()).steps if isinstance(step, Creation))
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": "job-uid"}
+    for body in (deployment, service):
+        assert body["metadata"]["ownerReferences"] == [owner | {"controller": True, "blockOwnerDeletion": True}]
+        labels = body["metadata"]["labels"]
         assert parse_labels(SELECTOR).matches(labels)
         assert not parse_labels(CHILD_SELECTOR).matches(labels)
         assert not {"job-name", "tf-job-name", "group-name", "training.kubeflow.org/job-name"} & labels.keys()
-    deployment = decide(wish(), Found()).steps[0]
-    assert isinstance(deployment, Creation)
-    assert deployment.body["spec"]["template"]["metadata"]["labels"] == deployment.body["metadata"]["labels"]
-
-
-def test_a_tensorboard_may_do_no_more_than_read_and_serve() -> None:
-    """TB-10: no token, no privileges, and of root's capabilities only that to read the files of others."""
-    deployment = decide(wish(), Found()).steps[0]
-    assert isinstance(deployment, Creation)
-    pod = deployment.body["spec"]["template"]["spec"]
+    assert deployment["spec"]["template"]["metadata"]["labels"] == deployment["metadata"]["labels"]
+    pod = deployment["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
     (container,) = pod["containers"]
     assert container["command"] == ["tensorboard", "--logdir=/logs", "--host=0.0.0.0", "--port=6006"]
@@ -284,22 +266,6 @@ def test_a_tensorboard_may_do_no_more_than_read_and_serve() -> None:
         "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]},
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-
-
-def test_both_children_go_with_the_job() -> None:
-    """TB-08: they are controlled by it."""
-    for step in decide(wish(), Found()).steps:
-        assert isinstance(step, Creation)
-        assert step.body["metadata"]["ownerReferences"] == [
-            {
-                "apiVersion": "kubeflow.org/v1",
-                "kind": "TFJob",
-                "name": "mnist",
-                "uid": "job-uid",
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ]
 
 
 @pytest.mark.parametrize(
