@@ -12,18 +12,8 @@ from fakes.controller import StubInformer
 from fakes.objects import changed, edited
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH, VirtualClock
+from tfjob_operator.api import core
 from tfjob_operator.api.client.errors import AlreadyExistsError
-from tfjob_operator.api.core import (
-    Condition,
-    Container,
-    ContainerState,
-    ContainerStateTerminated,
-    ContainerStatus,
-    LastState,
-    PodRestartPolicy,
-    PodSpec,
-    PodStatus,
-)
 from tfjob_operator.api.meta import ObjectMeta, OwnerReference
 from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
@@ -107,7 +97,7 @@ def batch_job(
 ) -> BatchJob:
     """The Job of a replica, as its cache holds it. `failed` is the reason for which the Job controller gave it up."""
     name = replica_key(runtime_id, kind, index).name
-    conditions = (Condition(type="Failed", status="True", reason=failed),) if failed else None
+    conditions = (core.Condition(type="Failed", status="True", reason=failed),) if failed else None
     return BatchJob(
         metadata=child_meta(name, uid=uid, terminating=terminating),
         status=BatchStatus(succeeded=succeeded, conditions=conditions),
@@ -134,19 +124,19 @@ def pod_of(
     reason: str = "",
     pod_reason: str = "",
     number: int = 0,
-    policy: str = PodRestartPolicy.ON_FAILURE,
+    policy: str = core.PodRestartPolicy.ON_FAILURE,
     terminating: bool = False,
 ) -> Pod:
     """A pod of a Job. With `exit_code` its training has terminated, with `last` it had before it was started again in place."""
 
-    def ended(code: int | None) -> ContainerStateTerminated | None:
-        return None if code is None else ContainerStateTerminated(exit_code=code, reason=reason, finished_at=EPOCH)
+    def ended(code: int | None) -> core.ContainerStateTerminated | None:
+        return None if code is None else core.ContainerStateTerminated(exit_code=code, reason=reason, finished_at=EPOCH)
 
     name = f"{found.metadata.name}-{number:05}"
-    training = ContainerStatus(
+    training = core.ContainerStatus(
         name="tensorflow",
-        state=ContainerState(terminated=ended(exit_code)),
-        last_state=LastState(terminated=ended(last)),
+        state=core.ContainerState(terminated=ended(exit_code)),
+        last_state=core.LastState(terminated=ended(last)),
     )
     owner = OwnerReference(kind="Job", name=found.metadata.name, uid=found.metadata.uid, controller=True)
     meta = changed(
@@ -158,8 +148,8 @@ def pod_of(
     knows = phase not in {"", "Pending"}
     return Pod(
         metadata=meta,
-        spec=PodSpec(restart_policy=policy, containers=(Container(name="tensorflow"),)),
-        status=PodStatus(
+        spec=core.PodSpec(restart_policy=policy, containers=(core.Container(name="tensorflow"),)),
+        status=core.PodStatus(
             phase=phase or "Pending", reason=pod_reason, container_statuses=(training,) if knows else None
         ),
     )

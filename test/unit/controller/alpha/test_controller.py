@@ -26,14 +26,7 @@ from fakes.alpha import (
 from fakes.api import status_error
 from fakes.objects import changed
 from simulation.scenarios.memory import remembered
-from tfjob_operator.api.client.errors import (
-    ConflictError,
-    ForbiddenError,
-    InvalidError,
-    NamespaceTerminatingError,
-    NotFoundError,
-    StatusError,
-)
+from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import Condition, ContainerState, ContainerStateWaiting, ContainerStatus
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
@@ -115,12 +108,12 @@ async def test_nothing_is_created_on_a_view_that_the_server_does_not_confirm() -
     with pytest.raises(StaleViewError):
         await again.sync()
     assert again.client.actions == [CONFIRM]
-    again.client.fail[CONFIRM] = status_error(NotFoundError, 404)
+    again.client.fail[CONFIRM] = status_error(errors.NotFoundError, 404)
     with pytest.raises(StaleViewError):
         await again.sync()
     late = World(job(ONE))
-    late.client.fail[STATUS] = status_error(ConflictError, 409)
-    with pytest.raises(ConflictError):
+    late.client.fail[STATUS] = status_error(errors.ConflictError, 409)
+    with pytest.raises(errors.ConflictError):
         await late.sync()
     assert late.client.actions == [STATUS]
 
@@ -175,8 +168,8 @@ async def test_the_same_failure_is_reported_once_and_another_one_anew() -> None:
     """U2: a create is tried again and again, and each event of it would be a write."""
     world = World(job(ONE))
     for quota in ("no quota", "no quota", "less quota"):
-        world.client.fail["create", "services", "master-76no-0"] = status_error(ForbiddenError, 403, quota)
-        with pytest.raises(ForbiddenError):
+        world.client.fail["create", "services", "master-76no-0"] = status_error(errors.ForbiddenError, 403, quota)
+        with pytest.raises(errors.ForbiddenError):
             await world.sync()
     assert [text for _, reason, text in world.recorder.events if reason == "FailedCreate"] == [
         "Error creating: 403 no quota",
@@ -212,7 +205,7 @@ async def test_a_job_that_the_server_refuses_fails_with_its_words() -> None:
     await world.sync()
     world.observe_status()
     world.observe("master-76no-0")
-    world.client.fail["create", "jobs", "master-76no-0"] = status_error(InvalidError, 422, "spec.template: no")
+    world.client.fail["create", "jobs", "master-76no-0"] = status_error(errors.InvalidError, 422, "spec.template: no")
     await world.sync()
     assert (world.status["phase"], world.status["state"]) == ("Failed", "Failed")
     assert world.status["reason"] == "invalid job spec: job master-76no-0 was rejected: spec.template: no"
@@ -222,10 +215,10 @@ async def test_a_job_that_the_server_refuses_fails_with_its_words() -> None:
 
 async def test_a_webhook_that_says_no_and_a_missing_right_are_reported_and_tried_again() -> None:
     world = World(job(ONE))
-    error = status_error(InvalidError, 422, 'admission webhook "x" denied the request: no')
-    for refusal in (error, status_error(ForbiddenError, 403, "no quota")):
+    error = status_error(errors.InvalidError, 422, 'admission webhook "x" denied the request: no')
+    for refusal in (error, status_error(errors.ForbiddenError, 403, "no quota")):
         world.client.fail["create", "services", "master-76no-0"] = refusal
-        with pytest.raises((InvalidError, ForbiddenError)):
+        with pytest.raises((errors.InvalidError, errors.ForbiddenError)):
             await world.sync()
         assert world.recorder.reasons[-1] == "FailedCreate"
     del world.client.fail["create", "services", "master-76no-0"]
@@ -234,7 +227,7 @@ async def test_a_webhook_that_says_no_and_a_missing_right_are_reported_and_tried
 
 async def test_in_a_namespace_that_is_going_the_first_refusal_is_the_last() -> None:
     world = World(job(ONE))
-    refusal = status_error(NamespaceTerminatingError, 403)
+    refusal = status_error(errors.NamespaceTerminatingError, 403)
     world.client.fail["create", "services", "master-76no-0"] = refusal
     await world.sync()
     world.observe_status()
@@ -269,9 +262,9 @@ async def test_a_delete_that_fails_is_reported_and_one_that_finds_nothing_is_don
     await world.sync()
     world.observe_status()
     world.observe("master-76no-0", "old-76no-0", "older-76no-0")
-    world.client.fail["delete", "services", "old-76no-0"] = status_error(ForbiddenError, 403)
-    world.client.fail["delete", "services", "older-76no-0"] = status_error(NotFoundError, 404)
-    with pytest.raises(ForbiddenError):
+    world.client.fail["delete", "services", "old-76no-0"] = status_error(errors.ForbiddenError, 403)
+    world.client.fail["delete", "services", "older-76no-0"] = status_error(errors.NotFoundError, 404)
+    with pytest.raises(errors.ForbiddenError):
         await world.sync()
     assert world.recorder.reasons.count("FailedDelete") == 1
 
@@ -366,8 +359,10 @@ async def test_nothing_is_decided_before_all_caches_are_filled() -> None:
     assert STATUS in await world.sync()
 
 
-@pytest.mark.parametrize("error", [NamespaceTerminatingError, ForbiddenError], ids=["expectations", "warnings"])
-async def test_a_job_that_is_deleted_during_its_own_sync_is_forgotten(error: type[StatusError]) -> None:
+@pytest.mark.parametrize(
+    "error", [errors.NamespaceTerminatingError, errors.ForbiddenError], ids=["expectations", "warnings"]
+)
+async def test_a_job_that_is_deleted_during_its_own_sync_is_forgotten(error: type[errors.StatusError]) -> None:
     """EX-08: the deletion is handled before the sync writes down what becomes of its last request."""
     world = World(job(ONE))
     action = ("create", "services", "master-76no-0")
@@ -378,7 +373,7 @@ async def test_a_job_that_is_deleted_during_its_own_sync_is_forgotten(error: typ
             world.jobs.remove(world.jobs.indexer.get(KEY))
 
     world.client.before = delete
-    with contextlib.suppress(ForbiddenError):
+    with contextlib.suppress(errors.ForbiddenError):
         await world.sync()
     assert action in world.client.actions
     world.queue.shut_down()  # the key is taken out of it by a sync that finds no job

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fakes.virtual_loop import FakeClock
-from tfjob_operator.api.core import Event, ObjectReference
+from fakes.virtual_loop import EPOCH, FakeClock
+from tfjob_operator.api.core import Event, EventMeta, EventSource, ObjectReference
 from tfjob_operator.controller.events.recorder import (
     COMBINED,
     KEPT_S,
@@ -23,7 +23,32 @@ from tfjob_operator.controller.events.recorder import (
     EventBuffer,
     LRUCache,
 )
-from unit.controller.events.making import KETTLE, make_event
+
+KETTLE = ObjectReference(api_version="example.com/v1", kind="Kettle", namespace="kitchen", name="blue", uid="u-1")
+
+
+def make_event(  # the parts of its key, which tests vary
+    message: str = "tick",
+    *,
+    event_type: str = "Normal",
+    reason: str = "Boiled",
+    about: ObjectReference = KETTLE,
+    host: str = "",
+    name: str = "blue.1",
+) -> Event:
+    return Event(
+        metadata=EventMeta(name=name, namespace="kitchen"),
+        involved_object=about,
+        reason=reason,
+        message=message,
+        type=event_type,
+        count=1,
+        source=EventSource(component="kettle-operator", host=host),
+        first_timestamp=EPOCH,
+        last_timestamp=EPOCH,
+        reporting_component="kettle-operator",
+        reporting_instance=host,
+    )
 
 
 @dataclass

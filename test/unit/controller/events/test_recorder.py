@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from fakes.api import status_error
+from fakes.api import FakeClient, status_error
 from fakes.metrics import Drops
 from fakes.source import running
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import errors
+from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.text import EVENT_BYTES
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.events.recorder import (
@@ -24,7 +29,49 @@ from tfjob_operator.controller.events.recorder import (
     SIMILAR_EVENTS,
     SPAM_BURST,
 )
-from unit.controller.events.making import KETTLE, EventClient
+from unit.controller.events.test_correlator import KETTLE
+
+
+class EventClient(FakeClient):
+    """Keeps (time, verb, namespace, name, body); `answers` are taken one by one: an error is raised, None is success."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[tuple[float, str, str, str, Any]] = []
+        self.answers: list[Exception | None] = []
+        self.always: Exception | None = None
+        self.pause: Callable[[], Awaitable[object]] = lambda: asyncio.sleep(0)
+
+    async def _take(self, verb: str, namespace: str, name: str, body: object) -> bytes:
+        now = asyncio.get_running_loop().time()
+        self.log.append((now, verb, namespace, name, msgspec.json.decode(msgspec.json.encode(body))))
+        await self.pause()
+        answer = self.answers.pop(0) if self.answers else self.always
+        if answer is not None:
+            raise answer
+        return b"{}"
+
+    async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
+        name = msgspec.to_builtins(body)["metadata"]["name"]
+        return await self._take("create", namespace, name, body)
+
+    async def patch(
+        self, resource: Resource, namespace: str, name: str, body: object, into: Any = None, **options: Any
+    ) -> Any:
+        assert options == {"content_type": STRATEGIC_MERGE_PATCH}
+        return await self._take("patch", namespace, name, body)
+
+    @property
+    def verbs(self) -> list[str]:
+        return [verb for _, verb, *_ in self.log]
+
+    @property
+    def messages(self) -> list[str]:
+        return [body["message"] for *_, body in self.log]
+
+    @property
+    def times(self) -> list[float]:
+        return [time for time, *_ in self.log]
 
 
 class Bench:
@@ -98,7 +145,7 @@ async def test_recording_does_not_wait_for_a_server_that_hangs(bench: Bench) -> 
     The rest is dropped and counted; so is, when the task is cancelled, what is being written, what waits and what comes later.
     A Warning takes the place of a Normal event.
     """
-    bench.client.pause = asyncio.Event().wait  # type: ignore[assignment]  # its True is not looked at
+    bench.client.pause = asyncio.Event().wait
     running = bench.start()
     bench.record("in the hands of the task")
     await asyncio.sleep(1.0)

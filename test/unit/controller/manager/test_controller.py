@@ -17,15 +17,7 @@ from fakes.metrics import FakeMetrics
 from fakes.objects import Pod
 from fakes.source import FakeSource, expired, pod, settle, settled
 from fakes.virtual_loop import VirtualClock
-from tfjob_operator.api.client.errors import (
-    ApiError,
-    ConflictError,
-    ConnectError,
-    DecodeError,
-    InvalidError,
-    Status,
-    error_from_response,
-)
+from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import PODS
 from tfjob_operator.controller.manager import Controller, RequeueError, Result, TerminalError
 from tfjob_operator.controller.manager.controller import ERRORS, OUTAGE_S, PANICS, RECONCILES, TERMINAL_ERRORS
@@ -79,7 +71,11 @@ def kettles() -> Kettles:
 
 async def test_what_fails_is_tried_again_later_and_later(kettles: Kettles) -> None:
     """RL-01: after 5 ms, and after twice as long each time; a success ends that."""
-    kettles.failures["a"] = [ConnectError("refused"), ConnectError("refused"), ConnectError("refused")]
+    kettles.failures["a"] = [
+        errors.ConnectError("refused"),
+        errors.ConnectError("refused"),
+        errors.ConnectError("refused"),
+    ]
     lines = await kettles.work(10.0, "a")
     assert kettles.synced["a"] == pytest.approx([0.0, 0.005, 0.015, 0.035])
     assert [line["tries"] for line in lines if line["event"] == "sync_failed"] == [1, 2, 3]
@@ -87,9 +83,11 @@ async def test_what_fails_is_tried_again_later_and_later(kettles: Kettles) -> No
 
 
 @pytest.mark.parametrize(
-    "error", [ConnectError("refused"), InvalidError(Status(message="no"))], ids=["outage", "refusal"]
+    "error",
+    [errors.ConnectError("refused"), errors.InvalidError(errors.Status(message="no"))],
+    ids=["outage", "refusal"],
 )
-async def test_after_a_success_the_delays_start_over(kettles: Kettles, error: ApiError) -> None:
+async def test_after_a_success_the_delays_start_over(kettles: Kettles, error: errors.ApiError) -> None:
     """RL-06, RL-07: whoever was to blame."""
     kettles.failures["a"] = [error] * 5
     kettles.controller.queue.add("a")
@@ -104,13 +102,15 @@ async def test_after_a_success_the_delays_start_over(kettles: Kettles, error: Ap
 @pytest.mark.parametrize(
     "error",
     [
-        ConnectError("refused"),
-        DecodeError("a page"),
-        error_from_response(503, b"<html>", request="GET /"),
-        error_from_response(429, b"", request="GET /"),
+        errors.ConnectError("refused"),
+        errors.DecodeError("a page"),
+        errors.error_from_response(503, b"<html>", request="GET /"),
+        errors.error_from_response(429, b"", request="GET /"),
     ],
 )
-async def test_after_a_long_outage_a_key_is_tried_again_within_half_a_minute(kettles: Kettles, error: ApiError) -> None:
+async def test_after_a_long_outage_a_key_is_tried_again_within_half_a_minute(
+    kettles: Kettles, error: errors.ApiError
+) -> None:
     """RL-07: it is not the key that is to blame."""
     kettles.failures["a"] = [error] * 60
     await kettles.work(3600.0, "a")
@@ -122,7 +122,7 @@ async def test_after_a_long_outage_a_key_is_tried_again_within_half_a_minute(ket
 async def test_after_an_outage_of_thousands_of_keys_none_waits_longer_than_half_a_minute(kettles: Kettles) -> None:
     """RL-05, RL-07: the bucket that all keys share (10 a second) would hold the last of 1,000 back for 90 s."""
     for number in range(1000):
-        kettles.failures[f"k{number}"] = [ConnectError("refused")]
+        kettles.failures[f"k{number}"] = [errors.ConnectError("refused")]
         kettles.controller.queue.add(f"k{number}")
     async with at_work(kettles):
         await asyncio.sleep(OUTAGE_S + 1.0)
@@ -131,7 +131,7 @@ async def test_after_an_outage_of_thousands_of_keys_none_waits_longer_than_half_
 
 async def test_what_the_server_will_not_have_is_tried_less_and_less_often(kettles: Kettles) -> None:
     """RL-01, RL-07: a refusal is no outage, and a key that is refused for ever costs a request in 1000 s."""
-    kettles.failures["a"] = [InvalidError(Status(message="no"))] * 30
+    kettles.failures["a"] = [errors.InvalidError(errors.Status(message="no"))] * 30
     await kettles.work(3600.0, "a")
     waits = [later - sooner for sooner, later in pairwise(kettles.synced["a"])]
     assert max(waits) == pytest.approx(1000.0)
@@ -146,7 +146,7 @@ async def test_a_stale_view_is_looked_at_again_and_is_no_failure(kettles: Kettle
     assert {line["log_level"] for line in lines} == {"info", "debug"}
 
 
-STALE = ConflictError(Status(message="it has changed"))
+STALE = errors.ConflictError(errors.Status(message="it has changed"))
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), ExceptionGroup("two", [STALE, ZeroDivisionError()])], ids=type)
@@ -166,7 +166,7 @@ async def test_a_crash_costs_its_key_a_retry_and_nobody_else_anything(kettles: K
         (asyncio.CancelledError(), "error"),
         (TimeoutError(), "error"),
         (ExceptionGroup("two", [STALE, ExceptionGroup("", [RequeueError("old")])]), "requeue"),
-        (ExceptionGroup("two", [STALE, ConnectError("refused")]), "error"),
+        (ExceptionGroup("two", [STALE, errors.ConnectError("refused")]), "error"),
     ],
     ids=["cancelled by something that it awaits", "time is over", "stale in a group", "an outage in a group"],
 )
@@ -188,12 +188,12 @@ async def test_a_sync_that_ends_unusually_is_retried_and_counted_as_what_it_was(
 
 async def test_a_terminal_error_is_counted_and_the_key_waits_for_its_next_event(kettles: Kettles) -> None:
     """As controller-runtime's TerminalError. That event has nothing to do with an outage before, and starts its delays over."""
-    kettles.failures["a"] = [*[ConnectError("refused")] * 8, TerminalError("no such disk")]
+    kettles.failures["a"] = [*[errors.ConnectError("refused")] * 8, TerminalError("no such disk")]
     kettles.controller.queue.add("a")
     async with at_work(kettles):
         await asyncio.sleep(3600.0)
         assert len(kettles.synced["a"]) == 9
-        kettles.failures["a"] = [ConnectError("refused")]
+        kettles.failures["a"] = [errors.ConnectError("refused")]
         kettles.controller.queue.add("a")
         await asyncio.sleep(1.0)
     assert kettles.synced["a"][-2:] == pytest.approx([3600.0, 3600.005])
