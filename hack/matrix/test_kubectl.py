@@ -127,6 +127,11 @@ def _known_difference(request: pytest.FixtureRequest, kubectl: Kubectl) -> None:
             return
 
 
+def shows(text: str, *parts: str) -> bool:
+    """Return whether all of this is part of a text."""
+    return all(part in text for part in parts)
+
+
 def until(holds: Callable[[], bool]) -> None:
     """Wait until `holds` returns true."""
     deadline = time.monotonic() + UNTIL_LIMIT_S
@@ -209,7 +214,7 @@ def test_apply_client_side(kubectl: Kubectl) -> None:
     """Without `--server-side`, kubectl refuses the CRD, and nothing else, as too long for an annotation."""
     before = specs(kubectl)
     said = kubectl.refused("apply", "-k", STANDALONE)
-    assert all(part in said for part in ('"tfjobs.kubeflow.org" is invalid', "metadata.annotations", "262144"))
+    assert shows(said, '"tfjobs.kubeflow.org" is invalid', "metadata.annotations", "262144")
     assert said.count("is invalid") == 1
     assert specs(kubectl) == before
 
@@ -237,20 +242,15 @@ def test_api_resources(kubectl: Kubectl) -> None:
 
 def test_explain(kubectl: Kubectl) -> None:
     """`kubectl explain` has the descriptions of the CRD; those of `spec` and `status` name the fields in them."""
-    said = kubectl("explain", "tfjob")
-    assert all(part in said for part in ("TFJob", "kubeflow.org", "runs a distributed TensorFlow training"))
+    assert shows(kubectl("explain", "tfjob"), "TFJob", "kubeflow.org", "runs a distributed TensorFlow training")
     assert "successPolicy" in kubectl("explain", "tfjobs.spec")
-    said = kubectl("explain", "tfjobs.status")
-    assert all(part in said for part in ("conditions", "replicaStatuses"))
+    assert shows(kubectl("explain", "tfjobs.status"), "conditions", "replicaStatuses")
 
 
 def test_explain_shows_the_descriptions_of_fields(kubectl: Kubectl) -> None:
     """Those of single fields, too (U6)."""
-    said = kubectl("explain", "tfjob.spec.runPolicy.backoffLimit")
-    assert "<integer>" in said
-    assert "restarts" in said
-    said = kubectl("explain", "tfjob.status.conditions")
-    assert all(part in said for part in ("lastTransitionTime", "newest transition stands last"))
+    assert shows(kubectl("explain", "tfjob.spec.runPolicy.backoffLimit"), "<integer>", "restarts")
+    assert shows(kubectl("explain", "tfjob.status.conditions"), "lastTransitionTime", "newest transition stands last")
 
 
 @folders("overlays/kubeflow", "overlays/namespaced", "examples/training")
@@ -264,8 +264,7 @@ def test_dry_run(kubectl: Kubectl, folder: str) -> None:
 
 def test_monitoring_without_its_crds(kubectl: Kubectl) -> None:
     """Where there is no Prometheus operator, kubectl says which kinds are missing."""
-    said = kubectl.refused("apply", "-k", str(MANIFESTS / "overlays/monitoring"))
-    assert all(part in said for part in (NO_MATCH, *MONITORING_KINDS))
+    assert shows(kubectl.refused("apply", "-k", str(MANIFESTS / "overlays/monitoring")), NO_MATCH, *MONITORING_KINDS)
 
 
 def test_monitoring(kubectl: Kubectl) -> None:
@@ -389,8 +388,7 @@ def test_get(kubectl: Kubectl) -> None:
         assert ["mnist", "Succeeded"] in [row[:2] for row in rows]
     assert columns(kubectl, "tfjobs.v1beta2.kubeflow.org", KUBEFLOW) == ["NAME", "STATE", "AGE"]
     assert columns(kubectl, "tfjobs.v1alpha2.kubeflow.org", KUBEFLOW) == ["NAME", "AGE"]
-    said = kubectl("get", "all", KUBEFLOW)
-    assert all(part in said for part in ("tfjob.kubeflow.org/mnist", "pod/mnist-worker-0"))
+    assert shows(kubectl("get", "all", KUBEFLOW), "tfjob.kubeflow.org/mnist", "pod/mnist-worker-0")
     assert columns(kubectl, "tfjobs", "--all-namespaces")[0] == "NAMESPACE"
 
 
@@ -402,8 +400,7 @@ def test_get_wide(kubectl: Kubectl) -> None:
 
 def test_get_other_outputs(kubectl: Kubectl) -> None:
     """`get -o yaml tfjobs ${JOB}`, `-o name`, `-o jsonpath`, `-o custom-columns`."""
-    said = kubectl("get", "-o", "yaml", "tfjobs", "mnist", KUBEFLOW)
-    assert all(part in said for part in ("kind: TFJob", "type: Succeeded"))
+    assert shows(kubectl("get", "-o", "yaml", "tfjobs", "mnist", KUBEFLOW), "kind: TFJob", "type: Succeeded")
     assert kubectl("get", "tfjob", "mnist", KUBEFLOW, "-o", "name") == "tfjob.kubeflow.org/mnist\n"
     path = "jsonpath={.status.conditions[-1:].type}"
     assert kubectl("get", "tfjob", "mnist", KUBEFLOW, "-o", path) == "Succeeded"
@@ -413,13 +410,10 @@ def test_get_other_outputs(kubectl: Kubectl) -> None:
 
 def test_describe(kubectl: Kubectl) -> None:
     """`describe tfjobs ${JOB}` shows the events, `describe pods` works, and `describe -o` is refused."""
-    said = kubectl("describe", "tfjobs", "mnist", KUBEFLOW)
-    for part in ("Succeeded", "SuccessfulCreatePod", "SuccessfulCreateService", "Created pod: mnist-worker-0"):
-        assert part in said
-    said = kubectl("describe", "tfjob", "invalid", KUBEFLOW)
-    assert all(part in said for part in ("Warning", "restartPolicy"))
-    said = kubectl("describe", "pods", "mnist-worker-0", KUBEFLOW)
-    assert all(part in said for part in ("TFJob/mnist", "Completed"))
+    events = ("Succeeded", "SuccessfulCreatePod", "SuccessfulCreateService", "Created pod: mnist-worker-0")
+    assert shows(kubectl("describe", "tfjobs", "mnist", KUBEFLOW), *events)
+    assert shows(kubectl("describe", "tfjob", "invalid", KUBEFLOW), "Warning", "restartPolicy")
+    assert shows(kubectl("describe", "pods", "mnist-worker-0", KUBEFLOW), "TFJob/mnist", "Completed")
     # A guide that users have says `describe tfjobs -o yaml`; no kubectl has ever had that flag.
     assert "unknown shorthand flag" in kubectl.refused("describe", "tfjobs", "-o", "yaml", "mnist", KUBEFLOW)
 

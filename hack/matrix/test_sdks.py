@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import pytest
 
 from hack.control_plane import ControlPlane
 from hack.matrix.cluster import MANIFESTS, ROOT, at_work
-from hack.matrix.environments import SDKS, Sdk, python_of
+from hack.matrix.environments import SDKS, Sdk, packages_of
 
 PROGRAM_LIMIT_S: Final = 300.0  # half a minute on a quiet machine
 ACCOUNT: Final = "notebook"
@@ -38,8 +39,9 @@ def started(sdk: Sdk, plane: ControlPlane) -> Iterator[subprocess.Popen[str]]:
     plane.create_namespace(namespace)
     # As docs/notebook.md says.
     plane.run_kubectl("-n", namespace, "create", "rolebinding", "notebook", "--clusterrole=edit", f"--user={ACCOUNT}")
-    command = [str(python_of(sdk)), "-m", "hack.matrix.programs.life", str(plane.kubeconfig_for(ACCOUNT)), namespace]
-    settings = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    # With -S, Python has no packages but those of PYTHONPATH.
+    command = [sys.executable, "-S", "-m", "hack.matrix.programs.life", str(plane.kubeconfig_for(ACCOUNT)), namespace]
+    settings = {**os.environ, "PYTHONPATH": f"{packages_of(sdk)}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
     settings.pop("KUBECONFIG", None)
     logs = plane.directory / "logs"
     with (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ VARIABLES = {"$__rate_interval": "30s", "$__range": "1m", "$job_namespace": ".*"
 """The values that Grafana substitutes for variables in queries."""
 
 
-def prometheus_with(folder: Path, target: str, rules: Path, *alertmanagers: str) -> Prometheus:
+def prometheus_with(folder: Path, target: str, rules: Path, *alertmanagers: str) -> AbstractContextManager[Prometheus]:
     """A Prometheus that scrapes as the ServiceMonitor says."""
     (endpoint,) = read_document(MONITORING / "service-monitor.yaml")["spec"]["endpoints"]
     honor_labels = endpoint.get("honorLabels", False)

@@ -39,7 +39,7 @@ def run_apart(kubeconfig: str, namespace: str) -> None:
         context["context"]["namespace"] = namespace
     own = Path(f"{namespace}.kubeconfig").absolute()
     own.write_text(yaml.safe_dump(config))
-    subprocess.run([sys.executable, "-m", __spec__.name], env={**os.environ, "KUBECONFIG": str(own)}, check=True)
+    subprocess.run([sys.executable, "-S", "-m", __spec__.name], env={**os.environ, "KUBECONFIG": str(own)}, check=True)
 
 
 def play(run: str) -> None:

@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 from pytest_mock import MockerFixture
 
-from hack import packages
 from hack.hollow_node import script
 from hack.matrix import __main__ as command
-from hack.matrix import environments
 from hack.matrix.environments import SDKS, Sdk, environment_name
 from hack.matrix.programs import notebook, steps
 from hack.matrix.releases import RELEASES, FetchError, check_integrity, unpack
@@ -66,14 +64,6 @@ def test_an_environment_is_made_anew_when_its_packages_or_python_change() -> Non
     """The name of its folder depends on its content."""
     contents = [(packages, python) for packages in (b"a==1", b"a==2") for python in ((3, 11), (3, 12))]
     assert len({environment_name(SDKS[0], *each) for each in contents}) == 4
-
-
-def test_an_environment_that_can_not_be_kept_can_not_be_had(tmp_path: Path, mocker: MockerFixture) -> None:
-    """Whatever the error of the file system; otherwise the matrix would start a Python that does not exist."""
-    mocker.patch.object(packages, "root", return_value=tmp_path)
-    mocker.patch.object(environments, "_install")
-    with pytest.raises(FetchError, match=r"cannot get kubeflow-training-1\.7\.0"):
-        environments.python_of(SDKS[1])
 
 
 @pytest.mark.parametrize("arguments", [["kubectl", "kubeflow-tfjob-0.1.3"], ["sdk", "kubectl-1.22"]], ids=" ".join)
