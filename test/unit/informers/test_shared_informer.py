@@ -20,6 +20,7 @@ from tfjob_operator.informers import (
     InformerStoppedError,
     SharedIndexInformer,
     Tombstone,
+    object_of,
 )
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import BATCH, Added, Modified
@@ -428,39 +429,34 @@ async def test_the_error_handler_hears_of_failures_and_is_set_before_the_start()
     assert errors == [boom]
 
 
-async def test_a_thousand_changes_at_random_leave_cache_and_handlers_with_the_truth() -> None:
+@pytest.mark.parametrize("seed", range(20))
+async def test_changes_at_random_leave_cache_and_handlers_with_the_truth(seed: int) -> None:
     """SI-01, SI-11, controller_test.go:TestHammerController, shared_informer_test.go:TestSharedInformerWatchDisruption"""
-    for seed in range(20):
-        random = Random(seed)
-        source = FakeSource[Pod]()
-        view: dict[str, Pod] = {}
+    source = FakeSource[Pod]()
+    view: dict[str, Pod] = {}
 
-        def on_add(item: Pod, _: bool, view: dict[str, Pod] = view) -> None:
-            assert item.metadata.name not in view
-            view[item.metadata.name] = item
+    def on_add(item: Pod, _: bool) -> None:
+        assert item.metadata.name not in view
+        view[item.metadata.name] = item
 
-        def on_update(old: Pod, new: Pod, view: dict[str, Pod] = view) -> None:
-            assert view[old.metadata.name] is old
-            view[new.metadata.name] = new
+    def on_update(old: Pod, new: Pod) -> None:
+        assert view[old.metadata.name] is old
+        view[new.metadata.name] = new
 
-        def on_delete(item: Pod | Tombstone[Pod], view: dict[str, Pod] = view) -> None:
-            name = item.object.metadata.name if isinstance(item, Tombstone) else item.metadata.name
-            del view[name]
+    def on_delete(item: Pod | Tombstone[Pod]) -> None:
+        del view[object_of(item).metadata.name]
 
-        with capture_logs() as logs:
-            async with informed(source) as informer:
-                informer.add_event_handler(EventHandlerFuncs(on_add=on_add, on_update=on_update, on_delete=on_delete))
-                await churn(source, random)
-                await asyncio.sleep(180.0)  # a watch is open by now, and the back-off has forgotten the churn
-                await relisted(source)
-        assert [log for log in logs if log["event"] == "handler_failed"] == []
-        assert (
-            view
-            == {item.metadata.name: item for item in source.objects()}
-            == {item.metadata.name: item for item in informer.indexer.list()}
-        )
-        nodes = {node: {item.metadata.name for item in informer.indexer.by_index("node", node)} for node in "xyz"}
-        assert nodes == {node: {n for n, item in view.items() if item.status.message == node} for node in "xyz"}
+    with capture_logs() as logs:
+        async with informed(source) as informer:
+            informer.add_event_handler(EventHandlerFuncs(on_add=on_add, on_update=on_update, on_delete=on_delete))
+            await churn(source, Random(seed))
+            await asyncio.sleep(180.0)  # a watch is open by now, and the back-off has forgotten the churn
+            await relisted(source)
+    assert [log for log in logs if log["event"] == "handler_failed"] == []
+    stored = {item.metadata.name: item for item in informer.indexer.list()}
+    assert view == stored == {item.metadata.name: item for item in source.objects()}
+    nodes = {node: {item.metadata.name for item in informer.indexer.by_index("node", node)} for node in "xyz"}
+    assert nodes == {node: {n for n, item in view.items() if item.status.message == node} for node in "xyz"}
 
 
 async def churn(source: FakeSource[Pod], random: Random) -> None:
