@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -41,8 +42,6 @@ JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
 """The key under which the children of a job are found."""
 CONTROLLER = OwnerReference(kind="TFJob", name="mnist", uid=JOB_UID, controller=True)
-NO_CHILDREN: dict[str, list[str]] = {"create pods": [], "create services": [], "delete pods": [], "delete services": []}
-"""The `names` of a plan that creates and deletes nothing."""
 
 
 def owned_by(uid: str) -> dict[str, Any]:
@@ -205,10 +204,11 @@ def observed(pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()) -> list
 
 
 def names(plan: Plan) -> dict[str, list[str]]:
-    """What a plan does to which children, by name."""
-    return {
+    """What a plan does to which children, by name; there is no entry for what it does not do, but it reads as an empty list."""
+    found = {
         "create pods": [slot.name for slot in plan.create_pods],
         "create services": [slot.name for slot in plan.create_services],
         "delete pods": [deletion.pod.metadata.name for deletion in plan.delete_pods],
         "delete services": [service.metadata.name for service in plan.delete_services],
     }
+    return defaultdict(list, {what: which for what, which in found.items() if which})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import NO_CHILDREN, decide, job, names, pod, pod_group, replica, service, spec, synced, template
+from fakes.jobs import decide, job, names, pod, pod_group, replica, service, spec, synced, template
 from fakes.objects import changed, edited
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import conditions
@@ -55,7 +55,7 @@ def policy(**scheduling: Any) -> dict[str, Any]:
 def test_volcano_gets_a_group_and_no_pod_until_it_admits_the_group(phase: str | None) -> None:
     """B65: pods that exist before would be scheduled one by one, as if there were no group."""
     decided = decide(job(TWO), gang=Gang(VOLCANO, None if phase is None else group(phase)))
-    assert names(decided) == NO_CHILDREN
+    assert names(decided) == {}
     assert decided.create_pod_group == (2 if phase is None else None)
 
 
@@ -63,7 +63,7 @@ def test_volcano_gets_a_group_and_no_pod_until_it_admits_the_group(phase: str | 
 def test_volcano_gets_the_pods_when_it_has_admitted_the_group(phase: str) -> None:
     """B65: in any phase but the first."""
     decided = decide(begun(), gang=Gang(VOLCANO, group(phase)))
-    assert names(decided) == NO_CHILDREN | {"create pods": BOTH, "create services": BOTH}
+    assert names(decided) == {"create pods": BOTH, "create services": BOTH}
     assert decided.create_pod_group is None
 
 
@@ -195,7 +195,7 @@ def test_where_groups_can_not_be_read_a_warning_says_so_and_the_job_asks_again()
     """A cluster without the CRD: pods that are there go on, and none is created. Before groups were listed it is silent."""
     gang = Gang(VOLCANO, known=False, failure="404 no such resource")
     decided = decide(job(TWO), pod("Worker", 0), gang=gang)
-    assert names(decided) == NO_CHILDREN | {"create services": ["mnist-worker-0"]}
+    assert names(decided) == {"create services": ["mnist-worker-0"]}
     assert (decided.create_pod_group, decided.requeue_after_s) == (None, LOOK_AGAIN_S)
     (problem,) = decided.problems
     assert (problem.event.type, problem.event.reason) == ("Warning", "PodGroupsUnavailable")
@@ -203,7 +203,7 @@ def test_where_groups_can_not_be_read_a_warning_says_so_and_the_job_asks_again()
     whole = decide(begun(), pod("Worker", 0), pod("Worker", 1), gang=gang)
     assert (whole.requeue_after_s, whole.problems) == (None, ())
     unlisted = decide(job(TWO), gang=Gang(VOLCANO, known=False))
-    assert (names(unlisted), unlisted.requeue_after_s, unlisted.problems) == (NO_CHILDREN, FIRST_LOOK_S, ())
+    assert (names(unlisted), unlisted.requeue_after_s, unlisted.problems) == ({}, FIRST_LOOK_S, ())
 
 
 def test_a_deadline_that_comes_before_the_next_look_is_kept() -> None:

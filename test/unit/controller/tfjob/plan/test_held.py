@@ -9,21 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import (
-    NO_CHILDREN,
-    at,
-    container,
-    decide,
-    good_spec,
-    job,
-    names,
-    pod,
-    replica,
-    service,
-    spec,
-    synced,
-    true_of,
-)
+from fakes.jobs import at, container, decide, good_spec, job, names, pod, replica, service, spec, synced, true_of
 from fakes.objects import after, changed, edited
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus
@@ -83,7 +69,7 @@ def test_a_wrong_edit_of_a_job_that_runs_holds_it(wrong: dict[str, Any]) -> None
     """U4: not a pod and not a service is touched, and the state that clients read stays as it was."""
     decided = decide(edited(running(), wrong), *RUNNING, services=SERVICES)
     held = after(edited(running(), wrong), decided)
-    assert names(decided) == NO_CHILDREN
+    assert names(decided) == {}
     assert true_of(held) == HELD
     assert held.status.conditions[-1] == running().status.conditions[-1]
     assert held.status.observed_generation == 2
@@ -113,7 +99,7 @@ def test_what_has_ended_while_it_is_held_is_judged_when_it_is_mended(code: int, 
     held = synced(edited(running(), MISTAKE), *RUNNING)
     decided = decide(held, *ended)
     held = after(held, decided)
-    assert names(decided) == NO_CHILDREN
+    assert names(decided) == {}
     assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=1, failed=1)}
     assert held.status.restarts == ()
     decided = decide(edited(held, SPEC), *ended)
@@ -135,9 +121,9 @@ def test_a_success_is_written_down_while_the_job_is_held_and_ends_it_when_it_is_
 def test_a_pod_that_is_missing_is_made_when_the_specification_is_mended() -> None:
     """U4: the job goes on as if nothing had happened."""
     held = synced(edited(running(), MISTAKE), *RUNNING)
-    assert names(decide(held, pod("Worker", 0), services=SERVICES[:1])) == NO_CHILDREN
+    assert names(decide(held, pod("Worker", 0), services=SERVICES[:1])) == {}
     decided = decide(edited(held, SPEC), pod("Worker", 0), services=SERVICES)
-    assert names(decided) == NO_CHILDREN | {"create pods": ["mnist-worker-1"]}
+    assert names(decided) == {"create pods": ["mnist-worker-1"]}
     mended = synced(edited(held, SPEC), *RUNNING)
     states = [(each.type, each.status) for each in mended.status.conditions]
     assert states == [("Created", "True"), ("Held", "False"), ("Running", "True")]
@@ -164,12 +150,12 @@ def test_a_suspension_that_can_be_read_takes_the_pods_and_resuming_makes_none() 
         ["mnist-worker-0", "mnist-worker-1"],
     )
     decided = decide(tfjob, *RUNNING, services=SERVICES)
-    assert names(decided) == NO_CHILDREN | {"delete pods": both, "delete services": both}
+    assert names(decided) == {"delete pods": both, "delete services": both}
     suspended = after(tfjob, decided)
     assert true_of(suspended) == ["Created", "Held", "Suspended"]
     resumed = edited(suspended, SPEC | {"runPolicy": wrong})
     decided = decide(resumed, at_s=1000)
-    assert (names(decided), decided.requeue_after_s) == (NO_CHILDREN, None)
+    assert (names(decided), decided.requeue_after_s) == ({}, None)
     assert true_of(after(resumed, decided)) == ["Created", "Held", "Suspended"]
     decided = decide(edited(suspended, SPEC), at_s=1000)
     assert names(decided)["create pods"] == both
@@ -185,7 +171,7 @@ def test_what_a_job_left_running_is_not_taken_by_an_edit_after_its_end() -> None
     assert "Succeeded" in true_of(ended)
     for policy in ("Sometimes", "None"):
         wrong = kept | {"runPolicy": {"cleanPodPolicy": policy, "backoffLimit": -1}}
-        assert names(decide(edited(ended, wrong), *pods)) == NO_CHILDREN
+        assert names(decide(edited(ended, wrong), *pods)) == {}
     wrong = kept | {"runPolicy": {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 90, "backoffLimit": -1}}
     decided = decide(edited(ended, wrong), *pods)
     assert names(decided)["delete pods"] == ["mnist-ps-0", "mnist-worker-0"]
@@ -238,7 +224,7 @@ def test_scaling_a_job_without_workers_is_a_warning_once_and_nothing_else() -> N
     tfjob = synced(synced(job(spec(Chief=1)), at_s=0), chief)
     scaled = edited(tfjob, spec(Chief=1, Worker={"replicas": 2}))
     decided = decide(scaled, chief, services=services)
-    assert names(decided) == NO_CHILDREN
+    assert names(decided) == {}
     assert [(event.type, event.reason) for event in decided.events] == [("Warning", "NoWorkersToScale")]
     assert true_of(after(scaled, decided)) == ["Created", "Running"]
     assert decide(after(scaled, decided), chief, services=services) == Plan()
@@ -270,7 +256,7 @@ def test_whatever_becomes_of_its_pods_a_held_job_touches_nothing_and_forgets_not
     tfjob = edited(running(), wrong)
     for pods in (first, then):
         decided = decide(tfjob, *pods)
-        assert names(decided) == NO_CHILDREN
+        assert names(decided) == {}
         before, tfjob = tfjob, after(tfjob, decided)
         assert conditions.is_true(tfjob.status, ConditionType.HELD)
         assert tfjob.status.conditions[-1].type == ConditionType.RUNNING
@@ -374,7 +360,7 @@ def test_a_job_that_asks_for_too_much_from_the_start_is_wrong(name: str, count: 
     """B05, D16: it has never begun, so it fails, and its owner sees at once what to mend."""
     decided = decide(job(workers(count), name=name))
     assert [event.reason for event in decided.events] == ["InvalidTFJobSpec"]
-    assert names(decided) == NO_CHILDREN
+    assert names(decided) == {}
 
 
 @TOO_LARGE

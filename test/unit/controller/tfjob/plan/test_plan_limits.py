@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.jobs import NO_CHILDREN, at, decide, job, names, pod, service, spec, synced, true_of
+from fakes.jobs import at, decide, job, names, pod, service, spec, synced, true_of
 from fakes.objects import after, changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import ContainerState, ContainerStateTerminated
@@ -254,7 +254,7 @@ def test_a_job_that_is_created_suspended_makes_nothing_and_has_not_started() -> 
     """B49: Kueue's contract: Created and Suspended, no startTime, no children."""
     life = Life(workers(suspend=True, ttlSecondsAfterFinished=0, activeDeadlineSeconds=1))
     decided = life.sync()
-    assert names(decided) == NO_CHILDREN
+    assert names(decided) == {}
     assert life.true == ["Created", "Suspended"]
     assert life.status.start_time is None
     assert life.status.replica_statuses == {"Worker": ReplicaStatus()}
@@ -271,7 +271,7 @@ def test_suspending_takes_every_pod_and_service_whatever_the_clean_up_policy(pol
     life.edit(suspend=True)
     both = ["mnist-worker-0", "mnist-worker-1"]
     decided = life.sync(*pods, at_s=5, services=services)
-    assert names(decided) == NO_CHILDREN | {"delete pods": both, "delete services": both}
+    assert names(decided) == {"delete pods": both, "delete services": both}
     assert life.true == ["Created", "Suspended"]
     assert life.status.start_time == EPOCH
     assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=2)}

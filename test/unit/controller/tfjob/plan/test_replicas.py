@@ -10,21 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.controller import ControllerHarness
-from fakes.jobs import (
-    NO_CHILDREN,
-    at,
-    container,
-    decide,
-    good_spec,
-    job,
-    names,
-    pod,
-    replica,
-    service,
-    spec,
-    synced,
-    true_of,
-)
+from fakes.jobs import at, container, decide, good_spec, job, names, pod, replica, service, spec, synced, true_of
 from fakes.objects import after, changed, edited
 from tfjob_operator.api.core import ContainerStatus, PodRestartPolicy
 from tfjob_operator.api.v1.constants import RestartPolicy
@@ -169,7 +155,7 @@ def test_a_second_pod_goes_also_from_a_job_that_is_cut_down() -> None:
 def test_a_second_pod_is_neither_counted_nor_judged_and_goes(fate: Any) -> None:
     """U7: whatever has become of it; nothing is made in its stead."""
     decided = decide(job(ONE), copy(of=pod("Worker", 0, *fate)), TRUE, services=SERVED)
-    assert names(decided) == NO_CHILDREN | {"delete pods": ["copy"]}
+    assert names(decided) == {"delete pods": ["copy"]}
     assert [deletion.event for deletion in decided.delete_pods] == [None]
     later = after(job(ONE), decided)
     assert later.status.replica_statuses == {"Worker": ReplicaStatus(active=1)}
@@ -226,7 +212,7 @@ def test_whatever_its_labels_say_a_child_is_what_its_name_says(labels: dict[str,
     found = changed(TRUE, **labels)
     assert key_of("mnist", found.metadata) == WORKER_0
     decided = decide(job(ONE), found, services=SERVED)
-    assert names(decided) == NO_CHILDREN
+    assert names(decided) == {}
     assert after(job(ONE), decided).status.replica_statuses["Worker"].active == 1
 
 
