@@ -25,13 +25,7 @@ from fakes.controller import (
 from fakes.jobs import JOB_UID, OWNER, all_workers, job, pod, replica, service, spec, template
 from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.client.errors import (
-    ConflictError,
-    ConnectionLostError,
-    ForbiddenError,
-    InvalidError,
-    NotFoundError,
-)
+from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import Condition
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, TFJob
@@ -43,8 +37,8 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.informers import Tombstone
 
 ONE_WORKER = spec(Worker=1)
-FORBIDDEN = status_error(ForbiddenError, 403, "exceeded quota")
-LOST = ConnectionLostError("the connection was lost")
+FORBIDDEN = status_error(errors.ForbiddenError, 403, "exceeded quota")
+LOST = errors.ConnectionLostError("the connection was lost")
 SECOND_POD = ("create", "pods", "mnist-worker-1")
 
 
@@ -58,7 +52,7 @@ async def test_only_the_first_act_on_an_untouched_job_needs_no_confirmation() ->
     world.put_children("Worker", 0)
     world.pods.remove(pod("Worker", 0))
     world.taken()
-    world.client.fail = {call: status_error(NotFoundError, 404) for call in (STATUS, LOOK)}
+    world.client.fail = {call: status_error(errors.NotFoundError, 404) for call in (STATUS, LOOK)}
     with pytest.raises(StaleViewError):
         await world.sync()
     assert world.taken() == [STATUS, LOOK]
@@ -70,8 +64,8 @@ async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
     Invariant: "No child is created or deleted on a view that is not confirmed"
     """
     world = ControllerHarness(job(ONE_WORKER))
-    world.client.fail[STATUS] = status_error(ConflictError, 409)
-    with pytest.raises(ConflictError):
+    world.client.fail[STATUS] = status_error(errors.ConflictError, 409)
+    with pytest.raises(errors.ConflictError):
         await world.sync()
     assert world.taken() == [STATUS]
 
@@ -86,7 +80,7 @@ async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: st
     world.pods.remove(pod("Worker", 0))
     world.taken()
     if version is None:
-        world.client.fail[LOOK] = status_error(NotFoundError, 404)
+        world.client.fail[LOOK] = status_error(errors.NotFoundError, 404)
     world.confirms(version or "")
     with contextlib.nullcontext() if version == "2" else pytest.raises(StaleViewError):
         await world.sync()
@@ -327,7 +321,7 @@ async def test_a_success_whose_write_lost_its_response_is_not_forgotten_again() 
     await world.sync()  # the counter waits
     world.pods.put(pod("Chief", 0, "Succeeded", 0))
     world.client.fail[STATUS] = LOST
-    with pytest.raises(ConnectionLostError):
+    with pytest.raises(errors.ConnectionLostError):
         await world.sync()
     world.client.fail.clear()
     world.observe_status()
@@ -343,7 +337,7 @@ async def test_a_success_whose_write_failed_is_remembered_though_its_pod_is_gone
     for child in (pod("Worker", 0), pod("Worker", 1, "Succeeded", 0)):
         world.pods.put(child)
     world.client.fail[STATUS] = LOST
-    with pytest.raises(ConnectionLostError):
+    with pytest.raises(errors.ConnectionLostError):
         await world.sync()
     world.client.fail.clear()
     world.pods.remove(pod("Worker", 1, "Succeeded", 0))
@@ -377,7 +371,7 @@ async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
     for index in (0, 1):
         world.pods.put(pod("Worker", index))
     world.client.fail["create", "pods", "mnist-evaluator-0"] = FORBIDDEN
-    with pytest.raises(ForbiddenError):
+    with pytest.raises(errors.ForbiddenError):
         await world.sync()
     assert ("delete", "pods", "mnist-worker-1") in world.taken()
 
@@ -385,7 +379,7 @@ async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
 async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children() -> None:
     """B01: the server's words stand in the condition, one Warning is recorded, the service is removed again."""
     world = ControllerHarness(job(ONE_WORKER))
-    world.client.fail[CREATE_POD] = status_error(InvalidError, 422, "args: must be strings")
+    world.client.fail[CREATE_POD] = status_error(errors.InvalidError, 422, "args: must be strings")
     await world.sync()
     condition = world.status["conditions"][-1]
     assert (condition["type"], condition["reason"]) == ("Failed", "InvalidTFJobSpec")
@@ -405,7 +399,7 @@ async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> 
     """
     warned = spec(Worker=replica(1, "OnFailure", template=template(restartPolicy="Always")))
     world = await untouched_job_behind(1, warned)
-    world.client.fail[CREATE_POD] = status_error(InvalidError, 422, "args: must be strings")
+    world.client.fail[CREATE_POD] = status_error(errors.InvalidError, 422, "args: must be strings")
     with capture_logs() as lines:
         await world.sync()
     assert [line["condition"] for line in lines if line["event"] == "tfjob_condition"] == ["Created", "Failed"]

@@ -19,14 +19,7 @@ from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import PodBuilder
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, key_of, observe, replicas_of
-from tfjob_operator.controller.tfjob.plan.status import (
-    SCHEME,
-    account,
-    in_place_restarts,
-    made_of,
-    merged,
-    taken_over,
-)
+from tfjob_operator.controller.tfjob.plan.status import SCHEME, account, in_place_restarts, made_of, merged, taken_over
 
 WORKER_0 = ReplicaKey.of("mnist", "Worker", 0)
 Records = tuple[IndexRestarts, ...]
