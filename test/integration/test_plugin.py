@@ -117,7 +117,7 @@ def test_explain_tells_a_user_of_one_namespace_what_it_may_not_see(
             "the cause is told",
         )
     told = " ".join(plugin("explain", "why").split())
-    assert ' 1. ServiceAccount "nobody" not found (1 pod not created)' in told
+    assert ' 1. ServiceAccount "nobody" not found (why-worker-0 not created)' in told
     assert "because you have no permission to read: CRDs, deployments, leases" in told
 
 
