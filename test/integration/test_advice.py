@@ -282,8 +282,7 @@ ADVICE: Final = [
     # Pods without a node
     Advice(Trouble("scheduling-gated", one(schedulingGates=[{"name": "example.com/quota"}]), since=27), then=ungated),
     Advice(
-        Trouble("scheduler-missing", one(schedulerName="volcanoo"), later_s=120),
-        {f"{TEMPLATE} schedulerName": None},
+        Trouble("scheduler-missing", one(schedulerName="volcanoo"), later_s=120), {f"{TEMPLATE} schedulerName": None}
     ),
     Advice(
         Trouble("insufficient-resource", one(**asks(cpu="100"))), {f"{CONTAINER} resources": {"requests": {"cpu": "1"}}}

@@ -42,8 +42,8 @@ def go_can_decode(body: bytes) -> bool:
 
 def job(name: str, spec: Any, **more: Any) -> str:
     """A TFJob as JSON."""
-    meta = {"name": name, "namespace": NAMESPACE}
-    return json.dumps({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": spec, **more})
+    head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}}
+    return json.dumps({**head, "spec": spec, **more})
 
 
 def with_container(**fields: Any) -> dict[str, Any]:
@@ -153,18 +153,15 @@ def test_a_document_that_shows_a_status_can_be_created_again(cluster: Cluster) -
         "tfReplicaStatuses": {"Worker": {"active": 1}},
         "startTime": "2019-01-01T00:00:00Z",
     }
-    document = json.loads(job("shown", with_container(), status=status))
-    del document["metadata"]["namespace"]
-    cluster.kubectl("create", "--validate=true", "-f", "-", stdin=json.dumps(document))
+    cluster.kubectl("create", "--validate=true", "-f", "-", stdin=job("shown", with_container(), status=status))
     assert "status" not in cluster.job("shown")
 
 
 def test_both_kinds_of_apply_take_a_job(cluster: Cluster) -> None:
     """U6: server-side apply reads the schema too, and must not stumble over its quantities."""
-    document = json.loads(job("applied", with_container(resources={"limits": {"cpu": 0.5, "memory": "1Gi"}})))
-    del document["metadata"]["namespace"]
-    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(document))
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(document))
+    document = job("applied", with_container(resources={"limits": {"cpu": 0.5, "memory": "1Gi"}}))
+    cluster.kubectl("apply", "-f", "-", stdin=document)
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=document)
 
 
 def test_kubectl_explains_the_fields(control_plane: ControlPlane, crd: None) -> None:
@@ -204,19 +201,13 @@ def test_a_job_from_before_the_schema_harms_no_other(plane: ControlPlane, tmp_pa
         "policy": specs(Worker=replica()) | {"runPolicy": "x"},
         "text": {"successPolicy": 3},
     }
-    create = ("create", "-f", "-")
+    create = functools.partial(plane.run_kubectl, "create", f"--namespace={NAMESPACE}", "-f", "-", check=False)
     for name, spec in bad.items():
-        stored = functools.partial(plane.run_kubectl, *create, input=job(name, spec), check=False)
+        stored = functools.partial(create, input=job(name, spec))
         eventually(lambda stored=stored: stored().returncode == 0, "the open schema is in use")  # type: ignore[misc]
     install(plane)
-
-    def is_refused() -> bool:
-        return (
-            "must be of type"
-            in plane.run_kubectl("create", "-f", "-", input=job("new", {"successPolicy": 3}), check=False).stderr
-        )
-
-    eventually(is_refused, "the schema is in use")
+    refused = functools.partial(create, input=job("new", {"successPolicy": 3}))
+    eventually(lambda: "must be of type" in refused().stderr, "the schema is in use")
     cluster = Cluster(plane, NAMESPACE, tmp_path)
     with cluster.operator(), cluster.node():
         cluster.create("good", specs(Worker=replica()))

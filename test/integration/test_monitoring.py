@@ -176,10 +176,7 @@ def test_a_team_is_told_of_its_own_failed_jobs_by_the_recipe_of_the_docs(rules: 
             labels = (f"namespace={namespace}", "alertname=TFJobFailed", "severity=info")
             routed = run("amtool", "config", "routes", "test", f"--config.file={settings}", *labels)
             assert routed.stdout.split() == [receiver]
-        with (
-            alertmanager(tmp_path, settings) as manager,
-            prometheus_with(tmp_path, here, rules, manager) as prometheus,
-        ):
+        with alertmanager(tmp_path, settings) as manager, prometheus_with(tmp_path, here, rules, manager) as prometheus:
             eventually(
                 lambda: prometheus.query("tf_operator_job_failures_total == 0"), "the counters are scraped at zero"
             )

@@ -28,10 +28,7 @@ def test_a_job_lives_from_created_to_succeeded(served: Cluster) -> None:
     env = {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
     suffix = f"{served.namespace}.svc:2222"
     assert json.loads(env["TF_CONFIG"]) == {
-        "cluster": {
-            "ps": [f"mnist-ps-0.{suffix}"],
-            "worker": [f"mnist-worker-0.{suffix}", f"mnist-worker-1.{suffix}"],
-        },
+        "cluster": {"ps": [f"mnist-ps-0.{suffix}"], "worker": [f"mnist-worker-0.{suffix}", f"mnist-worker-1.{suffix}"]},
         "task": {"type": "worker", "index": 1},
         "environment": "cloud",
     }

@@ -9,19 +9,7 @@ from typing import Any
 
 import pytest
 
-from integration.stage import (
-    MERGE,
-    NEVER_STARTS,
-    POD,
-    STRATEGIC,
-    TRAINING,
-    Stage,
-    Then,
-    Trouble,
-    asks,
-    judge,
-    one,
-)
+from integration.stage import MERGE, NEVER_STARTS, POD, STRATEGIC, TRAINING, Stage, Then, Trouble, asks, judge, one
 
 # What the scheduler and the volume controller say
 

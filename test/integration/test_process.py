@@ -27,11 +27,7 @@ from support.waiting import LIMIT_S, eventually
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import is_named
 
-QUICK = (
-    "--leader-elect-lease-duration=6s",
-    "--leader-elect-renew-deadline=4s",
-    "--leader-elect-retry-period=500ms",
-)
+QUICK = ("--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=500ms")
 LEASE_S = 6.0
 RETRY_S = 0.5 * 2.2
 HAND_OVER_S = 3.0

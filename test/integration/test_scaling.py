@@ -57,11 +57,7 @@ def test_a_template_that_is_changed_counts_for_the_pods_that_come_after(served: 
     served.create("edited", specs(Worker=replica(2, run=FOREVER)))
     served.wait_for("edited", ConditionType.RUNNING)
     patch = [
-        {
-            "op": "replace",
-            "path": "/spec/tfReplicaSpecs/Worker/template/spec/containers/0/image",
-            "value": "train:2",
-        }
+        {"op": "replace", "path": "/spec/tfReplicaSpecs/Worker/template/spec/containers/0/image", "value": "train:2"}
     ]
     before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in served.items("pods")}
     served.kubectl("patch", "tfjob", "edited", "--type=json", f"--patch={json.dumps(patch)}")

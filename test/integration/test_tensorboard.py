@@ -129,11 +129,7 @@ def test_what_is_wrong_with_a_tensorboard_is_reported_and_the_job_runs(served: C
     """TB-03, TB-14, TB-15: a mistake, one that only the API server finds, a name that is taken."""
     served.kubectl("create", "service", "clusterip", "taken-tensorboard", "--tcp=80")
     mounts = [{"name": "logs"}]  # without a path
-    boards = {
-        "mistaken": {"serviceType": "ExternalName"},
-        "refused": BOARD | {"volumeMounts": mounts},
-        "taken": BOARD,
-    }
+    boards = {"mistaken": {"serviceType": "ExternalName"}, "refused": BOARD | {"volumeMounts": mounts}, "taken": BOARD}
     for name, board in boards.items():
         served.create(name, specs(Worker=replica()) | {"tensorBoard": board})
     for name in boards:

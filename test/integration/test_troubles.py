@@ -103,9 +103,7 @@ def suspended(stage: Stage, job: str) -> None:
     stage.api("PATCH", path, {"spec": {"suspend": True}}, MERGE)
 
 
-WITHOUT_PODS = [
-    Trouble("batch-job-suspended", ALPHA, suspended, since=22),
-]
+WITHOUT_PODS = [Trouble("batch-job-suspended", ALPHA, suspended, since=22)]
 
 
 @contextlib.contextmanager
