@@ -44,7 +44,6 @@ Objects = dict[tuple[str, str, str], dict[str, Any]]
 
 
 def objects_of(text: str) -> Objects:
-    """The objects of a manifest."""
     return {
         (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
         for each in documents_of(text)
@@ -439,7 +438,6 @@ def test_the_network_policy_names_the_namespace_of_prometheus(rendered: Renderer
 
 
 def alerts_of(rendered: Renderer, *settings: str, namespace: str = "kubeflow") -> dict[str, dict[str, Any]]:
-    """The alerts with these settings, by name."""
     team = "prometheusRule.alerts.TFJobFailed.enabled=true"  # the one that is off by default
     found = rendered("prometheusRule.enabled=true", team, *settings, namespace=namespace)
     groups = [group for key, each in found.items() if key[0] == "PrometheusRule" for group in each["spec"]["groups"]]

@@ -32,7 +32,6 @@ class NodeCluster:
         return self.node.plane.run_kubectl(*arguments, input=stdin, check=check).stdout
 
     def get(self, kind: str, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
-        """One object, or nothing."""
         text = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
         found: dict[str, Any] = json.loads(text) if text else {}
         return found
@@ -46,7 +45,6 @@ class NodeCluster:
         self.kubectl("delete", "tfjob", name, "--wait=false", "--ignore-not-found")
 
     def state(self, name: str) -> str:
-        """What the STATE column shows."""
         conditions = self.get("tfjob", name).get("status", {}).get("conditions", [])
         return str(conditions[-1]["type"]) if conditions else ""
 
@@ -63,7 +61,6 @@ class NodeCluster:
         return found.get("metadata", {}).get("uid", ""), sum(status["restartCount"] for status in statuses)
 
     def is_running(self, pod: str) -> bool:
-        """Tell whether a pod runs."""
         return bool(self.get("pod", pod).get("status", {}).get("phase") == "Running")
 
     def pods_of(self, job: str) -> list[str]:
@@ -190,7 +187,6 @@ def replica(command: list[str], *, policy: str = "Never", replicas: int = 1) -> 
 
 
 def job(name: str, replicas: dict[str, dict[str, Any]], **policy: Any) -> dict[str, Any]:
-    """A TFJob."""
     spec = {"runPolicy": policy, "tfReplicaSpecs": replicas}
     meta = {"name": name, "namespace": NAMESPACE}
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": spec}

@@ -34,7 +34,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what was measured."""
     for figure in config.stash.get(FIGURES, []):
         terminalreporter.write_line(figure)
 
@@ -60,7 +59,6 @@ def node() -> Iterator[RealNode]:
 
 
 def install(plane: ControlPlane) -> None:
-    """Install the operator by `kubectl apply -k`."""
     plane.run_kubectl("apply", "--server-side", "--force-conflicts", "-k", STANDALONE)
     plane.wait_for_crd("tfjobs.kubeflow.org")
     plane.restart_controller_manager()  # its garbage collector knows TFJobs now

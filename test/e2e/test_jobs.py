@@ -90,7 +90,6 @@ def test_a_process_of_a_large_job_sees_the_whole_tf_config_whenever_it_is_starte
 
 
 def _config_maps(cluster: NodeCluster, job_name: str) -> dict[str, str]:
-    """The ConfigMaps of a job: their UIDs by their names."""
     text = cluster.kubectl("get", "configmaps", "-n", "default", "-l", f"job-name={job_name}", "-o", "json")
     return {item["metadata"]["name"]: item["metadata"]["uid"] for item in json.loads(text)["items"]}
 

@@ -86,7 +86,6 @@ class Shell:
         return printed
 
     def close(self) -> None:
-        """End the shell."""
         with self._bash:
             self._bash.kill()
 

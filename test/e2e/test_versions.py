@@ -23,18 +23,15 @@ CONFIG_LIMIT_S = 90.0  # the kubelet here updates volumes every five seconds, an
 
 
 def create(cluster: NodeCluster, file: Path) -> None:
-    """Create a job as it is written."""
     cluster.kubectl("create", "-f", str(file))
 
 
 def status(cluster: NodeCluster, kind: str, name: str) -> dict[str, Any]:
-    """The status of a job."""
     found: dict[str, Any] = cluster.get(kind, name).get("status", {})
     return found
 
 
 def wait_for_end(cluster: NodeCluster, kind: str, name: str) -> dict[str, Any]:
-    """Wait until a job is done; return its status."""
     cluster.eventually(
         lambda: status(cluster, kind, name).get("phase") in {"Done", "Failed"},
         f"{name} is done",
@@ -44,7 +41,6 @@ def wait_for_end(cluster: NodeCluster, kind: str, name: str) -> dict[str, Any]:
 
 
 def pod_of(cluster: NodeCluster, batch_job: str) -> str:
-    """The one pod of a batch Job; "" while there is none."""
     names = cluster.kubectl("get", "pods", "-l", f"job-name={batch_job}", "-o", "jsonpath={.items[*].metadata.name}")
     found = names.split()
     assert len(found) <= 1, found
@@ -57,7 +53,6 @@ def row(table: str, name: str) -> list[str]:
 
 
 def is_collected(cluster: NodeCluster, runtime_id: str) -> bool:
-    """Whether nothing is left of a job's children."""
     return not cluster.kubectl("get", "all", "-l", f"runtime_id={runtime_id}", "-o", "name")
 
 
@@ -120,7 +115,6 @@ def test_its_tensorboard_shows_what_the_training_wrote(every_api: NodeCluster, f
 
 
 def log_of(cluster: NodeCluster, batch_job: str) -> str:
-    """The log of the one pod of a batch Job."""
     return cluster.kubectl("logs", pod_of(cluster, batch_job))
 
 
@@ -240,7 +234,6 @@ class Accelerators:
         self._cluster.kubectl("delete", "configmap", CONFIG, "-n", "kubeflow")
 
     def logs(self) -> list[str]:
-        """The log of each replica."""
         return [self._cluster.kubectl("logs", "-n", "kubeflow", pod) for pod in self._cluster.operators()]
 
     def are_taken_up(self, times: int) -> bool:
@@ -328,5 +321,4 @@ def finds_drivers(cluster: NodeCluster, name: str) -> None:
 
 
 def log_of_job(cluster: NodeCluster, kind: str, name: str) -> str:
-    """The log of the master of a job."""
     return log_of(cluster, f"master-{status(cluster, kind, name)['runtimeId']}-0")

@@ -35,7 +35,6 @@ class AuditLog(hack.audit.AuditLog):
 
     @property
     def flags(self) -> list[str]:
-        """Flags of kube-apiserver."""
         return [flag.replace("=blocking", "=blocking-strict") for flag in super().flags]
 
     def events(self) -> list[dict[str, Any]]:
@@ -66,7 +65,6 @@ def fact_of(reference: dict[str, str], verb: str) -> Fact:
 
 
 def allowed(*files: Path) -> set[Fact]:
-    """Return what the roles in manifests allow."""
     roles = [
         document for file in files for document in read_documents(file) if document["kind"] in {"Role", "ClusterRole"}
     ]

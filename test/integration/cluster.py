@@ -43,7 +43,6 @@ class Namespace:
         self.namespace = namespace
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl in the namespace."""
         return self.plane.run_kubectl(*arguments, f"--namespace={self.namespace}", input=stdin).stdout
 
     def api(self, method: str, resource: str, name: str = "", body: object = None, query: str = "") -> Any:
@@ -79,7 +78,6 @@ class Namespace:
         assert code < 300, found
 
     def items(self, resource: str) -> list[dict[str, Any]]:
-        """All objects of a resource."""
         found: list[dict[str, Any]] = self.api("GET", resource)["items"]
         return found
 
@@ -103,11 +101,9 @@ class Cluster(Namespace):
         self._started = 0
 
     def create(self, name: str, spec: dict[str, Any]) -> None:
-        """Create a TFJob."""
         self.post({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec})
 
     def job(self, name: str) -> dict[str, Any]:
-        """One TFJob."""
         found: dict[str, Any] = self.api("GET", "tfjobs", name)
         return found
 
@@ -128,7 +124,6 @@ class Cluster(Namespace):
         return count
 
     def wait_for_no_children(self) -> None:
-        """Wait until neither pods nor services are left."""
         eventually(lambda: not self.names("pods") and not self.names("services"), "no children are left")
 
     def events(self, name: str) -> list[tuple[str, str, str]]:
@@ -228,10 +223,8 @@ def replica(replicas: int = 1, policy: str = "Never", run: str = "1s:0") -> dict
 
 
 def specs(**replicas: dict[str, Any]) -> dict[str, Any]:
-    """The specification of a job with these replicas."""
     return {"tfReplicaSpecs": replicas}
 
 
 def with_policy(spec: dict[str, Any], **policy: Any) -> dict[str, Any]:
-    """The specification with these fields of a run policy."""
     return spec | {"runPolicy": policy}

@@ -35,7 +35,6 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def change_file(file: Path, edits: dict[str, Any]) -> None:
-    """Make the edits in a file."""
     manifest = yaml.load(file.read_text(), Loader=_Loader)  # a safe one
     change(manifest, edits)
     file.write_text(yaml.safe_dump(manifest))

@@ -121,6 +121,5 @@ class Jobs:
 
 
 def specifications(*, fractions_too: bool) -> st.SearchStrategy[Any]:
-    """Specifications of TFJobs, mutated."""
     jobs = Jobs(fractions_too=fractions_too)
     return st.composite(lambda draw: jobs.draw(draw, SPEC))()

@@ -85,7 +85,6 @@ class OperatorProcess:
         self._out.close()
 
     def text(self) -> str:
-        """The whole log so far."""
         return self._log.read_text()
 
     def lines(self, event: str = "", **fields: object) -> list[dict[str, Any]]:
@@ -114,7 +113,6 @@ class OperatorProcess:
             return 0, ""
 
     def scrape(self) -> Series:
-        """All series of /metrics, as Prometheus would read them."""
         code, text = self.get("/metrics")
         assert code == 200
         return {
@@ -124,7 +122,6 @@ class OperatorProcess:
         }
 
     def value(self, name: str, /, **labels: str) -> float:
-        """One number of /metrics."""
         return self.scrape()[name, frozenset(labels.items())]
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, float]:

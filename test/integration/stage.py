@@ -76,7 +76,6 @@ class Trouble:
 
     @property
     def job(self) -> str:
-        """The name of the job."""
         return self.name or self.id
 
 
@@ -137,7 +136,6 @@ class Stage:
         return self.answer("POST", path, pod)[0] == http.client.FORBIDDEN
 
     def jobs(self, troubles: Iterable[Trouble]) -> None:
-        """Create the jobs, as their users would."""
         path = f"/apis/kubeflow.org/v1/namespaces/{self.cluster.namespace}/tfjobs"
         for each in troubles:
             head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": each.job} | each.meta}

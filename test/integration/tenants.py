@@ -61,7 +61,6 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def service(name: str, **metadata: Any) -> dict[str, Any]:
-    """A headless service."""
     spec = {"clusterIP": "None", "ports": [{"port": 2222}]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, **metadata}, "spec": spec}
 
@@ -79,7 +78,6 @@ class Tenants:
     refused: list[str] = field(default_factory=list)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as the administrator."""
         return self.plane.run_kubectl(*arguments, input=stdin).stdout
 
     def steady(self) -> dict[str, str]:
@@ -89,7 +87,6 @@ class Tenants:
         return {f"{meta['name']} {meta['uid']}": meta["resourceVersion"] for meta in found if STEADY in meta["name"]}
 
     def memory_mb(self) -> float:
-        """The operator's resident memory."""
         lines = Path(f"/proc/{self.operator.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
 
@@ -121,12 +118,10 @@ class Tenants:
                 group.create_task(one(call))
 
     async def create(self, *objects: dict[str, Any]) -> None:
-        """Create objects as the hostile tenant."""
         kinds = {"Pod": PODS, "Service": SERVICES, "TFJob": TFJOBS, "ConfigMap": CONFIG_MAPS}
         await self.send(self.client.create(kinds[each["kind"]], HOSTILE, each) for each in objects)
 
     async def patch(self, resource: Resource, name: str, body: object, kind: str) -> None:
-        """Patch an object as the hostile tenant."""
         await self.send([self.client.patch(resource, HOSTILE, name, body, content_type=kind)])
 
     async def eventually(self, holds: Callable[[], object], what: str) -> float:

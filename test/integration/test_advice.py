@@ -59,7 +59,6 @@ class Advice:
 
     @property
     def id(self) -> str:
-        """The name of the test."""
         return self.trouble.job
 
 
@@ -131,12 +130,10 @@ class User:
 
 
 def workers(count: int, run: str = FOREVER, policy: str = "Never") -> dict[str, Any]:
-    """The specification of a job of workers."""
     return specs(Worker=replica(count, policy, run))
 
 
 def prioritized(name: str, count: int) -> dict[str, Any]:
-    """An entry of workers with a priority class."""
     found = replica(count, run=FOREVER)
     found["template"]["spec"]["priorityClassName"] = name
     return found

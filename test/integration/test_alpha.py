@@ -48,17 +48,14 @@ class AlphaCluster(Cluster):
 
     @property
     def kind(self) -> str:
-        """The resource, as kubectl takes it."""
         return str(self.dialect.resource)
 
     def create_alpha(self, name: str, spec: dict[str, Any]) -> None:
-        """Create a job, as a user would."""
         resource = self.dialect.resource
         head = {"apiVersion": f"{resource.group}/v1alpha1", "kind": resource.kind, "metadata": {"name": name}}
         self.post(head | {"spec": spec})
 
     def status(self, name: str) -> dict[str, Any]:
-        """The status of a job."""
         found: dict[str, Any] = self.api("GET", self.kind, name).get("status", {})
         return found
 
@@ -68,7 +65,6 @@ class AlphaCluster(Cluster):
         return self.status(name)
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """A pod of each Job that has one, by the Job's name."""
         return {item["metadata"]["labels"]["job-name"]: item for item in self.items("pods")}
 
     def wait_until_running(self, *jobs: str) -> None:
@@ -86,7 +82,6 @@ class AlphaCluster(Cluster):
 
 @pytest.fixture
 def idle(plane: ControlPlane, tmp_path: Path) -> Iterator[AlphaCluster]:
-    """A namespace in which nothing runs."""
     namespace = f"test-{secrets.token_hex(4)}"
     plane.create_namespace(namespace)
     yield AlphaCluster(plane, namespace, tmp_path)

@@ -41,15 +41,11 @@ ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 
 
 class Map(Struct, frozen=True):
-    """A ConfigMap."""
-
     metadata: ObjectMeta
     data: dict[str, str]
 
 
 class Maps(Struct, frozen=True):
-    """A list of ConfigMaps."""
-
     items: list[Map]
 
 
@@ -60,7 +56,6 @@ def settings(control_plane: ControlPlane) -> Settings:
 
 @asynccontextmanager
 async def connected(settings: Settings, manager: str = "tests") -> AsyncIterator[RestClient]:
-    """A client on connections of its own."""
     async with HttpTransport(settings) as transport:
         yield RestClient(transport, field_manager=manager)
 

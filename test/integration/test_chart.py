@@ -66,15 +66,12 @@ class Installation:
         return self("install", str(chart), IMAGE, RUNNING, *WAIT, *arguments, namespace=namespace)
 
     def upgrade(self, chart: Path) -> str:
-        """Upgrade to a chart, and wait."""
         return self("upgrade", str(chart), IMAGE, RUNNING, *WAIT)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as the administrator."""
         return self._plane.run_kubectl(*arguments, input=stdin).stdout
 
     def get(self, kind: str, name: str, namespace: str = NAMESPACE) -> Any:
-        """One object; None when it is not there."""
         text = self.kubectl("get", kind, name, "--ignore-not-found", "--output=json", f"--namespace={namespace}")
         return json.loads(text) if text else None
 
@@ -177,7 +174,6 @@ def test_jobs_run_on_in_their_pods_while_the_operator_is_upgraded_rolled_back_an
 
 
 def statuses(crd: Any) -> list[Any]:
-    """The schemas of the status, by version."""
     return [each["schema"]["openAPIV3Schema"]["properties"]["status"] for each in crd["spec"]["versions"]]
 
 

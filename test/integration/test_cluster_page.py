@@ -60,12 +60,10 @@ def pod(of: str, namespace: str, **spec: Any) -> dict[str, Any]:
 
 
 def create(plane: ControlPlane, *items: dict[str, Any]) -> None:
-    """Create objects, each in its namespace."""
     plane.run_kubectl("create", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
 
 def install_first_api(plane: ControlPlane) -> None:
-    """Install the CRD of tensorflow.org."""
     plane.run_kubectl("apply", "--server-side", "-f", str(ADDONS / "alpha" / "crd.yaml"))
     plane.wait_for_crd(FIRST)
 
@@ -74,7 +72,6 @@ class ClusterPage(Page):
     """A page as a browser of somebody sees it, who has a token."""
 
     def ask(self, path: str, token: str = "", **headers: str) -> tuple[int, str]:
-        """Return code and body of a response."""
         try:
             with self.open(path, **({"Authorization": f"Bearer {token}"} if token else {}), **headers) as response:
                 return response.status, response.read().decode()
@@ -128,7 +125,6 @@ class Viewer:
         create(self._plane, api | {"kind": f"{kind}Role", "rules": rules}, api | binding)
 
     def may(self, verb: str, resource: str, namespace: str, *more: str) -> bool:
-        """What kubectl says."""
         question = ("auth", "can-i", verb, resource, "-n", namespace, f"--as={self.name}", *more)
         return self._plane.run_kubectl(*question, check=False).stdout.strip() == "yes"
 

@@ -32,7 +32,6 @@ NAMESPACE = "stored"
 
 
 def go_can_decode(body: bytes) -> bool:
-    """Whether a client in Go can decode this TFJob."""
     try:
         decode(body)
     except CannotDecodeError:
@@ -41,7 +40,6 @@ def go_can_decode(body: bytes) -> bool:
 
 
 def job(name: str, spec: Any, **more: Any) -> str:
-    """A TFJob as JSON."""
     head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}}
     return json.dumps({**head, "spec": spec, **more})
 

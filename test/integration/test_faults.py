@@ -46,12 +46,10 @@ EXPIRED: Final = error_event(410, "Expired")  # leads to a list
 
 
 def is_watch(seen: Seen) -> bool:
-    """For rules."""
     return seen.verb == "watch"
 
 
 def is_list(seen: Seen) -> bool:
-    """For rules."""
     return seen.verb == "list"
 
 

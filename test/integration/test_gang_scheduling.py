@@ -20,27 +20,23 @@ COSCHEDULING = "podgroups.scheduling.x-k8s.io"
 
 
 def install(plane: ControlPlane, name: str, crd: str) -> None:
-    """Install a CRD of PodGroups."""
     plane.run_kubectl("apply", "-f", str(HERE / "data" / name))
     plane.wait_for_crd(crd)
 
 
 @pytest.fixture
 def volcano(control_plane: ControlPlane) -> None:
-    """A cluster that has volcano's CRD."""
     install(control_plane, "volcano-podgroups.yaml", VOLCANO)
 
 
 @pytest.fixture
 def no_volcano(control_plane: ControlPlane) -> Iterator[None]:
-    """A cluster without volcano's CRD."""
     control_plane.run_kubectl("delete", "crd", VOLCANO, "--ignore-not-found")
     yield
     control_plane.run_kubectl("delete", "crd", VOLCANO, "--ignore-not-found")
 
 
 def pod_group(cluster: Cluster, name: str, crd: str = VOLCANO) -> dict[str, Any]:
-    """A PodGroup, or {} if there is none."""
     found = [group for group in cluster.items(crd) if group["metadata"]["name"] == name]
     return found[0] if found else {}
 
@@ -67,7 +63,6 @@ def place(cluster: Cluster, count: int) -> None:
 
 
 def requesting(cpu: str, **fields: Any) -> dict[str, Any]:
-    """A replica whose pods request some CPU."""
     made = replica(**fields)
     made["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
     return made

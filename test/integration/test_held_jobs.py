@@ -21,7 +21,6 @@ def held(cluster: Cluster, name: str) -> tuple[str, str]:
 
 
 def reasons(cluster: Cluster, name: str) -> list[str]:
-    """The reasons of the Warnings on a job."""
     return [reason for reason, _ in cluster.warnings(name)]
 
 
@@ -33,7 +32,6 @@ def running(cluster: Cluster, name: str, spec: dict[str, Any]) -> dict[str, str]
 
 
 def wait_for_active(cluster: Cluster, workers: int) -> None:
-    """Wait until so many workers of the job `edited` are active."""
     eventually(lambda: cluster.active("edited") == workers, f"{workers} are active")
 
 

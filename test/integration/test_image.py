@@ -47,7 +47,6 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def manifest_of(image: Path) -> dict[str, Any]:
-    """The entry of an archive's only image in its index."""
     with tarfile.open(image) as archive:
         index = archive.extractfile("index.json")
         assert index is not None

@@ -24,7 +24,6 @@ def plane() -> Iterator[ControlPlane]:
 
 
 def names(plane: ControlPlane, server: str, **query: str) -> set[str]:
-    """The ConfigMaps that a server lists."""
     path = f"/api/v1/namespaces/kube-system/configmaps?{urlencode(query)}"
     listed = json.loads(plane.run_kubectl(f"--server={server}", "get", "--raw", path).stdout)
     return {item["metadata"]["name"] for item in listed["items"]}

@@ -31,7 +31,6 @@ def plane() -> Iterator[ControlPlane]:
 
 
 def built(plane: ControlPlane, folder: Path) -> list[dict[str, Any]]:
-    """The objects that kubectl builds from a kustomization."""
     return documents(plane.run_kubectl("kustomize", str(folder)).stdout)
 
 

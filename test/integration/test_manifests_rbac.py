@@ -44,7 +44,6 @@ FINALIZERS = Fact("kubeflow.org", "tfjobs/finalizers", "update")
 
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
-    """The audit log of this module's API server."""
     return AuditLog(tmp_path_factory.mktemp("audit"))
 
 
@@ -62,7 +61,6 @@ def plane(audit: AuditLog) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def kubeconfig(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A kubeconfig with a token of the operator's account."""
     return with_token(plane, plane.request_token("kubeflow", "tf-job-operator"), tmp_path_factory.mktemp("account"))
 
 
@@ -73,13 +71,11 @@ class JobsNamespace(Cluster):
 
     @contextlib.contextmanager
     def operator(self, *flags: str, **options: Any) -> Iterator[OperatorProcess]:
-        """Run an operator under its account."""
         options |= {"kubeconfig": self.account, "variables": VARIABLES}
         with super().operator("--namespace=", *flags, **options) as operator:
             yield operator
 
     def config_maps(self) -> list[str]:
-        """The ConfigMaps of jobs that read one."""
         return [name for name in self.names("configmaps") if "-cluster-" in name]
 
     def log_dir(self, job: str) -> str:
@@ -104,7 +100,6 @@ def job(name: str, run: str, *, workers: int = 1, **policy: Any) -> dict[str, An
 
 
 def with_board(job: dict[str, Any]) -> dict[str, Any]:
-    """The job with a TensorBoard."""
     return job | {"spec": job["spec"] | {"tensorBoard": {"logDir": "/logs"}}}
 
 

@@ -49,7 +49,6 @@ def programs() -> None:
 
 
 def groups() -> list[dict[str, Any]]:
-    """All groups of rules."""
     files = (MONITORING / "rules.yaml", ROOT / "manifests" / "addons" / "team-alerts" / "rules.yaml")
     return [group for file in files for group in read_document(file)["spec"]["groups"]]
 
@@ -64,7 +63,6 @@ def rules(tmp_path: Path) -> Path:
 
 
 def alerts() -> list[dict[str, Any]]:
-    """All alerts."""
     return [rule for group in groups() for rule in group["rules"]]
 
 

@@ -153,7 +153,6 @@ def test_a_job_can_be_suspended_and_resumed_with_kubectl(served: Cluster) -> Non
 
 
 def bad_template(container: dict[str, Any]) -> dict[str, Any]:
-    """A worker whose only container is this."""
     return specs(Worker={"template": {"spec": {"containers": [container]}}})
 
 

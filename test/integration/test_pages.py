@@ -89,7 +89,6 @@ ELSEWHERE: Final = (
 
 
 def is_elsewhere(command: Command) -> bool:
-    """Whether a command is one of those that are not run here."""
     return any(command.page == each.page and command.text.startswith(each.start) for each in ELSEWHERE)
 
 
@@ -283,7 +282,6 @@ class NodeStandIn(Handler):
     """Stands for the kubelet, which has logs, and for metrics-server, which asks kubelets for what pods use."""
 
     def do_GET(self) -> None:
-        """Answer what the API server passes on."""
         address = urlsplit(self.path)
         parts = address.path.split("/")
         if parts[1] == "containerLogs":
@@ -326,7 +324,6 @@ def measures(plane: ControlPlane, cluster: Cluster, node: Serving) -> None:
 
 
 def shown_after(command: Command) -> str:
-    """What the page shows below a command."""
     lines = (ROOT / command.page).read_text().splitlines()[command.line :]
     return "".join(f"{line}\n" for line in lines[: lines.index("```")])
 

@@ -193,7 +193,6 @@ def test_watch_prints_what_happens_until_the_job_has_ended(served: Cluster, plug
 
 
 def uids(cluster: Cluster) -> dict[str, str]:
-    """The UIDs of the pods that run, by name."""
     pods = cluster.items("pods")
     return {
         each["metadata"]["name"]: each["metadata"]["uid"] for each in pods if each["status"].get("phase") == "Running"

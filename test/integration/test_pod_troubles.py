@@ -51,7 +51,6 @@ def claims(reason: str = "", message: str = "", phase: str = "Pending", **spec: 
 
 
 def mounts(job: str) -> dict[str, Any]:
-    """A job that mounts the claim of its name."""
     return one(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": job}}])
 
 
@@ -201,7 +200,6 @@ def stays(reason: str, message: str) -> tuple[dict[str, Any], Then]:
 
 
 def volume(message: str, reason: str = "FailedMount") -> tuple[dict[str, Any], Then]:
-    """A job with a volume that cannot be mounted."""
     return one(NEVER_STARTS), happens(reason, message)
 
 

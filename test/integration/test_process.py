@@ -49,12 +49,10 @@ class Site(Cluster):
     replicas: list[OperatorProcess]
 
     def start(self, *flags: str, **options: Any) -> OperatorProcess:
-        """Start a replica, which the test or its fixture ends."""
         self.replicas.append(super().start(*flags, **options))
         return self.replicas[-1]
 
     def working(self, *flags: str, **options: Any) -> OperatorProcess:
-        """A replica that leads."""
         replica = self.start(*flags, **options)
         replica.wait_for("workers_started")
         return replica
@@ -66,7 +64,6 @@ class Site(Cluster):
         return a, b
 
     def create_job(self, name: str, workers: int = 1, **spec: Any) -> None:
-        """Create a job of workers."""
         self.create(name, specs(Worker=replica(workers)) | spec)
 
     def wait_for_pod(self, name: str) -> None:
@@ -95,7 +92,6 @@ def site(control_plane: ControlPlane, namespace: str, tmp_path: Path, crd: None)
 
 @contextlib.contextmanager
 def frozen_api_server(plane: ControlPlane) -> Iterator[None]:
-    """Stop the API server until the end of the block."""
     server = plane.pids()["kube-apiserver"]
     os.kill(server, signal.SIGSTOP)
     try:

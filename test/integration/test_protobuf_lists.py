@@ -43,7 +43,6 @@ STATUSES: list[dict[str, Any]] = [
 
 
 def pod(name: str, **meta: object) -> dict[str, Any]:
-    """A pod with an init container."""
     return {
         "metadata": {"name": name, **meta},
         "spec": {

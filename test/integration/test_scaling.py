@@ -13,7 +13,6 @@ FOREVER = "forever"
 
 
 def tf_config_of(pod: dict[str, Any]) -> dict[str, Any]:
-    """TF_CONFIG of a pod."""
     env = {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0].get("env", [])}
     found: dict[str, Any] = json.loads(env["TF_CONFIG"])
     return found

@@ -131,7 +131,6 @@ async def test_what_the_real_scheduler_says_is_recorded(tmp_path: Path, pytestco
 
 
 async def _said_of(client: RestClient, case: Case) -> str:
-    """Return the message of a case's pod."""
     nodes = parse_nodes(case.nodes) if case.nodes != "[]" else ()
     async with registered(client, nodes, 1, datetime.now(UTC), NEWEST):
         for name in case.cordoned:

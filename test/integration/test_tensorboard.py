@@ -33,18 +33,15 @@ def child(cluster: Cluster, kind: str, name: str = NAME) -> dict[str, Any]:
 
 
 def command(cluster: Cluster) -> list[str]:
-    """What the TensorBoard runs."""
     found: list[str] = child(cluster, "deployment")["spec"]["template"]["spec"]["containers"][0]["command"]
     return found
 
 
 def wait_for_board(cluster: Cluster, name: str = NAME) -> None:
-    """Wait until a TensorBoard is there."""
     eventually(lambda: child(cluster, "deployment", name) and child(cluster, "service", name), f"{name} is there")
 
 
 def wait_for_no_board(cluster: Cluster) -> None:
-    """Wait until the TensorBoard is gone."""
     eventually(lambda: not (child(cluster, "deployment") or child(cluster, "service")), "the TensorBoard is gone")
 
 

@@ -220,7 +220,6 @@ def unadmitted(message: str, reason: str = "Pending", status: str = "False") -> 
 
 
 def evicted(reason: str, message: str) -> dict[str, str]:
-    """The condition of a Workload that was evicted."""
     return {"type": "Evicted", "status": "True", "reason": reason, "message": message}
 
 
@@ -304,12 +303,10 @@ def labelled(label: str) -> dict[str, Any]:
 
 
 def limits(**limit: dict[str, str]) -> dict[str, Any]:
-    """A LimitRange for containers."""
     return {"metadata": {"name": "here"}, "spec": {"limits": [{"type": "Container", **limit}]}}
 
 
 def asking(**resources: dict[str, str]) -> dict[str, Any]:
-    """A job whose container has these resources."""
     return one(containers=[TRAINING | {"resources": resources}])
 
 

@@ -32,7 +32,6 @@ QUIET_S: Final = 1.5
 
 
 def writes(proxy: Proxy) -> int:
-    """How many write requests there were."""
     return sum(seen.verb not in {"get", "list", "watch"} for seen in proxy.history)
 
 

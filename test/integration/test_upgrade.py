@@ -127,13 +127,11 @@ def namespaces(plane: ControlPlane) -> dict[str, str]:
 
 
 def uids(cluster: Cluster, resource: str, job: str) -> dict[str, str]:
-    """The UIDs of a job's children, by name."""
     found = [item["metadata"] for item in cluster.items(resource)]
     return {meta["name"]: meta["uid"] for meta in found if meta["ownerReferences"][0]["name"] == job}
 
 
 def phases(cluster: Cluster, job: str) -> set[str]:
-    """The phases of a job's pods."""
     items = cluster.items("pods")
     return {item["status"]["phase"] for item in items if item["metadata"]["ownerReferences"][0]["name"] == job}
 

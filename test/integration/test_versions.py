@@ -26,19 +26,16 @@ EXAMPLES = sorted((ROOT / "manifests" / "examples" / "migration").glob("*.yaml")
 
 
 def document(version: str, name: str, spec: Any) -> str:
-    """A TFJob of this version, as JSON."""
     body = {"apiVersion": f"kubeflow.org/{version}", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
     return json.dumps(body)
 
 
 def read(cluster: Cluster, version: str, name: str) -> dict[str, Any]:
-    """The job as this version shows it."""
     found: dict[str, Any] = json.loads(cluster.kubectl("get", f"tfjobs.{version}.kubeflow.org", name, "--output=json"))
     return found
 
 
 def container(**fields: Any) -> dict[str, Any]:
-    """A replica whose container has these fields, too."""
     return {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "i", **fields}]}}}
 
 

@@ -89,7 +89,6 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def packages(environment: Path) -> Path:
-    """The site-packages of an environment."""
     (found,) = environment.glob("lib/python3.*/site-packages")
     return found
 

@@ -25,8 +25,6 @@ WRITERS: Final = 3  # so that conflicts and overtaking happen
 
 
 class ConfigMap(Struct, frozen=True):
-    """A config map without its data."""
-
     metadata: ObjectMeta
 
 
@@ -50,7 +48,6 @@ Versions = dict[str, str]
 
 
 def versions_of(items: Iterable[ConfigMap]) -> Versions:
-    """The versions of these objects."""
     return {meta_key(item.metadata): item.metadata.resource_version for item in items}
 
 
@@ -84,7 +81,6 @@ class ConfigMaps:
         self._client = client
 
     async def put(self, name: str, data: str = "", labels: dict[str, str] | None = None) -> None:
-        """Create a config map."""
         body = {"metadata": {"name": name, "labels": labels}, "data": {"x": data}}
         self._note(await self._client.create(CONFIG_MAPS, self.namespace, body))
 
@@ -99,12 +95,10 @@ class ConfigMaps:
         await asyncio.gather(*(create() for _ in range(CREATORS)))
 
     async def change(self, name: str, data: str, labels: dict[str, str] | None = None) -> None:
-        """Change a config map."""
         body = {"metadata": {"labels": labels or {}}, "data": {"x": data}}
         self._note(await self._client.patch(CONFIG_MAPS, self.namespace, name, body))
 
     async def delete(self, name: str) -> None:
-        """Delete a config map."""
         await self._client.delete(CONFIG_MAPS, self.namespace, name)
 
     def churned(self, objects: int, dice: Random, *, pause_s: float = 0.0) -> AbstractAsyncContextManager[None]:
@@ -123,11 +117,9 @@ class ConfigMaps:
                 await self.change(name, data, labels)
 
     async def truth(self, *, label_selector: str = "") -> Versions:
-        """The versions of all that etcd holds."""
         return versions_of((await self._list(ListOptions(label_selector=label_selector))).items)
 
     async def revision(self) -> int:
-        """The current revision of etcd."""
         return int((await self._list(ListOptions())).metadata.resource_version)
 
     async def contents(self) -> dict[str, str]:

@@ -32,7 +32,6 @@ class Replay:
         self.faults: list[str] = []
 
     def on_add(self, item: ConfigMap, _is_in_initial_list: bool, /) -> None:
-        """Check that the object is new."""
         key = key_of(item)
         self._expect(key not in self.now, f"{key} is added twice")
         self._take(item)
@@ -72,11 +71,9 @@ class Follower:
 
     @property
     def cached(self) -> Versions:
-        """What the cache holds."""
         return versions_of(self.informer.indexer.list())
 
     def count(self, verb: str) -> int:
-        """How many requests with this verb there were."""
         return sum(seen.verb == verb for seen in self.proxy.history)
 
     def begin_chapter(self) -> None:
