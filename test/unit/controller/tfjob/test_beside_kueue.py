@@ -37,7 +37,6 @@ def reported(problems: Iterable[Problem]) -> list[tuple[str, str, str]]:
 
 
 def job_of(body: dict[str, Any]) -> TFJob:
-    """A job as the operator reads it."""
     return msgspec.json.decode(msgspec.json.encode(body), type=TFJob)
 
 

@@ -33,7 +33,6 @@ NO_ANSWER = errors.RequestTimeoutError("no answer")
 
 
 async def create(world: Parts, slots: tuple[ReplicaKey, ...] = FIRST) -> None:
-    """Create pod and service of these replicas."""
     await world.creator.create(JOB, SPEC, Plan(create_pods=slots, create_services=slots))
 
 

@@ -55,7 +55,6 @@ SERVED = [THERE] * (1 + len(OLDER_VERSIONS))
 
 
 def complete() -> FakeResponse:
-    """The document of an API server that has our CRD."""
     return FakeResponse(body=document(exact_status()))
 
 

@@ -54,7 +54,6 @@ class StatusWriterHarness(JobMetrics):
         self.counted.append((transition, namespace))
 
     async def write(self) -> Any:
-        """Write the status of the job that has just succeeded."""
         assert DONE.status is not None
         return await self.writer.write(JOB, DONE.status, DONE.events)
 
@@ -270,7 +269,6 @@ PATCH_POD = ("patch", "pods", "mnist-worker-0")
 
 
 def selecting(selector: dict[str, str] | None) -> Service:
-    """The service as it is decoded with this selector."""
     return changed(SERVICE, spec=ServiceSpec(selector=selector))
 
 

@@ -33,7 +33,6 @@ COPY = changed(ORPHAN, metadata__name="copy", metadata__uid="2")
 
 
 def claim(owned: list[Pod], *orphans: Pod) -> tuple[Pod, ...]:
-    """Return the orphans that are claimed for the job."""
     return claims("mnist", owned, orphans)
 
 
@@ -119,7 +118,6 @@ class AdoptionHarness(Parts):
         self.refusal: ApiError | None = None
 
     async def adopt(self, *children: Pod | Service) -> Adoptions:
-        """Adopt these children for the job."""
         return await self.manager.adopt(JOB, children, self._confirm)
 
     async def _confirm(self) -> None:
@@ -271,7 +269,6 @@ class Cluster(ControllerHarness):
         self.services.put(msgspec.convert(body, Service, strict=False))
 
     def show_all(self) -> None:
-        """Let the caches see everything."""
         for resource, name in list(self.client.objects):
             if resource in {"pods", "services"}:
                 self.show(resource, name)

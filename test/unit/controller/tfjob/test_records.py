@@ -42,7 +42,6 @@ NAMES = [slot.name for slot in PLAN.create_pods]
 
 @pytest.fixture
 def world() -> Parts:
-    """Blocked children, and their clock."""
     return Parts()
 
 

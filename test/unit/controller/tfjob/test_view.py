@@ -48,7 +48,6 @@ async def views_of(world: ControllerHarness) -> Views:
 
 
 def opened(views: Views) -> View:
-    """The view of the job, which must be there."""
     view = views.open(KEY)
     assert view is not None
     return view

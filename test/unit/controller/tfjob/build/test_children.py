@@ -28,12 +28,10 @@ TENSORFLOW = {"name": "tensorflow", "image": "i"}
 
 
 def built(given: dict[str, Any] | None = None, key: ReplicaKey = WORKER_0, **options: Any) -> dict[str, Any]:
-    """The pod of a replica."""
     return PodBuilder(job(given), good_spec(job(given)), **options).build(key)
 
 
 def service_of(given: dict[str, Any] | None = None, key: ReplicaKey = WORKER_0) -> dict[str, Any]:
-    """The service of a replica."""
     return build_service(job(given).metadata, good_spec(job(given)), key)
 
 
@@ -44,7 +42,6 @@ def with_container(*, beside: dict[str, Any] | None = None, policy: str | None =
 
 
 def test_the_template_passes_through_with_what_nobody_reads() -> None:
-    """An unknown field of the template reaches the pod; the sidecar is untouched."""
     training, sidecar = built(with_container(fieldOfTheFuture={"a": [1]}))["spec"]["containers"]
     assert training["fieldOfTheFuture"] == {"a": [1]}
     assert sidecar == {"name": "sidecar", "image": "s"}
@@ -178,13 +175,11 @@ PLUGINS = gang_scheduler("coscheduler")
 
 
 def asking(requests: Any = None, limits: Any = None, **pod_spec: Any) -> dict[str, Any]:
-    """A template whose container asks for these resources."""
     resources = {name: value for name, value in (("requests", requests), ("limits", limits)) if value is not None}
     return container(pod_spec, resources=resources)
 
 
 def gang(scheduling: dict[str, Any] | None = None, **templates: dict[str, Any]) -> dict[str, Any]:
-    """Two workers and one PS, of these templates."""
     entries = {
         kind: replica(count, template=templates.get(kind, template())) for kind, count in (("Worker", 2), ("PS", 1))
     }
@@ -192,7 +187,6 @@ def gang(scheduling: dict[str, Any] | None = None, **templates: dict[str, Any]) 
 
 
 def group_of(given: dict[str, Any], scheduler: GangScheduler = VOLCANO) -> dict[str, Any]:
-    """The group of a job."""
     return build_pod_group(job().metadata, good_spec(job(given)), templates_of(job(given).spec), scheduler, 3)
 
 
@@ -275,7 +269,6 @@ def test_pods_for_volcano_name_their_group_and_their_role() -> None:
 
 
 def test_pods_for_the_coscheduling_plugin_have_a_label() -> None:
-    """And the name of the scheduler with that plugin."""
     body = built(gang=PLUGINS)
     assert body["spec"]["schedulerName"] == "coscheduler"
     assert body["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "mnist"

@@ -37,28 +37,23 @@ def large(workers: int = LARGE, meta: dict[str, Any] | None = None, **fields: An
 
 
 def cluster_of(tfjob: TFJob, domain: str = "") -> ClusterSpec:
-    """The cluster specification of a job."""
     return ClusterSpec(tfjob.metadata, good_spec(tfjob), domain)
 
 
 def slot(index: int, kind: str = "Worker") -> ReplicaKey:
-    """The key of a replica."""
     return ReplicaKey.of("mnist", kind, index)
 
 
 def built(tfjob: TFJob, place: ReplicaKey) -> dict[str, Any]:
-    """The pod of a replica."""
     return PodBuilder(tfjob, good_spec(tfjob)).build(place)
 
 
 def variables(tfjob: TFJob, place: ReplicaKey) -> list[dict[str, Any]]:
-    """The environment of the training container."""
     found: list[dict[str, Any]] = built(tfjob, place)["spec"]["containers"][0].get("env", [])
     return found
 
 
 def variable_names(tfjob: TFJob, place: ReplicaKey) -> list[str]:
-    """The names of the variables of the training container."""
     return [variable["name"] for variable in variables(tfjob, place)]
 
 
@@ -238,7 +233,6 @@ CREATE = ("create", "configmaps", config_map_name("mnist", DIGEST))
 
 
 async def create(world: Parts, *slots: ReplicaKey) -> None:
-    """Create the ConfigMap, and service and pod of these replicas."""
     plan = Plan(create_pods=slots, create_services=slots, create_config_maps=(DIGEST,))
     await world.creator.create(large(), good_spec(large()), plan)
 

@@ -26,7 +26,6 @@ BOTH = ["mnist-worker-0", "mnist-worker-1"]
 
 
 def group(phase: str = "Inqueue", min_member: int = 2, *, going: bool = False, **given: Any) -> PodGroup:
-    """The job's PodGroup."""
     return changed(pod_group(phase, min_member, **given), metadata__deletion_timestamp=EPOCH if going else None)
 
 
@@ -34,20 +33,17 @@ GANG = Gang(VOLCANO, group())
 
 
 def begun(body: dict[str, Any] = TWO, **status: Any) -> TFJob:
-    """A job whose first status is written."""
     tfjob = synced(job(body), gang=Gang(VOLCANO))
     return changed(tfjob, status=changed(tfjob.status, **status))
 
 
 def finished() -> TFJob:
-    """A job that has succeeded."""
     found = synced(begun(), DONE)
     assert conditions.is_finished(found.status)
     return found
 
 
 def policy(**scheduling: Any) -> dict[str, Any]:
-    """Two workers with a scheduling policy."""
     return TWO | {"runPolicy": {"schedulingPolicy": scheduling}}
 
 
@@ -177,7 +173,6 @@ def test_while_a_group_goes_nothing_is_created(scheduler: Any) -> None:
 
 
 def test_an_invalid_job_loses_its_group_when_its_end_is_written() -> None:
-    """The specification was edited into a wrong one."""
     wrong = job(spec())
     assert decide(wrong, gang=GANG).delete_pod_group is None
     assert decide(synced(wrong, gang=GANG), gang=GANG).delete_pod_group == group()
@@ -256,6 +251,5 @@ def test_no_pod_is_ever_created_without_a_group_that_is_there_or_created_first(
 
 
 def test_a_plan_without_gang_scheduling_is_what_it_was() -> None:
-    """Where it is off, it changes nothing."""
     decided = decide(job(), services=[service("Worker", 0)])
     assert (decided.create_pod_group, len(decided.create_pods)) == (None, 2)

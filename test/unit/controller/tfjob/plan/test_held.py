@@ -47,19 +47,16 @@ HELD = ["Created", "Held", "Running"]
 
 
 def running(given: dict[str, Any] = SPEC) -> TFJob:
-    """A job whose two workers run."""
     return synced(synced(job(given), at_s=0), *RUNNING, at_s=0)
 
 
 def held_of(tfjob: TFJob) -> JobCondition:
-    """The condition that says that it is held, or was."""
     found = conditions.find(tfjob.status.conditions, ConditionType.HELD)
     assert found is not None
     return found
 
 
 def begun_of(tfjob: TFJob) -> Begun:
-    """What the status says of the beginning of a job that has begun."""
     assert tfjob.status.begun is not None
     return tfjob.status.begun
 
@@ -341,7 +338,6 @@ LONG = "a" * (63 - len("-worker-9"))
 
 
 def workers(count: int, **others: Any) -> dict[str, Any]:
-    """A specification of so many workers."""
     return spec("ExitCode", Worker=count, **others)
 
 

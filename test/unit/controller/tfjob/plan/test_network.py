@@ -36,7 +36,6 @@ OF_ALL: Service = changed(
 
 
 def begun(given: dict[str, Any]) -> TFJob:
-    """A job of which all pods run."""
     return synced(synced(job(given), services=[OF_ALL]), *RUNNING, services=[OF_ALL])
 
 
@@ -95,7 +94,6 @@ def test_the_network_may_be_changed_until_the_job_begins() -> None:
 
 
 def test_another_word_is_a_mistake() -> None:
-    """The message has the words that may stand there."""
     (mistake,) = invalid_spec(job(SHARED | {"runPolicy": {"network": "host"}})).mistakes
     assert str(mistake) == 'spec.runPolicy.network: Unsupported value: supported values: "perReplica", "shared"'
 

@@ -34,7 +34,6 @@ def begun(given: dict[str, Any] | None = None, *pods: Pod) -> TFJob:
 
 
 def ended(given: dict[str, Any], *pods: Pod) -> TFJob:
-    """A job that these pods have brought to its end."""
     finished = begun(given, *pods)
     assert conditions.is_finished(finished.status)
     return finished
@@ -177,7 +176,6 @@ def test_counters_keep_what_has_ended_and_lose_what_clean_up_takes(policy: str) 
 
 
 def test_pods_that_clean_up_leaves_running_stay_counted_until_they_end() -> None:
-    """Policy None: the counters follow the pods."""
     finished = ended(spec(Worker=2, runPolicy={"cleanPodPolicy": "None"}), DONE, pod("Worker", 1))
     assert finished.status.replica_statuses == {"Worker": ReplicaStatus(active=1, succeeded=1)}
     later = synced(finished, DONE, pod("Worker", 1, "Succeeded", 0))
@@ -305,12 +303,10 @@ NO_ROOM = core.Condition("PodScheduled", "False", "Unschedulable", "0/1 nodes ar
 
 
 def unschedulable(index: int = 0, **fields: Any) -> Pod:
-    """A worker for which no node has room."""
     return changed(pod("Worker", index, "Pending", **fields), status__conditions=(NO_ROOM,))
 
 
 def waiting(reason: str, *, init: bool = False, kind: str = "Worker") -> Pod:
-    """A replica whose container waits."""
     statuses = (
         core.ContainerStatus(
             "tensorflow", state=core.ContainerState(waiting=core.ContainerStateWaiting(reason, "why"))
@@ -392,7 +388,6 @@ def test_five_hundred_pods_without_a_place_are_one_story() -> None:
 def exited(
     container: str, code: int, at_s: float = 0.0, reason: str = "Error", message: str = ""
 ) -> core.ContainerStatus:
-    """A container that has terminated."""
     how = core.ContainerStateTerminated(exit_code=code, reason=reason, message=message, finished_at=at(at_s))
     return core.ContainerStatus(name=container, state=core.ContainerState(terminated=how))
 
@@ -461,7 +456,6 @@ def test_the_first_of_several_failed_pods_is_named() -> None:
 
 
 def restarted(index: int, times: int, last: core.ContainerStateTerminated | None = None) -> Pod:
-    """A pod whose container its kubelet has restarted."""
     found = pod("Worker", index, policy="OnFailure", restarts=times)
     (status,) = found.status.container_statuses or ()
     return changed(found, status__container_statuses=(changed(status, last_state=core.LastState(terminated=last)),))

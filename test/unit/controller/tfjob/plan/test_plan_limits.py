@@ -32,24 +32,20 @@ class Life:
         return decided
 
     def edit(self, **policy: Any) -> None:
-        """Change the run policy."""
         given = msgspec.json.decode(self.job.spec)
         given["runPolicy"] = given.get("runPolicy", {}) | policy
         self.job = changed(self.job, spec=job(given).spec)
 
     @property
     def status(self) -> JobStatus:
-        """The status as it stands."""
         return self.job.status
 
     @property
     def true(self) -> list[str]:
-        """The conditions that are True, in order."""
         return true_of(self.job)
 
 
 def workers(count: int = 1, policy: str = "ExitCode", /, **run_policy: Any) -> dict[str, Any]:
-    """Workers under a run policy."""
     return spec(policy, Worker=count, runPolicy=run_policy)
 
 
@@ -335,7 +331,6 @@ BEFORE = JobStatus(conditions=(CREATED,), start_time=EPOCH)
 
 
 def one(count: int = 1, kind: str = "Worker", policy: str = "Never", **rest: Any) -> dict[str, Any]:
-    """A job of one type."""
     return spec(policy, **{kind: count}) | rest
 
 

@@ -32,7 +32,6 @@ def worker(uid: str, restarts: int = 0, index: int = 0) -> Replica:
 
 
 def total(records: Records) -> int:
-    """What backoffLimit is compared with."""
     return sum(record.total for record in records)
 
 
@@ -231,7 +230,6 @@ PODS = (pod("PS", 0), pod("Worker", 0), pod("Worker", 1))
 
 
 def running(body: dict[str, Any]) -> TFJob:
-    """A job whose pods all run."""
     return synced(synced(job(body)), *PODS)
 
 
@@ -309,7 +307,6 @@ def test_what_another_release_recorded_by_another_scheme_is_not_compared() -> No
 
 
 def hashes(body: dict[str, Any]) -> dict[str, str]:
-    """What the pods of a job are made of."""
     return made_of(job(body), good_spec(job(body)))
 
 
