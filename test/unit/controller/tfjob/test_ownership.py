@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -108,29 +109,23 @@ ADOPT = ("patch", "pods", "mnist-worker-0")
 
 
 class AdoptionHarness(Parts):
-    """The parts of a controller, and a confirmation that may be refused."""
+    """The parts of a controller, and a confirmation of the job."""
 
     def __init__(self, failure: ApiError | None = None) -> None:
         """`failure`: of the adoption of worker 0's pod."""
         super().__init__()
         self.client.fail = {} if failure is None else {ADOPT: failure}
-        self.confirmed = 0
-        self.refusal: ApiError | None = None
+        self.confirm = AsyncMock()
 
     async def adopt(self, *children: Pod | Service) -> Adoptions:
-        return await self.manager.adopt(JOB, children, self._confirm)
-
-    async def _confirm(self) -> None:
-        self.confirmed += 1
-        if self.refusal is not None:
-            raise self.refusal
+        return await self.manager.adopt(JOB, children, self.confirm)
 
 
 async def test_where_nothing_is_claimed_nothing_is_called() -> None:
     """The common case costs neither a read nor a write."""
     world = AdoptionHarness()
     assert await world.adopt() == (False, None)
-    assert (world.client.actions, world.confirmed) == ([], 0)
+    assert (world.client.actions, world.confirm.await_count) == ([], 0)
 
 
 async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_at_the_job() -> None:
@@ -140,7 +135,7 @@ async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_
     """
     world = AdoptionHarness()
     assert await world.adopt(*ORPHANS[:2], service("Worker", 0)) == (True, None)
-    assert world.confirmed == 1
+    assert world.confirm.await_count == 1
     second = ("patch", "pods", "mnist-worker-1")
     assert world.client.actions == [ADOPT, second, ("patch", "services", "mnist-worker-0")]
     reference = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": JOB_UID}
@@ -173,7 +168,7 @@ async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> 
     Invariant: "Nothing is adopted before the job itself was read from the API server"
     """
     world = AdoptionHarness()
-    world.refusal = StaleViewError("the job is gone")
+    world.confirm.side_effect = StaleViewError("the job is gone")
     with pytest.raises(StaleViewError):
         await world.adopt(ORPHAN)
     assert world.client.actions == []
@@ -198,10 +193,10 @@ async def test_an_adoption_that_fails_costs_an_event_and_is_tried_again_later(er
     world.expectations.creation_observed(OWNER, "pod", "mnist-worker-1")
     assert world.expectations.satisfied(OWNER)
     assert await world.adopt(ORPHAN) == (False, FIRST_DELAY_S), "too early"
-    assert world.client.actions.count(ADOPT) == world.confirmed == 1
+    assert world.client.actions.count(ADOPT) == world.confirm.await_count == 1
     world.clock.step(FIRST_DELAY_S)
     assert await world.adopt(ORPHAN) == (False, 2 * FIRST_DELAY_S)
-    assert world.client.actions.count(ADOPT) == world.confirmed == 2
+    assert world.client.actions.count(ADOPT) == world.confirm.await_count == 2
     assert world.recorder.reasons == ["FailedAdoptPod"] * told
 
 

@@ -15,7 +15,6 @@ from fakes.api import FakeClient, status_error
 from fakes.controller import KEY, LOOK, STATUS, ControllerHarness, Parts
 from fakes.jobs import OWNER, job, pod, spec
 from fakes.objects import changed
-from fakes.recorder import job_events
 from fakes.transport import SlowServer
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import RestClient
@@ -25,9 +24,8 @@ from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, ReplicaKey
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
-from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, Permission, UnkeptStatus, View, Views
+from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, Permission, View, Views
 from tfjob_operator.informers import Indexer
 
 CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))
@@ -37,14 +35,12 @@ NEWER, OLDER = "41", "39"
 
 
 async def views_of(world: ControllerHarness) -> Views:
-    """Views by themselves, in a leadership term that begins at version 40."""
+    """The views of a controller that is alone, in a leadership term that begins at version 40."""
+    assert world.leadership_term is not None
     world.client.list_version = "40"
-    term = LeadershipTerm(world.client, "")
-    await term.begin()
+    await world.leadership_term.begin()
     world.taken()
-    confirmer, unkept = Confirmer(world.client), UnkeptStatus(job_events(world.recorder))
-    blocked = BlockedChildren(world.clock, Delays(world.clock))
-    return Views(world.caches, world.expectations, confirmer, unkept, blocked, leadership_term=term)
+    return world.controller._views
 
 
 def opened(views: Views) -> View:
@@ -68,7 +64,7 @@ async def test_a_view_says_whether_children_may_be_made_and_deleted_and_why(
     version: str, status: JobStatus, met: bool, expected: Permission
 ) -> None:
     """The job is read again only for a view that may be old."""
-    world = ControllerHarness(job(status=status, resource_version=version))
+    world = ControllerHarness(job(status=status, resource_version=version), alone=True)
     if not met:
         world.expectations.expect_creations(OWNER, "pod", ["mnist-worker-0"])
     view = opened(await views_of(world))
@@ -95,7 +91,7 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
         def list(self) -> list[Any]:
             raise AssertionError("the whole store was read")
 
-    world = ControllerHarness(job())
+    world = ControllerHarness(job(), alone=True)
     views = await views_of(world)
     for store in (world.pods, world.services, world.config_maps):
         store.indexer = Listening(CHILD_INDEXERS)
@@ -106,7 +102,7 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
 
 async def test_a_job_of_another_controller_has_no_view() -> None:
     """B75: nor has one that is gone."""
-    world = ControllerHarness()
+    world = ControllerHarness(alone=True)
     views = await views_of(world)
     assert views.open(KEY) is None
     world.jobs.put(job(spec(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})))
@@ -137,7 +133,7 @@ async def test_permission_and_status_decide_which_calls_a_plan_makes(
 ) -> None:
     """EX-09: no status, one that may wait (STARTS), one that is due (ENDED). A write comes first, and confirms the view."""
     for status, expected in zip(STATUSES, calls, strict=True):
-        world = ControllerHarness(job(status=CREATED))
+        world = ControllerHarness(job(status=CREATED), alone=True)
         view = replace(opened(await views_of(world)), permission=permission)
         world.confirms("1")
         todo = Plan(status=status, create_pods=(ReplicaKey.of("mnist", "Worker", 0),))

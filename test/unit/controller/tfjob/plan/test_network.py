@@ -9,7 +9,7 @@ import pytest
 
 from fakes.api import status_error
 from fakes.controller import Parts
-from fakes.jobs import container, decide, good_spec, invalid_spec, job, names, pod, replica, service, spec, synced
+from fakes.jobs import container, decide, good_spec, job, mistakes, names, pod, replica, service, spec, synced
 from fakes.objects import changed, edited
 from tfjob_operator.api.client.errors import AlreadyExistsError
 from tfjob_operator.api.core import ServiceSpec
@@ -94,8 +94,8 @@ def test_the_network_may_be_changed_until_the_job_begins() -> None:
 
 
 def test_another_word_is_a_mistake() -> None:
-    (mistake,) = invalid_spec(job(SHARED | {"runPolicy": {"network": "host"}})).mistakes
-    assert str(mistake) == 'spec.runPolicy.network: Unsupported value: supported values: "perReplica", "shared"'
+    (mistake,) = mistakes(job(SHARED | {"runPolicy": {"network": "host"}}))
+    assert mistake == 'spec.runPolicy.network: Unsupported value: supported values: "perReplica", "shared"'
 
 
 def test_pods_have_the_names_that_tf_config_tells() -> None:
