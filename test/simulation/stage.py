@@ -52,10 +52,10 @@ def _strike(world: World, nodes: Nodes, trouble: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(1.0, _strike, world, nodes, trouble)
 
 
-async def haunt(world: World, replica: OperatorProcess) -> None:
+async def haunt(world: World, replica: OperatorProcess, pauses_s: tuple[float, ...] = (8.0, 25.0, 100.0)) -> None:
     """Stall, kill and restart one replica until the faults end."""
     random = world.random
-    pause = random.choice((8.0, 25.0, 100.0))
+    pause = random.choice(pauses_s)
     while world.time < world.calm_at:
         await asyncio.sleep(min(random.expovariate(1 / pause), world.calm_at))
         if replica.has_ended:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from fakes.virtual_loop import DeadlockError, LivelockError, SeededLoop
-from simulation.scenarios.events import no_event_is_lost_silently
 from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import operators_keep_their_promises
@@ -22,7 +21,6 @@ from simulation.world import OracleError, Scenario, World, digest, require, run_
 ROOT = Path(__file__).parents[2]
 SCENARIOS = (
     informers_converge,
-    no_event_is_lost_silently,
     one_leader_writes,
     operators_keep_their_promises,
 )

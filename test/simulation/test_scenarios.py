@@ -7,7 +7,6 @@ import pytest
 from simulation.conftest import Seeds
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.scenarios.boards import tensorboards_end_as_their_jobs_say
-from simulation.scenarios.events import no_event_is_lost_silently
 from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.memory import ROUGH, nothing_is_remembered_of_the_dead
@@ -24,11 +23,6 @@ def test_caches_indices_and_handlers_end_with_the_truth_of_the_server(seeds: See
 def test_tensorboards_end_as_their_jobs_say_whatever_is_killed_lost_or_edited(seeds: Seeds) -> None:
     """TB-06, TB-07, TB-08: also for jobs that were deleted and recreated; then there are no more writes."""
     seeds.play(tensorboards_end_as_their_jobs_say, share=0.4)
-
-
-def test_events_are_on_the_server_or_counted_as_dropped_and_never_twice(seeds: Seeds) -> None:
-    """EV-01, EV-04, EV-08, EV-09: no event is lost silently, and none is counted twice."""
-    seeds.play(no_event_is_lost_silently)
 
 
 def test_writes_of_two_leaders_never_overlap_and_somebody_leads_in_the_end(seeds: Seeds) -> None:

@@ -1,4 +1,4 @@
-"""What has become of every job, and which children were made for it, by watches of the test's own.
+"""What has become of every job, and which children were made for it, by informers of the test's own.
 
 They go on through whatever happens to the API servers. Where a watch cannot go on, everything is listed anew; what was made
 and deleted again in between, nobody sees.
@@ -7,22 +7,22 @@ and deleted again in between, nobody sees.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import pytest
 
+from faults.field import READY_S, Thing
 from faults.processes import say
-from tfjob_operator.api.client import ListOptions, RestClient
-from tfjob_operator.api.client.errors import ApiError, ExpiredError
+from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.core import PODS, SERVICES
-from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.meta import Resource, controller_of, meta_key
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, TFJOBS
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory, object_of
 
 MOST_TOLD: Final = 20
 
@@ -37,7 +37,6 @@ def conclude(found: Sequence[str], planted: str) -> None:
         pytest.fail("\n".join(found[:MOST_TOLD]), pytrace=False)
 
 
-AGAIN_S: Final = 0.5
 ENDS: Final = ("Succeeded", "Failed")
 
 
@@ -56,45 +55,32 @@ class Ledger:
 
     def __init__(self) -> None:
         self.jobs: defaultdict[str, Job] = defaultdict(Job)
-        self.listed: Counter[str] = Counter()
-        """How often everything was listed, by resource."""
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self._there: defaultdict[str, set[str]] = defaultdict(set)
 
     def accept(self, job: str) -> None:
         self.jobs[job].accepted_at = time.monotonic()
 
-    def relist(self, resource: Resource, items: list[dict[str, Any]]) -> None:
-        """Note what is there, and that nothing else is."""
-        self.listed[resource.plural] += 1
-        missing = self._there[resource.plural] - {_key(item) for item in items}
-        for item in items:
-            self.take(resource, item)
-        for key in missing:
-            self._lose(resource, key)
-
-    def take(self, resource: Resource, item: Mapping[str, Any], *, deleted: bool = False) -> None:
-        """Note an object as a watch or a list shows it."""
-        key = _key(item)
+    def take(self, resource: Resource, item: Thing, *, deleted: bool = False) -> None:
+        """Note an object as an informer shows it."""
+        meta = item.metadata
+        key = meta_key(meta)
         self._there[resource.plural].add(key)
         if resource is TFJOBS:
             job = self.jobs[key]
-            conditions = (item.get("status") or {}).get("conditions") or ()
+            conditions = item.status.get("conditions") or ()
             end = next((each["type"] for each in conditions if each["type"] in ENDS and each["status"] == "True"), "")
             if end and not job.end:
                 job.end = end
                 job.took_s = time.monotonic() - (job.accepted_at or time.monotonic())
-        else:
-            meta = item["metadata"]
-            labels = meta.get("labels") or {}
-            owners = [owner["name"] for owner in meta.get("ownerReferences") or () if owner.get("controller")]
-            if owners:
-                place = "-".join(
-                    labels.get(LABEL_PREFIX + each, "") for each in (LABEL_REPLICA_TYPE, LABEL_REPLICA_INDEX)
-                )
-                self._children[f"{meta['namespace']}/{owners[0]} {resource.plural} {place}"].add(meta["uid"])
+        elif (owner := controller_of(meta)) is not None:
+            labels = meta.label_map()
+            place = "-".join(labels.get(LABEL_PREFIX + each, "") for each in (LABEL_REPLICA_TYPE, LABEL_REPLICA_INDEX))
+            self._children[f"{meta.namespace}/{owner.name} {resource.plural} {place}"].add(meta.uid)
         if deleted:
-            self._lose(resource, key)
+            self._there[resource.plural].discard(key)
+            if resource is TFJOBS:
+                self.jobs[key].gone = True
 
     def left(self, resource: Resource) -> int:
         return len(self._there[resource.plural])
@@ -122,57 +108,23 @@ class Ledger:
     def children(self) -> int:
         return sum(len(uids) for uids in self._children.values())
 
-    def _lose(self, resource: Resource, key: str) -> None:
-        self._there[resource.plural].discard(key)
-        if resource is TFJOBS:
-            self.jobs[key].gone = True
 
-    async def follow(self, client: RestClient, resource: Resource) -> None:
-        """Note all objects of a resource until cancelled, whatever happens to the server."""
-        options = None
-        while True:
-            try:
-                if options is None:
-                    listed = json.loads(await client.list_page(resource, ListOptions()))
-                    self.relist(resource, listed["items"])
-                    version = listed["metadata"]["resourceVersion"]
-                    options = ListOptions(resource_version=version, allow_bookmarks=True)
-                options = await self._watch(client, resource, options)
-            except ExpiredError:
-                options = None
-            except ApiError:
-                await asyncio.sleep(AGAIN_S)
-
-    async def _watch(self, client: RestClient, resource: Resource, options: ListOptions) -> ListOptions | None:
-        """Watch until the stream ends; return from where to go on, None for from a list."""
-        try:
-            async with client.watch(resource, options) as lines:
-                async for batch in lines:
-                    for line in batch:
-                        event = json.loads(line)
-                        item = event["object"]
-                        if item["kind"] == "Status":
-                            return None
-                        if event["type"] != "BOOKMARK":
-                            self.take(resource, item, deleted=event["type"] == "DELETED")
-                        options = replace(options, resource_version=item["metadata"]["resourceVersion"])
-        except ExpiredError:
-            raise
-        except ApiError:
-            await asyncio.sleep(AGAIN_S)
-        return options
+def _handler(kept: Ledger, resource: Resource) -> EventHandlerFuncs[Thing]:
+    return EventHandlerFuncs(
+        on_add=lambda new, _: kept.take(resource, new),
+        on_update=lambda _, new: kept.take(resource, new),
+        on_delete=lambda gone: kept.take(resource, object_of(gone), deleted=True),
+    )
 
 
 @asynccontextmanager
 async def ledger(client: RestClient) -> AsyncIterator[Ledger]:
     kept = Ledger()
+    factory = SharedInformerFactory(client)
+    for resource in (TFJOBS, PODS, SERVICES):
+        factory.informer(Codec(resource, Thing)).add_event_handler(_handler(kept, resource))
     async with asyncio.TaskGroup() as tasks:
-        resources = (TFJOBS, PODS, SERVICES)
-        running = [tasks.create_task(kept.follow(client, each), name=f"ledger {each.plural}") for each in resources]
+        factory.start(tasks)
+        await factory.wait_for_cache_sync(READY_S)
         yield kept
-        for task in running:
-            task.cancel()
-
-
-def _key(item: Mapping[str, Any]) -> str:
-    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+        await factory.shut_down()

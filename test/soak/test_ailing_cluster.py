@@ -120,7 +120,7 @@ async def rest(kept: Ledger) -> list[str]:
 def report(kept: Ledger, troubles: ClusterTroubles, stream: Stream, jobs: str) -> None:
     took = sorted(job.took_s for job in kept.jobs.values() if job.end)
     say(f"{jobs}; {kept.children} children; they took {took[len(took) // 2]:.1f} s, the longest {took[-1]:.1f} s")
-    say(f"troubles: {troubles.seen}\nusers were told: {dict(stream.refused)}; listed anew: {dict(kept.listed)}")
+    say(f"troubles: {troubles.seen}\nusers were told: {dict(stream.refused)}")
 
 
 def _over_in(seconds: float) -> Callable[[], bool]:

@@ -14,6 +14,7 @@ from fakes.jobs import replica
 from fakes.predecessors import PREDECESSORS, Predecessor
 from simulation.model.controllers import GarbageCollector
 from simulation.processes import OperatorProcess
+from simulation.stage import haunt
 from simulation.watchman import LEASE, OPERATOR
 from simulation.world import World, require
 from tfjob_operator.api.client import RestClient
@@ -54,7 +55,7 @@ async def nothing_of_another_operator_runs_twice(world: World) -> None:
         each.start()
     async with asyncio.TaskGroup() as group:
         for each in replicas:
-            group.create_task(_haunt(world, each), name="fate")
+            group.create_task(haunt(world, each, (6.0,)), name="fate")
     for _ in range(int(SETTLED_S)):
         await asyncio.sleep(1.0)
         for each in replicas:
@@ -103,18 +104,6 @@ async def _make_pod(client: RestClient, predecessor: Predecessor, job: str, uid:
     await client.patch(PODS, HOME, made["metadata"]["name"], running, subresource="status", content_type=MERGE_PATCH)
     found: str = made["metadata"]["uid"]
     return found
-
-
-async def _haunt(world: World, process: OperatorProcess) -> None:
-    random = world.random
-    while world.time < world.calm_at:
-        await asyncio.sleep(min(random.expovariate(1 / 6.0), world.calm_at))
-        if process.has_ended:
-            process.start()
-        elif random.random() < 0.3:
-            process.stall(random.choice((0.5, 12.0)))
-        else:
-            await process.kill()
 
 
 def _check(world: World, past: _Past) -> None:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from faults.field import Thing
 from soak.ledger import Ledger
 from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.meta import ObjectMeta, OwnerReference
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, TFJOBS
 
 
-def job(name: str, end: str = "") -> dict[str, Any]:
+def job(name: str, end: str = "") -> Thing:
     conditions = [{"type": "Running", "status": "False"}, *([{"type": end, "status": "True"}] if end else [])]
-    return {"metadata": {"namespace": "red", "name": name}, "status": {"conditions": conditions}}
+    return Thing(ObjectMeta(namespace="red", name=name), status={"conditions": conditions})
 
 
-def pod(name: str, uid: str, index: int = 0) -> dict[str, Any]:
+def pod(name: str, uid: str, index: int = 0) -> Thing:
     labels = {LABEL_PREFIX + LABEL_REPLICA_TYPE: "worker", LABEL_PREFIX + LABEL_REPLICA_INDEX: str(index)}
-    owners = [{"kind": "TFJob", "name": "one", "uid": "1", "controller": True}]
-    return {"metadata": {"namespace": "red", "name": name, "uid": uid, "labels": labels, "ownerReferences": owners}}
+    owners = (OwnerReference(kind="TFJob", name="one", uid="1", controller=True),)
+    return Thing(ObjectMeta(namespace="red", name=name, uid=uid, labels=labels, owner_references=owners))
 
 
 def test_a_job_that_failed_is_stuck_or_went_without_an_end_is_told() -> None:
-    """One that succeeded and is gone is right, whether the deletion comes in a watch or shows in a list."""
+    """One that succeeded and is gone is right, also when a list shows nothing of it any more."""
     kept = Ledger()
     for name in ("failed", "stuck", "lost", "unseen", "watched", "listed"):
         kept.accept(f"red/{name}")
@@ -29,7 +29,8 @@ def test_a_job_that_failed_is_stuck_or_went_without_an_end_is_told() -> None:
         kept.take(TFJOBS, each)
     kept.take(TFJOBS, job("watched", "Succeeded"))
     kept.take(TFJOBS, job("watched", "Succeeded"), deleted=True)
-    kept.relist(TFJOBS, [job("failed", "Failed"), job("stuck")])
+    for gone in (job("lost"), job("listed", "Succeeded")):
+        kept.take(TFJOBS, gone, deleted=True)
     assert kept.violations() == ["red/failed Failed", "red/lost is lost", "red/stuck is stuck", "red/unseen is stuck"]
     assert kept.unfinished == ["red/stuck", "red/unseen"]
     assert kept.left(TFJOBS) == 2
