@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from faults.field import Thing
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
@@ -22,18 +23,6 @@ CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, VOLCANO_POD_GROUPS)
 READY_S: Final = 60.0
 OF_ONE: Final = frozenset({"hollow.tfjob.kubeflow.org/runs-before", HASH_ANNOTATION})
 """Annotations that differ between two jobs: written by the node, or a hash of names."""
-
-
-class _Meta(ObjectMeta, frozen=True):
-    annotations: dict[str, str] | None = None
-
-
-class Whole(Struct, frozen=True):
-    """An object with its specification and its status."""
-
-    metadata: _Meta
-    spec: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
-    status: dict[str, Any] = {}  # noqa: RUF012
 
 
 class _About(Struct, frozen=True):
@@ -84,10 +73,10 @@ class State:
 
 class View:
     def __init__(self, factory: SharedInformerFactory) -> None:
-        self._jobs = factory.informer(Codec(TFJOBS, Whole))
+        self._jobs = factory.informer(Codec(TFJOBS, Thing))
         self._events = factory.informer(Codec(EVENTS, _Event))
-        self._children: dict[Resource, SharedIndexInformer[Whole]] = {
-            resource: factory.informer(Codec(resource, Whole)) for resource in CHILDREN
+        self._children: dict[Resource, SharedIndexInformer[Thing]] = {
+            resource: factory.informer(Codec(resource, Thing)) for resource in CHILDREN
         }
 
     def state(self, namespace: str, name: str) -> State | None:
@@ -114,7 +103,7 @@ class View:
         return State(name, job.metadata.generation, job.status, true, children, told)
 
 
-def _made_as(child: Whole, job: str) -> str:
+def _made_as(child: Thing, job: str) -> str:
     meta = child.metadata
     notes = {name: value for name, value in (meta.annotations or {}).items() if name not in OF_ONE}
     spec = {name: value for name, value in child.spec.items() if name not in {"nodeName", "clusterIPs"}}

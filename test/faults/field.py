@@ -33,10 +33,16 @@ REQUEST_S: Final = 300.0
 """A machine with thirty times as much work as cores has kept a user waiting for more than the client's usual forty seconds."""
 
 
-class Thing(Struct, frozen=True):
-    """A job or a pod as users see it."""
+class Meta(ObjectMeta, frozen=True):
+    """Also the annotations."""
 
-    metadata: ObjectMeta
+    annotations: dict[str, str] | None = None
+
+
+class Thing(Struct, frozen=True):
+    """An object as users see it."""
+
+    metadata: Meta
     spec: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
     status: dict[str, Any] = {}  # noqa: RUF012
 

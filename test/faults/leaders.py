@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 from faults.field import Field, field
 from faults.processes import beside, program, python, say
 from hack.audit import AuditLog
-from integration.cluster import replica, specs
+from integration.cluster import replica, specs, tfjob
 from support.waiting import until
 from tfjob_operator.api.v1.constants import TFJOBS
 
@@ -189,9 +189,8 @@ def _time(stamp: str) -> datetime:
 async def users(field: Field, namespace: str) -> None:
     """Create a job every moment, so that whoever leads always has something to write."""
     for number in itertools.count():
-        job = {"metadata": {"name": f"job-{number}"}, "spec": specs(Worker=replica(2, run="0.5s:0"))}
-        head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob"}
-        await field.client.create(TFJOBS, namespace, head | job)
+        job = tfjob(f"job-{number}", specs(Worker=replica(2, run="0.5s:0")))
+        await field.client.create(TFJOBS, namespace, job)
         await asyncio.sleep(PAUSE_S)
 
 

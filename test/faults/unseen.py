@@ -30,7 +30,7 @@ from faults.scheme import IMPATIENT_S, Case, Nth, Play, Scheme
 from faults.user import NAME
 from hack.fault_proxy.proxy import Exchange, Seen, error_event
 from hack.hollow_node.script import RUN
-from integration.cluster import replica, specs
+from integration.cluster import replica, specs, tfjob
 from support.waiting import until
 from tfjob_operator.api.client.errors import AlreadyExistsError, NotFoundError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, VOLCANO_POD_GROUPS
@@ -212,8 +212,7 @@ class Life:
         pods = self._field.pods.indexer
         old = {pod.metadata.uid for pod in pods.by_index(NAMESPACE_INDEX, place)}
         await self._delete(resource, NAME)
-        head = {"apiVersion": f"{resource.group}/{resource.version}", "kind": resource.kind, "metadata": {"name": NAME}}
-        await self._client.create(resource, place, head | {"spec": job["spec"]})
+        await self._client.create(resource, place, tfjob(NAME, job["spec"], resource))
         again = json.loads(await self._client.get(resource, place, NAME))["metadata"]["uid"]
         jobs = self._field.jobs.indexer
 
@@ -225,9 +224,8 @@ class Life:
         await until(is_seen, limit_s=LIMIT_S)
 
     async def _make_another_job(self) -> None:
-        head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": OTHER}}
         spec = specs(Worker=replica(1, "Never", "forever"))
-        await self._client.create(TFJOBS, self._play.namespace, head | {"spec": spec})
+        await self._client.create(TFJOBS, self._play.namespace, tfjob(OTHER, spec))
         await self._delete(TFJOBS, OTHER)
 
     async def _list_anew(self, resource: Resource) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from faults.field import Field, Thing
 from hack.hollow_node.runner import BINDINGS
 from hack.hollow_node.script import RUN
+from integration.cluster import tfjob
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
 from tfjob_operator.api.core import PODS, SERVICES, VOLCANO_POD_GROUPS
@@ -62,9 +63,7 @@ class User:
         return counters.get(state, 0)
 
     async def create(self, spec: dict[str, Any], resource: Resource = TFJOBS) -> None:
-        version = f"{resource.group}/{resource.version}"
-        head = {"apiVersion": version, "kind": resource.kind, "metadata": {"name": NAME}}
-        await self._client.create(resource, self.namespace, head | {"spec": spec})
+        await self._client.create(resource, self.namespace, tfjob(NAME, spec, resource))
 
     async def edit(self, **spec: Any) -> None:
         """Change fields of the specification; None removes one."""

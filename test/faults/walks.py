@@ -18,7 +18,7 @@ from faults.like_new import Comparison, backoff_limit_of, network_of
 from faults.processes import PATIENT, program, python, say
 from hack.crd_schema.schema import Schema
 from hack.hollow_node.script import RUN
-from integration.cluster import replica, specs
+from integration.cluster import replica, specs, tfjob
 from tfjob_operator.api.client.errors import InvalidError, NotFoundError, StatusError
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import LABEL_RESTART_POLICY, TFJOBS, ConditionType, RestartPolicy
@@ -179,8 +179,7 @@ class Walk:
         return found
 
     async def _create(self, name: str, spec: Mapping[str, Any]) -> None:
-        head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}}
-        await self._field.client.create(TFJOBS, self._namespace, head | {"spec": spec})
+        await self._field.client.create(TFJOBS, self._namespace, tfjob(name, spec))
 
     async def _draw(self, spec: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
         """Draw an edit: mostly one that is no mistake; a mistake is mostly taken back."""

@@ -6,7 +6,7 @@ import contextlib
 import http.client
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from integration.operator_process import ROOT, OperatorProcess
 from support.waiting import eventually
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.v1.constants import TFJOBS
 
 BOTH_KUBELETS = pytest.mark.parametrize(
     "kubelet", [pytest.param(OLDEST, marks=pytest.mark.nightly), pytest.param(NEWEST)], ids=str
@@ -224,6 +226,11 @@ def replica(replicas: int = 1, policy: str = "Never", run: str = "1s:0") -> dict
 
 def specs(**replicas: dict[str, Any]) -> dict[str, Any]:
     return {"tfReplicaSpecs": replicas}
+
+
+def tfjob(name: str, spec: Mapping[str, Any], resource: Resource = TFJOBS) -> dict[str, Any]:
+    """The manifest of a job."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
 
 
 def with_policy(spec: dict[str, Any], **policy: Any) -> dict[str, Any]:

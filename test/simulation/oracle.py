@@ -16,25 +16,33 @@ from simulation.world import World
 from tfjob_operator.api.v1.constants import limit_of
 
 
-def complaints(world: World, records: Records) -> list[str]:
-    if not records.kubelet.is_at_rest:
-        return ["the nodes are at work"]
+def grouped(
+    world: World, plurals: tuple[str, ...], mark: str, owners: str = "tfjobs"
+) -> tuple[dict[str, Body], dict[str, dict[str, list[Body]]], list[str]]:
+    """Return the owners by UID, their children by UID and plural, and what should be gone. What bears the mark is left out."""
     collections = world.server.storage.collections
-    jobs = {version.body["metadata"]["uid"]: version.body for version in collections["tfjobs"].objects.values()}
-    children: dict[str, dict[str, list[Body]]] = {uid: {"pods": [], "services": [], "configmaps": []} for uid in jobs}
+    bodies = {version.body["metadata"]["uid"]: version.body for version in collections[owners].objects.values()}
+    children: dict[str, dict[str, list[Body]]] = {uid: {plural: [] for plural in plurals} for uid in bodies}
     found: list[str] = []
-    for plural in ("pods", "services", "configmaps"):
+    for plural in plurals:
         for version in collections[plural].objects.values():
             meta = version.body["metadata"]
-            if is_marked(version.body, FORGED):
+            if is_marked(version.body, mark):
                 continue
             owner = meta["ownerReferences"][0]["uid"]
-            if owner not in jobs:
-                found.append(f"{meta['name']} of {plural} has outlived its job")
+            if owner not in bodies:
+                found.append(f"{meta['name']} of {plural} has outlived its owner")
             elif "deletionTimestamp" in meta:
                 found.append(f"{meta['name']} of {plural} has not gone yet")
             else:
                 children[owner][plural].append(version.body)
+    return bodies, children, found
+
+
+def complaints(world: World, records: Records) -> list[str]:
+    if not records.kubelet.is_at_rest:
+        return ["the nodes are at work"]
+    jobs, children, found = grouped(world, ("pods", "services", "configmaps"), FORGED)
     for uid, job in jobs.items():
         case = _Case(world, records, job, children[uid])
         meta = job["metadata"]

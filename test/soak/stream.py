@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final
 
-from integration.cluster import replica, specs, with_policy
+from integration.cluster import replica, specs, tfjob, with_policy
 from soak.ledger import Ledger
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, InvalidError
@@ -52,8 +52,7 @@ class Stream:
 
     async def _create(self) -> None:
         namespace, name = self._random.choice(self._namespaces), f"job-{next(self._numbers)}"
-        head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}}
-        body = head | {"spec": self._spec()}
+        body = tfjob(name, self._spec())
         while True:
             try:
                 await self._client.create(TFJOBS, namespace, body)

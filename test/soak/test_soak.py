@@ -68,7 +68,7 @@ async def compare(seconds: float, tmp_path: Path, planted: str) -> list[str]:
         assert written
         await asyncio.sleep(QUIET_S)
         idle = [entry["requestURI"] for entry in audit.news() if is_write(entry)]
-        ended = sum((Counter(user.ended) for user in users), Counter[str]())
+        ended = sum((user.ended for user in users), Counter[str]())
         say(f"jobs: {ended.total()} {dict(ended)}\ntroubles: {sum(troubles.seen.values())} {troubles.seen}")
         say(f"at rest before: {before}\nat rest after:  {after}")
         wrong = [each for user in users for each in user.wrong]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from random import Random
@@ -11,7 +13,7 @@ from typing import Any, Final
 
 from faults.field import Thing
 from faults.processes import say
-from integration.cluster import replica, specs, with_policy
+from integration.cluster import replica, specs, tfjob, with_policy
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, NotFoundError
 from tfjob_operator.api.core import PODS
@@ -29,36 +31,27 @@ class User:
         self._client = client
         self._namespace = namespace
         self._random = random
-        self.ended: dict[str, int] = {}
+        self.ended: Counter[str] = Counter()
         self.wrong: list[str] = []
 
     async def work(self, until: Callable[[], bool]) -> None:
         """Have jobs, one after the other, until told to stop; the last one comes to its end."""
-        kinds = (
-            self._trains,
-            self._fails,
-            self._restarts,
-            self._pauses,
-            self._grows,
-            self._errs,
-            self._leaves,
-            self._loses,
-        )
-        number = 0
-        while not until():
-            number += 1
-            kind = self._random.choice(kinds)
-            name = f"job-{number}"
+        kinds = [self._trains, self._fails, self._restarts, self._pauses]
+        kinds += [self._grows, self._errs, self._leaves, self._loses]
+        for number in itertools.count(1):
+            if until():
+                return
+            kind, name = self._random.choice(kinds), f"job-{number}"
+            what = kind.__name__.strip("_")
             try:
                 async with asyncio.timeout(END_S):
                     await kind(name)
                     await self._gone(name)
             except TimeoutError:
-                what = f"{self._namespace}/{name}, which {kind.__name__.strip('_')}, has not come to its end"
-                self.wrong.append(what)
-                say(f"{datetime.now(UTC):%H:%M:%S} {what}: {await self._state(name)}")
+                self.wrong.append(f"{self._namespace}/{name}, which {what}, has not come to its end")
+                say(f"{datetime.now(UTC):%H:%M:%S} {self.wrong[-1]}: {await self._state(name)}")
                 return
-            self.ended[kind.__name__.strip("_")] = self.ended.get(kind.__name__.strip("_"), 0) + 1
+            self.ended[what] += 1
 
     async def _trains(self, name: str) -> None:
         servers = {"PS": replica(1, run="forever")} if self._random.random() < 0.5 else {}
@@ -108,8 +101,7 @@ class User:
         await self._pods(name, 2)
 
     async def _create(self, name: str, spec: dict[str, Any]) -> None:
-        head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}}
-        await self._patiently(lambda: self._client.create(TFJOBS, self._namespace, head | {"spec": spec}))
+        await self._patiently(lambda: self._client.create(TFJOBS, self._namespace, tfjob(name, spec)))
 
     async def _edit(self, name: str, spec: dict[str, Any]) -> None:
         await self._patiently(lambda: self._client.patch(TFJOBS, self._namespace, name, {"spec": spec}))

@@ -9,9 +9,9 @@ from simulation.alpha.records import Records, form_mistakes
 from simulation.alpha.users import STRANGER
 from simulation.alpha.wishes import NEVER_BEGAN, WATCHED, Wish, fails_for_good, runtime_id_of, wish_of
 from simulation.lives import End, Fate
-from simulation.meddlers import is_marked
-from simulation.model.job_controller import JobController, is_over
+from simulation.model.job_controller import JOBS, JobController, is_over
 from simulation.model.storage import Body
+from simulation.oracle import grouped
 from simulation.slots import Slot, replica_of
 from simulation.wishes import ending_of, finished_of, has_begun
 from simulation.world import World
@@ -22,23 +22,8 @@ PLURALS = ("jobs", "services", "configmaps")
 def complaints(world: World, records: Records, controller: JobController) -> list[str]:
     if not (records.kubelet.is_at_rest and controller.is_at_rest):
         return ["the nodes, or the Job controller, are at work"]
-    collections = world.server.storage.collections
-    jobs = {version.body["metadata"]["uid"]: version.body for version in collections["tfjobs"].objects.values()}
-    children: dict[str, dict[str, list[Body]]] = {uid: {plural: [] for plural in PLURALS} for uid in jobs}
-    batch_jobs = {version.body["metadata"]["uid"] for version in collections["jobs"].objects.values()}
-    found: list[str] = []
-    for plural in (*PLURALS, "pods"):
-        for version in collections[plural].objects.values():
-            meta = version.body["metadata"]
-            if is_marked(version.body, STRANGER):
-                continue
-            owner = meta["ownerReferences"][0]["uid"]
-            if "deletionTimestamp" in meta:
-                found.append(f"{meta['name']} of {plural} has not gone yet")
-            elif owner not in (batch_jobs if plural == "pods" else jobs):
-                found.append(f"{meta['name']} of {plural} has outlived its owner")
-            elif plural != "pods":
-                children[owner][plural].append(version.body)
+    jobs, children, found = grouped(world, PLURALS, STRANGER)
+    found += grouped(world, ("pods",), STRANGER, owners=JOBS.plural)[2]
     for uid, job in jobs.items():
         meta = job["metadata"]
         case = _Case(records, job, children[uid])

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from faults.field import Thing
+from faults.field import Meta, Thing
 from soak.ledger import Ledger
 from tfjob_operator.api.core import PODS, SERVICES
-from tfjob_operator.api.meta import ObjectMeta, OwnerReference
+from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, TFJOBS
 
 
 def job(name: str, end: str = "") -> Thing:
     conditions = [{"type": "Running", "status": "False"}, *([{"type": end, "status": "True"}] if end else [])]
-    return Thing(ObjectMeta(namespace="red", name=name), status={"conditions": conditions})
+    return Thing(Meta(namespace="red", name=name), status={"conditions": conditions})
 
 
 def pod(name: str, uid: str, index: int = 0) -> Thing:
     labels = {LABEL_PREFIX + LABEL_REPLICA_TYPE: "worker", LABEL_PREFIX + LABEL_REPLICA_INDEX: str(index)}
     owners = (OwnerReference(kind="TFJob", name="one", uid="1", controller=True),)
-    return Thing(ObjectMeta(namespace="red", name=name, uid=uid, labels=labels, owner_references=owners))
+    return Thing(Meta(namespace="red", name=name, uid=uid, labels=labels, owner_references=owners))
 
 
 def test_a_job_that_failed_is_stuck_or_went_without_an_end_is_told() -> None:
