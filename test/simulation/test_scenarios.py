@@ -6,7 +6,6 @@ import pytest
 
 from simulation.conftest import Seeds
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
-from simulation.scenarios.boards import tensorboards_end_as_their_jobs_say
 from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.memory import ROUGH, nothing_is_remembered_of_the_dead
@@ -18,11 +17,6 @@ from simulation.weather import CALM
 def test_caches_indices_and_handlers_end_with_the_truth_of_the_server(seeds: Seeds) -> None:
     """RF-01 to RF-24, SI-01 to SI-11: no fault leaves a cache wrong, and no handler hears anything out of order."""
     seeds.play(informers_converge)
-
-
-def test_tensorboards_end_as_their_jobs_say_whatever_is_killed_lost_or_edited(seeds: Seeds) -> None:
-    """TB-06, TB-07, TB-08: also for jobs that were deleted and recreated; then there are no more writes."""
-    seeds.play(tensorboards_end_as_their_jobs_say, share=0.4)
 
 
 def test_writes_of_two_leaders_never_overlap_and_somebody_leads_in_the_end(seeds: Seeds) -> None:
