@@ -93,5 +93,4 @@ class FakeClient(RestClient):
 
 
 def status_error(kind: type[StatusError], code: int, message: str = "no") -> StatusError:
-    """A response of the API server."""
     return kind(Status(kind="Status", code=code, message=message))

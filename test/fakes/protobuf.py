@@ -7,7 +7,6 @@ from tfjob_operator.api.protobuf import ITEMS, LIST_META, MAGIC, META, Message
 
 
 def encode(found: dict[str, Any], of: Message) -> bytes:
-    """Write an object with these fields."""
     places = {field.name: (number, field.of) for number, field in of.fields.items()}
     written = b""
     for name, value in found.items():
@@ -24,13 +23,11 @@ def envelope(kind: str, body: bytes) -> bytes:
 
 
 def list_of(kind: str, items: list[bytes], *, version: str, token: str = "") -> bytes:
-    """Write a list of objects that are written already."""
     meta = encode({"resourceVersion": version, "continue": token}, LIST_META)
     return envelope(f"{kind}List", with_length(META, meta) + b"".join(with_length(ITEMS, item) for item in items))
 
 
 def with_length(number: int, content: bytes) -> bytes:
-    """Write a field with its length before it."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 

@@ -54,7 +54,6 @@ class FakeTransport:
         self._script.extend(script)
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        """See `Transport.send`."""
         self.requests.append(on_leave(request))
         self.sent_at.append(asyncio.get_running_loop().time())
         assert self._script, f"an unexpected request: {request}"
@@ -90,8 +89,6 @@ class SlowServer:
 
 
 class _FakeResponse:
-    """`Response` over a `FakeResponse`."""
-
     def __init__(self, transport: FakeTransport, answer: FakeResponse) -> None:
         self.status = answer.status
         self.headers = {"Content-Type": "application/json", **answer.headers}

@@ -76,7 +76,6 @@ class Place:
         return process
 
     def story(self) -> Story:
-        """Begin a story, in a namespace of its own."""
         self._begun += 1
         namespace, folder = f"story{self._begun:02}", self._folder / str(self._begun)
         folder.mkdir()
@@ -89,7 +88,6 @@ class Place:
         assert self.operator.wait(20) == 0
 
     def close(self) -> None:
-        """End the processes, and delete what was made in the cluster."""
         for process in (self.operator, self._node):
             process.terminate()
             process.wait(20)

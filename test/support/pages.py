@@ -18,8 +18,6 @@ _SHELL: Final = frozenset({"", "sh", "bash", "shell", "console"})
 
 
 class Command(NamedTuple):
-    """One command of a page."""
-
     page: str
     line: int
     text: str
@@ -35,7 +33,6 @@ def pages() -> list[str]:
 
 
 def blocks(page: str) -> list[list[Command]]:
-    """The commands of a page, block by block."""
     found = [_commands(page, line, lines) for line, lines in _code((ROOT / page).read_text().splitlines())]
     return [commands for commands in found if commands]
 

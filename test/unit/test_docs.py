@@ -41,7 +41,6 @@ def anchors(page: Path) -> set[str]:
 
 
 def section(title: str) -> str:
-    """The text of one section of the first page."""
     return FIRST_PAGE.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 

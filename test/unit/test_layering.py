@@ -106,7 +106,6 @@ class Module(NamedTuple):
 
 @cache
 def modules() -> Sequence[Module]:
-    """Every module of the product."""
     found = []
     for package in FOLDERS.split():
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -120,7 +119,6 @@ def modules() -> Sequence[Module]:
 
 
 def imports_of(path: Path) -> set[str]:
-    """The modules that a file imports, anywhere in it."""
     return imports_in(path, ast.walk(ast.parse(path.read_text())))
 
 

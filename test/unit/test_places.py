@@ -45,17 +45,14 @@ IN_THE_RELEASE_BEFORE = {
 
 
 def page(name: str) -> str:
-    """The text of a page of the docs."""
     return (ROOT / "docs" / name).read_text()
 
 
 def sources(*folders: str) -> str:
-    """The text of all modules in folders of the product."""
     return "\n".join(path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
 def schema() -> dict[str, Any]:
-    """The properties of a TFJob in the CRD."""
     found: dict[str, Any] = read_document(CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     return found
 

@@ -147,7 +147,6 @@ def recipes() -> dict[str, list[str]]:
 
 
 def place_of(path: str, places: list[str]) -> str | None:
-    """The place in which a path lies."""
     return next((place for place in places if path == place or (place.endswith("/") and path.startswith(place))), None)
 
 
@@ -186,7 +185,6 @@ def guards() -> list[str]:
 
 
 def run(tree: Path, *options: str) -> bool:
-    """Run the guards in a copy of the tree."""
     command = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *options, *guards())
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)}
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)

@@ -10,36 +10,23 @@ from fakes.virtual_loop import EPOCH, DeadlockError, VirtualClock, VirtualTimeLo
 from support.cases import for_each
 
 
-def test_each_value_is_tried_with_the_other_arguments() -> None:
+async def test_each_value_is_tried_with_the_other_arguments_until_one_fails_which_is_named() -> None:
     seen = []
 
-    @for_each("code", range(3))
+    @for_each("code", range(5))
     def body(code: int, mode: str) -> None:
         seen.append((code, mode))
-
-    body(mode="a")
-    assert seen == [(0, "a"), (1, "a"), (2, "a")]
-
-
-async def test_coroutines_are_awaited_one_by_one() -> None:
-    seen = []
+        assert code < 2
 
     @for_each("code", [1, 2])
-    async def body(code: int) -> None:
-        seen.append(code)
-
-    await body()
-    assert seen == [1, 2]
-
-
-def test_a_case_that_fails_is_named_and_ends_the_test() -> None:
-    @for_each("code", range(5))
-    def body(code: int) -> None:
-        assert code < 3
+    async def coroutine(code: int) -> None:
+        seen.append((code, "awaited"))
 
     with pytest.raises(AssertionError) as raised:
-        body()
-    assert raised.value.__notes__ == ["in the case code=3"]
+        body(mode="a")
+    assert raised.value.__notes__ == ["in the case code=2"]
+    await coroutine()
+    assert seen == [(0, "a"), (1, "a"), (2, "a"), (1, "awaited"), (2, "awaited")]
 
 
 @pytest.mark.parametrize("left", [1, 2])

@@ -52,7 +52,6 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def plugin(script: str, limit_s: float = 20.0, **about: Any) -> Plugin:
-    """A plugin that is a shell script."""
     return Plugin(("/bin/sh", "-c", script), VERSION, limit_s=limit_s, **about)
 
 

@@ -20,7 +20,6 @@ json_values = st.recursive(
 
 
 def depth_of(value: Any) -> int:
-    """How deeply lists and objects are nested."""
     match value:
         case list():
             return 1 + max(map(depth_of, value), default=0)

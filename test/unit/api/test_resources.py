@@ -52,7 +52,6 @@ def test_a_quantity_that_is_written_means_at_least_what_was_read(digits: int, su
 
 
 def container(cpu: Any = None, restart_policy: str | None = None, **resources: Any) -> dict[str, Any]:
-    """A container that requests this much CPU, or has these resources."""
     found = {"resources": {"requests": {"cpu": cpu}} if cpu is not None else resources}
     return found if restart_policy is None else found | {"restartPolicy": restart_policy}
 

@@ -36,7 +36,6 @@ class Server:
         return run(verb, f"--kubeconfig={self.kubeconfig}", *arguments, stdin=stdin)
 
     def session(self) -> Session:
-        """Begin a session of the plugin."""
         return Target(kubeconfig=str(self.kubeconfig)).session()
 
 
@@ -73,7 +72,6 @@ def kubeconfig_of(url: str, **user: Any) -> dict[str, Any]:
 
 
 def run(*arguments: str, stdin: str = "") -> Result:
-    """Run the plugin as the command line would."""
     return CliRunner().invoke(app, list(arguments), input=stdin, prog_name="kubectl tfjob")
 
 
@@ -83,7 +81,6 @@ def outcome(result: Result) -> tuple[int, str, str]:
 
 
 def job(name: str = "mnist", *, conditions: tuple[str, ...] = (), spec: Any = None, uid: str = "u1") -> dict[str, Any]:
-    """A TFJob as the server sends it."""
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",

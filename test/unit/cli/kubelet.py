@@ -116,7 +116,6 @@ class Cluster:
             self.job_version += 1
 
     def finish(self, name: str) -> None:
-        """Let the pod succeed, and the job with it."""
         self.exit(name, 0, phase="Succeeded")
         self.end_job()
 
@@ -126,12 +125,10 @@ class Cluster:
             self.job_version += 1
 
     def wait(self, ready: Callable[[], bool]) -> None:
-        """Wait until `ready` returns True."""
         with self.condition:
             assert self.condition.wait_for(ready, LIMIT_S)
 
     def wait_for_stream(self, name: str, count: int = 1) -> None:
-        """Wait until the log of a pod was asked for so many times."""
         self.wait(lambda: self.opened.get(name, 0) >= count)
 
     def wait_for_lines(self, name: str) -> None:
@@ -141,8 +138,6 @@ class Cluster:
 
 @contextmanager
 def serving(served: Cluster) -> Iterator[str]:
-    """Serve a cluster; yield the address."""
-
     class Here(_Handler):
         cluster = served
 
@@ -185,7 +180,6 @@ class _Handler(http_server.Handler):
         self.answer(body, code)
 
     def _job(self, query: dict[str, str]) -> None:
-        """Send the job, or in a watch what became of it."""
         cluster = self.cluster
         if "watch" in query:
             with cluster.condition:

@@ -23,16 +23,13 @@ class Session:
         self.aborted = threading.Event()
 
     def another(self) -> Self:
-        """The same; `aborted` is that of all."""
         return self
 
     def abort(self) -> None:
-        """End what waits."""
         self.aborted.set()
         self.may_end.set()
 
     def watch(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
-        """The events."""
         assert query["resourceVersion"] == "7"
         yield from self.events[path]
         assert self.may_end.wait(LIMIT_S)

@@ -13,6 +13,7 @@ from unit.cli.conftest import pod as a_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CORE = "/api/v1/namespaces/team"
+MNIST = "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist"
 TEMPLATE = {"spec": {"containers": [{"name": "tensorflow", "image": "tf:1"}]}}
 SPEC = {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": TEMPLATE}}}
 SELECTOR = "tf_job_name%3Dmnist%2Ckubeflow.org&limit=500"
@@ -30,7 +31,7 @@ def items(*found: dict[str, Any], following: str = "") -> dict[str, Any]:
 
 
 def collected(server: Server) -> Evidence:
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
+    server.answers(MNIST, server_job())
     with server.session() as session:
         return collect(session, "mnist", NOW)
 
@@ -116,7 +117,7 @@ def test_of_running_replicas_the_last_line_is_read_and_not_of_parameter_servers(
 def test_a_replica_that_has_written_nothing_for_long_is_reported(
     server: Server, option: tuple[str, ...], silent: bool
 ) -> None:
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
+    server.answers(MNIST, server_job())
     _running(server, 1)
     result = server.run("explain", "mnist", *option)
     assert ("no log line for" in result.output, "epoch 3" in result.output) == (silent, silent)
@@ -126,7 +127,7 @@ def test_commands_name_the_context_that_was_asked(server: Server) -> None:
     """Pasted without it they would go to the cluster of the current context."""
     suspended = server_job()
     suspended["spec"] = SPEC | {"runPolicy": {"suspend": True}}
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", suspended)
+    server.answers(MNIST, suspended)
     result = server.run("explain", "--context=here", "mnist")
     assert f"kubectl tfjob resume mnist -n team --kubeconfig={server.kubeconfig} --context=here" in result.output
 
@@ -135,11 +136,8 @@ def test_a_node_that_does_not_hand_out_a_log_keeps_nothing_else_from_being_told(
     """The API server answers 500 for a kubelet that is gone, which is when people ask."""
     ended = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 1}}}]
     server.answers(f"{CORE}/pods", items(pod("mnist-worker-0", node="n", containerStatuses=ended)))
-    lost = {
-        "message": 'Get "https://n:10250/containerLogs": dial tcp: lookup n: no such host',
-        "reason": "InternalError",
-    }
-    server.answers(f"{CORE}/pods/mnist-worker-0/log", lost, code=500)
+    lost = 'Get "https://n:10250/containerLogs": dial tcp: lookup n: no such host'
+    server.answers(f"{CORE}/pods/mnist-worker-0/log", {"message": lost, "reason": "InternalError"}, code=500)
     found = collected(server)
     assert found.logs == {}
     assert len(found.pods or ()) == 1
@@ -148,7 +146,7 @@ def test_a_node_that_does_not_hand_out_a_log_keeps_nothing_else_from_being_told(
 @pytest.mark.parametrize("output", [[], ["--output=json"], ["--output=yaml"]])
 def test_what_may_not_be_read_is_named_and_the_rest_is_told(server: Server, output: list[str]) -> None:
     """A user of one namespace sees the likeliest cause first."""
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
+    server.answers(MNIST, server_job())
     message = 'Back-off pulling image "tf:1": ErrImagePull: tf:1: not found'
     waiting = {"name": "tensorflow", "state": {"waiting": {"reason": "ImagePullBackOff", "message": message}}}
     server.answers(f"{CORE}/pods", items(pod(node="n", containerStatuses=[waiting])))
@@ -169,7 +167,7 @@ def test_events_beyond_the_first_pages_are_read_and_those_of_others_dropped(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more than can be read the diagnosis says that it knows only a part."""
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job())
+    server.answers(MNIST, job())
     mine, other = ({"metadata": {}, "involvedObject": {"name": name}} for name in ("mnist-worker-0", "noise"))
     pages = {"items": [other] * 3, "metadata": {"continue": "more"}}, {"items": [mine], "metadata": {}}
     for most, cut in ((50_000, False), (3, True)):
@@ -187,7 +185,7 @@ def alpha(*entries: dict[str, Any], **status: Any) -> dict[str, Any]:
 
 
 def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server: Server) -> None:
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", alpha({"template": TEMPLATE}, state="Running"))
+    server.answers(MNIST, alpha({"template": TEMPLATE}, state="Running"))
     mine = {"metadata": {"name": "master-x7ab-0", "uid": "b1", "ownerReferences": pod()["metadata"]["ownerReferences"]}}
     server.answers(f"/apis/batch/v1/namespaces/team/jobs?labelSelector={SELECTOR}", items(mine))
     pods = items(pod("master-x7ab-0-a", owner="b1"), pod("master-x7ab-0-b", owner="other"))
@@ -203,7 +201,7 @@ def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server:
 
 
 def test_without_the_right_to_jobs_all_pods_with_the_labels_count(server: Server) -> None:
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", alpha({"template": TEMPLATE}, state="Running"))
+    server.answers(MNIST, alpha({"template": TEMPLATE}, state="Running"))
     server.answers("/apis/batch/v1/namespaces/team/jobs", FORBIDDEN, code=403)
     server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", owner="b1")))
     with server.session() as session:
@@ -219,7 +217,7 @@ def test_a_form_that_the_operator_does_not_serve_is_explained(server: Server) ->
     made["status"] = {
         "conditions": [{"type": "Failed", "status": "True", "reason": "InvalidTFJobSpec", "message": said}]
     }
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", made)
+    server.answers(MNIST, made)
     result = server.run("explain", "mnist")
     assert "[error: alpha-form]" in result.output
 
@@ -239,17 +237,16 @@ RENEWED, STALE = "2025-12-31T23:59:58.000000Z", "2025-12-31T22:00:00.000000Z"
 LEASES, DEPLOYMENTS = "/apis/coordination.k8s.io/v1/leases", "/apis/apps/v1/deployments"
 
 
+KUBEFLOW, TEAM_B = lease("kubeflow", STALE), lease("b", RENEWED)
+
+
 @pytest.mark.parametrize(
     ("leases", "deployments", "expected"),
     [
-        ([lease("b", RENEWED)], (), ["b"]),
-        ([lease("b", RENEWED), lease("kubeflow", STALE)], (), ["b", "kubeflow"]),
-        (
-            [lease("b", RENEWED), lease("kubeflow", STALE)],
-            [deployment("b", "--namespace=$(N)")],
-            ["kubeflow", "kubeflow"],
-        ),
-        ([lease("kubeflow", STALE), lease("team", RENEWED)], (), ["team"]),
+        ([TEAM_B], (), ["b"]),
+        ([TEAM_B, KUBEFLOW], (), ["b", "kubeflow"]),
+        ([TEAM_B, KUBEFLOW], [deployment("b", "--namespace=$(N)")], ["kubeflow", "kubeflow"]),
+        ([KUBEFLOW, lease("team", RENEWED)], (), ["team"]),
     ],
 )
 def test_the_lease_of_an_operator_that_serves_another_namespace_is_not_taken_for_that_of_this_one(
@@ -264,7 +261,7 @@ def test_the_lease_of_an_operator_that_serves_another_namespace_is_not_taken_for
 
 def test_an_operator_whose_image_cannot_be_pulled_is_installed(server: Server) -> None:
     """It has never held its Lease."""
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(spec=SPEC) | {"status": {}})
+    server.answers(MNIST, job(spec=SPEC) | {"status": {}})
     server.answers(LEASES, items())
     server.answers(DEPLOYMENTS, items(deployment("kubeflow")))
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
@@ -277,7 +274,7 @@ def test_an_operator_whose_image_cannot_be_pulled_is_installed(server: Server) -
 
 def test_the_operator_of_the_own_namespace_is_read_without_rights_for_others(server: Server) -> None:
     """Its commands can be run by such a user; an own Lease without a Deployment proves nothing, and is ignored."""
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(spec=SPEC) | {"status": {}})
+    server.answers(MNIST, job(spec=SPEC) | {"status": {}})
     for path in (LEASES, DEPLOYMENTS):
         server.answers(path, FORBIDDEN, code=403)
     server.answers("/apis/coordination.k8s.io/v1/namespaces/team/leases", items(lease("team", STALE)))
@@ -295,7 +292,7 @@ def test_a_command_that_the_user_may_not_run_is_for_the_administrator(server: Se
     """Who may not list Leases has no rights in the operator's namespace; a new job waits for its status meanwhile."""
     made = job(spec=SPEC) | {"status": {}}
     made["metadata"]["creationTimestamp"] = (datetime.now(UTC) - timedelta(seconds=20)).isoformat()
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", made)
+    server.answers(MNIST, made)
     server.answers(LEASES, FORBIDDEN, code=403)
     shown = server.run("explain", "mnist").output
     assert "1. No operator has reconciled the job yet (2" in shown

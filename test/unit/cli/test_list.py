@@ -36,7 +36,6 @@ def a_job(name: str = "mnist", *states: str, age_s: float = 600, **status: Any) 
 
 
 def pod(of: str = "mnist", index: int = 0, **status: Any) -> dict[str, Any]:
-    """A pod of a worker."""
     uid, made = f"pod-{of}-{index}", {"creationTimestamp": ago(600)}
     return a_pod(f"{of}-worker-{index}", uid=uid, owner=f"uid-{of}", meta=made, **{"conditions": [READY]} | status)
 

@@ -59,7 +59,6 @@ def listening(*servers: Callable[[socket.socket], None]) -> Iterator[str]:
 
 @contextmanager
 def connected(*servers: Callable[[socket.socket], None]) -> Iterator[Session]:
-    """A session with such a server."""
     with listening(*servers) as address, Session(Access(f"http://{address}")) as session:
         yield session
 

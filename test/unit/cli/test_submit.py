@@ -15,7 +15,6 @@ JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 
 
 def shown(*arguments: str) -> Any:
-    """The job that the flags make, without a cluster."""
     result = run("submit", "mnist", "--image=train:1", "--dry-run=client", "-o", "yaml", *arguments)
     assert result.exit_code == 0, result.output
     return yaml.safe_load(result.stdout)

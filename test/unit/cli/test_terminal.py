@@ -82,11 +82,6 @@ def test_of_a_text_with_several_lines_the_first_is_shown() -> None:
     assert list(TablePrinter(("NAME",), headers=False).lines([["a\nb"]])) == ["a..."]
 
 
-def test_no_rows_print_nothing() -> None:
-    """Not even a header: `list` reports on standard error that there are none."""
-    assert list(TablePrinter(("NAME",)).lines([])) == []
-
-
 def test_lines_end_where_the_terminal_ends() -> None:
     """And colors do not count: a cell is cut before it is painted."""
     rows = [["mnist", "Running", "a long message"]]

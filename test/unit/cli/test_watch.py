@@ -149,7 +149,6 @@ def test_a_change_of_a_pod_is_seen(cluster: Cluster) -> None:
 
 @contextmanager
 def live_view(cluster: Cluster) -> Iterator[Live]:
-    """The job as it changes."""
     with (
         serving(cluster) as url,
         Session(Access(url, namespace="team")) as session,

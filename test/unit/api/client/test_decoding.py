@@ -15,10 +15,7 @@ from tfjob_operator.api.client.errors import DecodeError
 @pytest.mark.parametrize(
     ("response", "version"),
     [
-        (
-            b'{"kind": "Pod", "metadata": {"name": "a", "resourceVersion": "12", "labels": {"b": "c"}}, "spec": {}}',
-            "12",
-        ),
+        (b'{"kind": "Pod", "metadata": {"name": "a", "resourceVersion": "12", "labels": {"b": "c"}}}', "12"),
         (b'{"metadata": {}}', ""),
         (b"{}", ""),
         (b'{"metadata": null}', ""),

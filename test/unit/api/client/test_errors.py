@@ -216,7 +216,6 @@ def test_the_header_wins_over_the_seconds_in_the_status() -> None:
 
 
 def errors_of(module: ModuleType) -> list[str]:
-    """The names of the error classes that a module defines."""
     tree = ast.parse(Path(module.__file__ or "").read_text())
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("Error")]
 

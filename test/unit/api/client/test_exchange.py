@@ -40,7 +40,6 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 def gaps(transport: FakeTransport) -> list[float]:
-    """The seconds between the attempts."""
     return [round(later - earlier, 6) for earlier, later in pairwise(transport.sent_at)]
 
 
@@ -361,19 +360,17 @@ async def test_lists_pass_the_rate_limit_and_are_counted_as_other_requests() -> 
     ]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "levels"),
-    [
-        ((0.0, 0.04), []),
-        ((0.06, 1.0), ["debug", "debug"]),
-        ((1.1, 2.0, 3.0, 6.0), ["warning", "debug", "debug", "warning"]),
-    ],
-    ids=[
-        "up to 50 ms: counted, no line",
-        "more: a line for who debugs",
-        "more than a second: a warning once in ten seconds",
-    ],
-)
+LOGGED = {
+    "up to 50 ms: counted, no line": ((0.0, 0.04), []),
+    "more: a line for who debugs": ((0.06, 1.0), ["debug", "debug"]),
+    "more than a second: a warning once in ten seconds": (
+        (1.1, 2.0, 3.0, 6.0),
+        ["warning", "debug", "debug", "warning"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("seconds", "levels"), LOGGED.values(), ids=LOGGED)
 async def test_each_wait_is_counted_and_a_long_one_is_a_line(seconds: tuple[float, ...], levels: list[str]) -> None:
     """WR-05, request_test.go:TestTryThrottleWithInfoContextDeadline; in a backlog every request waits."""
     books = Books(*seconds)
@@ -383,10 +380,8 @@ async def test_each_wait_is_counted_and_a_long_one_is_a_line(seconds: tuple[floa
             await throttle.wait(POST)
     assert books.throttles == [("POST", second) for second in seconds]
     assert [line["log_level"] for line in lines] == levels
-    assert all(
-        (line["event"], line["request"]) == ("request_throttled_by_client", "POST /api/v1/namespaces/ns/pods")
-        for line in lines
-    )
+    told = {"event": "request_throttled_by_client", "request": "POST /api/v1/namespaces/ns/pods"}
+    assert all(line.items() >= told.items() for line in lines)
     assert [line["waited_s"] for line in lines] == [second for second in seconds if second > 0.05]
 
 

@@ -27,8 +27,6 @@ OURS, DRY = {"fieldManager": "tfjob-operator"}, {"dryRun": "All"}
 
 
 class Found(msgspec.Struct):
-    """The fields that a caller wants decoded."""
-
     kind: str
 
 

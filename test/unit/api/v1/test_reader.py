@@ -24,17 +24,14 @@ TENSORFLOW = {"name": "tensorflow", "image": "i"}
 
 
 def with_container(**fields: Any) -> dict[str, Any]:
-    """A job of one worker, whose container has these fields."""
     return with_pod(containers=[TENSORFLOW | fields])
 
 
 def with_pod(**fields: Any) -> dict[str, Any]:
-    """A job of one worker with these fields in its pod's specification."""
     return {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [TENSORFLOW]} | fields}}}}
 
 
 def warnings(spec: dict[str, Any]) -> list[str]:
-    """The messages of the warnings about a good specification."""
     return [message for _, message in good_spec(job(spec)).warnings]
 
 

@@ -28,7 +28,6 @@ def good(board: Any) -> TensorBoard:
 
 
 def mistakes(board: Any, job: str = "mnist") -> str:
-    """Return the mistakes of a TensorBoard, which must be invalid."""
     found = read(board, job).board
     assert isinstance(found, InvalidTensorBoard), found
     return found.text

@@ -142,7 +142,6 @@ def test_a_small_job_is_surely_short() -> None:
 
 
 def workers(count: int, name: str = "mnist", *, env: list[dict[str, Any]] | None = None, **spec: Any) -> TFJob:
-    """A job of so many workers."""
     container = {"name": "tensorflow", "image": "i", "env": env or []}
     entry = replica(count, template={"spec": {"containers": [container]}})
     return job({"tfReplicaSpecs": {"Worker": entry}, **spec}, name=name)

@@ -62,7 +62,6 @@ def test_what_somebody_else_wrote_does_no_harm(text: str) -> None:
 
 
 def named(*indices: int) -> str:
-    """The text about these workers."""
     return ranges_of(child_name("j", "Worker", index) for index in indices)
 
 

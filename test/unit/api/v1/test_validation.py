@@ -18,17 +18,14 @@ from tfjob_operator.controller.tfjob.plan.plan import invalid_message
 
 
 def workers(**fields: Any) -> dict[str, Any]:
-    """A specification with one entry, Worker, whose fields are given."""
     return {"tfReplicaSpecs": {"Worker": replica() | fields}}
 
 
 def containers(*given: dict[str, Any]) -> dict[str, Any]:
-    """A specification whose only replica has these containers."""
     return workers(template={"spec": {"containers": list(given)}})
 
 
 def entries(**replicas: Any) -> dict[str, Any]:
-    """A specification with these entries."""
     return {"tfReplicaSpecs": replicas}
 
 

@@ -74,7 +74,6 @@ def of_v1(given: dict[str, Any]) -> Found:
 
 
 def ports(config: dict[str, Any]) -> dict[str, list[str]]:
-    """The ports of a cluster, by type and index."""
     return {kind: [host.rpartition(":")[2] for host in hosts] for kind, hosts in config["cluster"].items()}
 
 
@@ -196,43 +195,31 @@ V1_SPEC: dict[str, Any] = {"tfReplicaSpecs": {"Worker": {"template": {"spec": {}
 
 
 def wire(given: object, **status: Any) -> bytes:
-    """A job as an API server sends it."""
     return msgspec.json.encode({"kind": "TFJob", "metadata": {"name": "j"}, "spec": given, "status": status})
 
 
 def decoded(given: object, **status: Any) -> AlphaJob:
-    """A job as an informer decodes it."""
     return msgspec.json.decode(wire(given, **status), type=AlphaJob)
 
 
 CONDITIONS = [{"type": "Created", "status": "True"}]
 
 
-@pytest.mark.parametrize(
-    ("given", "status", "ours"),
-    [
-        (spec(), {}, True),
-        (V1_SPEC, {}, False),
-        (None, {}, False),
-        (5, {}, False),
-        (spec(), {"conditions": CONDITIONS}, False),
-        (spec(), {"phase": "Running", "conditions": CONDITIONS}, True),
-        (V1_SPEC, {"phase": "Running", "conditions": CONDITIONS}, True),
-        (V1_SPEC | spec(), {}, True),
-        (V1_SPEC | spec(), {"begun": {"generation": 1}}, False),
-    ],
-    ids=[
-        "alpha",
-        "v1",
-        "nothing",
-        "no object",
-        "began as v1",
-        "began as alpha",
-        "began as alpha, edited into v1",
-        "both",
-        "began as v1, now both",
-    ],
-)
+BOTH = V1_SPEC | spec()
+OWNERS = {
+    "alpha": (spec(), {}, True),
+    "v1": (V1_SPEC, {}, False),
+    "nothing": (None, {}, False),
+    "no object": (5, {}, False),
+    "began as v1": (spec(), {"conditions": CONDITIONS}, False),
+    "began as alpha": (spec(), {"phase": "Running", "conditions": CONDITIONS}, True),
+    "began as alpha, edited into v1": (V1_SPEC, {"phase": "Running", "conditions": CONDITIONS}, True),
+    "both": (BOTH, {}, True),
+    "began as v1, now both": (BOTH, {"begun": {"generation": 1}}, False),
+}
+
+
+@pytest.mark.parametrize(("given", "status", "ours"), OWNERS.values(), ids=OWNERS)
 def test_a_job_stays_with_the_controller_that_began_it_and_else_its_shape_decides(
     given: object, status: dict[str, Any], ours: bool
 ) -> None:
@@ -251,19 +238,12 @@ def test_nothing_is_kept_of_a_job_of_another_dialect_but_its_metadata() -> None:
     assert found.status == AlphaStatus()
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
-        {"phase": "Done", "conditions": None, "controlPaused": False, "replicaStatuses": None},
-        {
-            "phase": "Done",
-            "replicaStatuses": [{"tf_replica_type": "PS", "state": "Running", "ReplicasStates": {"Running": 1}}],
-        },
-        {"phase": "Done", "replicaStatuses": {"Worker": {"active": 1}}},
-    ],
-    ids=["null", "array", "map"],
-)
-def test_a_status_is_read_in_every_form_that_it_had(status: dict[str, Any]) -> None:
+SERVERS = {"tf_replica_type": "PS", "state": "Running", "ReplicasStates": {"Running": 1}}
+
+
+@pytest.mark.parametrize("statuses", [None, [SERVERS], {"Worker": {"active": 1}}], ids=["null", "array", "map"])
+def test_a_status_is_read_in_every_form_that_it_had(statuses: object) -> None:
+    status = {"phase": "Done", "conditions": None, "controlPaused": False, "replicaStatuses": statuses}
     assert decoded(spec(), **status).status.phase == Phase.DONE
 
 

@@ -19,13 +19,11 @@ BOTH = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.label)
 
 
 def chief(name: object = None, index: object = None) -> dict[str, Any]:
-    """A termination policy."""
     found = {"replicaName": name, "replicaIndex": index}
     return {"chief": {key: value for key, value in found.items() if value is not None}}
 
 
 def containers(*names: str) -> dict[str, Any]:
-    """A template with containers of these names."""
     return {"spec": {"containers": [{"name": name, "image": "i:1"} for name in names]}}
 
 

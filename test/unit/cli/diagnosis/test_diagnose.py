@@ -22,17 +22,14 @@ from unit.cli.diagnosis.world import ago, condition
 
 
 def diagnosed(*ids: str) -> Diagnosis:
-    """The diagnosis of a world with these troubles."""
     return diagnose(world_of(*ids).evidence())
 
 
 def ids_of(world: Troubled) -> list[str]:
-    """The causes that are found."""
     return [cause.id for cause in diagnose(world.evidence()).causes]
 
 
 def first_of(world: Troubled) -> Cause:
-    """What stands on line one."""
     return diagnose(world.evidence()).causes[0]
 
 

@@ -15,12 +15,10 @@ PAGE = Path(__file__).parents[4] / "docs" / "design" / "diagnosis.md"
 
 
 def lines_of(id_: str, width: int = 80) -> list[str]:
-    """The diagnosis of a case, as text."""
     return render(diagnose(world_of(id_).evidence()), width)
 
 
 def commands_of(id_: str, width: int) -> list[str]:
-    """The commands in the text of a case."""
     return [line[line.index("kubectl ") :] for line in lines_of(id_, width) if "kubectl " in line]
 
 

@@ -11,7 +11,6 @@ PREEMPTION = " preemption: 0/2 nodes are available: 2 Preemption is not helpful 
 
 
 def deployment(namespace: str = "kubeflow", *args: str, wanted: int = 2, ready: int = 0) -> dict[str, Any]:
-    """A Deployment of the operator."""
     return {
         "metadata": {"name": "tf-job-operator", "namespace": namespace},
         "spec": {"replicas": wanted, "template": {"spec": {"containers": [{"name": "operator", "args": args}]}}},
@@ -88,7 +87,6 @@ class Troubled(World):
         self.pods[WORKER]["status"] |= status
 
     def _lines(self, *minutes: float) -> None:
-        """The last log lines of the workers, so many minutes ago."""
         for index, each in enumerate(minutes):
             at = datetime.fromisoformat(ago(each)) if each else None
             self.last_lines[f"mnist-worker-{index}"] = LastLine(at, f"step {each:.0f}" if each else "")

@@ -34,14 +34,12 @@ SINGLE: Final[Mapping[str, type]] = {
 
 
 def ago(minutes: float) -> str:
-    """A time that long ago, as API servers write it."""
     return (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def condition(
     kind: str, status: str = "True", reason: str = "", message: str = "", minutes: float = 60
 ) -> dict[str, Any]:
-    """A condition of any object."""
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": ago(minutes)}
 
 
@@ -158,29 +156,24 @@ class World:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The job's specification."""
         found: dict[str, Any] = self.job["spec"]
         return found
 
     @property
     def status(self) -> dict[str, Any]:
-        """The job's status."""
         found: dict[str, Any] = self.job["status"]
         return found
 
     @property
     def workers(self) -> dict[str, Any]:
-        """The entry of the workers in the specification."""
         found: dict[str, Any] = self.spec["tfReplicaSpecs"]["Worker"]
         return found
 
     def container(self, name: str = WORKER) -> dict[str, Any]:
-        """The status of a pod's first container."""
         found: dict[str, Any] = self.pods[name]["status"]["containerStatuses"][0]
         return found
 
     def end(self, kind: str, reason: str, message: str, *, minutes: float = 10) -> None:
-        """Let the job have ended so many minutes ago."""
         self.status["conditions"] = [
             condition("Created", reason="TFJobCreated"),
             condition("Running", "False", reason, message, minutes),
@@ -206,11 +199,9 @@ class World:
         )
 
     def job_event(self, reason: str, message: str, **more: Any) -> None:
-        """Add an event of the job."""
         self.event("TFJob", JOB, reason, message, **more)
 
     def pod_event(self, reason: str, message: str, name: str = WORKER, **more: Any) -> None:
-        """Add an event of a pod."""
         self.event("Pod", name, reason, message, **more)
 
     def refuse(self, message: str, name: str = WORKER) -> None:
@@ -228,7 +219,6 @@ class World:
         return pod
 
     def waiting(self, reason: str, message: str, name: str = WORKER) -> dict[str, Any]:
-        """Have a pod's container wait, never having run."""
         self.pods[name]["status"]["phase"] = "Pending"
         self.container(name).update(ready=False, state={"waiting": {"reason": reason, "message": message}})
         return self.pods[name]
@@ -288,7 +278,6 @@ class World:
         self.claims.append({"metadata": _meta("data"), "status": {"phase": phase}})
 
     def gang(self, phase: str, *conditions: dict[str, Any]) -> None:
-        """Have a PodGroup in that phase."""
         self.pod_group = {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
             "metadata": {"name": JOB, "namespace": NAMESPACE},

@@ -19,8 +19,6 @@ pytestmark = pytest.mark.sockets
 
 
 class Logs:
-    """The verb, and the cluster that it reads."""
-
     def __init__(self, cluster: Cluster, kubeconfig: Path) -> None:
         self.cluster = cluster
         self._kubeconfig = kubeconfig
@@ -53,7 +51,6 @@ class Logs:
 
 @pytest.fixture
 def logs(tmp_path: Path, mocker: MockerFixture) -> Iterator[Logs]:
-    """The verb, with short pauses."""
     for name in ("AGAIN_S", "FIRST_PAUSE_S", "QUIET_S", "PAUSE_S"):
         mocker.patch.object(following, name, 0.02)
     mocker.patch.object(following, "ASK_S", 0.0)

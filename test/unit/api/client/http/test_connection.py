@@ -64,8 +64,6 @@ class FakeSocket(asyncio.Transport):
 
 @dataclass
 class Books:
-    """An owner of connections that records its calls."""
-
     told: list[str] = field(default_factory=list)
 
     def released(self, _connection: Connection) -> None:
@@ -79,8 +77,6 @@ class Books:
 
 
 class Line:
-    """A connection, its socket and its owner."""
-
     def __init__(self) -> None:
         self.books = Books()
         self.connection = Connection(memoryview(bytearray(BUFFER_BYTES)), keep_alive_s=45.0)
@@ -98,7 +94,6 @@ class Line:
         return task
 
     async def opened(self) -> StreamResponse:
-        """A stream whose headers have arrived."""
         asked = await self.asked(WATCH)
         self.socket.say(OPEN)
         answer = await asked

@@ -27,16 +27,6 @@ def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) ->
         assert "s3c" not in text
 
 
-@pytest.mark.parametrize(
-    "url", ["ada:s3cret@api.example", "https://ada:s3cret@", "https://ada:s3cret@api.example:port"]
-)
-def test_what_is_no_address_is_not_quoted(url: str) -> None:
-    """D18: it may be an address with a typing error, and a password in it."""
-    with pytest.raises(ValueError, match="must have the form https://host:port") as raised:
-        Origin.of(url)
-    assert "s3cret" not in str(raised.value)
-
-
 SECRET = "s3cret"
 SERVER = Origin.of("https://api.example:6443/base/")
 ANONYMOUS = Credentials()
@@ -79,16 +69,6 @@ def test_a_request_says_what_it_accepts_whoever_came_before() -> None:
 def test_what_is_expected_to_have_a_body_says_when_it_has_none(method: str) -> None:
     """RFC 9110, 8.6: a server may otherwise wait for a body."""
     assert written(Request(method, "/x")).endswith("\r\nContent-Length: 0\r\n\r\n")
-
-
-def test_a_token_goes_along_and_a_new_one_replaces_it() -> None:
-    writer = RequestWriter(SERVER, user_agent="tests")
-    request = Request("GET", "/x")
-    for token in ("one", "one", "two"):
-        assert (
-            f"\r\nAuthorization: Bearer {token}\r\n" in writer.write(request, Credentials(f"Bearer {token}")).decode()
-        )
-    assert "Authorization" not in writer.write(request, ANONYMOUS).decode()
 
 
 @pytest.mark.parametrize("bad", ["\r\n", "\n", "\r", "\0", " ", "ü", "\u2028", "\x7f"])
@@ -151,12 +131,16 @@ def test_a_server_is_named_as_in_its_url(url: str, header: str, authority: str) 
     assert (origin.host_header, origin.authority) == (header, authority)
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["api.example", "ftp://api.example", f"http://ada:{SECRET}@:80", f"http://ada:{SECRET}@h:port", "http://[::1"],
-)
+NO_ADDRESS = [
+    "api.example", "ftp://api.example", "ada:s3cret@api.example", "https://ada:s3cret@", "https://ada:s3cret@api.example:port",
+    "http://ada:s3cret@:80", "http://[::1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", NO_ADDRESS)
 def test_what_is_no_address_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(ValueError, match="must have the form") as raised:
+    """D18: it may be an address with a typing error, and a password in it."""
+    with pytest.raises(ValueError, match="must have the form https://host:port") as raised:
         Origin.of(url)
     assert SECRET not in str(raised.value)
     assert SECRET not in repr(Origin.of(f"http://ada:{SECRET}@proxy"))
@@ -180,7 +164,6 @@ ZIPPED = gzip.compress(BODY, mtime=0)
 
 
 async def unzipped(*pieces: bytes | Exception) -> UnzippedResponse:
-    """A response whose body arrives in these pieces."""
     return UnzippedResponse(await FakeTransport(FakeResponse(201, pieces)).send(Request("GET", "/x")))
 
 

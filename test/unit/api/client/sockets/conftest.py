@@ -19,7 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """A certificate authority of these tests."""
     return Authority.make(tmp_path_factory.mktemp("pki"))
 
 

@@ -159,18 +159,6 @@ async def test_a_request_that_was_given_up_does_not_arrive_later() -> None:
     assert isinstance(heard[0], ConnectionResetError), "a reset drops what is not acknowledged, an orderly end does not"
 
 
-async def test_idle_connections_are_closed_after_a_while() -> None:
-    async def fine(peer: Peer) -> None:
-        await peer.request()
-        await peer.answer()
-        await peer.gone()
-
-    async with serving(fine) as server, HttpTransport(Settings(server.url), keep_alive_s=0.1) as transport:
-        await body_of(transport, get())
-        assert server.open == 1
-        await until(lambda: server.open == 0)
-
-
 @pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("behave", [never_answers, stalls_after_the_head, trickles])
 async def test_a_cancelled_request_closes_its_connection_at_once(
