@@ -1,5 +1,7 @@
 """Connection: parsing of responses from any chunks, reuse of connections, and every kind of failure."""
 
+from __future__ import annotations
+
 import asyncio
 from dataclasses import dataclass, field
 from itertools import pairwise
