@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -23,7 +23,6 @@ from tfjob_operator.api.core import (
 from tfjob_operator.api.meta import ObjectMeta, OwnerKey, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, JobStatus, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import (
-    NO_LABELS,
     ChildMeta,
     Pod,
     PodGroup,
@@ -37,7 +36,6 @@ from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
 from tfjob_operator.controller.tfjob.plan.status import in_force, read
 
-C = TypeVar("C", Pod, Service)
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
 """The key under which the children of a job are found."""
@@ -154,11 +152,6 @@ def pod(
 def service(replica_type: str, index: int, *, job_name: str = "mnist", terminating: bool = False) -> Service:
     """A service of the job."""
     return Service(metadata=_child_meta(job_name, replica_type, index, "", terminating=terminating))
-
-
-def labelled(child: C, **labels: str) -> C:
-    """The child with these labels changed; "" takes one away."""
-    return changed(child, metadata__labels=changed(child.metadata.labels or NO_LABELS, **labels))
 
 
 def pod_group(phase: str = "", min_member: int = 1, **spec: Any) -> PodGroup:

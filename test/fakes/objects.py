@@ -8,6 +8,7 @@ import msgspec
 
 from tfjob_operator.api.core import PODS, SERVICES, PodStatus
 from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.controller.jobs.children import NO_LABELS
 
 
 class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
@@ -47,3 +48,9 @@ def edited(job: T, spec: Any = None, /, **fields: Any) -> T:
 def after(job: T, plan: Any) -> T:
     """Return the job when the status of a plan, if there is one, has been written."""
     return job if plan.status is None else changed(job, status=plan.status)
+
+
+def labelled(child: T, **labels: str) -> T:
+    """Return the child of a job with these labels changed; "" takes one away."""
+    given: Any = child
+    return changed(child, metadata__labels=changed(given.metadata.labels or NO_LABELS, **labels))

@@ -21,8 +21,8 @@ from fakes.controller import (
     status_writer,
     untouched_job_behind,
 )
-from fakes.jobs import all_workers, decide, good_spec, job, labelled, observed, pod, service, spec
-from fakes.objects import changed
+from fakes.jobs import all_workers, decide, good_spec, job, observed, pod, service, spec
+from fakes.objects import changed, labelled
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, NotFoundError

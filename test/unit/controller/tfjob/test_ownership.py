@@ -11,8 +11,8 @@ import pytest
 
 from fakes.api import status_error
 from fakes.controller import STATUS, ControllerHarness, Parts
-from fakes.jobs import JOB_UID, OWNER, good_spec, job, labelled, pod, pod_group, replica, service, spec, template
-from fakes.objects import changed
+from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, pod_group, replica, service, spec, template
+from fakes.objects import changed, labelled
 from fakes.predecessors import PREDECESSORS, STAMP, Predecessor, condition
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError

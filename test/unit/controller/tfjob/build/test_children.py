@@ -9,6 +9,7 @@ import pytest
 
 from fakes.jobs import container, good_spec, job, pod_group, replica, spec, template
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.controller.config.values import Accelerator, HostVolume, Variable
 from tfjob_operator.controller.jobs.children import ReplicaKey
@@ -101,10 +102,15 @@ def test_children_are_owned_by_the_job() -> None:
     assert group["metadata"]["labels"]["training.kubeflow.org/job-name"] == "mnist"
 
 
-@pytest.mark.parametrize(("policy", "own"), [("ExitCode", "Never"), ("OnFailure", "OnFailure")])
-def test_the_policy_exit_code_runs_pods_that_never_restart(policy: str, own: str) -> None:
-    """The operator looks at the exit code, the kubelet must not restart before it has."""
-    assert built(with_container(policy=policy))["spec"]["restartPolicy"] == own
+@pytest.mark.parametrize("policy", RestartPolicy)
+def test_the_policy_exit_code_runs_pods_that_never_restart(policy: str) -> None:
+    """The operator looks at the exit code, the kubelet must not restart before it has.
+
+    U15: the policy is on the pod, otherwise Never and ExitCode could not be told apart later.
+    """
+    body = built(with_container(policy=policy))
+    assert body["spec"]["restartPolicy"] == ("Never" if policy == "ExitCode" else policy)
+    assert body["metadata"]["labels"]["training.kubeflow.org/restart-policy"] == policy
 
 
 def test_tf_config_goes_into_the_training_container_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -35,25 +35,26 @@ def one_of_each(*choices: Iterable[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
 places = one_of_each(c.REPLICA_TYPES, range(4))
 SEVERAL = one_of_each(range(4), tuple(RestartPolicy))
 ONE_AT_MOST = one_of_each(range(2), tuple(RestartPolicy))
-RUN_POLICIES = one_of_each(
-    tuple(CleanPodPolicy),
-    (False, False, True),
-    ("", "", "kueue.x-k8s.io/multikueue"),
-    (None, None, None, None, 0, 1, 2, 3),
-    (None, None, 30, 1000),
-    (None, None, 0, 1000),
-    tuple(SuccessPolicy),
-)
-POD_STATES = one_of_each(
-    (PodPhase.PENDING, PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED, "Unknown"),
-    (None, None, None, 0, 1, 137),
-    tuple(PodRestartPolicy),
-    ("", "Evicted"),
-    range(3),
-    (False, True),
-    (30, 30, 0, 5, 60),
-    (None, -1, 0, 5),
-)
+RUN_POLICY: dict[str, Sequence[Any]] = {
+    "cleanPodPolicy": tuple(CleanPodPolicy),
+    "suspend": (False, False, True),
+    "managedBy": ("", "", "kueue.x-k8s.io/multikueue"),
+    "backoffLimit": (None, None, None, None, 0, 1, 2, 3),
+    "activeDeadlineSeconds": (None, None, 30, 1000),
+    "ttlSecondsAfterFinished": (None, None, 0, 1000),
+}
+RUN_POLICIES = one_of_each(*RUN_POLICY.values())
+POD_STATE: dict[str, Sequence[Any]] = {
+    "phase": (PodPhase.PENDING, PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED, "Unknown"),
+    "exit_code": (None, None, None, 0, 1, 137),
+    "policy": tuple(PodRestartPolicy),
+    "reason": ("", "Evicted"),
+    "restarts": range(3),
+    "terminating": (False, True),
+    "grace_s": (30, 30, 0, 5, 60),
+    "ended_s": (None, -1, 0, 5),
+}
+POD_STATES = one_of_each(*POD_STATE.values()).map(lambda drawn: dict(zip(POD_STATE, drawn, strict=True)))
 
 
 @st.composite
@@ -62,32 +63,19 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     types = draw(st.lists(st.sampled_from(c.REPLICA_TYPES), min_size=1, max_size=3, unique=True))
     if c.CHIEF in types and c.MASTER in types:
         types.remove(c.MASTER)
-    clean, suspend, managed_by, backoff, deadline, ttl, success = draw(RUN_POLICIES)
-    policy: dict[str, Any] = {
-        "cleanPodPolicy": clean,
-        "suspend": suspend,
-        "managedBy": managed_by,
-        "backoffLimit": backoff,
-        "activeDeadlineSeconds": deadline,
-        "ttlSecondsAfterFinished": ttl,
-    }
+    policy = zip(RUN_POLICY, draw(RUN_POLICIES), strict=True)
     sizes = {name: draw(ONE_AT_MOST if name in c.CHIEF_TYPES else SEVERAL) for name in types}
     return {
         "tfReplicaSpecs": {name: replica(count, restart) for name, (count, restart) in sizes.items()},
-        "successPolicy": success,
-        "runPolicy": {name: value for name, value in policy.items() if value is not None},
+        "successPolicy": draw(st.sampled_from(SuccessPolicy)),
+        "runPolicy": {name: value for name, value in policy if value is not None},
     }
 
 
 @st.composite
 def some_pods(draw: st.DrawFn) -> list[Pod]:
     """Pods in any state, at most one for each name, as on a server."""
-    found = []
-    for name, index in draw(st.lists(places, max_size=6, unique=True)):
-        phase, code, policy, reason, restarts, terminating, grace_s, ended_s = draw(POD_STATES)
-        times = {"terminating": terminating, "grace_s": grace_s, "ended_s": ended_s}
-        found.append(pod(name, index, phase, code, policy=policy, reason=reason, restarts=restarts, **times))
-    return found
+    return [pod(*place, **draw(POD_STATES)) for place in draw(st.lists(places, max_size=6, unique=True))]
 
 
 @st.composite

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from fakes.controller import ControllerHarness
 from fakes.jobs import at, container, decide, good_spec, job, names, pod, replica, service, spec, synced, true_of
-from fakes.objects import after, changed, edited
+from fakes.objects import after, changed, edited, labelled
 from tfjob_operator.api.core import ContainerStatus, PodRestartPolicy
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import Begun, IndexRestarts, JobCondition, JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
-from tfjob_operator.controller.tfjob.build.children import PodBuilder
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, key_of, observe, replicas_of
 from tfjob_operator.controller.tfjob.plan.status import SCHEME, account, in_place_restarts, made_of, merged, taken_over
@@ -185,23 +184,17 @@ async def test_restarts_of_a_pod_under_another_name_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    "labels",
+    "found",
     [
-        pytest.param({"metadata__labels__replica_index": "abc"}, id="unreadable"),
-        pytest.param(
-            {"metadata__labels__replica_index": "1", "metadata__labels__prefixed_replica_index": "1"}, id="another's"
-        ),
-        pytest.param(
-            {"metadata__labels__replica_type": "driver", "metadata__labels__prefixed_replica_type": ""},
-            id="another type",
-        ),
-        pytest.param({"metadata__labels__job_name": "debug"}, id="another job"),
-        pytest.param({"metadata__labels": None}, id="none"),
+        pytest.param(labelled(TRUE, replica_index="abc"), id="unreadable"),
+        pytest.param(labelled(TRUE, replica_index="1", prefixed_replica_index="1"), id="another's"),
+        pytest.param(labelled(TRUE, replica_type="driver", prefixed_replica_type=""), id="another type"),
+        pytest.param(labelled(TRUE, job_name="debug"), id="another job"),
+        pytest.param(changed(TRUE, metadata__labels=None), id="none"),
     ],
 )
-def test_whatever_its_labels_say_a_child_is_what_its_name_says(labels: dict[str, Any]) -> None:
+def test_whatever_its_labels_say_a_child_is_what_its_name_says(found: Pod) -> None:
     """U9: for the garbage collector, too, it is the job's; it is counted and judged as before."""
-    found = changed(TRUE, **labels)
     assert key_of("mnist", found.metadata) == WORKER_0
     decided = decide(job(ONE), found, services=SERVED)
     assert names(decided) == {}
@@ -369,11 +362,3 @@ def test_a_pod_that_bears_no_word_of_its_policy_is_judged_by_the_specification(
     """U15: such as those of older operators; in the restart policy of a pod Never and ExitCode look the same."""
     older = changed(under(RestartPolicy.NEVER, 137), metadata__labels__restart_policy=word)
     assert judged(today, older) == outcome
-
-
-@pytest.mark.parametrize("policy", RestartPolicy)
-def test_a_pod_is_made_with_the_policy_of_its_replica_on_it(policy: str) -> None:
-    """U15: otherwise Never and ExitCode could not be told apart later."""
-    tfjob = job(spec(policy, Worker=1))
-    labels = PodBuilder(tfjob, good_spec(tfjob)).build(WORKER_0)["metadata"]["labels"]
-    assert labels["training.kubeflow.org/restart-policy"] == policy
