@@ -58,18 +58,6 @@ async def test_only_the_first_act_on_an_untouched_job_needs_no_confirmation() ->
     assert world.taken() == [STATUS, LOOK]
 
 
-async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
-    """A restarted operator may list an old version of a job that has ended and was cleaned up since: it must not run again.
-
-    Invariant: "No child is created or deleted on a view that is not confirmed"
-    """
-    world = ControllerHarness(job(ONE_WORKER))
-    world.client.fail[STATUS] = status_error(errors.ConflictError, 409)
-    with pytest.raises(errors.ConflictError):
-        await world.sync()
-    assert world.taken() == [STATUS]
-
-
 @pytest.mark.parametrize("version", ["2", "3", None])
 async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: str | None) -> None:
     """Where the status is up to date there is no write that confirms the view, so the job is read."""

@@ -192,11 +192,15 @@ async def test_an_orphan_is_adopted_and_runs_as_the_jobs_own() -> None:
 
 
 async def test_an_orphan_is_not_adopted_on_a_view_that_is_out_of_date() -> None:
-    """RM-02, TestDoNotAdoptOrCreateIfBeingDeletedRace: the job was replaced, or is being deleted."""
+    """RM-02, TestDoNotAdoptOrCreateIfBeingDeletedRace: the job was replaced, or is being deleted.
+
+    Invariant: "Nothing is adopted before the job itself was read from the API server"
+    """
     world = with_orphan(version="7")
     with pytest.raises(StaleViewError):
         await world.sync()
     assert world.taken() == [LOOK]
+    assert world.expectations.satisfied(OWNER)
 
 
 async def test_the_pod_of_another_owner_is_neither_adopted_nor_counted() -> None:

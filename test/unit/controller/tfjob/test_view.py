@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from fakes.objects import changed
 from fakes.transport import SlowServer
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError, NotFoundError
+from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError
 from tfjob_operator.api.meta import OWNER_INDEX
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, ReplicaKey
@@ -245,17 +244,6 @@ async def test_a_job_is_untouched_when_its_version_is_newer_than_our_time_and_be
     if begins_at is not None:
         await leadership_term.begin()
     assert leadership_term.is_untouched(job(resource_version=version, status=status)) is expected
-
-
-@pytest.mark.parametrize(("uid", "there"), [("uid-of-the-pod", True), ("another", False), (None, False)])
-async def test_a_pod_is_confirmed_by_its_uid(uid: str | None, there: bool) -> None:
-    """Names are used again and again, so a pod that is there may be another one than the cache saw."""
-    client = FakeClient()
-    if uid is None:
-        client.fail["get", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
-    client.objects["pods", "mnist-worker-0"] = {"metadata": {"uid": uid}}
-    with nullcontext() if there else pytest.raises(StaleViewError):
-        await Confirmer(client).confirm_pods("ns", [("mnist-worker-0", "uid-of-the-pod")])
 
 
 async def test_five_hundred_restarts_are_confirmed_in_thirty_round_trips() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import decide, job, names, pod, pod_group, replica, service, spec, synced, template
+from fakes.jobs import decide, job, names, pod, pod_group, replica, spec, synced, template
 from fakes.objects import changed, edited
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import conditions
@@ -178,14 +178,6 @@ def test_an_invalid_job_loses_its_group_when_its_end_is_written() -> None:
     assert decide(synced(wrong, gang=GANG), gang=GANG).delete_pod_group == group()
 
 
-def test_a_job_that_others_manage_has_nothing_done_to_its_group() -> None:
-    """Nor one that is being deleted."""
-    managed = job(TWO | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}})
-    for tfjob in (managed, job(TWO, deletion_timestamp=EPOCH)):
-        assert not decide(tfjob, gang=GANG).acts
-        assert not decide(tfjob, gang=Gang(VOLCANO)).acts
-
-
 def test_where_groups_can_not_be_read_a_warning_says_so_and_the_job_asks_again() -> None:
     """A cluster without the CRD: pods that are there go on, and none is created. Before groups were listed it is silent."""
     gang = Gang(VOLCANO, known=False, failure="404 no such resource")
@@ -248,8 +240,3 @@ def test_no_pod_is_ever_created_without_a_group_that_is_there_or_created_first(
         assert 1 <= decided.create_pod_group <= replicas
     if decided.resize_pod_group or decided.delete_pod_group:
         assert group_there
-
-
-def test_a_plan_without_gang_scheduling_is_what_it_was() -> None:
-    decided = decide(job(), services=[service("Worker", 0)])
-    assert (decided.create_pod_group, len(decided.create_pods)) == (None, 2)
