@@ -160,9 +160,9 @@ class ControllerHarness:
         await self.sync()
         self.observe_status()
 
-    def put_children(self, replica_type: str, index: int) -> None:
-        """Let the caches see the running pod and the service of a replica."""
-        self.pods.put(pod(replica_type, index))
+    def put_children(self, replica_type: str, index: int, *how: Any) -> None:
+        """Let the caches see the pod and the service of a replica; `how` are the phase and the exit code of the pod."""
+        self.pods.put(pod(replica_type, index, *how))
         self.services.put(service(replica_type, index))
 
     def taken(self) -> list[tuple[str, str, str]]:
@@ -173,8 +173,7 @@ class ControllerHarness:
 
     def observe_children(self) -> None:
         """Let the caches see the worker's pod and service."""
-        self.pods.put(pod("Worker", 0, "Pending"))
-        self.services.put(service("Worker", 0))
+        self.put_children("Worker", 0, "Pending")
 
     def observe_status(self) -> None:
         """Let the cache see the status that was written last, as far as it was kept."""

@@ -27,7 +27,7 @@ from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import Condition
-from tfjob_operator.api.meta import OwnerReference
+from tfjob_operator.api.meta import OwnerKey, OwnerReference
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
@@ -415,24 +415,18 @@ async def test_an_invalid_job_gets_its_condition_and_nothing_else(given: dict[st
 
 
 async def test_a_job_that_is_gone_is_forgotten() -> None:
-    """EX-08: with its expectations; a sync of its key finds nothing to do."""
+    """EX-08, SI-11, k/k#82572: with its expectations; also if it was made again unseen, by an update to another UID."""
     world = ControllerHarness(job(ONE_WORKER))
     await world.sync()
     assert not world.expectations.satisfied(OWNER)
-    world.jobs.remove(job(ONE_WORKER))
-    assert world.expectations.satisfied(OWNER)
-    world.taken()
-    await world.sync()
-    assert world.taken() == []
-
-
-async def test_a_job_made_again_unseen_starts_afresh() -> None:
-    """EX-08, SI-11, k/k#82572: an update to another UID drops what was expected of the old one."""
-    world = ControllerHarness(job(ONE_WORKER))
-    await world.sync()
     world.taken()
     await world.sync(job(ONE_WORKER, uid="new-uid"))
     assert CREATE_POD in world.taken()
+    assert world.expectations.satisfied(OWNER)
+    world.jobs.remove(job(ONE_WORKER, uid="new-uid"))
+    assert world.expectations.satisfied(OwnerKey("ns/new-uid"))
+    await world.sync()
+    assert world.taken() == []
 
 
 async def test_an_expectation_is_met_though_what_else_a_handler_does_fails(mocker: MockerFixture) -> None:

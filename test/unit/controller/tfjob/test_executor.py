@@ -191,8 +191,7 @@ async def started_one_by_one() -> ControllerHarness:
     """A job whose first worker runs, as its status says, and whose second worker has just started."""
     world = ControllerHarness(job(all_workers(4)))
     for index in range(4):
-        world.pods.put(pod("Worker", index, "Running" if index == 0 else "Pending"))
-        world.services.put(service("Worker", index))
+        world.put_children("Worker", index, "Running" if index == 0 else "Pending")
     await world.sync_and_observe()
     world.pods.put(pod("Worker", 1))
     await world.idle()

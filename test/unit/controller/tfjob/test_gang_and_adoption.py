@@ -9,7 +9,7 @@ import pytest
 
 from fakes.api import status_error
 from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness
-from fakes.jobs import CONTROLLER, JOB_UID, OWNER, job, owned_by, pod, pod_group, service, spec
+from fakes.jobs import CONTROLLER, JOB_UID, OWNER, job, owned_by, pod, pod_group, spec
 from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
@@ -110,8 +110,7 @@ async def test_a_group_is_deleted_once_and_only_once() -> None:
     """B55: also while the cache still shows it, and fifty syncs after it is gone."""
     world = ControllerHarness(job(ONE_WORKER), gang=VOLCANO)
     world.pod_groups.put(pod_group("Running"))
-    world.pods.put(pod("Worker", 0, "Succeeded", 0))
-    world.services.put(service("Worker", 0))
+    world.put_children("Worker", 0, "Succeeded", 0)
     await world.sync_and_observe()
     assert world.taken() == [STATUS]
     await world.sync()

@@ -418,19 +418,14 @@ def test_the_ttl_counts_from_the_write_of_the_end(
     assert decide(ended, done(0, 40), at_s=due_s).delete_job
 
 
-@pytest.mark.parametrize(
-    ("active", "wanted", "answer"),
-    [
+def test_all_replicas_are_active_when_each_type_has_as_many_as_it_wants() -> None:
+    """U12: then no further start is to be waited for. While a job is scaled down there may be more."""
+    for active, wanted, answer in (
         ({"PS": 1, "Worker": 4}, {"PS": 1, "Worker": 4}, True),
         ({"PS": 1, "Worker": 3}, {"PS": 1, "Worker": 4}, False),
         ({"Worker": 4}, {"PS": 1, "Worker": 4}, False),
         ({"Worker": 4}, {"PS": 0, "Worker": 4}, True),
         ({"Worker": 5}, {"Worker": 4}, True),
-    ],
-)
-def test_all_replicas_are_active_when_each_type_has_as_many_as_it_wants(
-    active: dict[str, int], wanted: dict[str, int], answer: bool
-) -> None:
-    """U12: then no further start is to be waited for. While a job is scaled down there may be more."""
-    status = JobStatus(replica_statuses={name: ReplicaStatus(active=number) for name, number in active.items()})
-    assert all_active(status, wanted) is answer
+    ):
+        status = JobStatus(replica_statuses={kind: ReplicaStatus(active=count) for kind, count in active.items()})
+        assert all_active(status, wanted) is answer, (active, wanted)
