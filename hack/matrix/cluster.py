@@ -21,7 +21,7 @@ from hack.control_plane.build.commands import log_tail
 ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = ROOT / "manifests"
 READY_LIMIT_S: Final = 180.0  # a second or two on a quiet machine; a quarter of a minute among 100,000 pods
-STOP_LIMIT_S: Final = 15.0  # the operator gives its lease back and ends within ten seconds
+STOP_LIMIT_S: Final = 30.0  # the operator gives its lease back and ends within ten seconds
 ACCOUNT: Final = "system:serviceaccount:kubeflow:tf-job-operator"
 ACCOUNT_GROUPS: Final = ("system:serviceaccounts", "system:serviceaccounts:kubeflow")
 MONITORING_KINDS: Final = {"ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
