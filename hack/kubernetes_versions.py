@@ -48,7 +48,7 @@ class Kubernetes:
     @staticmethod
     def parse(text: str) -> Kubernetes:
         """Parse `1.33`, `v1.36.3` or any other version that `/version` reports. Raises ValueError."""
-        match = re.match(r"v?1\.(\d+)(?!\d)", text)
+        match = re.match(r"v?1\.(\d+)", text)
         if match is None:
             raise ValueError(f"{text!r} is no version of Kubernetes such as 1.33")
         return Kubernetes(int(match[1]))

@@ -228,8 +228,8 @@ def official(kubeconfig: str) -> Callable[[], Numbers]:
         informer.add_event_handler(ADDED, on_added)
         growth = _Growth()
         informer.start()
-        if not complete.wait(90.0):
-            raise MeasureError(f"the official informer told of {len(told)} pods within 90 s")
+        if not complete.wait(250.0):
+            raise MeasureError(f"the official informer told of {len(told)} pods within 250 s")
         growth.stop()
         time.sleep(SETTLE_S)
         return growth.numbers()

@@ -191,19 +191,20 @@ def test_a_status_takes_unknown_fields_at_every_level(crd: dict[str, Any]) -> No
 
 
 def test_a_reduced_document_has_what_a_pod_template_needs_and_no_words() -> None:
+    """Quantities are not looked up: their schema is ours."""
     meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+    reference = {"$ref": f"#/definitions/{meta}"}
+    fields = {
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        "size": {"$ref": "#/definitions/io.k8s.apimachinery.pkg.api.resource.Quantity"},
+    }
     document = {
-        "definitions": {
-            ROOT: {"properties": {"metadata": {"$ref": f"#/definitions/{meta}", "description": "words"}}},
-            meta: {"properties": {"labels": {"type": "object", "additionalProperties": {"type": "string"}}}},
-            "io.k8s.api.core.v1.Node": {"properties": {}},
-        }
+        ROOT: {"properties": {"metadata": reference | {"description": "words"}}},
+        meta: {"properties": fields},
+        "io.k8s.api.core.v1.Node": {"properties": {}},
     }
-    found = reduced(document)
-    assert found == {
-        ROOT: {"metadata": {"$ref": f"#/definitions/{meta}"}},
-        meta: {"labels": {"type": "object", "additionalProperties": {"type": "string"}}},
-    }
+    found = reduced({"definitions": document})
+    assert found == {ROOT: {"metadata": reference}, meta: fields}
     assert reduced({"definitions": {name: {"properties": fields} for name, fields in found.items()}}) == found
     labels = template(found)["properties"]["metadata"]["properties"]["labels"]
     assert labels["additionalProperties"] == {"type": "string", "nullable": True, "not": {"enum": [0, False]}}
