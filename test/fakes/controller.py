@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from fakes.api import FakeClient
-from fakes.jobs import job, pod, service, spec
+from fakes.jobs import job, pod, service
 from fakes.objects import changed
 from fakes.recorder import FakeRecorder, job_events
 from fakes.virtual_loop import FakeClock, VirtualClock
@@ -121,6 +121,32 @@ class ControllerHarness:
         for each in jobs:
             self.jobs.put(each)
 
+    @classmethod
+    async def of_running(cls, given: dict[str, Any]) -> ControllerHarness:
+        """A job all of whose replicas run, as its status says."""
+        world = cls(job(given))
+        for kind, entry in given["tfReplicaSpecs"].items():
+            for index in range(entry["replicas"]):
+                world.put_children(kind, index)
+        await world.sync_and_observe()
+        world.taken()
+        world.recorder.events.clear()
+        return world
+
+    @classmethod
+    async def of_untouched(cls, given: dict[str, Any], *, others: int) -> ControllerHarness:
+        """A job that appeared in this leadership term, and other jobs in the queue."""
+        world = cls(alone=True)
+        assert world.leadership_term is not None
+        world.client.list_version = "40"
+        await world.leadership_term.begin()
+        world.jobs.put(job(given, resource_version="41"))
+        assert await world.queue.get() == KEY  # the worker's, to sync it
+        for number in range(others):
+            world.queue.add(f"ns/other-{number}")
+        world.taken()
+        return world
+
     @property
     def status(self) -> dict[str, Any]:
         """The status that was written last."""
@@ -182,32 +208,6 @@ class ControllerHarness:
         held = cast("TFJob", self.jobs.indexer.get(KEY))
         self.jobs.put(changed(held, metadata__resource_version=self.client.given_version, status=status))
         self.confirms(self.client.given_version)
-
-
-async def untouched_job_behind(others: int, given: dict[str, Any] | None = None) -> ControllerHarness:
-    """A job that appeared in this leadership term, and other jobs in the queue."""
-    world = ControllerHarness(alone=True)
-    assert world.leadership_term is not None
-    world.client.list_version = "40"
-    await world.leadership_term.begin()
-    world.jobs.put(job(given or spec(Worker=1), resource_version="41"))
-    assert await world.queue.get() == KEY  # the worker's, to sync it
-    for number in range(others):
-        world.queue.add(f"ns/other-{number}")
-    world.taken()
-    return world
-
-
-async def running_job(given: dict[str, Any]) -> ControllerHarness:
-    """A job all of whose replicas run, as its status says."""
-    world = ControllerHarness(job(given))
-    for kind, entry in given["tfReplicaSpecs"].items():
-        for index in range(entry["replicas"]):
-            world.put_children(kind, index)
-    await world.sync_and_observe()
-    world.taken()
-    world.recorder.events.clear()
-    return world
 
 
 class Parts:

@@ -12,16 +12,7 @@ from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
 
 from fakes.api import FakeClient, status_error
-from fakes.controller import (
-    CREATE_POD,
-    CREATE_SERVICE,
-    KEY,
-    LOOK,
-    STATUS,
-    ControllerHarness,
-    running_job,
-    untouched_job_behind,
-)
+from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness
 from fakes.jobs import JOB_UID, OWNER, all_workers, job, pod, replica, service, spec, template
 from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
@@ -47,7 +38,7 @@ async def test_only_the_first_act_on_an_untouched_job_needs_no_confirmation() ->
 
     Invariant: "No child is created or deleted on a view that is not confirmed"
     """
-    world = await untouched_job_behind(1)
+    world = await ControllerHarness.of_untouched(ONE_WORKER, others=1)
     await world.sync()
     world.put_children("Worker", 0)
     world.pods.remove(pod("Worker", 0))
@@ -161,7 +152,7 @@ async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
 
     Invariant: "What was observed and is not written yet is part of the view"
     """
-    world = await running_job(all_workers(2))
+    world = await ControllerHarness.of_running(all_workers(2))
     world.pods.put(pod("Worker", 1, "Succeeded", 0))
     await world.sync()
     world.pods.remove(pod("Worker", 1))
@@ -187,7 +178,7 @@ async def test_what_waits_to_be_written_takes_nothing_back_that_the_server_knows
 
     The simulation found that the older memory won (seed 1008).
     """
-    world = await running_job(all_workers(3, "OnFailure"))
+    world = await ControllerHarness.of_running(all_workers(3, "OnFailure"))
     world.pods.put(pod("Worker", 1, "Succeeded", 0))
     world.pods.put(sees)
     await world.sync()  # waits for the counters' window
@@ -264,7 +255,7 @@ async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: 
 
 async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
     """B36: backoffLimit depends on it."""
-    world = await running_job(spec("OnFailure", Worker=1))
+    world = await ControllerHarness.of_running(spec("OnFailure", Worker=1))
     world.pods.put(pod("Worker", 0, restarts=1))
     await world.sync()
     assert world.taken() == []
@@ -304,7 +295,7 @@ async def test_a_deadline_and_the_ttl_wake_the_job_by_themselves() -> None:
 
 async def test_a_success_whose_write_lost_its_response_is_not_forgotten_again() -> None:
     """B42: while counters waited to be written, an end was, but the response was lost. What waited must not undo the end."""
-    world = await running_job(spec(Chief=1, Worker=1))
+    world = await ControllerHarness.of_running(spec(Chief=1, Worker=1))
     world.pods.put(pod("Worker", 0, "Pending"))
     await world.sync()  # the counter waits
     world.pods.put(pod("Chief", 0, "Succeeded", 0))
@@ -334,16 +325,12 @@ async def test_a_success_whose_write_failed_is_remembered_though_its_pod_is_gone
     assert SECOND_POD not in world.taken()
 
 
-async def test_a_deadline_in_centuries_is_waited_for_like_any_other() -> None:
-    """The job has its pods, and the queue takes the delay: the greatest number of the API, some hundred billion years."""
-    world = ControllerHarness(job(spec(Worker=1, runPolicy={"activeDeadlineSeconds": 2**63 - 1})))
-    await world.sync()
-    assert CREATE_POD in world.taken()
-
-
 async def test_a_plan_is_carried_out_in_its_documented_order() -> None:
-    """The status, creates, deletes, in one sync that has something of each: the status write confirms the view of the job."""
-    world = ControllerHarness(job(spec(Worker=1, Evaluator=1)))
+    """The status, creates, deletes, in one sync that has something of each: the status write confirms the view of the job.
+
+    A deadline in centuries is waited for like any other: the queue takes the greatest number of the API as a delay.
+    """
+    world = ControllerHarness(job(spec(Worker=1, Evaluator=1, runPolicy={"activeDeadlineSeconds": 2**63 - 1})))
     for index in (0, 1):
         world.put_children("Worker", index)
     await world.sync()
@@ -386,7 +373,7 @@ async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> 
     Both conditions are new on the API server, so both are counted and logged; so are the events of the first one.
     """
     warned = spec(Worker=replica(1, "OnFailure", template=template(restartPolicy="Always")))
-    world = await untouched_job_behind(1, warned)
+    world = await ControllerHarness.of_untouched(warned, others=1)
     world.client.fail[CREATE_POD] = status_error(errors.InvalidError, 422, "args: must be strings")
     with capture_logs() as lines:
         await world.sync()
@@ -507,7 +494,7 @@ async def test_a_job_that_is_deleted_or_managed_by_another_controller_is_not_wri
 
 async def test_a_pod_that_can_not_start_is_told_of_once() -> None:
     """B34: at the first sync that sees it, and not at the next."""
-    world = await running_job(ONE_WORKER)
+    world = await ControllerHarness.of_running(ONE_WORKER)
     no_room = Condition("PodScheduled", "False", "Unschedulable", "no room")
     world.pods.put(changed(pod("Worker", 0, "Pending"), status__conditions=(no_room,)))
     for _ in range(3):

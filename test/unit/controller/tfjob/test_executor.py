@@ -10,17 +10,7 @@ import msgspec
 import pytest
 
 from fakes.api import FakeClient, status_error
-from fakes.controller import (
-    CREATE_POD,
-    CREATE_SERVICE,
-    KEY,
-    LOOK,
-    STATUS,
-    ControllerHarness,
-    running_job,
-    status_writer,
-    untouched_job_behind,
-)
+from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness, status_writer
 from fakes.jobs import all_workers, decide, good_spec, job, observed, pod, service, spec
 from fakes.objects import changed, labelled
 from fakes.recorder import FakeRecorder
@@ -89,7 +79,7 @@ async def test_a_write_that_lost_a_race_tells_nothing(error: Exception) -> None:
 
 async def test_in_a_burst_of_jobs_pods_come_before_the_first_status() -> None:
     """A status write costs the server as much as two pods; the pods come first, and the first status already says Running."""
-    world = await untouched_job_behind(1)
+    world = await ControllerHarness.of_untouched(ONE_WORKER, others=1)
     await world.sync()
     assert world.taken() == [CREATE_SERVICE, CREATE_POD]
     world.observe_children()
@@ -103,7 +93,7 @@ async def test_in_a_burst_of_jobs_pods_come_before_the_first_status() -> None:
 
 async def test_in_a_burst_a_job_whose_replicas_are_all_active_says_so_at_once() -> None:
     """U12: there is nothing more to wait for, and those who wait for the job to run should not wait for other jobs."""
-    world = await untouched_job_behind(1)
+    world = await ControllerHarness.of_untouched(ONE_WORKER, others=1)
     await world.sync()
     world.put_children("Worker", 0)
     world.taken()
@@ -114,7 +104,7 @@ async def test_in_a_burst_a_job_whose_replicas_are_all_active_says_so_at_once() 
 
 async def test_a_first_status_waits_no_longer_than_pods_that_start_one_after_the_other() -> None:
     """However long the burst is, and though nothing else wakes the job."""
-    world = await untouched_job_behind(1)
+    world = await ControllerHarness.of_untouched(ONE_WORKER, others=1)
     await world.sync()
     world.queue.done(KEY)
     world.taken()
@@ -136,7 +126,7 @@ async def test_a_first_status_waits_no_longer_than_pods_that_start_one_after_the
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_start_waits_for_its_write_from_the_sync_that_tried_the_first_pod(refused: bool) -> None:
     """In a burst the write may come seconds later, and the API server may have refused the pod meanwhile."""
-    world = await untouched_job_behind(1)
+    world = await ControllerHarness.of_untouched(ONE_WORKER, others=1)
     world.client.fail = {CREATE_POD: FORBIDDEN} if refused else {}
     with pytest.raises(ForbiddenError) if refused else contextlib.nullcontext():
         await world.sync()
@@ -156,7 +146,7 @@ async def test_a_job_does_not_start_while_its_first_status_is_refused(error: Exc
     After a write whose response was lost it is no longer untouched, and in no burst its pods come first: it may have a status
     by now, and somebody may have edited the job because of that.
     """
-    world = await untouched_job_behind(0)
+    world = await ControllerHarness.of_untouched(ONE_WORKER, others=0)
     world.client.fail[STATUS] = error
     with pytest.raises(type(error)):
         await world.sync()
@@ -171,7 +161,7 @@ async def test_a_job_does_not_start_while_its_first_status_is_refused(error: Exc
 
 async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() -> None:
     """A status write costs the server as much as two pods: one write for all counters of a second."""
-    world = await running_job(all_workers(3))
+    world = await ControllerHarness.of_running(all_workers(3))
     for index in range(2):
         await asyncio.sleep(COUNTER_WINDOW_S / 4)
         world.pods.put(pod("Worker", index, "Succeeded", 0))
@@ -249,7 +239,7 @@ async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once()
 
 async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> None:
     """Found by the simulation: a status was written with what is remembered and no condition at all."""
-    world = await untouched_job_behind(1)
+    world = await ControllerHarness.of_untouched(ONE_WORKER, others=1)
     await world.sync()
     world.taken()
     await asyncio.sleep(START_WINDOW_S)
@@ -356,7 +346,10 @@ async def test_what_was_edited_is_restored_once_and_told(edited: Any, body: obje
 
     Invariant: "A repair carries the UID of its child"
     """
-    world, resource = await running_job(ONE_WORKER), "services" if isinstance(edited, Service) else "pods"
+    world, resource = (
+        await ControllerHarness.of_running(ONE_WORKER),
+        "services" if isinstance(edited, Service) else "pods",
+    )
     (world.services if resource == "services" else world.pods).put(edited)
     await world.sync()
     await world.sync()  # the cache does not show it yet
@@ -382,7 +375,7 @@ async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(
 
     Invariant: "A refused repair becomes an event and is not raised"
     """
-    world = await running_job(ONE_WORKER)
+    world = await ControllerHarness.of_running(ONE_WORKER)
     world.client.fail[PATCH_POD] = error
     world.pods.put(labelled(POD, replica_index="abc"))
     world.services.remove(SERVICE)

@@ -12,7 +12,7 @@ from pytest_mock import MockerFixture
 
 from fakes.api import status_error
 from fakes.controller import ControllerHarness, Parts
-from fakes.jobs import CONTROLLER, JOB_UID, OWNER, container, decide, good_spec, job, pod, replica, service, spec
+from fakes.jobs import CONTROLLER, JOB_UID, OWNER, container, good_spec, job, pod, replica, service, spec
 from fakes.objects import changed
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
@@ -216,10 +216,6 @@ def test_there_are_the_config_maps_that_pods_read_and_no_others(
     found = with_config_maps(plan, tfjob, good_spec(tfjob), pods, held, domain="")
     assert (list(found.create_config_maps), [each.metadata.name[-16:] for each in found.delete_config_maps]) == expected
     assert found.acts == bool(plan.acts or found.create_config_maps or found.delete_config_maps)
-
-
-def test_all_of_a_job_that_is_being_deleted_is_left_alone() -> None:
-    assert decide(large(meta={"deletion_timestamp": EPOCH}), config_maps=[config_map(OLD)]) == NOTHING
 
 
 def test_one_of_before_a_scale_is_made_again_with_what_is_true_now() -> None:
