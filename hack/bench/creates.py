@@ -46,7 +46,7 @@ def measure_creates(bench: Bench) -> list[Result]:
             turn(name)  # opens the connections
         measured = interleaved({name: partial(turn, name) for name in sides}, ROUNDS)
     names = (pod_body(number)["metadata"]["name"] for number in range(FIRST, next(slices)))
-    target.send(target.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0") for name in names)
+    bench.field.send(target.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0") for name in names)
     rates = {name: [SLICE / numbers["seconds"] for numbers in turns] for name, turns in measured.items()}
     return [
         Result("create_vs_raw", ratio(rates["ours"], rates["raw"]), "x", ">= 0.8"),

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-from hack.bench.load import MeasureError, Target, pod_body, running_status
+from hack.bench.load import MeasureError, RawLoad, Target, pod_body, running_status
 from hack.control_plane import ControlPlane
 from hack.control_plane.run.parts import any_free
 from hack.image.build import SETTINGS
-from hack.matrix.cluster import MANIFESTS, hollow_node, running
+from hack.matrix.cluster import MANIFESTS, running
 from tfjob_operator.api import access
 from tfjob_operator.api.v1 import constants as c
 
@@ -83,15 +83,16 @@ class Field:
 
     def send(self, requests: Iterable[bytes]) -> float:
         """Send requests as fast as the server takes them; return the seconds."""
-        began = time.perf_counter()
-        self.target.send(requests)
-        return time.perf_counter() - began
+        with RawLoad(self.target) as load:  # its connections are open before the time begins
+            began = time.perf_counter()
+            load.send(requests)
+            return time.perf_counter() - began
 
     def fill(self, number: int) -> None:
         """Create the pods 0, 1, 2, ... up to this number in the namespace `bench`, and report that they run."""
         new = range(self._pods, number)
-        self.target.send([self.target.request("POST", PODS, pod_body(each)) for each in new])
-        self.target.send(
+        self.send([self.target.request("POST", PODS, pod_body(each)) for each in new])
+        self.send(
             self.target.request(
                 "PUT",
                 f"{PODS}/{body['metadata']['name']}/status?fieldManager=kubelet",
@@ -174,10 +175,6 @@ class Field:
         """Run the operator as a developer does; the package that reads a kubeconfig is large."""
         flags = (f"--kubeconfig={self.plane.kubeconfig}", f"--monitoring-port={any_free()}")
         return running(self.plane, "tfjob_operator.controller", *flags)
-
-    def node(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
-        """Run a hollow node."""
-        return hollow_node(self.plane)
 
 
 def _coded(value: bytes) -> str:

@@ -189,11 +189,6 @@ class Target(NamedTuple):
         )
         return [self.request("DELETE", each) for each in (*collections, *children)]
 
-    def send(self, requests: Iterable[bytes]) -> None:
-        """Send requests as fast as the server takes them, on connections of their own."""
-        with RawLoad(self) as load:
-            load.send(requests)
-
 
 class _Connection:
     """One kept-alive connection with at most one request under way."""

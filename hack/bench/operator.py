@@ -14,6 +14,7 @@ from hack.audit import AuditLog
 from hack.bench.field import AGENT, Field, cpu_s, memory
 from hack.bench.load import ps_and_workers
 from hack.bench.measuring import Bench, Result, interleaved, ratio
+from hack.matrix.cluster import hollow_node
 from tfjob_operator.api.v1.constants import ConditionType
 
 # Subject `idle`: a thousand finished jobs, what they cost in a minute, and how long a new job waits behind them.
@@ -29,7 +30,7 @@ def measure_idle(bench: Bench) -> list[Result]:
     spec = ps_and_workers(1, servers=0, run="0.1s:0")
     with tempfile.TemporaryDirectory(prefix="tfjob-bench-") as folder:
         audit = AuditLog(Path(folder))
-        with Field(["idle"], audit.flags) as field, field.operator() as operator, field.node():
+        with Field(["idle"], audit.flags) as field, field.operator() as operator, hollow_node(field.plane):
             bench.say("1,000 jobs run to their end")
             field.send(field.target.jobs("idle", names, spec))
             field.until(

@@ -21,6 +21,7 @@ from hack.bench.field import Field, cpu_s, memory
 from hack.bench.load import MeasureError, ps_and_workers
 from hack.bench.measuring import Bench, Result
 from hack.bench.operator import first_pod
+from hack.matrix.cluster import hollow_node
 from tfjob_operator.api import core
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.meta import Resource
@@ -118,7 +119,7 @@ def measure(bench: Bench) -> list[Result]:
     with Field(NAMESPACES) as field:
         home = NAMESPACES[0]
         bench.say("one job of each kind comes to rest")
-        with field.operator(), field.node():
+        with field.operator(), hollow_node(field.plane):
             field.send(field.target.jobs(home, [RUNNING], running))
             field.send(field.target.jobs(home, [DONE], done))
             field.until(lambda: field.in_condition(home, ConditionType.RUNNING) == 1, "one job runs")

@@ -39,15 +39,19 @@ def main() -> int:
     """Check and pack the chart; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m hack.chart", description="Check the Helm chart, and pack it.")
     parser.add_argument("--home", default="", help="the repository from which it is published")
-    home: str = parser.parse_args().home
+    repository: str = parser.parse_args().home
     try:
-        _look_over_and_pack(home)
-    except FetchError as error:
-        print(f"error: {error}\nNothing is known about the chart by that: no check has run.", file=sys.stderr)
-        return 2
+        programs = {release.helm: helm_of(release) for release in HELMS}
+        BUILD.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="helm-home-") as home:
+            for version, program in programs.items():
+                helm = Helm(program, Path(home))
+                helm("lint", "--strict", str(CHART))
+                print(f"helm {version} finds nothing wrong")
+            print(pack(helm, BUILD, repository))
     except ControlPlaneError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, FetchError) else 1
     return 0
 
 
@@ -61,17 +65,6 @@ def pack(helm: Helm, destination: Path, home: str = "") -> str:
             version = yaml.safe_load(about.read_text())["version"]
             values.write_text(values.read_text().replace('"docs/runb', f'"{home}/blob/v{version}/docs/runb'))
         return helm("package", str(chart), f"--destination={destination}").strip()
-
-
-def _look_over_and_pack(repository: str) -> None:
-    programs = {release.helm: helm_of(release) for release in HELMS}
-    BUILD.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="helm-home-") as home:
-        for version, program in programs.items():
-            helm = Helm(program, Path(home))
-            helm("lint", "--strict", str(CHART))
-            print(f"helm {version} finds nothing wrong")
-        print(pack(helm, BUILD, repository))
 
 
 if __name__ == "__main__":

@@ -26,16 +26,9 @@ def until(holds: Callable[[], object]) -> None:
 def output_of(run: Callable[[], object]) -> str:
     """Return what a call logs, prints and returns: SDKs hand out logs in all these ways."""
     text = io.StringIO()
-    handler, root = logging.StreamHandler(text), logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    try:
-        with contextlib.redirect_stdout(text):
-            returned = run()
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
+    logging.basicConfig(stream=text, level=logging.INFO, force=True)
+    with contextlib.redirect_stdout(text):
+        returned = run()
     return f"{text.getvalue()}{returned}"
 
 
