@@ -3,72 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from fakes.metrics import Drops
 from hack.control_plane import ControlPlane
+from integration.cluster import Namespace
+from support.waiting import eventually
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.workqueue import LoopClock
 
 
+@dataclass
 class Bench:
-    """A recorder on the real server, and the object that its events are about."""
+    """A recorder on the real server, and the object that its events are about: kubectl describes a ConfigMap with them."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, recorder: EventRecorder, drops: Drops) -> None:
-        self._plane = plane
-        self._namespace = namespace
-        self._recorder = recorder
-        self._kettle = ObjectReference()
-        self.drops = drops
+    place: Namespace
+    recorder: EventRecorder
+    kettle: ObjectReference
+    drops: Drops
 
     async def kubectl(self, *arguments: str) -> str:
-        command = (*arguments, f"--namespace={self._namespace}")
-        return (await asyncio.to_thread(self._plane.run_kubectl, *command)).stdout
-
-    async def make_kettle(self) -> None:
-        """Any object can have events; kubectl describes a ConfigMap with them."""
-        created = json.loads(await self.kubectl("create", "configmap", "kettle", "--output=json"))
-        self._kettle = ObjectReference(
-            api_version="v1", kind="ConfigMap", namespace=self._namespace, name="kettle", uid=created["metadata"]["uid"]
-        )
+        return await asyncio.to_thread(self.place.kubectl, *arguments)
 
     def record(self, message: str, reason: str = "Boiled", event_type: str = EventType.NORMAL) -> None:
-        self._recorder.event(self._kettle, event_type, reason, message)
+        self.recorder.event(self.kettle, event_type, reason, message)
 
     async def events(self, expected: int) -> list[dict[str, Any]]:
         """All events of the namespace, when their counts add up to what was expected."""
-        seen: list[dict[str, Any]] = []
-        for _ in range(100):
-            seen = json.loads(await self.kubectl("get", "events", "--output=json"))["items"]
-            if sum(event["count"] for event in seen) == expected:
-                return seen
-            await asyncio.sleep(0.1)
-        raise AssertionError(f"not {expected} in all: {[(event['message'], event['count']) for event in seen]}")
+
+        def counted() -> list[dict[str, Any]]:
+            seen = self.place.items("events")
+            return seen if sum(event["count"] for event in seen) == expected else []
+
+        found: list[dict[str, Any]] = await asyncio.to_thread(eventually, counted, f"{expected} events are written")
+        return found
 
 
 @asynccontextmanager
 async def bench_on(plane: ControlPlane, namespace: str) -> AsyncIterator[Bench]:
     """A bench whose recorder runs, and is stopped at the end."""
     settings = await asyncio.to_thread(load_settings, str(plane.kubeconfig))
-    drops = Drops()
+    place, drops = Namespace(plane, namespace), Drops()
+    await asyncio.to_thread(place.post, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kettle"}})
+    uid = place.uids("configmaps")["configmaps/kettle"]
+    kettle = ObjectReference(api_version="v1", kind="ConfigMap", namespace=namespace, name="kettle", uid=uid)
     async with HttpTransport(settings) as transport, asyncio.TaskGroup() as group:
-        recorder = EventRecorder(
-            RestClient(transport, field_manager="kettle-operator"),
-            component="kettle-operator",
-            host="here",
-            clock=LoopClock(),
-            metrics=drops,
-        )
+        client = RestClient(transport, field_manager="kettle-operator")
+        recorder = EventRecorder(client, component="kettle-operator", host="here", clock=LoopClock(), metrics=drops)
         group.create_task(recorder.run(), name="recorder")
-        bench = Bench(plane, namespace, recorder, drops)
-        await bench.make_kettle()
         try:
-            yield bench
+            yield Bench(place, recorder, kettle, drops)
         finally:
             recorder.stop()
 
