@@ -8,221 +8,286 @@ Exit codes: 0 when every job ended as it should and everything was collected, 1 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
+import re
+import shlex
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
-
-import structlog
+from typing import Any, Final
 
 from hack.control_plane import ControlPlane, ControlPlaneError
-from hack.demo.alpha import FILES as ALPHA_FILES
-from hack.demo.alpha import Alpha
+from hack.control_plane.build.commands import log_tail
+from hack.control_plane.run.part import Part
 from hack.demo.page import keep_up
-from hack.demo.policies import FILES, Policies
-from hack.demo.stage import DemoError, Stage, Teller
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
-from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
-from tfjob_operator.api.core import PodPhase
-from tfjob_operator.api.meta import meta_key
-from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.informers import SharedInformerFactory
 
 ROOT: Final = Path(__file__).parents[2]
-EXPECTED: Final = {
-    "00-hello.yaml": ConditionType.SUCCEEDED,
-    "01-mnist.yaml": ConditionType.SUCCEEDED,
-    "02-ps-workers.yaml": ConditionType.SUCCEEDED,
-    "03-gcp-credentials.yaml": ConditionType.SUCCEEDED,
-    "04-smoke-gpu.yaml": ConditionType.SUCCEEDED,
-    "05-master-ps-worker.yaml": ConditionType.SUCCEEDED,
-    "06-invalid.yaml": ConditionType.FAILED,
-    "13-keras.yaml": ConditionType.SUCCEEDED,
-    "migration/v1alpha2.yaml": ConditionType.SUCCEEDED,
-    "migration/v1beta1-gpu.yaml": ConditionType.SUCCEEDED,
-    "migration/v1beta1-master.yaml": ConditionType.SUCCEEDED,
-    "migration/v1beta2.yaml": ConditionType.SUCCEEDED,
+EXAMPLES: Final = {
+    "00-hello.yaml": "Succeeded",
+    "01-mnist.yaml": "Succeeded",
+    "02-ps-workers.yaml": "Succeeded",
+    "03-gcp-credentials.yaml": "Succeeded",
+    "04-smoke-gpu.yaml": "Succeeded",
+    "05-master-ps-worker.yaml": "Succeeded",
+    "06-invalid.yaml": "Failed",
+    "13-keras.yaml": "Succeeded",
+    "migration/v1alpha2.yaml": "Succeeded",
+    "migration/v1beta1-gpu.yaml": "Succeeded",
+    "migration/v1beta1-master.yaml": "Succeeded",
+    "migration/v1beta2.yaml": "Succeeded",
 }
-NAMESPACES: Final = ("kubeflow", "default")
+"""The jobs of the first act, and the condition with which each of them ends."""
+POLICIES: Final = ("07-exit-code", "08-failure", "09-all-workers", "10-suspend", "11-elastic", "12-ttl")
+ENDS: Final = {
+    "killed-once": "Succeeded",
+    "fails": "Failed",
+    "all-workers": "Succeeded",
+    "sleeper": "Succeeded",
+    "elastic": "Succeeded",
+}
+ALPHA: Final = ("parameter-servers", "gpu", "tensorflow-org", "tensorboard")
 APIS: Final = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1"
-LIFE_LIMIT_S: Final = 60.0  # the longest example takes three seconds; a busy machine may be ten times slower
-GONE_LIMIT_S: Final = 60.0
+LIMIT_S: Final = 60  # the longest step takes twelve seconds; a busy machine may be several times slower
 END_LIMIT_S: Final = 10.0
+LABEL: Final = "training.kubeflow.org/"
+WATCHED: Final = {"tfjob": "apis/kubeflow.org/v1/tfjobs", "pod": "api/v1/pods", "service": "api/v1/services"}
+Item = dict[str, Any]
+
+
+def state_of(kind: str, item: Item) -> str:
+    """Return what a person calls the state of an object: "" if it has none."""
+    status = item.get("status", {})
+    if kind == "tfjob":
+        last = (status.get("conditions") or [{}])[-1]
+        return f"{last['type']:<11}{last['message']}" if last else ""
+    if kind == "service":
+        return ""
+    if "deletionTimestamp" in item["metadata"]:
+        return "Terminating"
+    notes = [note for each in status.get("containerStatuses", ()) if (note := _note(each))]
+    return f"{status['phase']:<11}{', '.join(filter(None, [status.get('reason', ''), *notes]))}".rstrip()
+
+
+def _note(container: Item) -> str:
+    """Return why a container waits, how it ended or how often it restarted."""
+    name, state, restarts = container["name"], container["state"], container["restartCount"]
+    if "terminated" in state:
+        return f"{name} exited with {state['terminated']['exitCode']}"
+    if "waiting" in state:
+        return f"{name} waits: {state['waiting']['reason']}"
+    return f"{name} restart {restarts}" if restarts else ""
 
 
 class Demo:
-    """The first act, and the clean-up at the end: the example jobs from creation to deletion."""
+    """All acts. Every method raises ControlPlaneError when what it waits for does not happen."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, plane: ControlPlane, began: float) -> None:
+        self.plane = plane
+        self._began = began
+        self._seen: dict[str, dict[str, Item]] = {kind: {} for kind in WATCHED}
+        self._told: dict[str, str] = {}
 
-    async def live(self) -> None:
-        """Create the jobs, and wait until each has ended as it should. Raises DemoError for one that does not."""
-        expected: dict[str, str] = {}
-        for example, end in EXPECTED.items():
-            expected[await self._stage.create(example)] = end
-        if not await self._stage.teller.wait_until(lambda: self._ends().keys() >= expected.keys(), LIFE_LIMIT_S):
-            raise DemoError(f"not ended within {LIFE_LIMIT_S:.0f} s: {sorted(expected.keys() - self._ends().keys())}")
-        wrong = [f"{name} is {self._ends()[name]}" for name, end in expected.items() if self._ends()[name] != end]
-        if wrong:
-            raise DemoError(f"ended otherwise than expected: {', '.join(wrong)}")
-        if not await self._stage.teller.wait_until(self._is_cleaned_up, LIFE_LIMIT_S):
-            raise DemoError(f"pods still run after {LIFE_LIMIT_S:.0f} s, though their jobs have ended")
+    def say(self, text: str = "") -> None:
+        """Print a line with the seconds since the demo began."""
+        print(f"{time.monotonic() - self._began:6.1f}s  {text}" if text else "", flush=True)
 
-    def _ends(self) -> dict[str, str]:
-        return {
-            job.metadata.name: job.status.conditions[-1].type
-            for job in self._stage.jobs.indexer.list()
-            if job.status.conditions
-            and job.status.conditions[-1].type in {ConditionType.SUCCEEDED, ConditionType.FAILED}
-        }
+    def kubectl(self, *arguments: str, show: bool = True, only: str = "") -> str:
+        """Run kubectl and return what it prints; `show` prints it, from the text `only` on if that is given."""
+        self.say()
+        self.say(f"$ kubectl {shlex.join(arguments)}")
+        printed = self.plane.run_kubectl(*arguments).stdout
+        if show:
+            print(printed[printed.find(only) :] if only else printed, flush=True)
+        return printed
 
-    def _is_cleaned_up(self) -> bool:
-        """Whether every pod that is left has ended: the default clean-up policy deletes the others when the job ends."""
-        return all(
-            pod.status.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED} and pod.metadata.deletion_timestamp is None
-            for pod in self._stage.pods.indexer.list()
+    def create(self, file: str) -> str:
+        """Create an example's job; return it as kubectl names it: `tfjob.kubeflow.org/NAME`."""
+        created = self.kubectl("create", "-f", str(ROOT / "manifests" / "examples" / file))
+        match = re.search(r"(tfjob\.\S+) created", created)
+        if match is None:
+            raise ControlPlaneError(f"kubectl did not create {file}: {created}")
+        return match[1]
+
+    def until(self, what: str, holds: Callable[[], bool]) -> None:
+        """Wait until something holds, and print each change that the API server shows meanwhile."""
+        deadline = time.monotonic() + LIMIT_S
+        self._look()
+        while not holds():
+            if time.monotonic() > deadline:
+                raise ControlPlaneError(f"not within {LIMIT_S} s: {what}")
+            time.sleep(0.2)
+            self._look()
+
+    def _look(self) -> None:
+        for kind, path in WATCHED.items():
+            items = self.plane.request("GET", f"/{path}?labelSelector={'' if kind == 'tfjob' else f'{LABEL}job-name'}")[
+                1
+            ]
+            now = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in items["items"]}
+            states = {key: state_of(kind, item) for key, item in now.items()}
+            for key, state in (states | dict.fromkeys(self._seen[kind].keys() - now.keys(), "gone")).items():
+                if state and self._told.get(f"{kind} {key}") != state:
+                    self._told[f"{kind} {key}"] = state
+                    self.say(f"{f'{kind} {key}':<34} {state}")
+            self._seen[kind] = now
+
+    def is_true(self, job: str, condition: str) -> bool:
+        """Return True if a job has this condition."""
+        found = self._seen["tfjob"].get(job, {}).get("status", {}).get("conditions") or ()
+        return any((each["type"], each["status"]) == (condition, "True") for each in found)
+
+    def running(self, job: str) -> int:
+        """Return how many workers of a job run."""
+        wanted = {f"{LABEL}job-name": job, f"{LABEL}replica-type": "worker"}
+        pods = self._seen["pod"].values()
+        return sum(
+            each["status"]["phase"] == "Running" and wanted.items() <= each["metadata"]["labels"].items()
+            for each in pods
         )
 
-    async def show(self) -> None:
-        """Show what a user would look at."""
-        await self._stage.kubectl("get", "tfjobs,pods,services", "--namespace=kubeflow", show=True)
-        await self._stage.kubectl("get", "tfjobs.v1beta1.kubeflow.org", "--namespace=default", show=True)
-        await self._stage.kubectl("describe", "tfjob", "mnist", "--namespace=kubeflow", show=True)
-        await self._stage.kubectl("describe", "tfjob", "invalid", "--namespace=kubeflow", show=True, only="Events:")
+    def play(self) -> None:
+        """Play all acts."""
+        self.examples()
+        self.policies()
+        for namespace in ("kubeflow", "default"):
+            self.kubectl("delete", "tfjobs", "--all", f"--namespace={namespace}")
+        self.until("every job, pod and service is gone", lambda: not any(self._seen.values()))
+        self.alpha()
 
-    async def delete(self) -> None:
-        """Delete the jobs, and wait until the garbage collector has deleted all their children."""
-        for namespace in NAMESPACES:
-            await self._stage.kubectl("delete", "tfjobs", "--all", f"--namespace={namespace}", show=True)
-        informers = (self._stage.jobs, self._stage.pods, self._stage.services)
-        if not await self._stage.teller.wait_until(lambda: not any(len(i.indexer) for i in informers), GONE_LIMIT_S):
-            left = [meta_key(item.metadata) for informer in informers for item in informer.indexer.list()]
-            raise DemoError(f"not collected within {GONE_LIMIT_S:.0f} s: {left}")
-        self._stage.teller.say("every job, pod and service is gone")
+    def examples(self) -> None:
+        """Run the example jobs from creation to their end."""
+        jobs = {self.create(file).partition("/")[2]: end for file, end in EXAMPLES.items()}
+
+        def ends() -> dict[str, str]:
+            return {
+                key.partition("/")[2]: end
+                for key in self._seen["tfjob"]
+                for end in ("Succeeded", "Failed")
+                if self.is_true(key, end)
+            }
+
+        self.until("all jobs have ended", lambda: ends().keys() >= jobs.keys())
+        if wrong := [f"{name} has {ends()[name]}" for name, end in jobs.items() if ends()[name] != end]:
+            raise ControlPlaneError(f"ended otherwise than expected: {', '.join(wrong)}")
+        over = re.compile("Succeeded|Failed").match
+        self.until(
+            "pods that run are deleted, as the default clean-up policy says",
+            lambda: all(over(state_of("pod", pod)) for pod in self._seen["pod"].values()),
+        )
+        self.kubectl("get", "tfjobs,pods,services", "--namespace=kubeflow")
+        self.kubectl("get", "tfjobs.v1beta1.kubeflow.org", "--namespace=default")
+        self.kubectl("describe", "tfjob", "mnist", "--namespace=kubeflow")
+        self.kubectl("describe", "tfjob", "invalid", "--namespace=kubeflow", only="Events:")
+
+    def policies(self) -> None:
+        """Show restarts and failures, suspension, scaling and a TTL, as a user causes and sees them."""
+        for file in POLICIES:
+            self.create(f"{file}.yaml")
+        self._until_suspended()
+        self._suspend("false")
+        self._until_running("elastic", 2)
+        for workers in (4, 1):
+            self.kubectl("scale", "tfjob", "elastic", f"--replicas={workers}")
+            self._until_running("elastic", workers)
+        self._until_running("sleeper", 2)
+        self._suspend("true")
+        self._until_suspended()
+        self._until_running("sleeper", 0)
+        self._suspend("false")
+        for name, end in ENDS.items():
+            self.until(f"{name} has {end}", lambda key=f"default/{name}", end=end: self.is_true(key, end))  # type: ignore[misc]
+        self.until("short-lived is gone after its TTL", lambda: "default/short-lived" not in self._seen["tfjob"])
+        self.kubectl("get", "tfjobs")
+        for name in ("killed-once", "fails", "elastic"):
+            self.kubectl("describe", "tfjob", name, only="Status:")
+
+    def _suspend(self, value: str) -> None:
+        patch = f'{{"spec":{{"runPolicy":{{"suspend":{value}}}}}}}'
+        self.kubectl("patch", "tfjob", "sleeper", "--type=merge", f"--patch={patch}")
+
+    def _until_suspended(self) -> None:
+        self.until("sleeper is suspended", lambda: self.is_true("default/sleeper", "Suspended"))
+
+    def _until_running(self, job: str, workers: int) -> None:
+        self.until(f"{job} has {workers} running workers", lambda: self.running(job) == workers)
+
+    def alpha(self) -> None:
+        """Run jobs of the two alpha APIs, which become Jobs and services with the names that old guides show."""
+        jobs = [self.create(f"migration/v1alpha1/{file}.yaml") for file in ALPHA]
+        for job in jobs:
+            self.kubectl("wait", job, "--for=condition=Succeeded", f"--timeout={LIMIT_S}s")
+        self.kubectl("get", "tfjobs.v1alpha1.kubeflow.org,tfjobs.tensorflow.org,jobs.batch,services")
+        self.kubectl("get", jobs[0], "-o", "yaml", only="\nstatus:")
+        self.kubectl("delete", *jobs)
+        left = ("get", "jobs.batch,pods", "--output=name")
+        self.until("all Jobs and their pods are gone", lambda: not self.plane.run_kubectl(*left).stdout)
 
 
-@contextlib.asynccontextmanager
-async def running(name: str, command: Sequence[str], log: Path) -> AsyncIterator[None]:
-    """Run a part as a process of its own; on leaving end it by SIGTERM. Raises DemoError if it died or does not exit with 0."""
-    with log.open("wb") as out:
-        process = await asyncio.create_subprocess_exec(*command, stdout=out, stderr=out, cwd=ROOT)
+@contextlib.contextmanager
+def running(plane: ControlPlane, name: str, module: str, *flags: str) -> Iterator[Path]:
+    """Run a program beside the block, and end it by SIGTERM; yield its log. Raises if it died or does not exit with 0."""
+    part = Part(name, plane.directory / "logs" / f"{name}.log")
+    part.start([sys.executable, "-m", module, f"--kubeconfig={plane.kubeconfig}", *flags], ROOT)
     try:
-        yield
-        if process.returncode is not None:
-            raise DemoError(f"the {name} died with code {process.returncode}:\n{_tail(log)}")
-        process.terminate()
-        try:
-            code = await asyncio.wait_for(process.wait(), END_LIMIT_S)
-        except TimeoutError:
-            raise DemoError(f"the {name} has not ended {END_LIMIT_S:.0f} s after SIGTERM:\n{_tail(log)}") from None
-        if code != 0:
-            raise DemoError(f"the {name} ended with code {code}:\n{_tail(log)}")
+        yield part.log
+        part.check()
+        if part.end(END_LIMIT_S) != 0:
+            raise ControlPlaneError(part.complaint())
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        part.kill()
 
 
-def _tail(log: Path, lines: int = 20) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-
-
-async def play(plane: ControlPlane, teller: Teller) -> None:
-    """Play the whole demo on a control plane that is up. Raises DemoError or ControlPlaneError."""
-    await asyncio.to_thread(prepare, plane)
-    teller.say("TFJob CRD applied")
-    for kubelet in (OLDEST, NEWEST):
-        async with at_work(kubelet, plane, teller) as operator_log:
-            await play_on(plane, teller, operator_log)
-
-
-async def show_page(plane: ControlPlane, teller: Teller) -> None:
-    """Keep the page up until Ctrl-C, on a control plane that is up. Raises DemoError or ControlPlaneError."""
-    await asyncio.to_thread(prepare, plane)
-    async with at_work(NEWEST, plane, teller):
-        await keep_up(plane, teller)
-
-
-@contextlib.asynccontextmanager
-async def at_work(kubelet: Kubernetes, plane: ControlPlane, teller: Teller) -> AsyncIterator[Path]:
-    """Run the operator and a hollow node whose pods live and end as on a kubelet of this version; yield the operator's log.
-
-    Raises DemoError when one of them ends by itself.
-    """
-    flags = ("--kubeconfig", str(plane.kubeconfig))
-    node_flags = (*flags, f"--kubernetes={kubelet}")
-    operator_log = plane.directory / "logs" / f"operator-{kubelet}.log"
-    node_log = plane.directory / "logs" / f"hollow-node-{kubelet}.log"
-    async with (
-        running(
-            "operator",
-            (sys.executable, "-m", "tfjob_operator.controller", *flags, "--monitoring-port=0", APIS),
-            operator_log,
-        ),
-        running("hollow node", (sys.executable, "-m", "hack.hollow_node", *node_flags), node_log),
+@contextlib.contextmanager
+def at_work(demo: Demo, kubelet: Kubernetes) -> Iterator[None]:
+    """Run the operator and a hollow node whose pods live and end as on a kubelet of this version."""
+    with (
+        running(demo.plane, f"operator-{kubelet}", "tfjob_operator.controller", "--monitoring-port=0", APIS) as log,
+        running(demo.plane, f"hollow-node-{kubelet}", "hack.hollow_node", f"--kubernetes={kubelet}"),
     ):
-        teller.say(f"operator and hollow node started; the node behaves as a kubelet of Kubernetes {kubelet}")
-        yield operator_log
-
-
-async def play_on(plane: ControlPlane, teller: Teller, operator_log: Path) -> None:
-    """Play all acts. Raises DemoError or ControlPlaneError."""
-    async with HttpTransport(load_settings(str(plane.kubeconfig))) as transport, asyncio.TaskGroup() as tasks:
-        factory = SharedInformerFactory(RestClient(transport))
-        stage = Stage(plane, teller, factory)
-        demo = Demo(stage)
-        factory.start(tasks)
+        demo.say(f"operator and hollow node started; the node behaves as a kubelet of Kubernetes {kubelet}")
         try:
-            await factory.wait_for_cache_sync(30)
-            await demo.live()
-            await demo.show()
-            await Policies(stage).play()
-            await demo.delete()
-            await Alpha(stage).play()
-        except DemoError as error:
-            raise DemoError(f"{error}\n\nThe operator's last words:\n{_tail(operator_log)}") from None
-        finally:
-            await factory.shut_down()
+            yield
+        except ControlPlaneError as error:
+            raise ControlPlaneError(f"{error}\n\nThe operator's {log_tail(log)}") from None
 
 
-def prepare(plane: ControlPlane) -> None:
-    """Make what the jobs need: the CRDs, and the namespace of the examples. Blocks."""
+def show(demo: Demo, *, page: bool) -> None:
+    """Make what the jobs need, then play, or keep the page up until Ctrl-C."""
+    demo.say(f"control plane is up at {demo.plane.server}")
     for manifest in ("base/crd.yaml", "addons/alpha/crd.yaml"):
-        plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / manifest))
-    plane.wait_for_crd("tfjobs.kubeflow.org")
-    plane.wait_for_crd("tfjobs.tensorflow.org")
-    plane.restart_controller_manager()  # so that the garbage collector knows of TFJobs at once and not in half a minute
-    plane.create_namespace("kubeflow")
+        demo.plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / manifest))
+    demo.plane.wait_for_crd("tfjobs.kubeflow.org")
+    demo.plane.wait_for_crd("tfjobs.tensorflow.org")
+    demo.plane.restart_controller_manager()  # otherwise its garbage collector may take half a minute to notice TFJobs
+    demo.plane.create_namespace("kubeflow")
+    demo.say("TFJob CRD applied")
+    if page:
+        with at_work(demo, NEWEST):
+            keep_up(demo.plane)
+    for kubelet in (OLDEST, NEWEST):
+        with at_work(demo, kubelet):
+            demo.play()
+    count = len(EXAMPLES) + len(POLICIES) + len(ALPHA)
+    demo.say(f"done: {count} jobs ended as they should, on kubelets of {OLDEST} and {NEWEST}")
+    demo.say("to look at such jobs on a live page: make demo-page")
 
 
 def main() -> int:
-    """Run the demo; returns the exit code."""
-    with_page = sys.argv[1:] == ["--page"]
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    teller = Teller(time.monotonic())
-    code = 0
+    """Run the demo; return the exit code."""
+    began = time.monotonic()
     try:
-        teller.say("starting etcd, kube-apiserver and kube-controller-manager")
+        print("starting etcd, kube-apiserver and kube-controller-manager", flush=True)
         with ControlPlane.start("demo") as plane:
-            teller.say(f"control plane is up at {plane.server}")
-            asyncio.run(show_page(plane, teller) if with_page else play(plane, teller))
-    except* (DemoError, ControlPlaneError) as group:
-        code = 1
-        for error in group.exceptions:
-            print(f"\ndemo failed: {error}", file=sys.stderr)
-    except* KeyboardInterrupt:
-        code = 130
+            show(Demo(plane, began), page=sys.argv[1:] == ["--page"])
+    except ControlPlaneError as error:
+        print(f"\ndemo failed: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
         print("\ninterrupted; everything that ran has been stopped", file=sys.stderr)
-    if code == 0:
-        count = len(EXPECTED) + len(FILES) + len(ALPHA_FILES)
-        teller.say(f"done: {count} jobs ended as they should, on kubelets of {OLDEST} and {NEWEST}")
-        teller.say("to look at such jobs on a live page: make demo-page")
-    return code
+        return 130
+    return 0
 
 
 if __name__ == "__main__":

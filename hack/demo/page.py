@@ -5,22 +5,18 @@ One more job runs on, so that there is something to watch. No program runs: by t
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
-from hack.demo.stage import DemoError
+from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.hollow_node.script import LOG, RUN
 from hack.page_objects import a_job, wanting
-
-if TYPE_CHECKING:
-    from hack.control_plane import ControlPlane
-    from hack.demo.stage import Teller
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS_ON: Final = {"Chief": "forever", "PS": "forever", "Worker": "20s:137, forever"}
@@ -43,19 +39,10 @@ def _jobs() -> list[dict[str, Any]]:
     return [runs_on, *jobs]
 
 
-async def keep_up(plane: ControlPlane, teller: Teller) -> None:
-    """Create the jobs and serve the page, until cancelled. Raises ControlPlaneError, DemoError when the page ends by itself."""
+def keep_up(plane: ControlPlane) -> None:
+    """Create the jobs and serve the page, until interrupted. Raises ControlPlaneError when the page ends by itself."""
     jobs = {"apiVersion": "v1", "kind": "List", "items": _jobs()}
-    await asyncio.to_thread(plane.run_kubectl, "create", "-f", "-", input=json.dumps(jobs))
-    teller.say(f"{len(jobs['items'])} jobs created")
+    plane.run_kubectl("create", "-f", "-", input=json.dumps(jobs))
     command = (sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--all-namespaces")
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, env={**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
-    )
-    try:
-        code = await process.wait()
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
-    raise DemoError(f"the page ended with code {code}")
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "KUBECONFIG": str(plane.kubeconfig)}, check=False)
+    raise ControlPlaneError(f"the page ended with code {done.returncode}")

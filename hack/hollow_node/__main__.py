@@ -11,13 +11,13 @@ import contextlib
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 
-from hack.hollow_node import HollowNode, Timing
-from hack.hollow_node.node import NodeSpec, parse_nodes
-from hack.hollow_node.script import DEFAULT_SCALE, ImageScript, parse_images
+from hack.hollow_node.node import HollowNode, parse_nodes
+from hack.hollow_node.script import DEFAULT_SCALE, Timing, parse_images
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.client import AccessError, HttpTransport, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import ApiError
@@ -28,73 +28,44 @@ from tfjob_operator.informers import InformerError
 def flags() -> argparse.ArgumentParser:
     """Return the flags of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m hack.hollow_node", description="Play scheduler and kubelet for pods that nobody runs."
+        prog="python -m hack.hollow_node", description="Simulate scheduler and kubelet for pods that nobody runs."
     )
-    parser.add_argument("--kubeconfig", required=True, help="how to reach the API server")
-    parser.add_argument("--name", default="hollow-node", help="name of the Node object (default: %(default)s)")
-    parser.add_argument(
-        "--nodes",
-        type=_nodes,
-        default=(),
-        metavar="FILE",
-        help="YAML: play these nodes (name, count, labels, taints, allocatable), not one with room for everything",
-    )
-    parser.add_argument(
-        "--images",
-        type=_images,
-        default={},
-        metavar="FILE",
-        help="YAML: what images do (run, log, memory), for pods without annotations about it",
-    )
-    parser.add_argument("--namespace", default="", help="only pods of this namespace (default: all)")
-    parser.add_argument("--label-selector", default="", help="only pods with these labels (default: all)")
-    parser.add_argument(
-        "--time-scale",
-        type=float,
-        default=DEFAULT_SCALE,
-        help="scales the kubelet's back-off and the like, but not the runs of containers (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--starting",
-        type=float,
-        default=0.0,
-        help="seconds of each stage of a pod's start, scaled; 0: the first status says Running (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--kubernetes",
-        type=_version,
-        default=NEWEST,
-        metavar="VERSION",
-        help=f"behave as the kubelet of this version, from {OLDEST} to {NEWEST} (default: %(default)s)",
-    )
+    add = parser.add_argument
+    add("--kubeconfig", required=True, help="how to reach the API server")
+    add("--name", default="hollow-node", help="name of the Node object (default: %(default)s)")
+    nodes = "YAML: these nodes (name, count, labels, taints, allocatable), not one with room for everything"
+    add("--nodes", type=_told(_read(parse_nodes)), default=(), metavar="FILE", help=nodes)
+    images = "YAML: what images do (run, log, memory), for pods without annotations about it"
+    add("--images", type=_told(_read(parse_images)), default={}, metavar="FILE", help=images)
+    add("--namespace", default="", help="only pods of this namespace (default: all)")
+    scale = "scales the kubelet's back-off and the like, but not the runs of containers (default: %(default)s)"
+    add("--time-scale", type=float, default=DEFAULT_SCALE, help=scale)
+    version = f"behave as the kubelet of this version, from {OLDEST} to {NEWEST} (default: %(default)s)"
+    add("--kubernetes", type=_told(_version), default=NEWEST, metavar="VERSION", help=version)
     return parser
 
 
+def _told(parse: Callable[[str], object]) -> Callable[[str], object]:
+    """Return a parser whose message argparse shows, as it does not that of a ValueError."""
+
+    def parsed(text: str) -> object:
+        try:
+            return parse(text)
+        except (OSError, ValueError) as error:
+            raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+
+    return parsed
+
+
+def _read(parse: Callable[[str], object]) -> Callable[[str], object]:
+    return lambda file: parse(Path(file).read_text(encoding="utf-8"))
+
+
 def _version(text: str) -> Kubernetes:
-    """Parse the version; argparse would not show the message of a ValueError."""
-    try:
-        kubernetes = Kubernetes.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    kubernetes = Kubernetes.parse(text)
     if not OLDEST <= kubernetes <= NEWEST:
-        raise argparse.ArgumentTypeError(f"kubelets are known from {OLDEST} to {NEWEST}, not {kubernetes}")
+        raise ValueError(f"kubelets are known from {OLDEST} to {NEWEST}")
     return kubernetes
-
-
-def _nodes(file: str) -> tuple[NodeSpec, ...]:
-    """Read the file of nodes; argparse would not show the messages."""
-    try:
-        return parse_nodes(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"{file}: {error}") from None
-
-
-def _images(file: str) -> dict[str, ImageScript]:
-    """Read the file of images; argparse would not show the messages."""
-    try:
-        return parse_images(Path(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"{file}: {error}") from None
 
 
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
@@ -109,8 +80,7 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
             nodes=options.nodes,
             images=options.images,
             namespace=options.namespace,
-            label_selector=options.label_selector,
-            timing=Timing(options.time_scale, options.starting),
+            timing=Timing(options.time_scale),
             kubernetes=options.kubernetes,
         )
         names = ", ".join(node.name for node in options.nodes) or options.name
@@ -123,7 +93,7 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
 
 
 def main() -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     options = flags().parse_args()
     try:

@@ -7,8 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -19,14 +18,14 @@ from hack.hollow_node.objects import HOST_IP, HollowNodeObject, HollowPod, Taint
 from hack.hollow_node.runner import PodRunner
 from hack.hollow_node.scheduling import Scheduler
 from hack.hollow_node.script import ImageScript, Timing, with_images
-from hack.kubernetes_versions import NEWEST, Kubernetes
+from hack.kubernetes_versions import Kubernetes
 from tfjob_operator.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, RestClient
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, SharedInformerFactory, key_of
-from tfjob_operator.workqueue import Clock, ItemExponentialFailureRateLimiter, LoopClock, RateLimitingQueue, ShutDown
+from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, LoopClock, RateLimitingQueue, ShutDown
 
 # Our Node objects: while we run them they are Ready; afterwards those that we created are deleted.
 #
@@ -172,7 +171,7 @@ ROOM_S: Final = 0.1
 
 
 class HollowNode:
-    """Plays scheduler and kubelets for the pods of one API server, while `run` runs or an `async with` block lasts. Used once.
+    """Simulates scheduler and kubelets for the pods of one API server, while `run` runs. Used once.
 
     Invariants: all its tasks live in one TaskGroup and end with it; a failed API call costs its pod a delay and
     nothing else. Everything that must survive a restart is in the pods themselves.
@@ -182,32 +181,26 @@ class HollowNode:
         self,
         client: RestClient,
         *,
-        watch_client: RestClient | None = None,
-        name: str = "hollow-node",
-        nodes: Sequence[NodeSpec] = (),
-        images: Mapping[str, ImageScript] | None = None,
-        namespace: str = "",
-        label_selector: str = "",
-        timing: Timing | None = None,
-        kubernetes: Kubernetes = NEWEST,
-        workers: int = WORKERS,
-        clock: Clock | None = None,
+        watch_client: RestClient,
+        name: str,
+        nodes: Sequence[NodeSpec],
+        images: Mapping[str, ImageScript],
+        namespace: str,
+        timing: Timing,
+        kubernetes: Kubernetes,
     ) -> None:
         """Take the clients (`watch_client` keeps the watch apart from writes), and which pods are ours to run.
 
-        `nodes` are played; without any, one that is called `name` and has room for everything. `kubernetes` is the version
-        whose kubelet and scheduler are played. `images` says what images do whose pods have no annotations about it.
+        Without `nodes` there is one that is called `name` and has room for everything. `kubernetes` is the version of kubelet
+        and scheduler. `images` defines what images do whose pods have no annotations about it.
         """
         self._client = client
         self._nodes = nodes or (NodeSpec(name),)
         self._scheduler = Scheduler((node.name for node in self._nodes), kubernetes, roomy=not nodes)
-        self._images = images or {}
-        self._workers = workers
-        self._clock = clock or LoopClock()
-        self._factory = SharedInformerFactory(watch_client or client, clock=clock)
-        self._pods: SharedIndexInformer[HollowPod] = self._factory.informer(
-            Codec(PODS, HollowPod), namespace=namespace, label_selector=label_selector
-        )
+        self._images = images
+        self._clock = LoopClock()
+        self._factory = SharedInformerFactory(watch_client)
+        self._pods: SharedIndexInformer[HollowPod] = self._factory.informer(Codec(PODS, HollowPod), namespace=namespace)
         of_pods: EventHandlerFuncs[HollowPod] = EventHandlerFuncs(
             on_add=lambda pod, _: self._on_add(pod),
             on_update=self._on_update,
@@ -224,11 +217,10 @@ class HollowNode:
         )
         limiter: ItemExponentialFailureRateLimiter = ItemExponentialFailureRateLimiter(RETRY_BASE_S, RETRY_CAP_S)
         self._queue: RateLimitingQueue[str] = RateLimitingQueue(limiter)
-        self._runner = PodRunner(client, self._scheduler, timing or Timing(), self._clock, kubernetes)
+        self._runner = PodRunner(client, self._scheduler, timing, self._clock, kubernetes)
         self._kubernetes = kubernetes
-        self._task: asyncio.Task[None] | None = None
 
-    async def run(self, on_started: Callable[[], object] = lambda: None) -> None:
+    async def run(self, on_started: Callable[[], object]) -> None:
         """Run until cancelled; pods then stay as they are, as when a kubelet stops. `on_started` is called once all is set up.
 
         Raises ApiError when the API server refuses us or is not there at the start, and an ExceptionGroup with a
@@ -244,43 +236,15 @@ class HollowNode:
             try:
                 await self._factory.wait_for_cache_sync(SYNC_TIMEOUT_S)
                 for registration in self._registrations:
-                    await (
-                        registration.wait_for_sync()
-                    )  # no pod is scheduled before all nodes, and what they run, are known
-                for number in range(self._workers):
+                    # No pod is scheduled before all nodes, and what they run, are known.
+                    await registration.wait_for_sync()
+                for number in range(WORKERS):
                     group.create_task(self._work(), name=f"hollow-node-{number}")
                 on_started()
                 await asyncio.Event().wait()
             finally:
                 self._queue.shut_down()
                 await self._factory.shut_down()
-
-    async def __aenter__(self) -> Self:
-        """Run beside the caller; return once the node is set up. Raises what `run` raises."""
-        started = asyncio.Event()
-        self._task = asyncio.create_task(self.run(started.set), name="hollow-node")
-        self._task.add_done_callback(lambda _: started.set())
-        try:
-            await started.wait()
-        except asyncio.CancelledError:
-            await self._stop()
-            raise
-        if self._task.done():
-            await self._task
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Stop. Raises what broke the node meanwhile, if anything did."""
-        await self._stop()
-
-    async def _stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-            if not self._task.cancelled():
-                self._task.result()
 
     async def _work(self) -> None:
         """Sync keys until the queue is shut down."""

@@ -6,13 +6,14 @@ be tried again; a pod that is gone is no failure.
 
 from __future__ import annotations
 
+import ipaddress
+import itertools
 import time
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from hack.hollow_node.addresses import AddressPool
 from hack.hollow_node.lifecycle import advance
 from hack.hollow_node.moment import Place, Removal, condition_of
 from hack.hollow_node.objects import HOST_IP, Condition, HollowPod, HollowStatus
@@ -33,17 +34,40 @@ SCHEDULER: Final = "default-scheduler"
 POD_NETWORK: Final = "10.244.0.0/16"  # 65,534 pods
 
 
+class AddressPool:
+    """Leases the addresses of an IPv4 network; invariant: no two owners have the same one.
+
+    In turns, so that a controller that is slow to notice does not meet another pod under an address that it remembers.
+    """
+
+    def __init__(self, network: str) -> None:
+        self._hosts = itertools.cycle(map(str, ipaddress.IPv4Network(network).hosts()))
+        self._size = ipaddress.IPv4Network(network).num_addresses
+        self._leases: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def lease(self, owner: str, wanted: str = "") -> str:
+        """Return the owner's address: the one it has, or `wanted` if that is free, or the next. Raises LookupError."""
+        if owner not in self._leases:
+            free = (each for each in itertools.islice(self._hosts, self._size) if each not in self._taken)
+            address = wanted if wanted and wanted not in self._taken else next(free, "")
+            if not address:
+                raise LookupError("the pod network has no free address")
+            self._leases[owner] = address
+            self._taken.add(address)
+        return self._leases[owner]
+
+    def release(self, owner: str) -> None:
+        """Take the owner's address back, if it has one."""
+        self._taken.discard(self._leases.pop(owner, ""))
+
+
 @dataclass(slots=True)
 class _Life:
     """What we remember of a pod of ours, with the status that we reported last, which the cache may not show yet."""
 
     pod: HollowPod
     status: HollowStatus
-
-    @property
-    def uid(self) -> str:
-        """The UID of the pod."""
-        return self.pod.metadata.uid
 
 
 class PodRunner:
@@ -83,7 +107,7 @@ class PodRunner:
         self.unscheduled.discard(key)
         life = self._lives.pop(key, None)
         if life is not None:
-            self._addresses.release(life.uid)
+            self._addresses.release(life.pod.metadata.uid)
 
     def seen(self, namespace: str, name: str) -> tuple[HollowPod, HollowStatus] | None:
         """Return a pod of our nodes, and the status that was reported last."""
@@ -93,7 +117,7 @@ class PodRunner:
     async def _run(self, pod: HollowPod) -> float | None:
         life = self._life(pod)
         script = parse_script(pod)
-        address = self._addresses.lease(life.uid, life.status.pod_ip)
+        address = self._addresses.lease(life.pod.metadata.uid, life.status.pod_ip)
         place = Place(pod.spec.node_name, HOST_IP, address, self._timing, self._kubernetes)
         step = advance(pod, script, life.status, self._clock.now(), place)
         if step.status != life.status:
@@ -107,7 +131,7 @@ class PodRunner:
     def _life(self, pod: HollowPod) -> _Life:
         key, uid = meta_key(pod.metadata), pod.metadata.uid
         life = self._lives.get(key)
-        if life is None or life.uid != uid:
+        if life is None or life.pod.metadata.uid != uid:
             self.forget(key)
             life = self._lives[key] = _Life(pod, pod.status)
         life.pod = pod

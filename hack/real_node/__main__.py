@@ -55,7 +55,7 @@ def _try() -> int:
 
 
 def _check() -> None:
-    if lacking := machine.lacking():
+    if lacking := [*machine.lacking()]:
         raise ControlPlaneError("this machine cannot run a real node:\n" + "\n".join(f"  - {x}" for x in lacking))
 
 

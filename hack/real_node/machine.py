@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -44,15 +44,6 @@ class Tools:
     kube_proxy: Path
     containerd: Path
     catatonit: Path
-
-    def to_json(self) -> dict[str, str]:
-        """Return the paths as text."""
-        return {name: str(path) for name, path in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, content: dict[str, str]) -> Tools:
-        """Read what `to_json` made."""
-        return cls(**{name: Path(path) for name, path in content.items()})
 
 
 def prepare() -> Tools:
@@ -89,12 +80,8 @@ ATTEMPTS: Final = (
 )
 
 
-def lacking() -> list[str]:
-    """Return what this machine lacks for a real node."""
-    return list(_lacking())
-
-
-def _lacking() -> Iterator[str]:
+def lacking() -> Iterator[str]:
+    """Yield what this machine lacks for a real node."""
     if sys.platform != "linux" or shutil.which("apt-get") is None:
         yield "a Debian is needed: the node's programs come from its packages"
         return

@@ -10,14 +10,12 @@ thread: the kernel ends the parts with the thread that started them.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -47,6 +45,10 @@ NODE: Final = "real-node"
 POD_RANGE: Final = "10.244.0.0/24"
 CLUSTER_DOMAIN: Final = "cluster.local"
 PAUSE_IMAGE: Final = "localhost/pause:1"
+# Files in the folder of a node.
+SOCKET: Final = "containerd.sock"
+NETWORKS: Final = "cni"
+KUBELET_SETTINGS: Final = "kubelet.json"
 TOLERATION_S: Final = 5
 """How long pods stay on a node that is not ready; Kubernetes' default is five minutes, too long for a test."""
 
@@ -69,62 +71,30 @@ CONTROLLERS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The files of a node."""
-
-    folder: Path
-
-    @property
-    def socket(self) -> Path:
-        """Where containerd listens."""
-        return self.folder / "containerd.sock"
-
-    @property
-    def containerd_settings(self) -> Path:
-        """The configuration of containerd."""
-        return self.folder / "containerd.toml"
-
-    @property
-    def networks(self) -> Path:
-        """The folder of the network plug-ins' configuration."""
-        return self.folder / "cni"
-
-    @property
-    def kubelet_settings(self) -> Path:
-        """The kubelet's configuration."""
-        return self.folder / "kubelet.json"
-
-    @property
-    def hosts(self) -> Path:
-        """The names that DNS resolves."""
-        return self.folder / "hosts"
-
-
 def controllers(version: Kubernetes) -> tuple[str, ...]:
     """Return the controllers that a node needs beside a control plane's own, in a kube-controller-manager of this version."""
     return (*CONTROLLERS, "taint-eviction-controller") if version.has(TAINT_EVICTION_CONTROLLER) else CONTROLLERS
 
 
-def containerd_settings(places: Places) -> str:
+def containerd_settings(folder: Path) -> str:
     """Return containerd's configuration."""
     return f"""
 version = 2
-root = "{places.folder / "containerd"}"
-state = "{places.folder / "containerd-state"}"
+root = "{folder / "containerd"}"
+state = "{folder / "containerd-state"}"
 [grpc]
-  address = "{places.socket}"
+  address = "{folder / SOCKET}"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
   # In a container that runs tests nobody may have the right to lower a process's score.
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
-    conf_dir = "{places.networks}"
+    conf_dir = "{folder / NETWORKS}"
 """
 
 
-def network(places: Places) -> dict[str, Any]:
+def network(folder: Path) -> dict[str, Any]:
     """Return the configuration of the pods' network: one bridge, addresses from one range."""
     bridge = {
         "type": "bridge",
@@ -136,7 +106,7 @@ def network(places: Places) -> dict[str, Any]:
             "type": "host-local",
             "ranges": [[{"subnet": POD_RANGE}]],
             "routes": [{"dst": "0.0.0.0/0"}],
-            "dataDir": str(places.folder / "addresses"),
+            "dataDir": str(folder / "addresses"),
         },
     }
     return {
@@ -178,17 +148,17 @@ def kubelet_settings(authority: Path, version: Kubernetes) -> dict[str, Any]:
     }
 
 
-def kubelet_command(program: Path, places: Places, kubeconfig: Path, version: Kubernetes) -> list[str]:
+def kubelet_command(program: Path, folder: Path, kubeconfig: Path, version: Kubernetes) -> list[str]:
     """Return the command of a kubelet of this version."""
     return [
         str(program),
-        f"--config={places.kubelet_settings}",
+        f"--config={folder / KUBELET_SETTINGS}",
         f"--kubeconfig={kubeconfig}",
-        f"--root-dir={places.folder / 'kubelet'}",
-        f"--cert-dir={places.folder / 'kubelet-pki'}",
-        f"--volume-plugin-dir={places.folder / 'volume-plugins'}",
+        f"--root-dir={folder / 'kubelet'}",
+        f"--cert-dir={folder / 'kubelet-pki'}",
+        f"--volume-plugin-dir={folder / 'volume-plugins'}",
         *([] if version.has(CONTAINER_RUNTIME_INTERFACE_ONLY) else ["--container-runtime=remote"]),
-        f"--container-runtime-endpoint=unix://{places.socket}",
+        f"--container-runtime-endpoint=unix://{folder / SOCKET}",
         f"--hostname-override={NODE}",
         f"--node-ip={NODE_ADDRESS}",
     ]
@@ -229,40 +199,41 @@ def kube_scheduler_command(program: Path, kubeconfig: Path, version: Kubernetes)
 
 
 class Containers:
-    """containerd as an administrator sees it."""
+    """containerd as an administrator sees it. Every method but `answers` raises ControlPlaneError."""
 
     def __init__(self, programs: Path, socket: Path) -> None:
         self.address = str(socket)
-        self._ctr = (str(programs / "ctr"), f"--address={socket}", "--namespace=k8s.io")
+        self._command = (str(programs / "ctr"), f"--address={socket}", "--namespace=k8s.io")
+
+    def _ctr(self, *arguments: str, limit_s: float = 60.0) -> str:
+        return output_of(*self._command, *arguments, limit_s=limit_s)
 
     def answers(self) -> bool:
-        """Tell whether containerd takes requests."""
+        """Return whether containerd takes requests."""
         try:
-            output_of(*self._ctr, "version", limit_s=5.0)
+            return bool(self._ctr("version", limit_s=5.0))
         except ControlPlaneError:
             return False
-        return True
 
     def import_image(self, file: Path) -> None:
-        """Import an OCI archive under the name that stands in it. Raises ControlPlaneError."""
-        output_of(*self._ctr, "images", "import", "--no-unpack", str(file), limit_s=300.0)
+        """Import an OCI archive under the name that is in it."""
+        self._ctr("images", "import", "--no-unpack", str(file), limit_s=300.0)
 
     def tag(self, name: str, other: str) -> None:
-        """Give an image a second name. Raises ControlPlaneError."""
-        output_of(*self._ctr, "images", "tag", name, other, limit_s=30.0)
+        """Give an image a second name."""
+        self._ctr("images", "tag", name, other)
 
     def remove_image(self, name: str) -> None:
-        """Remove an image, which need not be there; containers that use it run on. Raises ControlPlaneError."""
-        output_of(*self._ctr, "images", "remove", name, limit_s=60.0)
+        """Remove an image, which need not be there; containers that use it run on."""
+        self._ctr("images", "remove", name)
 
     def kill(self, container: str) -> None:
-        """Kill all processes of a container by its ID. Raises ControlPlaneError."""
-        output_of(*self._ctr, "tasks", "kill", "--signal=SIGKILL", "--all", container, limit_s=30.0)
+        """Kill all processes of a container by its ID."""
+        self._ctr("tasks", "kill", "--signal=SIGKILL", "--all", container)
 
     def memory(self, container: str) -> int:
-        """Return the bytes of memory that a container's processes hold. Raises ControlPlaneError."""
-        listed = output_of(*self._ctr, "tasks", "ps", container, limit_s=30.0).splitlines()[1:]
-        return sum(_resident(int(line.split()[0])) for line in listed)
+        """Return the bytes of memory that a container's processes hold."""
+        return sum(_resident(int(line.split()[0])) for line in self._ctr("tasks", "ps", container).splitlines()[1:])
 
 
 def _resident(process: int) -> int:
@@ -296,10 +267,10 @@ class RealNode(Stoppable):
         self.plane = plane
         self.logs = folder / "logs"
         self.logs.mkdir(parents=True)
-        self._places = Places(folder)
+        self._folder = folder
         self._tools = tools
         self._kubelet_version = version_of(tools.kubelet)
-        self.containers = Containers(tools.containerd, self._places.socket)
+        self.containers = Containers(tools.containerd, folder / SOCKET)
         self._parts = {
             name: Part(name, self.logs / f"{name}.log")
             for name in ("containerd", "kube-scheduler", "kubelet", "kube-proxy", "dns")
@@ -311,7 +282,9 @@ class RealNode(Stoppable):
         sandbox = os.environ.get(FOLDER_VARIABLE)
         if sandbox is None:
             raise ControlPlaneError("a real node runs in its sandbox alone: python -m hack.real_node run -- COMMAND")
-        tools = Tools.from_json(json.loads((Path(sandbox) / TOOLS_FILE).read_text()))
+        tools = Tools(
+            **{name: Path(path) for name, path in json.loads((Path(sandbox) / TOOLS_FILE).read_text()).items()}
+        )
         manager = find_or_build().kube_controller_manager
         plane = ControlPlane.start(
             "real-node",
@@ -339,7 +312,7 @@ class RealNode(Stoppable):
     def start_kubelet(self) -> None:
         """Start the kubelet, again or for the first time; does not wait."""
         kubeconfig = self.plane.kubeconfig_for(f"system:node:{NODE}", ["system:masters", "system:nodes"])
-        self._launch("kubelet", kubelet_command(self._tools.kubelet, self._places, kubeconfig, self._kubelet_version))
+        self._launch("kubelet", kubelet_command(self._tools.kubelet, self._folder, kubeconfig, self._kubelet_version))
 
     def is_ready(self) -> bool:
         """Return whether the node's Ready condition is True at the API server."""
@@ -347,35 +320,31 @@ class RealNode(Stoppable):
         return self.plane.run_kubectl("get", "node", NODE, "-o", path, check=False).stdout == "True"
 
     def _start(self) -> None:
-        places, tools = self._places, self._tools
-        places.networks.mkdir()
-        places.containerd_settings.write_text(containerd_settings(places))
-        (places.networks / "10-pods.conflist").write_text(json.dumps(network(places)))
+        folder, tools = self._folder, self._tools
+        (folder / NETWORKS).mkdir()
+        settings = folder / "containerd.toml"
+        settings.write_text(containerd_settings(folder))
+        (folder / NETWORKS / "10-pods.conflist").write_text(json.dumps(network(folder)))
         authority = self.plane.directory / "pki" / "ca.crt"
-        places.kubelet_settings.write_text(json.dumps(kubelet_settings(authority, self._kubelet_version)))
-        self._launch("containerd", [str(tools.containerd / "containerd"), f"--config={places.containerd_settings}"])
+        (folder / KUBELET_SETTINGS).write_text(json.dumps(kubelet_settings(authority, self._kubelet_version)))
+        self._launch("containerd", [str(tools.containerd / "containerd"), f"--config={settings}"])
         self._until(self.containers.answers, "containerd answers")
-        self.containers.import_image(pause_image(tools, PAUSE_IMAGE, places.folder))
+        self.containers.import_image(pause_image(tools, PAUSE_IMAGE, folder))
         scheduler = self.plane.kubeconfig_for("system:kube-scheduler")
         version = version_of(tools.kube_scheduler)
         self._launch("kube-scheduler", kube_scheduler_command(tools.kube_scheduler, scheduler, version))
         self.start_kubelet()
         proxy = self.plane.kubeconfig_for("system:kube-proxy")
         self._launch("kube-proxy", kube_proxy_command(tools.kube_proxy, proxy))
-        names = [
-            sys.executable,
-            "-m",
-            "hack.real_node.dns",
-            str(self.plane.kubeconfig),
-            NODE_ADDRESS,
-            str(places.hosts),
-        ]
-        self._launch("dns", names)
+        (port,) = self.plane.ports_of(["kube-apiserver"])
+        names = (str(self.plane.directory), str(port), NODE_ADDRESS, str(folder / "hosts"))
+        self._launch("dns", [sys.executable, "-m", "hack.real_node.dns", *names])
         self._until(self.is_ready, "the node is ready")
 
     def _launch(self, name: str, command: list[str]) -> None:
         # containerd looks for its shims on the path, and finds those of its own version first.
-        os.environ["PATH"] = _first_on_path(self._tools.containerd, os.environ["PATH"])
+        if not os.environ["PATH"].startswith(f"{self._tools.containerd}:"):
+            os.environ["PATH"] = f"{self._tools.containerd}:{os.environ['PATH']}"
         self._parts[name].start(command, PROJECT)
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
@@ -386,9 +355,4 @@ class RealNode(Stoppable):
             if time.monotonic() > deadline:
                 tails = "\n".join(log_tail(part.log) for part in self._parts.values() if part.log.exists())
                 raise ControlPlaneError(f"not within {READY_LIMIT_S:.0f} s: {what}\n{tails}")
-            with contextlib.suppress(InterruptedError):
-                time.sleep(POLL_S)
-
-
-def _first_on_path(folder: Path, path: str) -> str:
-    return path if path.startswith(f"{folder}:") else f"{folder}:{path}"
+            time.sleep(POLL_S)

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +35,7 @@ def run(command: Sequence[str], tools: Tools) -> int:
     # On a disk: it holds the overlays of containers, which cannot be on top of the sandbox's own overlay of /var.
     held = folders.make("real-node", Path(tempfile.gettempdir()))
     folder = held.path
-    (folder / TOOLS_FILE).write_text(json.dumps(tools.to_json()))
+    (folder / TOOLS_FILE).write_text(json.dumps(asdict(tools), default=str))
     before = set(_groups())
     try:
         done = subprocess.run(

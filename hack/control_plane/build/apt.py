@@ -8,16 +8,17 @@ machine: it adds packages, through sudo if need be.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress, output_of
 
-TARGET_FORMAT = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)|$(CREATED_BY)|$(SOURCESENTRY)"
+TARGET_FORMAT = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)|$(CREATED_BY)"
 DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 QUIET_ENV = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 UPDATE_LIMIT_S = 300.0
@@ -25,71 +26,23 @@ INSTALL_LIMIT_S = 900.0
 LOCK_WAIT_S = 120  # another apt (unattended upgrades, another build) may hold dpkg's lock for a while
 
 
-@dataclass(frozen=True, slots=True)
-class AptSource:
+class AptSource(NamedTuple):
     """One suite of an archive, as a line of a source list names it."""
 
     uri: str
     release: str
     component: str
-    signed_by: str = ""
 
     def lines(self) -> tuple[str, str]:
-        """Return the line for binary packages and the one for source packages."""
-        options = f"[signed-by={self.signed_by}] " if self.signed_by else ""
-        place = f"{options}{self.uri} {self.release} {self.component}"
+        """Return the line for binary packages and the one for source packages, both with Debian's signatures."""
+        place = f"[signed-by={DEBIAN_KEYRING}] {self.uri} {self.release} {self.component}"
         return f"deb {place}", f"deb-src {place}"
 
 
 def parse_index_targets(text: str) -> list[AptSource]:
     """Read Debian's own sources out of `apt-get indextargets --format TARGET_FORMAT`, each once, in their order."""
-    sources: dict[AptSource, None] = {}
-    for line in text.splitlines():
-        fields = line.strip().split("|")
-        if len(fields) != 6:
-            continue
-        uri, release, component, origin, created_by, entry = fields
-        if origin == "Debian" and created_by == "Packages":
-            sources[AptSource(uri, release, component, _signed_by(entry))] = None
-    return list(sources)
-
-
-def _signed_by(entry: str) -> str:
-    """Return the keyring for a source entry (`file:number`): the one that it names, else Debian's own, else apt's."""
-    file, _, number = entry.rpartition(":")
-    try:
-        text = Path(file).read_text(errors="replace")
-    except OSError:
-        text = ""
-    find = keyring_of_stanza if file.endswith(".sources") else keyring_of_line
-    named = find(text, int(number)) if number.isdigit() else ""
-    return named or (str(DEBIAN_KEYRING) if DEBIAN_KEYRING.exists() else "")
-
-
-def keyring_of_line(text: str, number: int) -> str:
-    """Return the path of the keyring that a line of a `.list` file names; lines count from 1.
-
-    Returns "" if there is none; a key that is named by its fingerprint has no path.
-    """
-    lines = text.splitlines()
-    if not 1 <= number <= len(lines):
-        return ""
-    options = re.match(r"\s*deb(?:-src)?\s+\[([^]]*)\]", lines[number - 1])
-    found = re.search(r"(?:^|\s)signed-by=(/\S+)", options[1]) if options else None
-    return found[1] if found else ""
-
-
-def keyring_of_stanza(text: str, number: int) -> str:
-    """Return the path of the keyring that a stanza of a `.sources` file names; apt counts stanzas from 1, not lines.
-
-    Returns "" if there is none; a key that is embedded in the stanza has no path.
-    """
-    uncommented = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
-    stanzas = [stanza for stanza in re.split(r"\n\s*\n", uncommented) if stanza.strip()]
-    if not 1 <= number <= len(stanzas):
-        return ""
-    found = re.search(r"^signed-by:[ \t]*(/\S+)", stanzas[number - 1], re.MULTILINE | re.IGNORECASE)
-    return found[1] if found else ""
+    fields = (line.strip().split("|") for line in text.splitlines())
+    return [*dict.fromkeys(AptSource(*each[:3]) for each in fields if each[3:] == ["Debian", "Packages"])]
 
 
 def debian_sources() -> list[AptSource]:
@@ -109,18 +62,18 @@ class PrivateApt:
     def prepare(self) -> None:
         """Write the private list and fetch its indexes."""
         sources = self._known_sources()
-        lists = self._folder / "lists"
-        (lists / "partial").mkdir(parents=True)
+        for folder in ("lists", "archives"):
+            (self._folder / folder / "partial").mkdir(parents=True)
         source_list = self._folder / "sources.list"
         source_list.write_text("".join(f"{line}\n" for source in sources for line in source.lines()))
         settings = {
             "Dir::Etc::sourcelist": source_list,
             "Dir::Etc::sourceparts": "-",
-            "Dir::State::lists": lists,
+            "Dir::State::lists": self._folder / "lists",
             # The machine's package cache describes the machine's lists, not ours: keep ours in memory.
             "Dir::Cache::pkgcache": "",
             "Dir::Cache::srcpkgcache": "",
-            "Dir::Cache::archives": self._archives(),
+            "Dir::Cache::archives": self._folder / "archives",
             "APT::Sandbox::User": "root",  # the folder belongs to the user who builds, not to `_apt`
             "APT::Update::Error-Mode": "any",  # a list that was not fetched must fail here, not as a missing package
             "Acquire::Retries": "3",
@@ -160,33 +113,21 @@ class PrivateApt:
         self._runner.run(*command, limit_s=600.0, cwd=into, env=QUIET_ENV)
         return _only((path for path in into.iterdir() if path.is_dir()), f"the unpacked source of {package}")
 
-    def _archives(self) -> Path:
-        archives = self._folder / "archives"
-        (archives / "partial").mkdir(parents=True)
-        return archives
-
     def _known_sources(self) -> list[AptSource]:
         if shutil.which("apt-get") is None:
             raise ControlPlaneError("this recipe needs Debian's apt-get; elsewhere set KUBEBUILDER_ASSETS")
-        sources = debian_sources()
-        if sources:
+        if not debian_sources():
+            # A fresh image has no indexes, and without them apt does not list which of its sources are Debian's. The update
+            # may complain about an unrelated repository.
+            self._progress.say("apt has no package indexes yet: running apt-get update once")
+            update = as_root(["apt-get", "-q", "update"], "fetch package indexes")
+            with contextlib.suppress(ControlPlaneError):
+                self._runner.run(*update, limit_s=UPDATE_LIMIT_S, env=QUIET_ENV)
+        if sources := debian_sources():
             return sources
-        # A fresh image has no indexes, and without them apt does not say which of its sources are Debian's.
-        self._progress.say("apt has no package indexes yet: running apt-get update once")
-        update = as_root(["apt-get", "-q", "update"], "fetch package indexes")
-        try:
-            self._runner.run(*update, limit_s=UPDATE_LIMIT_S, env=QUIET_ENV)
-        except ControlPlaneError as error:
-            self._progress.say("apt-get update complained (perhaps about an unrelated repository); going on")
-            failure: ControlPlaneError | None = error
-        else:
-            failure = None
-        sources = debian_sources()
-        if not sources:
-            raise ControlPlaneError(
-                "apt knows no Debian archive (no source with Origin: Debian); add one or set KUBEBUILDER_ASSETS"
-            ) from failure
-        return sources
+        raise ControlPlaneError(
+            "apt has no Debian archive (no source with Origin: Debian); add one or set KUBEBUILDER_ASSETS"
+        )
 
 
 def is_installed(package: str) -> bool:

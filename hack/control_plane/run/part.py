@@ -76,10 +76,14 @@ class Part:
         if complaint := self.complaint():
             raise (PortTakenError if "address already in use" in complaint else ControlPlaneError)(complaint)
 
-    def end(self) -> None:
-        """Ask the process to end (SIGTERM)."""
+    def end(self, limit_s: float) -> int | None:
+        """Ask the process to end (SIGTERM), and kill it after `limit_s`; return its exit code."""
         if self._process is not None:
             self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(limit_s)
+            self.kill()
+        return self.exit_code()
 
     def kill(self) -> None:
         """End the process at once: nothing here is worth saving, and a graceful end waits for every open watch."""

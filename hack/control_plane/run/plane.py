@@ -250,11 +250,7 @@ class ControlPlane(Stoppable):
 
     def end(self, part: str) -> None:
         """Ask a part to end (SIGTERM), and wait until it has, or kill it; it stays so until `start_again`."""
-        self._parts[part].end()
-        deadline = time.monotonic() + END_LIMIT_S
-        while self._parts[part].exit_code() is None and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-        self._parts[part].kill()
+        self._parts[part].end(END_LIMIT_S)
 
     def start_again(self, part: str) -> None:
         """Start a part that has ended, with the same port and data; return when it serves."""

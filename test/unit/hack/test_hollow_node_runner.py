@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from fakes.virtual_loop import EPOCH, FakeClock
-from hack.hollow_node.addresses import AddressPool
 from hack.hollow_node.objects import (
     Condition,
     ContainerSpec,
@@ -23,7 +22,7 @@ from hack.hollow_node.objects import (
     HollowSpec,
     HollowStatus,
 )
-from hack.hollow_node.runner import PodRunner, status_changes
+from hack.hollow_node.runner import AddressPool, PodRunner, status_changes
 from hack.hollow_node.scheduling import Scheduler
 from hack.hollow_node.script import Timing
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes

@@ -7,6 +7,7 @@ import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest_mock import MockerFixture
@@ -14,37 +15,35 @@ from pytest_mock import MockerFixture
 from hack.control_plane import ControlPlaneError
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from hack.real_node import machine, node, sandbox
-from hack.real_node.dns import Address, Endpoints, NamedService, NamedServiceSpec, Subset, hosts
+from hack.real_node.dns import hosts
 from hack.real_node.inside import FOLDER_VARIABLE
-from hack.real_node.machine import Tools
 from hack.real_node.node import RealNode
-from tfjob_operator.api.meta import ObjectMeta
 
-PLACES = node.Places(Path("/node"))
+PLACES = Path("/node")
 
 
-def service(name: str, cluster_ip: str) -> NamedService:
+def service(name: str, cluster_ip: str) -> Any:
     """A service in the namespace `a`."""
-    return NamedService(ObjectMeta(name=name, namespace="a"), NamedServiceSpec(cluster_ip))
+    return {"metadata": {"name": name, "namespace": "a"}, "spec": {"clusterIP": cluster_ip} if cluster_ip else {}}
 
 
-def endpoints(name: str, *addresses: str) -> Endpoints:
-    """The ready endpoints of a service."""
-    return Endpoints(ObjectMeta(name=name, namespace="a"), (Subset(tuple(map(Address, addresses))),))
+def endpoints(name: str, **hostnames: str) -> Any:
+    """The ready endpoints of a service, by the last number of their addresses, with their hostnames."""
+    addresses = [{"ip": f"10.244.0.{n[1:]}", "hostname": hostname} for n, hostname in hostnames.items()]
+    return {"metadata": {"name": name, "namespace": "a"}, "subsets": [{"addresses": addresses}]}
 
 
 def test_a_headless_name_leads_to_the_ready_pods_and_another_to_the_service() -> None:
     """A service that has neither gets no name at all."""
     services = [service("ps-0", "None"), service("web", "10.96.0.7"), service("gone", "None"), service("outside", "")]
-    assert hosts(services, [endpoints("ps-0", "10.244.0.9", "10.244.0.8"), endpoints("web", "10.244.0.3")]) == (
+    assert hosts(services, [endpoints("ps-0", _9="", _8=""), endpoints("web", _3="")]) == (
         "10.244.0.8 ps-0.a.svc.cluster.local\n10.244.0.9 ps-0.a.svc.cluster.local\n10.96.0.7 web.a.svc.cluster.local\n"
     )
 
 
 def test_a_pod_whose_subdomain_is_a_headless_service_has_a_name_below_it() -> None:
     """As every DNS of a cluster has it; jobs with a shared network rely on it."""
-    found = Endpoints(ObjectMeta(name="job", namespace="a"), (Subset((Address("10.244.0.9", "job-worker-0"),)),))
-    assert hosts([service("job", "None")], [found]) == (
+    assert hosts([service("job", "None")], [endpoints("job", _9="job-worker-0")]) == (
         "10.244.0.9 job-worker-0.job.a.svc.cluster.local\n10.244.0.9 job.a.svc.cluster.local\n"
     )
 
@@ -115,12 +114,6 @@ def test_every_file_of_a_node_is_below_its_folder() -> None:
     paths = [word.partition("=")[2] for word in command if "=/" in word]
     assert paths
     assert all(path.startswith("/node/") for path in paths)
-
-
-def test_tools_are_the_same_on_the_other_side_of_the_sandbox() -> None:
-    """They are looked up outside and used inside."""
-    tools = Tools(*(Path(f"/{name}") for name in ("kubelet", "scheduler", "proxy", "containerd", "catatonit")))
-    assert Tools.from_json(tools.to_json()) == tools
 
 
 def test_who_is_not_root_is_told_so(mocker: MockerFixture) -> None:
