@@ -132,17 +132,22 @@ class PageCluster:
         self.kubeconfig.write_text(json.dumps(config))
 
     async def _listen(self) -> None:
-        server = web.Server(self._respond, handler_cancellation=True, access_log=None)
-        self._runner = web.ServerRunner(server, shutdown_timeout=0.01)
+        self._server = web.Server(self._respond, handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=0.01)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True).start()
         self._port = self._runner.addresses[0][1]
+
+    async def _close(self) -> None:
+        for connection in self._server.connections:  # all at once: clients connect again within milliseconds
+            connection.force_close()
+        await self._runner.cleanup()
 
     def stop(self) -> None:
         """Close all connections, and accept no more."""
         loop, self._loop = self._loop, None
         if loop is not None:
-            asyncio.run_coroutine_threadsafe(self._runner.cleanup(), loop).result()
+            asyncio.run_coroutine_threadsafe(self._close(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
             loop.close()
