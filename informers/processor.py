@@ -255,8 +255,6 @@ class Processor(Generic[T]):
                 self._log.warning("resync_period_raised", asked_s=resync_s, used_s=self.check_period_s)
                 return self.check_period_s
             self.check_period_s = resync_s
-            for listener in self._listeners.values():
-                self._schedule(listener)
         return resync_s
 
     def _schedule(self, listener: Listener[T]) -> None:
