@@ -96,7 +96,7 @@ def scaled_down(stage: Stage, job: str) -> None:
 NO_GROUP: Final = Trouble("pod-group-refused", one())
 DENIED_BY_WEBHOOK: Final = [
     Trouble("webhook-denied", one()),
-    Trouble("delete-failed", specs(Worker=replica(2)), scaled_down),
+    Trouble("delete-failed", specs(Worker=replica(2, run="forever")), scaled_down),
     Trouble("tensorboard-failed", one("forever") | {"tensorBoard": {"logDir": "/logs"}}),
 ]
 
