@@ -142,7 +142,6 @@ def test_a_plugin_is_told_of_its_cluster_as_client_go_tells_it(tmp_path: Path) -
 def test_a_plugin_may_ask_where_somebody_can_answer(
     monkeypatch: pytest.MonkeyPatch, mocker: MockerFixture, mode: str, *, asks: bool, expected: str
 ) -> None:
-    """`interactiveMode`: it reads the terminal, and knows that it may."""
     script = f"test -t 0 && given=true || given=false; echo '{answer(token='T')}' | sed s/T/$given/"
     monkeypatch.setattr("sys.stdin", mocker.Mock(isatty=lambda: asks))
     ours, terminal, before = *pty.openpty(), os.dup(0)
@@ -178,7 +177,6 @@ def test_a_plugin_that_must_ask_is_not_run_where_nobody_can_answer() -> None:
 def test_a_plugin_that_fails_is_named_and_not_quoted(
     capfd: pytest.CaptureFixture[str], script: str, message: str
 ) -> None:
-    """Neither what it prints nor, in the operator, what it writes to standard error."""
     with pytest.raises(AccessError) as raised:
         plugin(f"echo {SECRET} >&2; {script}")(NOBODY, True)
     assert "credential plugin /bin/sh" in raised.value.message
@@ -193,7 +191,6 @@ def test_the_user_of_a_command_reads_what_a_plugin_complains_of(capfd: pytest.Ca
 
 
 def test_a_plugin_that_is_not_there_is_named_with_its_hint() -> None:
-    """`installHint` of the kubeconfig."""
     with pytest.raises(AccessError, match=r"no-such failed: cannot start: No such file or directory\. Install it"):
         Plugin(("no-such",), VERSION, hint="Install it")(NOBODY, True)
 

@@ -252,7 +252,6 @@ def cases(users: Rows, others: Rows) -> pytest.MarkDecorator:
 def test_both_readers_give_the_access_that_client_go_does(
     folder: Path, files: Any, expected: dict[str, Any], package_does: str
 ) -> None:
-    """And the `kubernetes` package by itself does too, but where the case says what it does instead."""
     kubeconfig = written(files, folder)
     found = found_in(kubeconfig)
     assert found.access() == through_package(found)
@@ -268,7 +267,6 @@ def test_both_readers_give_the_access_that_client_go_does(
 def test_what_client_go_refuses_is_refused_by_both_readers_with_the_name_of_the_field(
     folder: Path, files: Any, expected: str, package_does: str
 ) -> None:
-    """In one line that quotes no secret; the `kubernetes` package accepts it where the case says so."""
     kubeconfig = written(files, folder)
     for reader in (Kubeconfig.access, through_package):
         with pytest.raises(AccessError) as raised:
@@ -280,7 +278,6 @@ def test_what_client_go_refuses_is_refused_by_both_readers_with_the_name_of_the_
 
 
 def test_a_file_that_was_named_must_be_there(folder: Path) -> None:
-    """Unlike those of KUBECONFIG; without any, ~/.kube/config is read."""
     with pytest.raises(AccessError, match="kubeconfig file none not found"):
         read_kubeconfig("none")
     assert read_kubeconfig() is None
@@ -291,7 +288,6 @@ def test_a_file_that_was_named_must_be_there(folder: Path) -> None:
 
 
 def test_options_go_before_the_context(folder: Path) -> None:
-    """`--context` and `--namespace`; `--server` discards the name in the certificate, as in client-go."""
     document = config(tls_server_name="kubernetes")
     document["contexts"].append({"name": "there", "context": {"cluster": "d"}})
     document["clusters"].append({"name": "d", "cluster": {"server": "https://d"}})

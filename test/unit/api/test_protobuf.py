@@ -56,7 +56,6 @@ OBJECT = {
 
 
 def test_an_object_is_read_as_it_was_written() -> None:
-    """Texts, numbers below zero, booleans, times, maps, and messages within messages; also those with nothing in them."""
     written = encode(OBJECT, POD)
     assert read(written, 0, len(written), POD) == OBJECT
 
@@ -200,7 +199,6 @@ def test_any_number_and_any_text_are_read_as_they_were_written(whole: int, words
 
 
 def test_an_envelope_is_opened_as_soon_as_it_is_there() -> None:
-    """It says the kind of the object, and where the object is; the object itself need not have come."""
     body = with_length(1, b"x" * 200)
     written = envelope("PodList", body)
     begin = written.index(body)

@@ -43,7 +43,6 @@ def test_what_is_no_quantity_is_none(text: object) -> None:
 
 @given(st.integers(0, 2**62), st.sampled_from(["", "m", "k", "Ki", "Gi", "n"]))
 def test_a_quantity_that_is_written_means_at_least_what_was_read(digits: int, suffix: str) -> None:
-    """Thousandths are exact; finer fractions are rounded up."""
     number = parse_quantity(f"{digits}{suffix}")
     assert number is not None
     again = parse_quantity(format_quantity(number))

@@ -175,7 +175,6 @@ def test_prune_deletes_nothing_that_nobody_agreed_to(server: Server, mocker: Moc
 
 
 def test_prune_goes_on_when_one_job_can_not_be_deleted(server: Server) -> None:
-    """In all namespaces; one that is gone already is as good as deleted."""
     items = [ended(name, "Failed", 9) for name in ("changed", "gone", "forbidden", "fine")]
     server.answers("/apis/kubeflow.org/v1/tfjobs", {"metadata": {}, "items": items})
     server.answers(f"{JOBS}/changed", {"message": "the version does not match", "reason": "Conflict"}, code=409)

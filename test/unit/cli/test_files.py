@@ -72,7 +72,6 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, before: str, after: str
 
 
 def test_a_warning_is_no_mistake(tmp_path: Path) -> None:
-    """An unknown field, and a mistake in the TensorBoard, without which the job runs."""
     text = JOB.replace("spec:\n", "spec:\n  tensorBoard: {}\n  cleanPodPolcy: None\n", 1)
     result = run("validate", write(tmp_path, text))
     assert result.exit_code == 0
@@ -118,7 +117,6 @@ def test_the_examples_are_judged_as_the_operator_judges_them(path: Path) -> None
 
 @pytest.mark.parametrize("path", sorted((EXAMPLES / "migration").rglob("*.yaml")), ids=lambda path: path.name)
 def test_what_was_converted_is_a_valid_job_of_v1(path: Path) -> None:
-    """Comments say what it was; the metadata stays."""
     result = run("convert", str(path))
     assert result.exit_code == 0
     assert result.stdout.startswith("# converted from ")

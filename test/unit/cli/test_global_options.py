@@ -82,7 +82,6 @@ def test_impersonation_is_sent_with_every_request(server: Server) -> None:
 
 
 def test_a_kubeconfig_may_impersonate_too(tmp_path: Path) -> None:
-    """An option goes before it. Groups without a user are an error, as for kubectl."""
     path = tmp_path / "config"
     user = {"as": "amy", "as-groups": ["a"], "as-user-extra": {"Reason": ["why"]}}
     path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1", **user)))
@@ -154,7 +153,6 @@ def test_then_options_names_of_jobs_or_files(server: Server) -> None:
 
 
 def test_jobs_of_tensorflow_org_are_offered_where_a_verb_takes_them(server: Server) -> None:
-    """With their kind where a job of kubeflow.org has the same name."""
     place = "namespaces/other/tfjobs"
     server.answers(f"/apis/kubeflow.org/v1/{place}", {"items": [job("mnist")]})
     server.answers(f"/apis/tensorflow.org/v1alpha1/{place}", {"items": [job("mnist"), job("old")]})
@@ -166,7 +164,6 @@ def test_jobs_of_tensorflow_org_are_offered_where_a_verb_takes_them(server: Serv
 
 @pytest.mark.parametrize("folder", ["bin"])
 def test_the_program_that_kubectl_asks_is_written_where_one_says(tmp_path: Path, folder: str) -> None:
-    """It can be started, and speaks the protocol: the last line is the directive."""
     place = tmp_path / folder
     place.mkdir()
     result = run("completion", "--install", "--folder", str(place))

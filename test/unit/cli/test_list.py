@@ -177,7 +177,6 @@ def test_queued_held_and_deleted_jobs_are_shown_as_such(server: Server, rows: An
 
 
 def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Server) -> None:
-    """As recorded beside Kueue: no room now, and a request above the whole quota."""
     found = [a_job(name, "Suspended") for name in ("w18", "w9", "w21")]
     for body in found:
         body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
@@ -206,7 +205,6 @@ def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Serve
 
 
 def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Server, rows: Any) -> None:
-    """A quota that refuses pods, a volume that cannot be mounted; of an earlier job of the name nothing counts."""
     quota, other, mount, old = (a_job(name, "Created") for name in ("quota", "other", "mount", "old"))
     stuck = [pod("mount", index, **waiting("ContainerCreating")) for index in range(2)]
     earlier = a_job("old")

@@ -157,7 +157,6 @@ def test_a_watch_on_which_nothing_comes_is_given_up_in_time() -> None:
 
 
 def test_after_a_refusal_the_session_goes_on(server: Server) -> None:
-    """Also after a proxy's page that is longer than what is read of it."""
     server.answers("/a", b"<html>" * 100_000, code=403)
     server.answers("/b", {})
     with Session(Access(server.url)) as session:

@@ -185,7 +185,6 @@ def test_a_file_must_have_one_job_of_v1(tmp_path: Path, text: str, says: str) ->
 
 
 def test_a_job_for_a_queue_waits_until_kueue_admits_it() -> None:
-    """The label names the local queue, and the job is suspended: Kueue resumes it."""
     body = shown("--queue=gpus")
     assert body["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "gpus"}
     assert body["spec"]["runPolicy"] == {"suspend": True}

@@ -83,7 +83,6 @@ def test_of_a_text_with_several_lines_the_first_is_shown() -> None:
 
 
 def test_lines_end_where_the_terminal_ends() -> None:
-    """And colors do not count: a cell is cut before it is painted."""
     rows = [["mnist", "Running", "a long message"]]
     printer = TablePrinter(("NAME", "STATE", "MESSAGE"), width=20)
     painted = list(printer.lines(rows, lambda place, _, cell: f"<{cell}>" if place else cell))

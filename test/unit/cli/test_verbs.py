@@ -267,7 +267,6 @@ def test_what_follows_two_dashes_is_never_the_name(server: Server, verb: str) ->
 
 @pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
 def test_wait_exits_as_the_job_ends(server: Server, condition: str, code: int) -> None:
-    """Its end comes in the watch, after a read that showed it running."""
     server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     event = {"type": "MODIFIED", "object": job(conditions=("Running", condition))}
     server.answers(JOBS, json.dumps(event).encode() + b"\n")
@@ -278,7 +277,6 @@ def test_wait_exits_as_the_job_ends(server: Server, condition: str, code: int) -
 
 
 def test_wait_tells_a_job_that_was_deleted_from_its_namesake(server: Server, mocker: MockerFixture) -> None:
-    """Exit code 3: seen in the watch, or afterwards by another UID."""
     mocker.patch("time.sleep")
     server.answers(f"{JOBS}/mnist", job())
     server.answers(JOBS, json.dumps({"type": "DELETED", "object": job()}).encode() + b"\n")
@@ -289,7 +287,6 @@ def test_wait_tells_a_job_that_was_deleted_from_its_namesake(server: Server, moc
 
 
 def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(server: Server, mocker: MockerFixture) -> None:
-    """Exit code 124, as `timeout` of coreutils."""
     mocker.patch("time.sleep")
     mocker.patch("time.monotonic", side_effect=[0.0, *(float(second // 3) for second in range(300))])
     server.answers(f"{JOBS}/mnist", job())
@@ -359,7 +356,6 @@ def operator_at(image: str, *args: str, wanted: int = 2, **status: int) -> dict[
 def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
     server: Server, wanted: int, code: int, runs: str
 ) -> None:
-    """The Deployment names the new image, and keeps the old pods; a single pod of one replica is counted as updated."""
     counts = {"replicas": wanted + 1, "readyReplicas": wanted, "updatedReplicas": 1}
     server.answers(DEPLOYMENTS, {"items": [operator_at("tf-operator:9", wanted=wanted, **counts)]})
     pods = [
@@ -377,7 +373,6 @@ def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
 
 
 def test_who_has_rights_in_one_namespace_sees_the_operator_of_that_one(server: Server) -> None:
-    """It serves that namespace only, which the line says."""
     for path in (DEPLOYMENTS, LEASES):
         server.answers(path, FORBIDDEN, code=403)
     found = operator_at("tf-operator:1", "--namespace=$(KUBEFLOW_NAMESPACE)", wanted=0)

@@ -97,6 +97,5 @@ async def test_the_limit_is_on_one_line_and_not_on_all_that_were_begun() -> None
 
 
 async def test_blocks_are_the_same_lines_not_taken_apart() -> None:
-    """The lines that a chunk completes come as one block; a line that spans chunks is a block of its own."""
     lines = WatchLines(stream(b"a\nb", b"c", b"\nd\ne\n", b"f", b"g\n"), request="")
     assert [[*map(bytes, blocks)] async for blocks in lines.blocks] == [[b"a\n"], [b"bc\n", b"d\ne\n"], [b"fg\n"]]

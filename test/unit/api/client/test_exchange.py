@@ -145,7 +145,6 @@ async def test_a_request_is_sent_eleven_times_at_most() -> None:
 
 
 async def test_a_date_in_retry_after_is_read_by_the_clock_that_wrote_it() -> None:
-    """The server's clock is five minutes ahead, as its Date header shows; the wait is still four seconds."""
     ahead = EPOCH + timedelta(minutes=5)
     date, later = (format_datetime(moment, usegmt=True) for moment in (ahead, ahead + timedelta(seconds=4)))
     transport = FakeTransport(FakeResponse(503, b"", {"Date": date, "Retry-After": later}), FakeResponse())

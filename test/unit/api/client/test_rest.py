@@ -86,7 +86,6 @@ async def test_each_verb_decodes_into_the_type_that_is_asked_for(
 
 
 async def test_a_table_is_asked_for_by_what_is_accepted() -> None:
-    """By the Accept header, as kubectl does; by default the response has objects."""
     transport = FakeTransport(FakeResponse(), FakeResponse(), FakeResponse(), FakeResponse(body=(b"1\n",)))
     client = client_of(transport)
     await client.get(PODS, "ns", "a")

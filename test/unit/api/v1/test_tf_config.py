@@ -50,14 +50,12 @@ def test_a_type_without_replicas_is_not_in_the_cluster() -> None:
 
 
 def test_the_cluster_domain_is_appended_to_host_names() -> None:
-    """CUSTOM_CLUSTER_DOMAIN."""
     text = config(ALL, c.PS, domain="cluster.local")
     assert text is not None
     assert msgspec.json.decode(text)["cluster"]["ps"] == ["mnist-ps-0.ns.svc.cluster.local:2222"]
 
 
 def test_the_port_is_the_one_named_tfjob_port() -> None:
-    """Other named ports are kept in their order; an unnamed one is left to the user."""
     ports = [
         {"name": "metrics", "containerPort": 9},
         {"containerPort": 7},

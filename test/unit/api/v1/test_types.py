@@ -92,14 +92,12 @@ def test_a_text_that_does_not_have_the_name_may_be_anything(text: str) -> None:
 
 
 def test_huge_numbers_cost_nothing() -> None:
-    """A forged range is compared, not walked through; numbers that no job has are none."""
     assert is_named("j-worker-5", "j-worker-0 .. j-worker-999999999")
     assert not is_named("j-worker-5", f"j-worker-0 .. j-worker-{'9' * 5000}")
 
 
 @given(st.sets(st.integers(0, 40)))
 def test_what_was_written_is_read_again(indices: set[int]) -> None:
-    """Each name once, in order; a forged range has an end."""
     written = [child_name("j", "Worker", index) for index in sorted(indices)]
     assert [name for name in names_in(named(*sorted(indices)), 100) if name] == written
     assert len([*names_in("j-worker-0 .. j-worker-999999999", 100)]) == 100

@@ -255,7 +255,6 @@ def test_a_job_that_is_done_stays_done_when_the_rest_of_its_status_can_not_be_re
 
 
 def test_a_status_is_written_with_the_spellings_of_the_time() -> None:
-    """They are visible with `-o yaml`."""
     states = SetStatus(tf_replica_type="MASTER", state="Running", replicas_states={"Running": 1})
     status = AlphaStatus(phase="Running", state="Running", alpha_replica_statuses=(states,), runtime_id="76no")
     assert msgspec.json.decode(msgspec.json.encode(status.to_wire())) == {
@@ -269,7 +268,6 @@ def test_a_status_is_written_with_the_spellings_of_the_time() -> None:
 
 
 def test_the_word_in_a_template_makes_no_alpha_job() -> None:
-    """Only a key of the specification itself makes one."""
     pod = {"spec": {"containers": [{"name": "tensorflow", "env": [{"name": "X", "value": '"replicaSpecs"'}]}]}}
     assert not is_alpha(msgspec.json.encode({"tfReplicaSpecs": {"Worker": {"template": pod, "replicaSpecs": []}}}))
     assert is_alpha(msgspec.json.encode({"REPLICASPECS": []}))

@@ -333,7 +333,6 @@ def test_of_two_troubles_the_one_that_hides_the_other_stands_first(ids: tuple[st
 
 
 def test_a_peer_that_waits_for_room_explains_the_one_that_cannot_resolve_its_name() -> None:
-    """Worker 0 crashes since the parameter server has no pod: the quota is the root."""
     world = world_of()
     quota = "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2"
     world.refuse(f'pods "mnist-ps-0" is forbidden: {quota}', "mnist-ps-0")
@@ -342,7 +341,6 @@ def test_a_peer_that_waits_for_room_explains_the_one_that_cannot_resolve_its_nam
 
 
 def test_a_refusal_that_has_passed_is_not_told() -> None:
-    """The pod exists now, whatever the newest event says."""
     world = world_of()
     pod = world.pods["mnist-worker-1"]
     CASES["quota-exceeded"](world)
@@ -351,7 +349,6 @@ def test_a_refusal_that_has_passed_is_not_told() -> None:
 
 
 def test_replicas_with_the_same_trouble_are_one_cause_in_their_natural_order() -> None:
-    """`worker-2` stands before `worker-10`, and five hundred are one line."""
     world = world_of()
     world.spec["tfReplicaSpecs"]["Worker"]["replicas"] = 12
     pod = world.unscheduled("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.", "mnist-worker-1")
@@ -364,7 +361,6 @@ def test_replicas_with_the_same_trouble_are_one_cause_in_their_natural_order() -
 
 
 def test_what_one_may_not_read_is_said() -> None:
-    """And that events were read only partly: the reason may be in one of the others."""
     world = world_of()
     world.forbidden = ["nodes", "leases in kubeflow", "nodes"]
     told = "Not checked, because you have no permission to read: leases in kubeflow, nodes"
@@ -412,7 +408,6 @@ def test_a_job_that_failed_is_explained_by_the_pod_that_its_condition_names() ->
 
 
 def test_a_job_that_failed_is_explained_when_its_pods_are_gone() -> None:
-    """The condition has the exit code, and the container's last message."""
     world = world_of()
     world.failed(137, "OOMKilled")
     world.pods = {}
@@ -777,7 +772,6 @@ def test_what_the_api_server_says_is_quoted_where_no_other_reason_is_known(id_: 
 
 @pytest.mark.parametrize(("id_", "running"), [("crash-loop", 1), ("sidecar-failed", 1), ("pod-warning", 0)])
 def test_a_pod_that_is_not_ready_does_not_count_as_running(id_: str, running: int) -> None:
-    """As kubectl get pods shows it: READY 0/1, also while it is Running."""
     assert diagnosed(id_).standing.endswith(f"{running} of 2 workers running")
 
 
@@ -808,7 +802,6 @@ def test_a_path_of_the_template_is_named_where_a_command_is_not_found() -> None:
 
 
 def test_the_end_of_a_long_last_line_stands_in_the_title() -> None:
-    """The line with the error is the last one; nothing is cut at both ends."""
     world = world_of()
     last = f"ValueError: shapes differ at {'y' * 100} in layer 7"
     world.failed(1, log=f"{'x' * 300}\n{last}")
@@ -816,7 +809,6 @@ def test_the_end_of_a_long_last_line_stands_in_the_title() -> None:
 
 
 def test_advice_has_the_step_that_makes_it_work() -> None:
-    """The cause is corrected, old requests are given back, the manifest of the user is not overwritten."""
     steps = {id_: " ".join(first_of(world_of(id_)).to_do) for id_ in CASES}
     assert "then in the file correct the cause of the exit" in steps["exit-code"]
     assert "> mnist.saved.yaml" in steps["exit-code"]

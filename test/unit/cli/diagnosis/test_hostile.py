@@ -101,7 +101,6 @@ def test_odd_specifications_never_raise(id_: str, spec: Any) -> None:
 @given(st.text(max_size=3000))
 @settings(max_examples=100, deadline=None)
 def test_any_log_and_any_message_may_come(text: str) -> None:
-    """Also halves of characters, as `json` lets them through."""
     world = world_of()
     world.exited(1, message="x", log=text)
     world.refuse("x", "mnist-worker-0")
@@ -114,7 +113,6 @@ def test_any_log_and_any_message_may_come(text: str) -> None:
     ["mount: " * 5000, "TF_CONFIG" * 3000, "requested: , used: " * 3000, "pods a" * 5000, "a" * 2**20, "a " * 2**17],
 )
 def test_no_message_costs_seconds(text: str) -> None:
-    """Only the first kilobytes are searched, and no pattern backtracks far."""
     world = world_of()
     world.exited(1, message=text[:4096], log=text)
     world.refuse(f"exceeded quota: q, {text}", "mnist-worker-0")

@@ -246,7 +246,6 @@ def test_a_pod_that_never_started_does_not_keep_it_waiting(logs: Logs) -> None:
 
 
 def test_a_stream_that_stays_silent_after_its_pod_has_gone_is_given_up(logs: Logs, mocker: MockerFixture) -> None:
-    """Such as the stream of a dead node: the pod that came in its place is read."""
     mocker.patch.object(following, "GRACE_S", 0.1)
     old = logs.cluster.pod("mnist-worker-0", "old")
     logs.cluster.write("mnist-worker-0", "one")

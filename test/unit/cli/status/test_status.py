@@ -131,7 +131,6 @@ def test_a_job_of_the_alpha_dialect_has_a_tree_too() -> None:
 
 @pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    """A narrow terminal leaves out nodes, then ages; names of replicas and states are always there."""
     long = pod("mnist-worker-1", "Failed", containerStatuses=container(ended(1, message="word " * 200)))
     lines = shown(job("Running"), pod("mnist-worker-0"), long, width=width)
     assert max(map(len, lines)) <= max(width, 30)

@@ -58,7 +58,6 @@ def test_a_bar_shows_what_a_replica_did_when() -> None:
 
 
 def test_pods_that_outlive_their_job_do_not_lengthen_it() -> None:
-    """The chart goes on until they are gone; the job took what `list` says."""
     assert drawn(Timeline(start=at(0), end=at(23), replicas=(WORKER,)))[0].endswith("finished 12:00:23 after 23s")
 
 
@@ -94,7 +93,6 @@ def test_a_job_of_which_nothing_is_known_yet_has_an_empty_timeline() -> None:
 
 
 def test_a_short_job_has_each_time_once() -> None:
-    """Several columns are in the same second."""
     axis = drawn(Timeline(start=at(0), end=at(2)), 100)[2].split()
     assert axis == ["12:00:00", "12:00:01"]
 

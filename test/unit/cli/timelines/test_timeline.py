@@ -129,7 +129,6 @@ def test_a_pod_without_a_node_waits_and_says_why() -> None:
 
 
 def test_of_many_restarts_events_tell_when_the_first_run_began() -> None:
-    """From then to the last two runs it is only known that it was restarted."""
     body = ran(running(100), terminated(80, 90, 1), restarts=4)
     told = "waiting 0-5, starting 5-8, unstable 8-80, running 80-90, restarting 90-100, running 100-"
     assert drawn(life(body, pod_event(8, "Started", "p1"))) == told
@@ -152,7 +151,6 @@ def test_a_pod_that_is_being_deleted_stops_since_it_was_asked_to() -> None:
 
 
 def test_events_tell_of_pods_that_are_gone() -> None:
-    """Each was deleted, or ended, before the next one of its name began; the exit code stands in an event of the job."""
     events = [
         pod_event(1, "Scheduled", "p1"),
         pod_event(2, "Started", "p1"),
@@ -230,7 +228,6 @@ def test_pods_of_the_alpha_dialect_that_are_gone_are_told_by_the_runtime_id() ->
 
 
 def test_the_job_controller_tells_of_pods_that_are_gone_as_v1s_operator_does() -> None:
-    """By events about the Job of a replica: when its pods were created, and when they were deleted."""
     of = job()
     of["status"]["runtimeId"] = "mine"
     about = {"kind": "Job", "name": "worker-mine-0", "uid": "j"}

@@ -37,7 +37,6 @@ def read(text: str | bytes) -> tuple[list[tuple[int, str, float]], Progress | No
 
 
 def test_keras_counts_steps_over_all_epochs() -> None:
-    """A bar overwrites itself, with \\r and \\b: each state of it is a point."""
     points, progress = read(KERAS)
     first = [(1, "loss", 2.3026), (1, "accuracy", 0.125), (120, "loss", 0.5), (120, "accuracy", 0.8)]
     later = [(120, "val_loss", 0.4), (120, "step_time", 0.02), (180, "loss", 0.41), (180, "accuracy", 0.9)]
@@ -70,7 +69,6 @@ def test_keras_3_with_colours_reads_as_well() -> None:
 def test_the_other_ways_in_which_keras_writes(
     text: str, points: list[tuple[int, str, float]], progress: tuple[int, int | None]
 ) -> None:
-    """`verbose=2` of both generations, a data set of unknown length, samples instead of steps, a loss that is no number."""
     told, at = read(text)
     assert str(told) == str(points)
     assert at == Progress(*progress)
@@ -142,7 +140,6 @@ def test_training_loops_of_ones_own(
     ],
 )
 def test_other_lines_tell_nothing(text: str) -> None:
-    """Dates, ports, parts of words, titles of windows."""
     assert read(text) == ([], None)
 
 
@@ -152,7 +149,6 @@ def test_a_total_that_was_told_once_holds_for_the_lines_that_do_not_tell_it() ->
 
 
 def test_timestamps_of_the_kubelet_become_the_time_of_points() -> None:
-    """Each line has its own; the parts of an overwritten line have that of the line. A stamp that is no time is text."""
     stamp = "2026-11-22T10:00:00.123456789Z"
     reader = LogReader()
     lines = f"{stamp} step 1 loss 3\rstep 2 loss 2\nstep 3 loss 1\n2026-13-99T10:00:00Z step 4 loss 0\n"
@@ -188,7 +184,6 @@ def test_no_bytes_make_it_raise(data: bytes) -> None:
 
 @given(TEXTS)
 def test_lines_have_no_escapes_and_no_ends_in_them(text: str) -> None:
-    """So they can be shown."""
     reader = LineReader()
     for line in [*reader.feed(text.encode(errors="replace")), *reader.close()]:
         assert not set("\r\b\n") & set(line.text)
@@ -208,7 +203,6 @@ UNITS = [
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_no_line_takes_longer_than_its_length(unit: str) -> None:
-    """100 KB of what the patterns could stumble over, in lines as long as are read."""
     line = ("step 1 loss " + unit * MOST_BYTES)[: MOST_BYTES - 1].encode() + b"\n"
     reader = LogReader()
     started = time.process_time()

@@ -32,7 +32,6 @@ from tfjob_operator.api.client.http import Request
 
 
 async def test_the_first_address_that_can_be_reached_is_taken(mocker: MockerFixture) -> None:
-    """A name has an address that refuses and one that drops packets: neither costs more than a moment."""
     with socket.socket() as refuses, socket.socket() as swallows:
         refuses.bind(("127.0.0.1", 0))
         swallows.bind(("127.0.0.1", 0))
