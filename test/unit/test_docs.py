@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import click
@@ -11,7 +10,7 @@ from fakes.manifests import read_documents
 from hack.weight import trace_life
 from hack.yaml_text import document
 from support.cases import for_each
-from support.pages import blocks
+from support.pages import blocks, pages
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli.app import app
@@ -22,14 +21,9 @@ LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 PATH = re.compile(r"`((?:api|controller|docs|hack|informers|manifests|test|workqueue)/[\w./-]+)`")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 FIRST_PAGE = ROOT / "docs" / "architecture.md"
+PAGES = [ROOT / name for name in pages()]
 MOST_WORDS = 1200
 MOST_TERMS = 25
-
-
-def pages() -> list[Path]:
-    """Every page that is part of the project: what lies about beside it (virtual environments, caches) is not."""
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return [ROOT / name for name in listed.stdout.splitlines()]
 
 
 def anchors(page: Path) -> set[str]:
@@ -44,7 +38,7 @@ def section(title: str) -> str:
     return FIRST_PAGE.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
-@for_each("page", pages())
+@for_each("page", PAGES)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     """Files and headings that links name exist; addresses of other sites are not asked."""
     for target, anchor in LINK.findall(page.read_text()):
@@ -55,7 +49,7 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(found), f"{target}{anchor} is no heading"
 
 
-@for_each("page", pages())
+@for_each("page", PAGES)
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
     """A file that was moved is named by its new path."""
     missing = [path for path in PATH.findall(page.read_text()) if not (ROOT / path).exists()]
@@ -64,7 +58,7 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
 
 def test_the_log_of_all_replicas_is_printed_while_one_of_them_has_not_started() -> None:
     """Else `kubectl logs --selector` prints the error of that one (ErrImagePull) in place of the others' lines."""
-    texts = [ROOT / "manifests/chart/templates/NOTES.txt", *(page for page in pages() if page.name != "CHANGELOG.md")]
+    texts = [ROOT / "manifests/chart/templates/NOTES.txt", *(page for page in PAGES if page.name != "CHANGELOG.md")]
     commands = [
         each for text in texts for each in re.findall(r"logs --selector=name=tf-job-operator.*", text.read_text())
     ]

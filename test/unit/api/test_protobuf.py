@@ -33,25 +33,23 @@ from tfjob_operator.api.protobuf import (
 )
 from tfjob_operator.controller.jobs.children import ChildLabels, ConfigMap, Pod, Service
 
+OWNERS = [{"kind": "TFJob", "uid": "1", "controller": True}, {"kind": "Other", "controller": False}]
+RULES = [{"action": "Restart", "exitCodes": {"values": [42, -1]}}]
+ENDED = {"name": "tensorflow", "state": {"terminated": {"exitCode": -1}}, "restartCount": 0}
 OBJECT = {
     "metadata": {
         "name": "mnist-worker-0",
         "labels": {"job-name": "mnist", "empty": ""},
-        "ownerReferences": [{"kind": "TFJob", "uid": "1", "controller": True}, {"kind": "Other", "controller": False}],
+        "ownerReferences": OWNERS,
         "creationTimestamp": datetime(2026, 1, 1, tzinfo=UTC),
     },
     "spec": {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 30,
         "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}],
-        "containers": [
-            {"name": "tensorflow", "restartPolicyRules": [{"action": "Restart", "exitCodes": {"values": [42, -1]}}]}
-        ],
+        "containers": [{"name": "tensorflow", "restartPolicyRules": RULES}],
     },
-    "status": {
-        "phase": "Failed",
-        "containerStatuses": [{"name": "tensorflow", "state": {"terminated": {"exitCode": -1}}, "restartCount": 0}],
-    },
+    "status": {"phase": "Failed", "containerStatuses": [ENDED]},
 }
 
 

@@ -111,3 +111,17 @@ def pod(
         "ownerReferences": [{"controller": True, "kind": "TFJob", "name": job_name, "uid": owner}],
     }
     return {"metadata": about | (meta or {}), "spec": spec or {}, "status": {"phase": phase, **status}}
+
+
+def operator_lease(namespace: str, renewed: str, holder: str = "operator") -> dict[str, Any]:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+    return {"metadata": {"name": "tf-operator", "namespace": namespace}, "spec": spec}
+
+
+def operator_deployment(
+    namespace: str, *args: str, image: str = "tf-operator:1", wanted: int = 2, **status: int
+) -> dict[str, Any]:
+    """A Deployment of the operator; `status` has its counts of pods."""
+    template = {"spec": {"containers": [{"name": "operator", "image": image, "args": args}]}}
+    meta = {"name": "tf-job-operator", "namespace": namespace}
+    return {"metadata": meta, "spec": {"replicas": wanted, "template": template}, "status": status}

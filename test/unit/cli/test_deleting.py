@@ -12,7 +12,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from tfjob_operator.cli.commands import tensorboard_
-from unit.cli.conftest import Server, job
+from unit.cli.conftest import Server, job, operator_deployment
 from unit.cli.conftest import pod as a_pod
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
@@ -77,8 +77,7 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
     server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
     server.answers(PODS, {"metadata": {}, "items": [pod("worker-0")]})
     server.answers(f"{PODS}/mnist-worker-0", {})
-    meta = {"name": "tf-job-operator", "namespace": "kubeflow"}
-    operator = {"metadata": meta, "spec": {"replicas": wanted}, "status": {"readyReplicas": wanted}}
+    operator = operator_deployment("kubeflow", wanted=wanted, readyReplicas=wanted)
     for path in ("/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"):
         items = [operator] if "apps" in path else []
         server.answers(path, {"metadata": {}, "items": items, "reason": "Forbidden"}, code=code)

@@ -8,7 +8,7 @@ import yaml
 
 from tfjob_operator.cli.collecting import MOST_LAST_LINES, MOST_LOGS, collect
 from tfjob_operator.cli.diagnosis.facts import Absent, Evidence, LastLine
-from unit.cli.conftest import Server, job
+from unit.cli.conftest import Server, job, operator_deployment, operator_lease
 from unit.cli.conftest import pod as a_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -222,22 +222,11 @@ def test_a_form_that_the_operator_does_not_serve_is_explained(server: Server) ->
     assert "[error: alpha-form]" in result.output
 
 
-def lease(namespace: str, renewed: str) -> dict[str, Any]:
-    spec = {"holderIdentity": "operator", "leaseDurationSeconds": 15, "renewTime": renewed}
-    return {"metadata": {"name": "tf-operator", "namespace": namespace}, "spec": spec}
-
-
-def deployment(namespace: str, *args: str, ready: int = 0) -> dict[str, Any]:
-    template = {"spec": {"containers": [{"name": "operator", "args": args}]}}
-    meta = {"name": "tf-job-operator", "namespace": namespace}
-    return {"metadata": meta, "spec": {"replicas": 2, "template": template}, "status": {"readyReplicas": ready}}
-
-
 RENEWED, STALE = "2025-12-31T23:59:58.000000Z", "2025-12-31T22:00:00.000000Z"
 LEASES, DEPLOYMENTS = "/apis/coordination.k8s.io/v1/leases", "/apis/apps/v1/deployments"
 
 
-KUBEFLOW, TEAM_B = lease("kubeflow", STALE), lease("b", RENEWED)
+KUBEFLOW, TEAM_B = operator_lease("kubeflow", STALE), operator_lease("b", RENEWED)
 
 
 @pytest.mark.parametrize(
@@ -245,8 +234,8 @@ KUBEFLOW, TEAM_B = lease("kubeflow", STALE), lease("b", RENEWED)
     [
         ([TEAM_B], (), ["b"]),
         ([TEAM_B, KUBEFLOW], (), ["b", "kubeflow"]),
-        ([TEAM_B, KUBEFLOW], [deployment("b", "--namespace=$(N)")], ["kubeflow", "kubeflow"]),
-        ([KUBEFLOW, lease("team", RENEWED)], (), ["team"]),
+        ([TEAM_B, KUBEFLOW], [operator_deployment("b", "--namespace=$(N)")], ["kubeflow", "kubeflow"]),
+        ([KUBEFLOW, operator_lease("team", RENEWED)], (), ["team"]),
     ],
 )
 def test_the_lease_of_an_operator_that_serves_another_namespace_is_not_taken_for_that_of_this_one(
@@ -263,7 +252,7 @@ def test_an_operator_whose_image_cannot_be_pulled_is_installed(server: Server) -
     """It has never held its Lease."""
     server.answers(MNIST, job(spec=SPEC) | {"status": {}})
     server.answers(LEASES, items())
-    server.answers(DEPLOYMENTS, items(deployment("kubeflow")))
+    server.answers(DEPLOYMENTS, items(operator_deployment("kubeflow")))
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
     stuck = pod("tf-job-operator-a", containerStatuses=[{"name": "operator", "state": state}])
     server.answers("/api/v1/pods", items(stuck))
@@ -277,9 +266,9 @@ def test_the_operator_of_the_own_namespace_is_read_without_rights_for_others(ser
     server.answers(MNIST, job(spec=SPEC) | {"status": {}})
     for path in (LEASES, DEPLOYMENTS):
         server.answers(path, FORBIDDEN, code=403)
-    server.answers("/apis/coordination.k8s.io/v1/namespaces/team/leases", items(lease("team", STALE)))
+    server.answers("/apis/coordination.k8s.io/v1/namespaces/team/leases", items(operator_lease("team", STALE)))
     assert "1. " not in server.run("explain", "mnist").output
-    stopped = deployment("team", "--namespace=team")
+    stopped = operator_deployment("team", "--namespace=team")
     stopped["spec"]["replicas"] = 0
     server.answers("/apis/apps/v1/namespaces/team/deployments", items(stopped))
     shown = server.run("explain", "mnist").output

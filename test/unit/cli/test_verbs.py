@@ -13,7 +13,8 @@ from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import durations
 from tfjob_operator.cli.app import COMMANDS
-from unit.cli.conftest import Server, job, outcome, run
+from unit.cli.conftest import Server, job, operator_deployment, operator_lease, outcome, run
+from unit.cli.conftest import pod as a_pod
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
 ALPHA: dict[str, Any] = {"replicaSpecs": []}
@@ -318,25 +319,16 @@ FORBIDDEN = {"message": "no", "reason": "Forbidden"}
 DEPLOYMENTS, LEASES = "/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"
 
 
-def lease(renewed_s: float, holder: str = "laptop_1") -> dict[str, Any]:
-    at = (datetime.now(UTC) - timedelta(seconds=renewed_s)).isoformat()
-    spec = {"holderIdentity": holder, "renewTime": at, "leaseDurationSeconds": 15}
-    return {"metadata": {"name": "tf-operator", "namespace": "kubeflow"}, "spec": spec}
-
-
 def test_version_prints_what_is_there(server: Server) -> None:
     server.answers("/version", {"gitVersion": "v1.36.3"})
     server.answers("/apis/kubeflow.org", {"versions": [{"version": "v1"}, {"version": "v1beta2"}]})
-    template = {"spec": {"containers": [{"image": "tf-operator:1"}]}}
-    meta = {"name": "tf-operator", "namespace": "kubeflow"}
-    status = {"replicas": 2, "readyReplicas": 0, "updatedReplicas": 1}
-    deployment = {"metadata": meta, "spec": {"replicas": 2, "template": template}, "status": status}
+    deployment = operator_deployment("kubeflow", replicas=2, readyReplicas=0, updatedReplicas=1)
     server.answers(DEPLOYMENTS, {"items": [deployment]})
     lines = server.run("version").output.splitlines()
     assert [line[15:] for line in lines[1:]] == [
         "v1.36.3",
         "v1, v1beta2",
-        "tf-operator:1 (Deployment kubeflow/tf-operator, 0 of 2 ready)",
+        "tf-operator:1 (Deployment kubeflow/tf-job-operator, 0 of 2 ready)",
     ]
     found = json.loads(server.run("version", "-o", "json").output)
     assert "component%21%3Dpage" in "".join(path for _, path, _, _ in server.asked), "the page is no operator"
@@ -345,26 +337,20 @@ def test_version_prints_what_is_there(server: Server) -> None:
     assert run("version", "--client", "-o", "yaml").output.startswith("kubectl-tfjob: ")
 
 
-def operator_at(image: str, *args: str, wanted: int = 2, **status: int) -> dict[str, Any]:
-    template = {"spec": {"containers": [{"image": image, "args": args}]}}
-    meta = {"name": "tf-job-operator", "namespace": "team"}
-    return {"metadata": meta, "spec": {"replicas": wanted, "template": template}, "status": status}
-
-
 @pytest.mark.parametrize("wanted", [1, 2])
 @pytest.mark.parametrize(("code", "runs"), [(200, "tf-operator:1"), (403, "unknown image")])
 def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
     server: Server, wanted: int, code: int, runs: str
 ) -> None:
     counts = {"replicas": wanted + 1, "readyReplicas": wanted, "updatedReplicas": 1}
-    server.answers(DEPLOYMENTS, {"items": [operator_at("tf-operator:9", wanted=wanted, **counts)]})
+    server.answers(
+        DEPLOYMENTS, {"items": [operator_deployment("team", image="tf-operator:9", wanted=wanted, **counts)]}
+    )
+    phases = {1: "Running", 9: "Pending"}
     pods = [
-        {
-            "metadata": {"name": name},
-            "spec": {"containers": [{"image": f"tf-operator:{tag}"}]},
-            "status": {"phase": "Running" if tag == 1 else "Pending", "containerStatuses": [{"ready": tag == 1}]},
-        }
-        for name, tag in (("a", 1), ("b", 1), ("c", 9))
+        a_pod(f"tf-operator-{tag}", phases[tag], containerStatuses=[{"ready": tag == 1}])
+        | {"spec": {"containers": [{"image": f"tf-operator:{tag}"}]}}
+        for tag in (1, 1, 9)
     ]
     server.answers("/api/v1/namespaces/team/pods", {"items": pods} if code == 200 else FORBIDDEN, code=code)
     shown = server.run("version").output.splitlines()[-1][15:]
@@ -375,7 +361,7 @@ def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(
 def test_who_has_rights_in_one_namespace_sees_the_operator_of_that_one(server: Server) -> None:
     for path in (DEPLOYMENTS, LEASES):
         server.answers(path, FORBIDDEN, code=403)
-    found = operator_at("tf-operator:1", "--namespace=$(KUBEFLOW_NAMESPACE)", wanted=0)
+    found = operator_deployment("team", "--namespace=$(KUBEFLOW_NAMESPACE)", wanted=0)
     server.answers("/apis/apps/v1/namespaces/team/deployments", {"items": [found]})
     shown = server.run("version").output.splitlines()[-1][15:]
     assert shown == "tf-operator:1 (Deployment team/tf-job-operator, 0 of 0 ready, serves team only)"
@@ -397,7 +383,11 @@ def test_an_operator_without_a_deployment_is_found_by_its_lease(
     server: Server, deployments: Any, leases: Any, shown: str
 ) -> None:
     """It runs outside the cluster, or a user may not list Deployments."""
-    held = [lease(*leases)] if leases else leases
+    held = leases
+    if leases:
+        renewed_s, holder = leases
+        renewed = (datetime.now(UTC) - timedelta(seconds=renewed_s)).isoformat()
+        held = [operator_lease("kubeflow", renewed, holder)]
     for path, items in ((DEPLOYMENTS, deployments), (LEASES, held)):
         server.answers(path, FORBIDDEN if items is None else {"items": items}, code=403 if items is None else 200)
     shown_now = server.run("version").output.splitlines()[-1][15:]

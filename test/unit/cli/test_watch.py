@@ -47,12 +47,18 @@ def cluster() -> Cluster:
 
 
 @contextmanager
-def watching(cluster: Cluster, folder: Path, then: Callable[[], None]) -> Iterator[Result]:
-    """Watch the job while `then` is done in a thread; yield what was printed."""
+def watching(cluster: Cluster, folder: Path, then: Callable[[], None] | None = None) -> Iterator[Result]:
+    """Watch the job, do `then` in a thread once the log of its worker is read, and yield what was printed."""
+
+    def work() -> None:
+        if then is not None:
+            cluster.wait_for_stream("mnist-worker-0")
+            then()
+
     with serving(cluster) as url:
         path = folder / "kubeconfig"
         path.write_text(json.dumps(kubeconfig_of(url)))
-        other = Thread(target=then)
+        other = Thread(target=work)
         other.start()
         result = run("watch", "mnist", f"--kubeconfig={path}")
         other.join()
@@ -61,7 +67,6 @@ def watching(cluster: Cluster, folder: Path, then: Callable[[], None]) -> Iterat
 
 def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster, tmp_path: Path) -> None:
     def life() -> None:
-        cluster.wait_for_stream("mnist-worker-0")
         cluster.pod("mnist-worker-1")
         cluster.exit("mnist-worker-1", 1, phase="Failed")
         cluster.end_job()
@@ -78,7 +83,7 @@ def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster, tmp_path: P
 @pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
 def test_the_exit_code_says_how_the_job_ended(cluster: Cluster, tmp_path: Path, condition: str, code: int) -> None:
     cluster.end_job(condition)
-    with watching(cluster, tmp_path, lambda: None) as result:
+    with watching(cluster, tmp_path) as result:
         assert (result.exit_code, result.stdout.splitlines()[-1]) == (
             code,
             f"tfjob.kubeflow.org/mnist {condition}: is {condition}",
@@ -86,29 +91,20 @@ def test_the_exit_code_says_how_the_job_ended(cluster: Cluster, tmp_path: Path, 
 
 
 def test_a_job_that_is_deleted_ends_it(cluster: Cluster, tmp_path: Path) -> None:
-    def life() -> None:
-        cluster.wait_for_stream("mnist-worker-0")
-        cluster.delete_job()
-
-    with watching(cluster, tmp_path, life) as result:
+    with watching(cluster, tmp_path, cluster.delete_job) as result:
         assert (result.exit_code, result.stderr) == (3, "tfjob.kubeflow.org/mnist was deleted\n")
 
 
 def test_a_job_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     nothing = Cluster()
     nothing.job = None
-    with watching(nothing, tmp_path, lambda: None) as result:
+    with watching(nothing, tmp_path) as result:
         assert (result.exit_code, result.output) == (1, "Error from server (NotFound): not found\n")
 
 
 def test_who_may_not_read_logs_sees_all_the_rest(cluster: Cluster, tmp_path: Path) -> None:
     cluster.refusals = [(403, "forbidden")]
-
-    def life() -> None:
-        cluster.wait_for_stream("mnist-worker-0")
-        cluster.end_job()
-
-    with watching(cluster, tmp_path, life) as result:
+    with watching(cluster, tmp_path, cluster.end_job) as result:
         assert (result.exit_code, result.stderr) == (0, "")
 
 

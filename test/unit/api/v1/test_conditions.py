@@ -23,15 +23,10 @@ def test_the_newest_transition_stands_last() -> None:
     assert [condition.type for condition in found] == [ConditionType.CREATED, ConditionType.RUNNING]
 
 
-def test_setting_what_is_set_returns_the_same_tuple() -> None:
-    """So that a status that did not change is not written."""
+def test_a_new_message_moves_the_update_time_and_not_the_transition_time() -> None:
+    """B23: lastTransitionTime changes only with the status; what is set already stays the same tuple, and is not written."""
     found = conditions.set_true((), ConditionType.CREATED, "r", "m", EPOCH)
     assert conditions.set_true(found, ConditionType.CREATED, "r", "m", LATER) is found
-
-
-def test_a_new_message_moves_the_update_time_and_not_the_transition_time() -> None:
-    """B23: lastTransitionTime changes only with the status; peers never refresh the message."""
-    found = conditions.set_true((), ConditionType.CREATED, "r", "m", EPOCH)
     (condition,) = conditions.set_true(found, ConditionType.CREATED, "r", "other", LATER)
     assert (condition.message, condition.last_update_time, condition.last_transition_time) == ("other", LATER, EPOCH)
 

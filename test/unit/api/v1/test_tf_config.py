@@ -55,7 +55,7 @@ def test_the_cluster_domain_is_appended_to_host_names() -> None:
     assert msgspec.json.decode(text)["cluster"]["ps"] == ["mnist-ps-0.ns.svc.cluster.local:2222"]
 
 
-def test_the_port_is_the_one_named_tfjob_port() -> None:
+def test_the_port_is_the_one_named_tfjob_port_or_2222() -> None:
     ports = [
         {"name": "metrics", "containerPort": 9},
         {"containerPort": 7},
@@ -65,36 +65,25 @@ def test_the_port_is_the_one_named_tfjob_port() -> None:
     spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [container]}}}}}))
     assert spec.replicas["Worker"].template.ports == (("metrics", 9, "TCP"), ("tfjob-port", 3333, "TCP"))
     assert spec.replicas["Worker"].template.port == 3333
-
-
-def test_without_a_named_port_it_is_2222() -> None:
     assert good_spec(job()).replicas["Worker"].template.ports == (("tfjob-port", 2222, "TCP"),)
 
 
 ELASTIC = ALL | {"enableDynamicWorker": True}
 
 
-def test_a_worker_of_an_elastic_job_knows_itself_and_the_parameter_servers() -> None:
-    """B60: the sparse form stands under `cluster`, which TensorFlow reads, not under `sparseCluster`."""
+def test_workers_of_an_elastic_job_know_the_servers_and_all_but_chief_and_evaluator_only_themselves_besides() -> None:
+    """B60: the sparse form stands under `cluster`, which TensorFlow reads, not under `sparseCluster`.
+
+    Server 0 gets what the Go operators wrote for it, the others stand under their index; the chief got an empty cluster.
+    """
     assert config(ELASTIC, c.WORKER, 1) == (
         '{"cluster":{"ps":["mnist-ps-0.ns.svc:2222"],"worker":{"1":"mnist-worker-1.ns.svc:2222"}},'
         '"task":{"type":"worker","index":1}}'
     )
-
-
-def test_a_parameter_server_of_an_elastic_job_knows_itself() -> None:
-    """B60: as the Go operators write it for server 0; the others are listed under their index."""
     two = {"tfReplicaSpecs": {"PS": replica(2), "Worker": replica(2)}, "enableDynamicWorker": True}
-    assert config(two, c.PS, 0) == (
-        '{"cluster":{"ps":["mnist-ps-0.ns.svc:2222"],"worker":{}},"task":{"type":"ps","index":0}}'
-    )
-    assert config(two, c.PS, 1) == (
-        '{"cluster":{"ps":{"1":"mnist-ps-1.ns.svc:2222"},"worker":{}},"task":{"type":"ps","index":1}}'
-    )
-
-
-def test_chief_and_evaluator_of_an_elastic_job_know_all() -> None:
-    """B60: the chief got an empty cluster from the Go operators."""
+    for index, itself in enumerate(('["mnist-ps-0.ns.svc:2222"]', '{"1":"mnist-ps-1.ns.svc:2222"}')):
+        told = f'{{"cluster":{{"ps":{itself},"worker":{{}}}},"task":{{"type":"ps","index":{index}}}}}'
+        assert config(two, c.PS, index) == told
     for replica_type in (c.CHIEF, c.EVALUATOR):
         assert config(ELASTIC, replica_type) == config(ALL, replica_type)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from unit.cli.diagnosis.troubled import Troubled
+from unit.cli.diagnosis.world import WORKER, ago
 
 Case = Callable[[Troubled], object]
 
@@ -27,16 +28,31 @@ UNRESOLVED = (
 )
 CASES: dict[str, Case] = {
     **{name.replace("_", "-"): make for name, make in vars(Troubled).items() if not name.startswith("_")},
+    "namespace-terminating": lambda world: world.namespace["status"].update(phase="Terminating"),
+    "job-being-deleted": lambda world: world.job["metadata"].update(
+        deletionTimestamp=ago(5), finalizers=["example.com/backup"]),
+    "operator-scaled-to-zero": lambda world: world._without_operator(0),
+    "operator-not-acting": lambda world: world._new(),
+    "edit-not-seen": lambda world: world.job["metadata"].update(generation=3),
+    "field-unknown": lambda world: world.spec["runPolicy"].update(backofLimit=3),
+    "pods-missing": lambda world: world.pods.pop(WORKER),
+    "service-missing": lambda world: world.services.pop(WORKER),
+    "service-selector-edited": lambda world: world.services[WORKER]["spec"].update(
+        selector={"training.kubeflow.org/job-name": "other"}),
+    "stuck-terminating": lambda world: world.pods[WORKER]["metadata"].update(
+        deletionTimestamp=ago(20), deletionGracePeriodSeconds=30),
+    "deadline-near": lambda world: world.spec["runPolicy"].update(activeDeadlineSeconds=3900),
+    "batch-job-suspended": lambda world: world._alpha_without_pod().update(spec={"suspend": True}, status={}),
+    "job-controller-silent": lambda world: world._alpha_without_pod().update(status={}),
+    "node-missing": lambda world: world.creating()["spec"].update(nodeName="gpu-node-7"),
     "suspended": lambda world: world.suspend(),
     "kueue-deactivated": lambda world: world.suspend(active=False, conditions=[]),
     "kueue-check-rejected": lambda world: world._checked("Rejected"),
     "kueue-check": lambda world: world._checked("Pending"),
     "claim-lost": lambda world: world.claim("Lost"),
     "claim-pending": lambda world: world.claim("Pending"),
-    "scheduling-gated": lambda world: world._gated(
-        "Scheduling is blocked due to non-empty scheduling gates", "example.com/quota"
-    ),
-    "kueue-one-by-one": lambda world: world._gated("", "kueue.x-k8s.io/admission"),
+    "scheduling-gated": lambda world: world._gated("example.com/quota"),
+    "kueue-one-by-one": lambda world: world._gated("kueue.x-k8s.io/admission"),
     "starts-slowly": lambda world: world.creating(minutes=30),
     "out-of-memory": lambda world: world.exited(137, "OOMKilled"),
     "pod-deadline": lambda world: world._pod_failed(

@@ -69,8 +69,10 @@ class Troubled(World):
     def _unplaced(self, message: str) -> None:
         self.unscheduled(message + (PREEMPTION if "/2" in message else ""))
 
-    def _gated(self, message: str, gate: str) -> None:
-        self.unscheduled(message)["spec"]["schedulingGates"] = [{"name": gate}]
+    def _gated(self, gate: str) -> None:
+        self.unscheduled("Scheduling is blocked due to non-empty scheduling gates")["spec"]["schedulingGates"] = [
+            {"name": gate}
+        ]
         self.events.clear()
 
     def _unpulled(self, error: str) -> None:
@@ -99,12 +101,6 @@ class Troubled(World):
 
     # The operator
 
-    def namespace_terminating(self) -> None:
-        self.namespace["status"]["phase"] = "Terminating"
-
-    def job_being_deleted(self) -> None:
-        self.job["metadata"] |= {"deletionTimestamp": ago(5), "finalizers": ["example.com/backup"]}
-
     def managed_elsewhere(self) -> None:
         self.spec["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
         self.pods, self.status["conditions"] = {}, []
@@ -127,9 +123,6 @@ class Troubled(World):
         metas = ({"name": f"tf-job-operator-{name}", "namespace": "kubeflow"} for name in ("a", "b"))
         self.operator_pods = [{"metadata": meta, "status": status} for meta in metas]
 
-    def operator_scaled_to_zero(self) -> None:
-        self._without_operator(0)
-
     def operator_serves_elsewhere(self) -> None:
         """Its Lease is renewed; a job is told at once, not after a minute."""
         self._new()
@@ -143,9 +136,6 @@ class Troubled(World):
         status = {"name": "tensorflow", "ready": False, "restartCount": 0, "state": {"terminated": end}}
         self.pods["mnist-worker-0"]["status"] |= {"phase": "Succeeded", "containerStatuses": [status]}
 
-    def operator_not_acting(self) -> None:
-        self._new()
-
     def not_reconciled_yet(self) -> None:
         self._new()
         self.job["metadata"]["creationTimestamp"] = ago(1 / 3)
@@ -154,12 +144,9 @@ class Troubled(World):
         del self.pods["mnist-worker-0"]
         self.stale_lease = self._lease("10:50:00", holderIdentity="gone")
 
-    def edit_not_seen(self) -> None:
-        self.job["metadata"]["generation"] = 3
-
     def crd_old(self) -> None:
         status = {"properties": {"conditions": {"type": "array"}, "replicaStatuses": {"type": "object"}}}
-        schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}, "status": status}}}
+        schema = {"openAPIV3Schema": {"properties": {"spec": {"type": "object"}, "status": status}}}
         versions = [{"name": "v1", "served": True, "schema": schema}]
         self.crd = {"metadata": {"name": "tfjobs.kubeflow.org"}, "spec": {"versions": versions}}
 
@@ -169,9 +156,6 @@ class Troubled(World):
         for replica in self.spec["tfReplicaSpecs"].values():
             replica["replicas"] = 0
         self.pods = {}
-
-    def field_unknown(self) -> None:
-        self.spec["runPolicy"]["backofLimit"] = 3
 
     def run_policy_conflict(self) -> None:
         self.spec["runPolicy"]["backoffLimit"] = 3
@@ -195,9 +179,6 @@ class Troubled(World):
     def kueue_absent(self) -> None:
         self.suspend(conditions=[])
         self.workload = None
-
-    def pods_missing(self) -> None:
-        del self.pods[WORKER]
 
     # Gangs
 
@@ -326,15 +307,6 @@ class Troubled(World):
         words = "Kubelet stopped posting node status."
         self.nodes["node-1"]["status"]["conditions"] = [condition("Ready", "Unknown", "NodeStatusUnknown", words)]
 
-    def stuck_terminating(self) -> None:
-        self.pods[WORKER]["metadata"] |= {"deletionTimestamp": ago(20), "deletionGracePeriodSeconds": 30}
-
-    def service_missing(self) -> None:
-        del self.services[WORKER]
-
-    def service_selector_edited(self) -> None:
-        self.services[WORKER]["spec"]["selector"] = {"training.kubeflow.org/job-name": "other"}
-
     def disrupted(self) -> None:
         target = condition("DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting")
         self.pods[WORKER]["status"]["conditions"].append(target)
@@ -344,9 +316,6 @@ class Troubled(World):
         words = "TFJob mnist is restarting because Worker replica(s) failed."
         self.status["conditions"][-1] = condition("Restarting", reason="TFJobRestarting", message=words)
         self.job_event("ExitedWithCode", "Pod: team.mnist-worker-1 exited with code 143", type_="Normal")
-
-    def deadline_near(self) -> None:
-        self.spec["runPolicy"]["activeDeadlineSeconds"] = 3900
 
     def backoff_limit_near(self) -> None:
         self.spec["runPolicy"]["backoffLimit"] = 3
@@ -380,12 +349,6 @@ class Troubled(World):
         failed = condition("Failed", reason="DeadlineExceeded", message=words)
         self._alpha_without_pod()["status"]["conditions"] = [failed]
 
-    def batch_job_suspended(self) -> None:
-        self._alpha_without_pod().update(spec={"suspend": True}, status={})
-
-    def job_controller_silent(self) -> None:
-        self._alpha_without_pod()["status"] = {}
-
     # Quoted
 
     def waits_for_terminating_pod(self) -> None:
@@ -412,9 +375,6 @@ class Troubled(World):
         for name in ("mnist-worker-0", WORKER):
             self.container(name)["ready"] = False
             self.pod_event("Unhealthy", "Readiness probe failed: dial tcp 10.0.0.7:2222: connect: refused", name)
-
-    def node_missing(self) -> None:
-        self.creating()["spec"]["nodeName"] = "gpu-node-7"
 
     def pods_recreated(self) -> None:
         del self.pods[WORKER]

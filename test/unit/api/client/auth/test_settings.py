@@ -269,19 +269,18 @@ def test_in_a_cluster_the_service_account_is_used(
     assert presented(settings, authority) is None
 
 
-def test_in_a_cluster_the_token_is_read_again_when_it_rotates(service_account: Path) -> None:
+def test_in_a_cluster_the_token_is_read_again_and_one_that_is_gone_or_empty_leaves_the_last(
+    service_account: Path,
+) -> None:
     settings = load_settings()
     (service_account / "token").write_text("new\n")
     assert asyncio.run(get_later(settings)).authorization == "Bearer new"
-
-
-def test_in_a_cluster_a_token_that_is_gone_or_empty_leaves_the_last_one(service_account: Path) -> None:
     settings = load_settings()
     (service_account / "token").write_text("")
     with capture_logs() as lines:
-        assert asyncio.run(get_later(settings)).authorization == "Bearer old"
+        assert asyncio.run(get_later(settings)).authorization == "Bearer new"
         (service_account / "token").unlink()
-        assert asyncio.run(get_later(settings, 1000.0)).authorization == "Bearer old"
+        assert asyncio.run(get_later(settings, 1000.0)).authorization == "Bearer new"
     assert [line["event"] for line in lines] == ["credentials_not_refreshed"] * 2
 
 

@@ -27,7 +27,7 @@ from fakes.loopback import (
 from hack.control_plane.run.pki import Authority
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, Settings
-from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError
+from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError, TransportError
 from tfjob_operator.api.client.http import Request
 
 
@@ -177,6 +177,17 @@ async def test_a_cancelled_request_closes_its_connection_at_once(
             await request
         await until(lambda: server.open == 0)
         assert time.monotonic() - started < AT_ONCE_S
+
+
+async def test_leaving_the_transport_ends_what_is_still_under_way() -> None:
+    async with serving(never_answers) as server:
+        async with HttpTransport(Settings(server.url)) as transport:
+            request = asyncio.create_task(transport.send(get(total_s=30.0)))
+            await until(lambda: server.heard)
+        async with asyncio.timeout(AT_ONCE_S):
+            with pytest.raises(TransportError):
+                await request
+        await until(lambda: server.open == 0)
 
 
 async def test_a_transport_that_is_not_open_says_so() -> None:
