@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FrameType
@@ -25,6 +26,7 @@ LARGE_FILE: Final = 600
 LONG_FUNCTION: Final = 40
 _CONTROLLER: Final = "controller/tfjob"
 _NO_DOCS: Final = ("test/data/", "build/", "dist/")
+_TYPE_CHECKING: Final = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 _CHILD: Final = "import sys; from hack import weight; weight.print_life(weight.Path(sys.argv[1]))"
 
 
@@ -48,9 +50,47 @@ def find(tree: Path, folder: str, suffix: str) -> list[Path]:
     return sorted(path for path in found if not path.is_symlink())
 
 
-def count(tree: Path) -> dict[str, int]:
+def parse(tree: Path) -> dict[str, ast.Module]:
+    """Return the parsed product by dotted name; packages end with `.__init__`."""
+    paths = [path.relative_to(tree) for folder in PRODUCT for path in find(tree, folder, ".py")]
+    return {
+        ".".join((PACKAGE, *path.with_suffix("").parts)): ast.parse((tree / path).read_bytes(), path) for path in paths
+    }
+
+
+def head_lines(body: ast.Module) -> int:
+    """Return the last line of the leading docstring, imports and `if TYPE_CHECKING:` blocks."""
+    last = 0
+    for node in body.body:
+        is_docstring = not last and bool(_docstring_words(node))
+        is_type_checking = isinstance(node, ast.If) and ast.unparse(node.test) in _TYPE_CHECKING
+        if not (is_docstring or is_type_checking or isinstance(node, (ast.Import, ast.ImportFrom))):
+            break
+        last = node.end_lineno or last
+    return last
+
+
+def importers(modules: Mapping[str, ast.Module]) -> dict[str, set[str]]:
+    """Map each module, packages excluded, to the other modules that import it anywhere in their files."""
+    found: dict[str, set[str]] = {name: set() for name in modules if not name.endswith(".__init__")}
+    for importer, body in modules.items():
+        names: set[str] = set()
+        for node in ast.walk(body):
+            if isinstance(node, ast.Import):
+                names.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                relative = "." * node.level + (node.module or "")
+                base = importlib.util.resolve_name(relative, importer.rpartition(".")[0])
+                members = [f"{base}.{alias.name}" for alias in node.names]
+                names.update(member if member in found else base for member in members)
+        for name in names & found.keys() - {importer}:
+            found[name].add(importer)
+    return found
+
+
+def count(tree: Path) -> dict[str, float]:
     """Return the figures of a tree's sources by row name."""
-    figures: dict[str, int] = {}
+    figures: dict[str, float] = {}
     parts = {"product": PRODUCT, **{part: (part,) for part in (*PRODUCT, _CONTROLLER, "hack", "test")}}
     lengths = {
         part: [len(path.read_bytes().splitlines()) for folder in folders for path in find(tree, folder, ".py")]
@@ -58,15 +98,19 @@ def count(tree: Path) -> dict[str, int]:
     }
     for part, lines in lengths.items():
         figures |= {f"{part} files": len(lines), f"{part} lines": sum(lines)}
-    sources = [path for folder in PRODUCT for path in find(tree, folder, ".py")]
-    nodes = [node for path in sources for node in ast.walk(ast.parse(path.read_bytes(), path))]
+    modules = parse(tree)
+    nodes = [node for body in modules.values() for node in ast.walk(body)]
+    heads = sum(map(head_lines, modules.values()))
     classes = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     functions = [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     long = [node for node in functions if (node.end_lineno or 0) - node.lineno + 1 > LONG_FUNCTION]
     markdown = [path.relative_to(tree) for path in find(tree, ".", ".md")]
     docs = [tree / path for path in markdown if path.name != "CHANGELOG.md" and not str(path).startswith(_NO_DOCS)]
     return figures | {
+        "file heads, lines": heads,
+        "file heads, % of product lines": round(100 * heads / max(sum(lengths["product"]), 1), 1),
         f"product files over {LARGE_FILE} lines": sum(lines > LARGE_FILE for lines in lengths["product"]),
+        "product files with one importer": sum(len(others) == 1 for others in importers(modules).values()),
         "class names defined more than once": sum(times > 1 for times in classes.values()),
         f"product functions over {LONG_FUNCTION} lines": len(long),
         "words of the docs": sum(len(path.read_bytes().split()) for path in docs),

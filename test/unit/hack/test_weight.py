@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from pathlib import Path
 
@@ -94,8 +95,55 @@ def test_files_and_lines_are_counted_by_folder_and_never_through_symlinks(tmp_pa
     assert (figures["cli files"], figures["cli lines"]) == (0, 0)
     assert (figures["controller files"], figures["controller lines"]) == (2, 3)
     assert (figures["controller/tfjob files"], figures["controller/tfjob lines"]) == (1, 2)
+    assert (figures["file heads, lines"], figures["file heads, % of product lines"]) == (1, 16.7)
     assert (figures["hack files"], figures["hack lines"]) == (1, 5)
     assert (figures["test files"], figures["test lines"]) == (1, 7)
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("", 0),
+        ("A = 1\nimport os\n", 0),
+        ('"""One.\n\nTwo.\n"""\n\nA = 1\n', 4),
+        ("# license\nimport os\nfrom a import (\n    b,\n)\n\nA = 1\nimport sys\n", 5),
+        ('"""One."""\nimport os\nif TYPE_CHECKING:\n    import a\n\n    import b\n\nA = 1\n', 6),
+        ("import typing\nif typing.TYPE_CHECKING:\n    import a\nif DEBUG:\n    import b\n", 3),
+        ('import os\n"""Not a docstring."""\nimport sys\n', 1),
+    ],
+)
+def test_the_head_of_a_file_is_its_docstring_and_its_leading_imports(source: str, lines: int) -> None:
+    """Blank lines and comments in between count."""
+    assert weight.head_lines(ast.parse(source)) == lines
+
+
+def test_an_import_counts_in_every_form_and_anywhere_in_a_file(tmp_path: Path) -> None:
+    """A file that imports a module twice is one importer; importing a member imports its module."""
+    tree = write(
+        tmp_path,
+        {
+            "api/__init__.py": "from tfjob_operator.api.types import Job\n",
+            "api/types.py": "from tfjob_operator.api import types\n",
+            "api/names.py": "",
+            "cli/app.py": "from tfjob_operator.api import names, types\nimport tfjob_operator.api.names\n",
+            "cli/watch.py": "def run():\n    import tfjob_operator.api.types as t\n",
+            "cli/page/html.py": "from ..watch import run\nfrom . import css\n",
+            "cli/page/css.py": "if TYPE_CHECKING:\n    from tfjob_operator.cli.watch import run\n    import types\n",
+        },
+    )
+    assert weight.importers(weight.parse(tree)) == {
+        "tfjob_operator.api.types": {
+            "tfjob_operator.api.__init__",
+            "tfjob_operator.cli.app",
+            "tfjob_operator.cli.watch",
+        },
+        "tfjob_operator.api.names": {"tfjob_operator.cli.app"},
+        "tfjob_operator.cli.app": set(),
+        "tfjob_operator.cli.watch": {"tfjob_operator.cli.page.html", "tfjob_operator.cli.page.css"},
+        "tfjob_operator.cli.page.html": set(),
+        "tfjob_operator.cli.page.css": {"tfjob_operator.cli.page.html"},
+    }
+    assert weight.count(tree)["product files with one importer"] == 2
 
 
 def test_repeated_class_names_long_functions_and_large_files_are_counted(tmp_path: Path) -> None:
