@@ -268,7 +268,7 @@ async def test_a_hiccup_costs_nothing(bench: Bench) -> None:
     ids=["network", "timeout", "malformed", "bug", "hanging"],
 )
 async def test_stopped_is_told_whatever_ends_the_lead(bench: Bench, network: Callable[[], Awaitable[None]]) -> None:
-    """LE-10, B1: the official client's elector raises a network error while the work goes on."""
+    """LE-10: the official client's elector raises a network error while the work goes on."""
     running = await bench.run_for(3.0)
     bench.lock.before = network
     with pytest.raises(LeadershipLostError):
