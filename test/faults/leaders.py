@@ -1,6 +1,6 @@
 """Two real operators, whose leader is harmed again and again, and what the API server says of their writes and of their lease.
 
-A harm is a SIGSTOP, a network that is cut, or a clock that is moved.
+A harm is a SIGSTOP, a network that is cut (`faults.cut`), or a clock that is moved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a matrix is about: which faults there are at a write, and how one is brought about."""
+"""What a matrix is about: how a write is found again in another run, which faults there are at it, and how one comes about."""
 
 from __future__ import annotations
 

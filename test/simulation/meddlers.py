@@ -1,4 +1,5 @@
-"""Those who meddle with the children of jobs: second pods, edited labels and selectors, and forged owners in other namespaces.
+"""Those who meddle with the children of jobs: second pods, edited labels and selectors, forged owners in other namespaces, and
+a controller that keeps deleted pods for a while by a finalizer.
 
 What they have made has an annotation that says so, so that oracles can tell it apart.
 """
@@ -121,7 +122,7 @@ class Meddlers:
 
 
 HELD: Final = "simulation/held"
-"""The finalizer."""
+"""The finalizer of a pod that is kept: until its logs are saved, for example."""
 
 
 class Holders:
