@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from pytest_mock import MockerFixture
 
 from fakes.recordings import VERSIONS, api_groups, chapter_file
 from hack.kubernetes_versions import NEWEST, Kubernetes
@@ -21,7 +22,6 @@ from simulation.conformance.session import play_on_model, read_transcript
 from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
-from simulation.model.watches import Watch
 from tfjob_operator.api.client.http import Request
 
 
@@ -100,27 +100,6 @@ class ModelNamespace:
         assert self.server.ask("test", method, path, body) < 300
 
 
-class Connection:
-    """A `Sink` that breaks after some events."""
-
-    def __init__(self, watch: Watch, intact: int) -> None:
-        self.pieces = 0
-        self._watch = watch
-        self._intact = intact
-
-    def send(self, data: bytes) -> None:
-        assert data.count(b"\n") == 1
-        self.pieces += 1
-        if self.pieces > self._intact:
-            self._watch.close()
-
-    def end(self) -> None:
-        raise AssertionError("the stream ended in order")
-
-    def lose(self) -> None:
-        raise AssertionError("the server broke the stream")
-
-
 def _told(event: dict[str, Any]) -> tuple[str, str]:
     item = event["object"]
     match event["type"]:
@@ -183,16 +162,18 @@ async def test_a_stream_of_a_version_may_begin_with_an_older_state_and_then_tell
 
 
 @pytest.mark.parametrize("seen", range(4))
-async def test_a_stream_breaks_between_any_two_of_its_first_events(seen: int) -> None:
+async def test_a_stream_breaks_between_any_two_of_its_first_events(mocker: MockerFixture, seen: int) -> None:
     """RF-27: each event is a chunk of its own, so a network can lose the stream after any of them."""
     cluster = ModelNamespace()
     for name in ("a", "b", "c"):
         cluster.create(name)
     watch = cluster.server.exchange(Request("GET", CONFIG_MAPS.path("n"), STREAM), "test").watch
     assert watch is not None
-    connection = Connection(watch, seen)
+    sink = mocker.Mock()
+    sink.send.side_effect = lambda _: watch.close() if sink.send.call_count > seen else None
     cluster.server.opened(watch)
-    watch.open(connection, cluster.server.closed)
+    watch.open(sink, cluster.server.closed)
     cluster.create("d")
-    assert connection.pieces == seen + 1
+    assert [call.args[0].count(b"\n") for call in sink.send.mock_calls] == [1] * (seen + 1)
+    assert {name for name, *_ in sink.mock_calls} == {"send"}  # neither side has ended it
     assert cluster.server.open_watches == 0

@@ -1,4 +1,4 @@
-"""Sends the requests of a chapter to an API server, the model or a real one, with a transcript that can be compared with another.
+"""Sends the requests of a chapter to an API server, the model or a real one, with a transcript that can be compared.
 
 What always differs is masked: UIDs and versions become numbers in the order in which they first appear, times and tokens are
 hidden, and of pods, services and namespaces only the fields that the model has are compared.
