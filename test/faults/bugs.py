@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from tfjob_operator.api.client.errors import ServerError, StatusError, TransportError
@@ -18,15 +19,6 @@ from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWrite
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan import plan, status
 from tfjob_operator.controller.tfjob.view import Confirmer
-
-
-def _restarts_are_not_counted() -> None:
-    _replace(status, "account", lambda *_: ())
-
-
-def _the_status_is_written_last() -> None:
-    """A pod is deleted before the status says why: an operator that is killed in between has forgotten it."""
-    _act_first(lambda plan: plan.delete_pods)
 
 
 def _views_are_believed() -> None:
@@ -69,11 +61,6 @@ def _writes_are_not_fenced() -> None:
     _replace(FencedTransport, "send", send)
 
 
-def _lists_meet_no_expectation() -> None:
-    """A child whose whole life no watch has shown is awaited until the expectation expires, as with client-go."""
-    _replace(Expectations, "listed", lambda *_: [])
-
-
 def _refusals_are_believed() -> None:
     """What a server in trouble has not created or deleted counts as done."""
 
@@ -100,27 +87,6 @@ def _a_scale_down_is_ignored() -> None:
         return replace(decided, delete_pods=decided.delete_pods[: len(restarting)])
 
     _replace(plan, "_go_on", keep)
-
-
-def _an_edit_is_held_in_silence() -> None:
-    _replace(status, "_say_that_it_is_held", lambda *_: None)
-
-
-def _pods_stay_in_silence() -> None:
-    _replace(plan, "stay", lambda *_: "")
-
-
-def _children_have_other_names() -> None:
-    _replace(children, "child_name", lambda job, kind, index: f"{job}-{kind.lower()}{index}")
-
-
-def _a_tensorboard_is_hashed_otherwise() -> None:
-    _replace(tensorboard, "_hash", lambda spec: f"{len(str(spec)):016x}")
-
-
-def _pods_are_hashed_otherwise() -> None:
-    """And the scheme is not raised."""
-    _replace(status, "_parts_of_pods", lambda *_: ())
 
 
 def _a_job_that_is_gone_leaves_a_task() -> None:
@@ -168,21 +134,39 @@ class Bug:
 
 
 BUGS: Final[dict[str, Bug]] = {
-    "restarts-are-not-counted": Bug(_restarts_are_not_counted, "crash matrix", "restarts", "restarts are {}"),
-    "the-status-is-written-last": Bug(_the_status_is_written_last, "crash matrix", "restarts", "restarts are {"),
+    "restarts-are-not-counted": Bug(
+        partial(_replace, status, "account", lambda *_: ()), "crash matrix", "restarts", "restarts are {}"
+    ),
+    "the-status-is-written-last": Bug(
+        partial(_act_first, lambda plan: plan.delete_pods), "crash matrix", "restarts", "restarts are {"
+    ),
     "views-are-believed": Bug(_views_are_believed, "staleness", "suspended", "was created"),
     "refusals-are-believed": Bug(_refusals_are_believed, "ailing server", "plain", "not: 2 pods run"),
-    "lists-meet-no-expectation": Bug(_lists_meet_no_expectation, "unseen lives", "plain", "not: 2 pods run"),
+    "lists-meet-no-expectation": Bug(
+        partial(_replace, Expectations, "listed", lambda *_: []), "unseen lives", "plain", "not: 2 pods run"
+    ),
     "writes-are-not-fenced": Bug(_writes_are_not_fenced, "leaders"),
     "a-scale-down-is-ignored": Bug(_a_scale_down_is_ignored, "walks"),
-    "an-edit-is-held-in-silence": Bug(_an_edit_is_held_in_silence, "walks"),
-    "pods-stay-in-silence": Bug(_pods_stay_in_silence, "walks"),
-    "children-have-other-names": Bug(_children_have_other_names, "upgrades", "plain", "was created"),
+    "an-edit-is-held-in-silence": Bug(partial(_replace, status, "_say_that_it_is_held", lambda *_: None), "walks"),
+    "pods-stay-in-silence": Bug(partial(_replace, plan, "stay", lambda *_: ""), "walks"),
+    "children-have-other-names": Bug(
+        partial(_replace, children, "child_name", lambda job, kind, index: f"{job}-{kind.lower()}{index}"),
+        "upgrades",
+        "plain",
+        "was created",
+    ),
     "a-tensorboard-is-hashed-otherwise": Bug(
-        _a_tensorboard_is_hashed_otherwise, "upgrades", "alpha", "patch deployments"
+        partial(_replace, tensorboard, "_hash", lambda spec: f"{len(str(spec)):016x}"),
+        "upgrades",
+        "alpha",
+        "patch deployments",
     ),
     "pods-are-hashed-otherwise": Bug(
-        _pods_are_hashed_otherwise, "upgrades", "held", "PodTemplateNotApplied", knows=True
+        partial(_replace, status, "_parts_of_pods", lambda *_: ()),
+        "upgrades",
+        "held",
+        "PodTemplateNotApplied",
+        knows=True,
     ),
     "a-failed-create-counts-as-done": Bug(_a_failed_create_counts_as_done, "a full etcd"),
     "a-job-that-is-gone-leaves-a-task": Bug(_a_job_that_is_gone_leaves_a_task, "a long day"),

@@ -131,14 +131,6 @@ async def nothing() -> None:
     """The fault is over with its write."""
 
 
-def _any(_: Case) -> bool:
-    return True
-
-
-def _the_same(_case: Case, right: Record, _found: Record) -> Record:
-    return right
-
-
 @dataclass(frozen=True)
 class Scheme:
     """The faults of a matrix, those first in which most may go wrong.
@@ -153,6 +145,6 @@ class Scheme:
     faults: tuple[str, ...]
     arrange: Callable[[Play], AbstractAsyncContextManager[Callable[[], Awaitable[None]]]]
     lanes: int
-    applies: Callable[[Case], bool] = _any
-    right_for: Callable[[Case, Record, Record], Record] = _the_same
+    applies: Callable[[Case], bool] = lambda _: True
+    right_for: Callable[[Case, Record, Record], Record] = lambda _case, right, _found: right
     patience_s: float = LIMIT_S

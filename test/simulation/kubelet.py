@@ -131,22 +131,23 @@ class Kubelet:
         step = advance(life.pod, life.script, life.status, now, life.place)
         is_news, life.status = step.status != life.status, step.status
         final = step.removal is Removal.FINAL
-        if is_news and not final and self._script.is_hurried(self._random):
+        if is_news and not final and self._is_hurried():
             self._soon(life, 1.0, self._sync)
             return
         if life.status != life.told and not (final and self._goes_untold()) and not self.writer.tell(life):
             return
         if final:
-            self._soon(life, 1.0, self._go)
+            self._soon(life, 1.0, partial(self.writer.delete, client="kubelet", grace=0))
         elif step.look_at is not None:
             self._soon(life, 1.0, self._sync, at_least_s=max(0.0, (step.look_at - now) / timedelta(seconds=1)))
 
+    def _is_hurried(self) -> bool:
+        """Whether a state passes so fast that only the one after it is reported to the server."""
+        return self._random.random() < 0.3
+
     def _goes_untold(self) -> bool:
         """Whether the last status of a pod is never reported: old kubelets delete the pod even so."""
-        return not self._world.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) and self._script.is_hurried(self._random)
-
-    def _go(self, life: Life) -> None:
-        self.writer.delete(life, "kubelet", grace=0)
+        return not self._world.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) and self._is_hurried()
 
     def _forget(self, life: Life) -> None:
         if life.timer is not None:

@@ -131,7 +131,7 @@ class Life:
             return End.DISRUPTED, code
         if ended is None:
             return (End.DISRUPTED, None) if self.done else None
-        if self.script.ended_by_itself(mine, ended):
+        if self.script.has_ended_so(mine.name, mine.restart_count, ended):
             over = self.leaving or self._is_last(mine)
             return (End.FAILED if code else End.SUCCEEDED, code) if over else None
         if self.leaving:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from hack.hollow_node.containers import After, after, end_of
-from hack.hollow_node.objects import ContainerStatus, HollowPod, Running, Terminated
+from hack.hollow_node.objects import HollowPod, Running, Terminated
 from hack.hollow_node.script import SIGKILL_EXIT, STATUS_UNKNOWN, Outcome, Run
 from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION, NEWEST, Kubernetes
 
@@ -80,14 +80,6 @@ class Script:
         """The reason with which the kubelet rejects the pod, usually "" for none."""
         return random.choice(REJECTIONS) if tries < MOST_TRIES and random.random() < 0.03 else ""
 
-    def is_hurried(self, random: Random) -> bool:
-        """Whether a state passes so fast that only the one after it is reported to the server."""
-        return random.random() < 0.3
-
-    def loses_exit_codes(self, random: Random) -> bool:
-        """Whether an old kubelet forgets how the containers of a deleted pod have ended."""
-        return random.random() < 0.2
-
 
 def next_run(random: Random, pod: HollowPod, tries: int) -> Run:
     temper = (pod.metadata.annotations or {}).get(TEMPER, STEADY)
@@ -145,17 +137,13 @@ class DrawnScript:
     def stop(self, container: str) -> Run:
         """What a container does on SIGTERM. Old kubelets may lose its exit code, then those of the whole pod."""
         if not self._stops and self._may_lose:
-            self._may_lose = self._script.loses_exit_codes(self._random)
+            self._may_lose = self._random.random() < 0.2
         found = self._stops.get(container)
         if found is None:
             lost = Run(0.0, exit_code=SIGKILL_EXIT, reason=STATUS_UNKNOWN)
             found = lost if self._may_lose else self._script.on_sigterm(self._random, container)
             self._stops[container] = found
         return found
-
-    def ended_by_itself(self, container: ContainerStatus, end: Terminated) -> bool:
-        """Whether a container's latest run ended by itself, that is, as its script says."""
-        return self.has_ended_so(container.name, container.restart_count, end)
 
     def has_ended_so(self, container: str, index: int, end: Terminated) -> bool:
         """Whether the run of a container after `index` restarts has ended like this by itself."""
