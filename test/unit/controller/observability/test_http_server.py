@@ -160,6 +160,7 @@ async def test_a_request_may_come_in_pieces_and_carry_what_nobody_asked_for() ->
     line = talk(*pieces, *pieces)
     assert line.sent.count(b"HTTP/1.1 200 OK") == 1, "whoever sends a second request must connect again"
     assert line.reply().headers["Connection"] == "close"
+    assert talk(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n" * 2).sent.count(b"HTTP/1.1") == 1
 
 
 async def test_metrics_are_rendered_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
