@@ -62,16 +62,19 @@ async def test_batches_double_until_all_calls_are_made(count: int, initial: int,
 
 
 @pytest.mark.parametrize(
-    ("failing", "batches", "succeeded"),
-    [({0}, [1], 0), ({1}, [1, 2], 2), ({4, 5}, [1, 2, 4], 5), ({9}, [1, 2, 4, 3], 9)],
+    ("failing", "at_once", "begun"),
+    [
+        *[({0}, 1000, 1), ({1}, 1000, 3), ({4, 5}, 1000, 7), ({9}, 1000, 15), ({99}, 1000, 100)],
+        *[({0}, 16, 1), ({5}, 16, 7), ({15}, 16, 31), ({15, 16}, 16, 31), ({99}, 16, 100)],
+    ],
 )
-async def test_a_failure_ends_it_after_its_batch(failing: set[int], batches: list[int], succeeded: int) -> None:
-    """SB-01, replica_set_test.go:TestSlowStartBatch: the others of the batch go on to their end, and count."""
+async def test_a_failure_ends_it_after_its_batch(failing: set[int], at_once: int, begun: int) -> None:
+    """D8, SB-01, replica_set_test.go:TestSlowStartBatch: those in work go on to their end, and count; no other is begun."""
     calls = Calls(failing)
-    result, error = await slow_start_batch(10, calls, at_once=1000)
-    assert result == succeeded
+    succeeded, error = await slow_start_batch(100, calls, at_once=at_once)
+    assert len(calls.in_order) == begun
+    assert succeeded == begun - len(failing)
     assert str(error) in {f"call {number}" for number in failing}
-    assert calls.batches == batches
     assert calls.in_work == 0
 
 
@@ -124,17 +127,6 @@ async def test_a_call_that_is_slow_keeps_no_other_waiting_at_the_bound() -> None
     assert calls.most_in_work == 4
     await parallelize_until(4, 4 + 10 * 3, call)
     assert asyncio.get_running_loop().time() - began == 12 + 11
-
-
-@pytest.mark.parametrize(("failing", "begun"), [({0}, 1), ({5}, 7), ({15}, 31), ({15, 16}, 31), ({99}, 100)])
-async def test_after_a_failure_no_call_is_begun_at_the_bound_either(failing: set[int], begun: int) -> None:
-    """D8, SB-01: those in work go on to their end."""
-    calls = Calls(failing)
-    succeeded, error = await slow_start_batch(100, calls, at_once=16)
-    assert len(calls.in_order) == begun
-    assert succeeded == begun - len(failing)
-    assert str(error) in {f"call {number}" for number in failing}
-    assert calls.in_work == 0
 
 
 @pytest.mark.parametrize(("workers", "pieces"), [(1, 5), (10, 100), (10, 3), (3, 10), (4, 0), (500, 100)])

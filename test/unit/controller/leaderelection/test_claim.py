@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.api import status_error
 from fakes.metrics import FakeMetrics, Series
@@ -208,14 +209,22 @@ async def test_a_call_that_hangs_does_not_take_all_the_time_there_is(bench: Benc
 
 
 @pytest.mark.parametrize(
-    "error",
-    [DecodeError("garbage"), ConnectionLostError("reset"), status_error(ServerError, 500)],
-    ids=["malformed", "network", "server error"],
+    ("error", "level"),
+    [
+        (DecodeError("garbage"), "warning"),
+        (ConnectionLostError("reset"), "warning"),
+        (status_error(ServerError, 500), "warning"),
+        (status_error(ConflictError, 409), "debug"),
+    ],
 )
-async def test_errors_of_all_kinds_are_a_failed_try_and_nothing_worse(bench: Bench, error: ApiError) -> None:
-    """LE-07: a malformed lease too, which a leader outlives if somebody repairs it in time."""
+async def test_errors_of_all_kinds_are_a_failed_try_and_nothing_worse(
+    bench: Bench, error: ApiError, level: str
+) -> None:
+    """LE-07, LE-09: a malformed lease too, which a leader outlives if somebody repairs it in time. A lost race is none."""
     bench.fail(error)
-    assert await bench.attempt() is Outcome.FAILED
+    with capture_logs() as lines:
+        assert await bench.attempt() is Outcome.FAILED
+    assert [line["log_level"] for line in lines] == [level]
     assert await bench.attempt() is Outcome.OURS
     bench.fail(error, error)
     assert await bench.attempt(leading=True) is Outcome.FAILED

@@ -58,6 +58,14 @@ class Bench:
     async def create(self, name: str, **labels: str) -> None:
         await self.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": name, "labels": labels}, "data": {"x": "1"}})
 
+    @asynccontextmanager
+    async def running(self, manager: Manager) -> AsyncIterator[None]:
+        task = asyncio.create_task(manager.run())
+        await asyncio.sleep(1.0)
+        yield
+        self.stop.set()
+        await task
+
     def names(self) -> list[str]:
         return sorted(name for _, name in self.server.storage.collections["configmaps"].objects)
 
@@ -79,16 +87,13 @@ async def test_two_controllers_share_informers_and_end_together(bench: Bench) ->
     bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap)).add_event_handler(handler)
     mirror = Mirror(bench.client, bench.informers).controller
     manager = Manager(bench.informers, mirror, counter, stop=bench.stop)
-    running = asyncio.create_task(manager.run())
-    await asyncio.sleep(1.0)
-    assert [manager.is_leading] == [True]
-    await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
-    await bench.create("a", mirror="yes")
-    await asyncio.sleep(1.0)
-    assert bench.names() == ["a", "a-mirror"]
-    assert seen == {"a", "a-mirror"}
-    bench.stop.set()
-    await running
+    async with bench.running(manager):
+        assert [manager.is_leading] == [True]
+        await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
+        await bench.create("a", mirror="yes")
+        await asyncio.sleep(1.0)
+        assert bench.names() == ["a", "a-mirror"]
+        assert seen == {"a", "a-mirror"}
     assert [manager.is_leading] == [False]
     await bench.create("b", mirror="yes")
     await asyncio.sleep(60.0)
@@ -105,14 +110,11 @@ async def test_one_controller_that_is_stuck_makes_the_process_unhealthy(bench: B
 
     stuck, fine = Controller("stuck", hang, clock=VirtualClock()), Controller("fine", work, clock=VirtualClock())
     manager = Manager(bench.informers, fine, stuck, stop=bench.stop, pages=bench.probes)
-    running = asyncio.create_task(manager.run())
-    await asyncio.sleep(1.0)
-    assert bench.probes.complaints() == {"lease": None, "workers": None, "operator": None}
-    stuck.queue.add("a")
-    await asyncio.sleep(STUCK_S + 1.0)
-    assert bench.probes.complaints()["workers"] == "all 1 workers have been busy with the same keys for 1801 s"
-    bench.stop.set()
-    await running
+    async with bench.running(manager):
+        assert bench.probes.complaints() == {"lease": None, "workers": None, "operator": None}
+        stuck.queue.add("a")
+        await asyncio.sleep(STUCK_S + 1.0)
+        assert bench.probes.complaints()["workers"] == "all 1 workers have been busy with the same keys for 1801 s"
     assert bench.probes.complaints() == {}, "the pages end with the manager"
 
 
@@ -120,13 +122,10 @@ async def test_an_informer_without_a_watch_makes_the_process_not_ready_and_is_na
     """After a minute, and until a watch is open again; a reconnect that takes seconds is nothing."""
     informer = bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
     manager = Manager(bench.informers, stop=bench.stop, pages=bench.probes)
-    running = asyncio.create_task(manager.run())
-    await asyncio.sleep(1.0)
-    for seconds, problem in ((0.0, None), (59.0, None), (75.0, "no open watch: configmaps for 75s"), (0.0, None)):
-        informer._reflector._disconnected_since = asyncio.get_running_loop().time() - seconds if seconds else None
-        assert bench.probes.complaints()["operator"] == problem
-    bench.stop.set()
-    await running
+    async with bench.running(manager):
+        for seconds, problem in ((0.0, None), (59.0, None), (75.0, "no open watch: configmaps for 75s"), (0.0, None)):
+            informer._reflector._disconnected_since = asyncio.get_running_loop().time() - seconds if seconds else None
+            assert bench.probes.complaints()["operator"] == problem
 
 
 async def test_a_cache_that_waits_for_its_crd_is_named_and_logged_every_minute(bench: Bench) -> None:
@@ -151,13 +150,10 @@ async def test_a_process_is_not_ready_while_a_kind_that_it_can_do_without_is_not
     bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
     bench.informers.informer(Codec(KETTLES, ConfigMap), required=False)
     manager = Manager(bench.informers, stop=bench.stop, pages=bench.probes)
-    running = asyncio.create_task(manager.run())
-    await asyncio.sleep(1.0)
-    assert manager.is_leading
-    complaint = "not served by the API server (is the CRD installed?): kettles.example.com"
-    assert bench.probes.complaints()["operator"] == complaint
-    bench.stop.set()
-    await running
+    async with bench.running(manager):
+        assert manager.is_leading
+        complaint = "not served by the API server (is the CRD installed?): kettles.example.com"
+        assert bench.probes.complaints()["operator"] == complaint
 
 
 async def test_a_manager_with_a_limit_gives_up_on_a_cache_that_does_not_sync(bench: Bench) -> None:
@@ -181,11 +177,8 @@ async def test_what_runs_beside_begins_before_the_caches_are_filled_and_ends_at_
 
     bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
     manager = Manager(bench.informers, stop=bench.stop, beside={"look": look}, on_synced=lambda: ended.append("synced"))
-    running = asyncio.create_task(manager.run())
-    await asyncio.sleep(1.0)
-    assert ended == ["synced"]
-    bench.stop.set()
-    await running
+    async with bench.running(manager):
+        assert ended == ["synced"]
     assert ended == ["synced", "look"]
 
 

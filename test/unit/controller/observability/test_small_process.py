@@ -54,6 +54,7 @@ print(*sys.modules)
 """
     imported = set(run(code).split())
     assert "tfjob_operator.controller.tfjob.controller" in imported
+    assert not [name for name in imported if name.startswith("tfjob_operator.controller.alpha")], "it was not asked for"
     assert {name: why for name, why in HEAVY.items() if name in imported} == {}
 
 

@@ -43,7 +43,7 @@ def read(spec: dict[str, Any], api: Dialect = TENSORFLOW, runtime_id: str = "pj6
 
 @pytest.mark.parametrize("api", [KUBEFLOW, TENSORFLOW], ids=lambda api: api.label)
 def test_the_tensorboard_of_a_document_of_the_time_has_the_name_and_the_labels_of_the_time(api: Dialect) -> None:
-    """TB-17: and runs the image of the job."""
+    """TB-17: and runs the image of the job, or that of the time; the letter case of keys is free where it was."""
     found = read({"replicaSpecs": REPLICAS, "tensorboard": AZURE, "tfImage": "tf:1"}, api)
     assert isinstance(found, Wish)
     assert found.name == "tensorboard-pj6i"
@@ -52,21 +52,26 @@ def test_the_tensorboard_of_a_document_of_the_time_has_the_name_and_the_labels_o
     assert (board.log_dir, board.service_type) == (AZURE["logDir"], ServiceType.LOAD_BALANCER)
     assert (board.volumes, board.volume_mounts) == (tuple(AZURE["volumes"]), tuple(AZURE["volumeMounts"]))
     assert board.image == "tf:1"
+    if api is TENSORFLOW:  # the table of that document writes TensorBoard and LogDir
+        found = read({"ReplicaSpecs": REPLICAS, "TensorBoard": {"LogDir": "/logs"}})
+        assert isinstance(found, Wish)
+        assert (found.board.log_dir, found.board.image) == ("/logs", "tensorflow/tensorflow:1.3.0")
 
 
-def test_a_job_without_an_image_has_that_of_the_time() -> None:
-    """TB-17: `tfImage` has a default."""
-    found = read({"replicaSpecs": REPLICAS, "tensorboard": AZURE})
-    assert isinstance(found, Wish)
-    assert found.board.image == "tensorflow/tensorflow:1.3.0"
-
-
-def test_the_letter_case_of_keys_is_free_where_it_was() -> None:
-    """TB-17: the table of that document writes TensorBoard and LogDir."""
-    spec = {"ReplicaSpecs": REPLICAS, "TensorBoard": {"LogDir": "/logs"}}
-    found = read(spec)
-    assert isinstance(found, Wish)
-    assert found.board.log_dir == "/logs"
+@pytest.mark.parametrize(
+    ("more", "runtime_id", "wanted"),
+    [
+        ({"tensorboard": AZURE}, "", LeftAlone()),
+        ({"tensorboard": AZURE, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}, "pj6i", LeftAlone()),
+        ({}, "pj6i", None),
+        ({"tensorboard": None}, "pj6i", None),
+    ],
+)
+def test_a_job_without_the_field_or_its_runtime_id_or_of_another_controller_gets_none(
+    more: dict[str, Any], runtime_id: str, wanted: LeftAlone | None
+) -> None:
+    """TB-01, TB-05, TB-17: the RuntimeId is part of the name."""
+    assert read({"replicaSpecs": REPLICAS} | more, runtime_id=runtime_id) == wanted
 
 
 def test_mistakes_are_reported_in_the_words_of_the_dialect() -> None:
@@ -78,23 +83,6 @@ def test_mistakes_are_reported_in_the_words_of_the_dialect() -> None:
         'spec.tensorboard.serviceType: Unsupported value: supported values: "ClusterIP", "NodePort", "LoadBalancer"'
         in found.mistakes
     )
-
-
-def test_nothing_is_done_before_a_job_has_its_runtime_id() -> None:
-    """TB-17: it is part of the name."""
-    assert read({"replicaSpecs": REPLICAS, "tensorboard": AZURE}, runtime_id="") == LeftAlone()
-
-
-@pytest.mark.parametrize("spec", [{}, {"tensorboard": None}])
-def test_a_job_without_the_field_wants_none(spec: dict[str, Any]) -> None:
-    """TB-01: also one that had it."""
-    assert read({"replicaSpecs": REPLICAS} | spec) is None
-
-
-def test_the_job_of_another_controller_is_left_alone() -> None:
-    """TB-05: as in v1."""
-    policy = {"managedBy": "kueue.x-k8s.io/multikueue"}
-    assert read({"replicaSpecs": REPLICAS, "tensorboard": AZURE, "runPolicy": policy}) == LeftAlone()
 
 
 @pytest.mark.parametrize(
