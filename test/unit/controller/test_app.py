@@ -327,7 +327,7 @@ async def test_without_an_election_a_process_works_at_once() -> None:
 
 
 async def test_the_rate_limit_holds_for_all_requests_but_the_leases_and_a_resync_writes_nothing() -> None:
-    """SI-09, WR-05: a job that needs many calls must not cost the lease. All jobs are looked at again, and nothing has changed."""
+    """SI-09, WR-05: a job that needs many calls must not cost the lease. All jobs are looked at again; nothing is written."""
     async with a_cluster() as cluster:
         a = cluster.start("a", qps=0.5, burst=5, resync_s=60.0)
         for number in range(10):
