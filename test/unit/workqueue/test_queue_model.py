@@ -15,6 +15,8 @@ from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, Queue, R
 from tfjob_operator.workqueue.queue import LOW_PRIORITY_TURN
 
 ITEMS = st.sampled_from("abcde")
+LONG_ENOUGH = 15
+"""Steps of the machine before a shutdown may end what there is to see."""
 
 
 class Model:
@@ -93,6 +95,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.getters: list[asyncio.Task[str]] = []
         self.drain: asyncio.Task[None] | None = None
         self.forced = False
+        self.steps = 0
 
     def settle(self) -> None:
         async def idle() -> None:
@@ -169,7 +172,7 @@ class QueueMachine(RuleBasedStateMachine):
             with pytest.raises(ValueError, match="not in work"):
                 self.queue.done(item)
 
-    @precondition(lambda self: self.drain is None)
+    @precondition(lambda self: self.drain is None and self.steps > LONG_ENOUGH)
     @rule()
     def shut_down_with_drain(self) -> None:
         self.forced = False
@@ -177,6 +180,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.settle()
         self.close_the_model()
 
+    @precondition(lambda self: self.steps > LONG_ENOUGH)
     @rule()
     def shut_down(self) -> None:
         self.forced = True
@@ -192,6 +196,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_same_items_wait(self) -> None:
+        self.steps += 1
         assert len(self.queue) == self.model.waiting
         assert self.queue.shutting_down == self.model.closed
 
