@@ -264,6 +264,11 @@ async def test_draining_finishes_what_was_in_line_and_what_was_added_again_in_wo
         assert not drain.done()
         queue.done(item)
     await drain
+    queue = Queue()
+    queue.add("in line alone")
+    drain = await draining(queue)
+    queue.done(await queue.get())
+    await drain
 
 
 async def test_draining_an_idle_queue_returns_at_once() -> None:
