@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tfjob_operator.api.client import ListOptions, RestClient
-from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
+from tfjob_operator.api.client.errors import TransportError
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, JOBS, PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
@@ -57,7 +57,7 @@ class Census:
                                 raise AssertionError(f"the watch of {resource.plural} has missed something: {item}")
                             self.take(resource, item)
                             options = replace(options, resource_version=item["metadata"]["resourceVersion"])
-            except (ConnectionLostError, RequestTimeoutError):
+            except TransportError:
                 continue  # from where it ended
 
 
