@@ -28,18 +28,6 @@ _Drawn = tuple[bool, str, str]
 """What a condition is to say: whether it holds, its reason, its message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the conditions depend on besides the containers.
-
-    `ended`: the phase that the pod has, or is about to have, because it is over. `sandbox`: whether it has one; None where
-    kubelets do not report that.
-    """
-
-    ended: str | None = None
-    sandbox: bool | None = None
-
-
 def condition_of(conditions: Sequence[Condition] | None, kind: str) -> Condition | None:
     """Return the condition of this type, if the pod has it."""
     return next((condition for condition in conditions or () if condition.type == kind), None)
@@ -65,15 +53,24 @@ def set_condition(
 
 
 def summarise(
-    conditions: Sequence[Condition] | None, containers: PodContainers, told: Told, now: datetime
+    conditions: Sequence[Condition] | None,
+    containers: PodContainers,
+    now: datetime,
+    *,
+    ended: str | None,
+    sandbox: bool | None,
 ) -> list[Condition]:
-    """Set the conditions that a kubelet derives, with its reasons and messages."""
+    """Set the conditions that a kubelet derives, with its reasons and messages.
+
+    `ended`: the phase that the pod has, or is about to have, because it is over. `sandbox`: whether it has one; None where
+    kubelets do not report that.
+    """
     drawn: dict[str, _Drawn] = {"PodScheduled": (True, "", "")}
-    if told.sandbox is not None:
-        drawn[SANDBOX] = (told.sandbox, "", "")
+    if sandbox is not None:
+        drawn[SANDBOX] = (sandbox, "", "")
     if (restarting := containers.restart_all()) is not None:
         drawn[RESTARTING] = (restarting, "RestartAllContainersStarted" if restarting else "", "")
-    completed = told.ended == SUCCEEDED
+    completed = ended == SUCCEEDED
     if waiting := containers.incomplete_inits():
         message = f"containers with incomplete status: [{' '.join(waiting)}]"
         drawn["Initialized"] = (False, "ContainersNotInitialized", message)
@@ -84,26 +81,22 @@ def summarise(
     reason, message = "", ""
     if completed:
         reason = "PodCompleted"
-    elif told.ended == FAILED and containers.rules.kubernetes.has(READY_TELLS_FAILURE):
+    elif ended == FAILED and containers.rules.kubernetes.has(READY_TELLS_FAILURE):
         reason = "PodFailed"
     elif unready:
         reason, message = "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
-    drawn["Ready"] = drawn["ContainersReady"] = (not unready and told.ended is None, reason, message)
+    drawn["Ready"] = drawn["ContainersReady"] = (not unready and ended is None, reason, message)
     return _set(conditions, drawn, now)
 
 
 def _set(conditions: Sequence[Condition] | None, drawn: dict[str, _Drawn], now: datetime) -> list[Condition]:
     """Return the conditions with these set: each in its place, new ones at the end."""
-    old = {condition.type: condition for condition in conditions or ()}
-    new = {kind: _condition(kind, old.get(kind), entry, now) for kind, entry in drawn.items()}
-    return list((old | new).values())
-
-
-def _condition(kind: str, old: Condition | None, drawn: _Drawn, now: datetime) -> Condition:
-    holds, reason, message = drawn
-    status = "True" if holds else "False"
-    since = old.last_transition_time if old is not None and old.status == status else now
-    return Condition(type=kind, status=status, last_transition_time=since, reason=reason, message=message)
+    known = {condition.type: condition for condition in conditions or ()}
+    for kind, (is_true, reason, message) in drawn.items():
+        old, status = known.get(kind), "True" if is_true else "False"
+        since = old.last_transition_time if old is not None and old.status == status else now
+        known[kind] = Condition(type=kind, status=status, last_transition_time=since, reason=reason, message=message)
+    return [*known.values()]
 
 
 class Removal(Enum):
@@ -210,7 +203,7 @@ class Moment:
             status,
             observed_generation=self.generation,
             phase=phase,
-            conditions=summarise(status.conditions, containers, Told(ended, sandbox), self.now),
+            conditions=summarise(status.conditions, containers, self.now, ended=ended, sandbox=sandbox),
             host_ip=place.host_ip,
             pod_ip=pod_ip,
             pod_ips=[PodIP(ip=pod_ip)] if pod_ip else None,

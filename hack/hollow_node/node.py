@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 import structlog
 import yaml
+from msgspec.structs import replace
 
 from hack.hollow_node.logs import client_authority, serving_logs
 from hack.hollow_node.objects import HOST_IP, HollowNodeObject, HollowPod, Taint
@@ -48,23 +48,8 @@ CONDITIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSpec:
-    """What a node is called, has and refuses. What `allocatable` leaves out of `ROOM` is taken from there."""
-
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-    allocatable: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def all_labels(self) -> dict[str, str]:
-        """The labels with those that every node has."""
-        return {"kubernetes.io/hostname": self.name, "type": "hollow", **self.labels}
-
-
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    """One entry of a file of nodes."""
+class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry of a file of nodes: what a node is called, has and refuses. `ROOM` has what `allocatable` leaves out."""
 
     name: str
     count: int = 1
@@ -72,23 +57,27 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     taints: tuple[Taint, ...] = ()
     allocatable: dict[str, str | int] = {}
 
+    @property
+    def all_labels(self) -> dict[str, str]:
+        """The labels with those that every node has."""
+        return {"kubernetes.io/hostname": self.name, "type": "hollow", **self.labels}
+
 
 def parse_nodes(text: str) -> tuple[NodeSpec, ...]:
     """Read a file of nodes. With a `count`, a name gets a number: `gpu-0`, `gpu-1`. Raises ValueError."""
     try:
-        entries = msgspec.convert(yaml.safe_load(text), list[_Entry])
+        entries = msgspec.convert(yaml.safe_load(text), list[NodeSpec])
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise ValueError(str(error)) from error
     nodes: dict[str, NodeSpec] = {}
     for entry in entries:
-        allocatable = {name: str(value) for name, value in entry.allocatable.items()}
-        if wrong := [name for name, value in allocatable.items() if parse_quantity(value) is None]:
+        if wrong := [name for name, value in entry.allocatable.items() if parse_quantity(str(value)) is None]:
             raise ValueError(f"node {entry.name}: no quantity: {', '.join(wrong)}")
         for number in range(entry.count):
             name = entry.name if entry.count == 1 else f"{entry.name}-{number}"
             if name in nodes:
                 raise ValueError(f"two nodes have the name {name}")
-            nodes[name] = NodeSpec(name, entry.labels, entry.taints, allocatable)
+            nodes[name] = replace(entry, name=name)
     if not nodes:
         raise ValueError("no node")
     return tuple(nodes.values())
@@ -129,7 +118,7 @@ async def _register(client: RestClient, node: NodeSpec, status: dict[str, object
 
 
 def _status(node: NodeSpec, port: int, now: datetime, kubernetes: Kubernetes) -> dict[str, object]:
-    room = {**ROOM, **node.allocatable}
+    room = ROOM | {name: str(value) for name, value in node.allocatable.items()}
     return {
         "capacity": room,
         "allocatable": room,

@@ -45,12 +45,6 @@ from tfjob_operator.api.resources import parse_quantity, pod_requests
 # an annotation of the successor when it binds it. They are kept as long as the pod with this annotation.
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    pod_uid: str
-    runs: Mapping[str, int]
-
-
 class History:
     """Runs used up per namespace, name and controller's UID. One task at a time.
 
@@ -59,13 +53,13 @@ class History:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, str, str], _Entry] = {}
+        self._entries: dict[tuple[str, str, str], tuple[str, Mapping[str, int]]] = {}
+        """The UID of the last pod and its runs, by namespace, name and controller."""
 
     def runs_before(self, pod: HollowPod) -> Mapping[str, int]:
         """Return the runs that the predecessors of a pod to be bound have used up, by container; empty for the first."""
         key = _succession(pod)
-        entry = self._entries.get(key) if key is not None else None
-        return entry.runs if entry is not None else {}
+        return self._entries[key][1] if key is not None and key in self._entries else {}
 
     def observe(self, pod: HollowPod, script: Script, status: HollowStatus) -> None:
         """Count the runs that a pod of this node has used up so far."""
@@ -76,13 +70,13 @@ class History:
             container.name: container.restart_count + 1
             for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
         }
-        entry = self._entries.get(key)
-        counted = entry.runs if entry is not None and entry.pod_uid == pod.metadata.uid else {}
+        uid, before = self._entries.get(key, ("", {}))
+        counted = before if uid == pod.metadata.uid else {}
         runs = {
             name: max(counted.get(name, 0), script.runs_before.get(name, 0) + begun.get(name, 1))
             for name in script.runs
         }
-        self._entries[key] = _Entry(pod.metadata.uid, runs)
+        self._entries[key] = pod.metadata.uid, runs
 
 
 def _succession(pod: HollowPod) -> tuple[str, str, str] | None:
@@ -125,14 +119,6 @@ class _Node:
     used: Counter[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The node on which a pod counts, and with what."""
-
-    node: str
-    requests: Mapping[str, Decimal]
-
-
 class Scheduler:
     """The nodes of this process and the pods on them. One task at a time.
 
@@ -145,7 +131,8 @@ class Scheduler:
         self._roomy = roomy
         self._kubernetes = kubernetes
         self._nodes: dict[str, _Node] = {}
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, tuple[str, Mapping[str, Decimal]]] = {}
+        """The node on which a pod counts, and with what."""
         self._used: dict[str, Counter[str]] = {name: Counter() for name in self.names}
 
     def observe_node(self, node: HollowNodeObject) -> bool:
@@ -176,7 +163,7 @@ class Scheduler:
         """Count a pod no longer; return True if it was."""
         place = self._places.pop(key, None)
         if place is not None:
-            self._used[place.node].subtract(place.requests)
+            self._used[place[0]].subtract(place[1])
         return place is not None
 
     def place(self, pod: HollowPod) -> str | Unschedulable:
@@ -198,36 +185,34 @@ class Scheduler:
 
     def _count(self, key: str, name: str, requests: Mapping[str, Decimal]) -> None:
         self.forget(key)
-        self._places[key] = _Place(name, requests)
+        self._places[key] = name, requests
         self._used[name].update(requests)
 
     def _refusal(self, spec: HollowSpec, requests: Mapping[str, Decimal], node: _Node) -> _Refusal | None:
         """Return what the first filter says that does not let the pod pass."""
-        seen = node.seen
-        if seen.spec.unschedulable and not _tolerated(_CORDONED, spec.tolerations):
-            return _Refusal(["node(s) were unschedulable"])
-        refusal = self._tainted(spec, seen) or self._unselected(spec, seen)
-        return refusal if refusal is not None or self._roomy else _overfull(requests, node)
+        reason = self._unsuitable(spec, node.seen)
+        if reason:
+            return _Refusal([f"node(s) {reason}"])
+        return None if self._roomy else _overfull(requests, node)
 
-    def _tainted(self, spec: HollowSpec, node: HollowNodeObject) -> _Refusal | None:
+    def _unsuitable(self, spec: HollowSpec, node: HollowNodeObject) -> str:
+        """Return what a node is or has that does not let the pod in, "" for nothing."""
+        if node.spec.unschedulable and not _tolerated(_CORDONED, spec.tolerations):
+            return "were unschedulable"
         for taint in node.spec.taints:
             if taint.effect in _REPELS and not _tolerated(taint, spec.tolerations):
                 if self._kubernetes.has(TAINTS_ARE_NOT_NAMED):
-                    return _Refusal(["node(s) had untolerated taint(s)"])
+                    return "had untolerated taint(s)"
                 named = f"taint {{{taint.key}: {taint.value}}}"
                 if self._kubernetes.has(TAINTS_ARE_CALLED_UNTOLERATED):
-                    return _Refusal([f"node(s) had untolerated {named}"])
-                return _Refusal([f"node(s) had {named}, that the pod didn't tolerate"])
-        return None
-
-    def _unselected(self, spec: HollowSpec, node: HollowNodeObject) -> _Refusal | None:
+                    return f"had untolerated {named}"
+                return f"had {named}, that the pod didn't tolerate"
         labels = node.metadata.label_map()
         selected = all(labels.get(key) == value for key, value in (spec.node_selector or {}).items())
         required = spec.affinity.node_affinity.required
         if selected and (required is None or any(_meets(node, term) for term in required.node_selector_terms)):
-            return None
-        selector = "/selector" if self._kubernetes.has(SELECTORS_ARE_NAMED) else ""
-        return _Refusal([f"node(s) didn't match Pod's node affinity{selector}"])
+            return ""
+        return f"didn't match Pod's node affinity{'/selector' if self._kubernetes.has(SELECTORS_ARE_NAMED) else ''}"
 
     def _message(self, refusals: Sequence[_Refusal]) -> str:
         if not refusals:

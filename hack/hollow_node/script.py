@@ -288,14 +288,11 @@ def _parse_runs_before(text: str | None) -> dict[str, int]:
 RESTART_BASE_S: Final = 10.0  # kubelet: backOffPeriod
 RESTART_CAP_S: Final = 300.0  # kubelet: MaxContainerBackOff
 RESTART_RESET_S: Final = 600.0  # client-go's flowcontrol.Backoff forgets after twice the cap
-BACK_OFF_TOLD_S: Final = 5.0  # recorded: CrashLoopBackOff is reported by a later sync, 1 to 14 s after the end
-PHASE_LAG_S: Final = 1.3  # recorded: 1.1 to 1.7 s between the ends of the containers and that of the pod
-UNREACHABLE_S: Final = 300.0  # the toleration that the API server gives every pod for an unreachable node
 
 DEFAULT_SCALE: Final = 1 / 20  # ten seconds become half of one: a crash loop can be watched, and a test can wait for it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Timing:
     """Waiting times, all multiplied by `scale` (1.0 is a real cluster).
 
@@ -318,22 +315,13 @@ class Timing:
         doublings = min(restarts - 1, 10)  # the cap is reached long before; the bound keeps the power small
         return float(min(RESTART_BASE_S * 2**doublings, RESTART_CAP_S) * self.scale)
 
-    @property
-    def start(self) -> float:
-        """Seconds from one stage of a pod's start to the next."""
-        return self.starting * self.scale
-
-    @property
-    def back_off_told(self) -> float:
-        """Seconds between the end of a run and the report that the next one has to wait."""
-        return BACK_OFF_TOLD_S * self.scale
-
-    @property
-    def phase_lag(self) -> float:
-        """Seconds between the end of a pod's last container and that of the pod, since 1.22."""
-        return PHASE_LAG_S * self.scale
-
-    @property
-    def unreachable(self) -> float:
-        """Seconds between the loss of a node and the deletion of its pods."""
-        return UNREACHABLE_S * self.scale
+    def __post_init__(self) -> None:
+        """Scale the other waiting times, all in seconds."""
+        self.start = self.starting * self.scale
+        """From one stage of a pod's start to the next."""
+        self.back_off_told = 5.0 * self.scale
+        """From the end of a run to the report that the next one has to wait. Recorded: 1 to 14 s, by a later sync."""
+        self.phase_lag = 1.3 * self.scale
+        """From the end of a pod's last container to that of the pod, since 1.22. Recorded: 1.1 to 1.7 s."""
+        self.unreachable = 300.0 * self.scale
+        """From the loss of a node to the deletion of its pods: the toleration that the API server gives every pod."""

@@ -14,7 +14,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,13 +56,9 @@ class GoTree:
 
     def compile(self, commands: Sequence[str], out: Path) -> None:
         """Compile the commands into the folder `out`."""
-        programs = [f"./cmd/{command}" for command in commands]
         if SERVES_OPENAPI in commands:
-            # The generator keeps little more than one core busy. Meanwhile we compile what does not need its file.
-            others = [each for each in programs if each != f"./cmd/{SERVES_OPENAPI}"]
-            with self._building(others, out) if others else contextlib.nullcontext():
-                self._generate_openapi()
-        self._build(programs, out)
+            self._generate_openapi()
+        self._build([f"./cmd/{command}" for command in commands], out)
 
     def _generate_openapi(self) -> None:
         """Make the one generated file that the tree lacks, as the Makefile does, and check the API violations it reports."""
@@ -100,14 +95,9 @@ class GoTree:
                     yield f"{PACKAGE}/{path.replace('staging/src/', 'vendor/', 1)}"
 
     def _build(self, packages: Sequence[str], out: Path) -> None:
-        with self._building(packages, out):
-            pass
-
-    def _building(self, packages: Sequence[str], out: Path) -> AbstractContextManager[None]:
-        """Compile while a block runs, and wait for it at its end."""
         # Without debug information the same code is compiled in two thirds of the time; the packages of Go itself keep
         # theirs, since Debian ships those compiled. The code of cloud providers is not needed; upstream's tag leaves it out.
-        return self._runner.beside(
+        self._runner.run(
             f"{GO}/go",
             "build",
             "-tags=providerless",

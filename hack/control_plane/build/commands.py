@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 # The error that the local control plane raises. Its message says how to go on, in one line or with the tail of a log.
@@ -57,7 +57,7 @@ KILL_WAIT_S = 10.0
 
 
 class LoggedRunner:
-    """Runs commands; invariant: when `run` returns or raises, or the block of `beside` is left, its command's group is gone."""
+    """Runs commands; invariant: when `run` returns or raises, its command's group is gone."""
 
     def __init__(self, log: Path, progress: Progress) -> None:
         self._log = log
@@ -71,18 +71,6 @@ class LoggedRunner:
         env: Mapping[str, str] | None = None,
     ) -> None:
         """Run a command to its end. Raises ControlPlaneError, with the log's tail, if it fails or is not done in `limit_s`."""
-        with self.beside(*command, limit_s=limit_s, cwd=cwd, env=env):
-            pass
-
-    @contextlib.contextmanager
-    def beside(
-        self,
-        *command: str,
-        limit_s: float,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> Iterator[None]:
-        """Run a command while the block runs, then wait up to `limit_s` for its end. Raises as `run` does."""
         with self._log.open("a") as log:
             log.write(f"\n$ {' '.join(command)}\n")
             log.flush()
@@ -99,7 +87,6 @@ class LoggedRunner:
             except OSError as error:
                 raise ControlPlaneError(f"cannot run {command[0]}: {error}") from error
         try:
-            yield
             code = self._wait(process, command, limit_s)
         finally:
             _end_group(process)
