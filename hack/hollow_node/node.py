@@ -62,6 +62,11 @@ class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The labels with those that every node has."""
         return {"kubernetes.io/hostname": self.name, "type": "hollow", **self.labels}
 
+    @property
+    def room(self) -> dict[str, str]:
+        """All that the node has."""
+        return ROOM | {name: str(value) for name, value in self.allocatable.items()}
+
 
 def parse_nodes(text: str) -> tuple[NodeSpec, ...]:
     """Read a file of nodes. With a `count`, a name gets a number: `gpu-0`, `gpu-1`. Raises ValueError."""
@@ -118,10 +123,9 @@ async def _register(client: RestClient, node: NodeSpec, status: dict[str, object
 
 
 def _status(node: NodeSpec, port: int, now: datetime, kubernetes: Kubernetes) -> dict[str, object]:
-    room = ROOM | {name: str(value) for name, value in node.allocatable.items()}
     return {
-        "capacity": room,
-        "allocatable": room,
+        "capacity": node.room,
+        "allocatable": node.room,
         "addresses": [{"type": "InternalIP", "address": HOST_IP}, {"type": "Hostname", "address": node.name}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         "conditions": [

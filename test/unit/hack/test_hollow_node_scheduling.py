@@ -9,7 +9,7 @@ import pytest
 
 from fakes.recordings import texts
 from fakes.unschedulable import ALL, ANYWHERE, CASES, Case, affinity, asks
-from hack.hollow_node.node import ROOM, NodeSpec, parse_nodes
+from hack.hollow_node.node import NodeSpec, parse_nodes
 from hack.hollow_node.objects import HollowNodeObject, HollowPod
 from hack.hollow_node.scheduling import Scheduler, Unschedulable
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
@@ -52,7 +52,7 @@ def node(spec: NodeSpec, *, cordoned: bool = False) -> HollowNodeObject:
         "kind": "Node",
         "metadata": {"name": spec.name, "labels": spec.all_labels},
         "spec": {"taints": taints, "unschedulable": cordoned},
-        "status": {"allocatable": {**ROOM, **spec.allocatable}},
+        "status": {"allocatable": spec.room},
     }
     return msgspec.convert(content, HollowNodeObject)
 
