@@ -34,6 +34,12 @@ def client_of(transport: FakeTransport) -> RestClient:
     return RestClient(transport, field_manager="tfjob-operator")
 
 
+def served(count: int) -> tuple[FakeTransport, RestClient]:
+    """A client of a server that has so many responses."""
+    transport = FakeTransport(*[FakeResponse()] * count)
+    return transport, client_of(transport)
+
+
 VERBS = [
     (lambda c: c.get(PODS, "ns", "a"), ("GET", f"{PATH}/a", {})),
     (lambda c: c.list_page(PODS, ListOptions()), ("GET", "/api/v1/pods", {})),
@@ -97,8 +103,7 @@ async def test_a_table_is_asked_for_by_what_is_accepted() -> None:
 
 
 async def test_lists_may_come_compressed_where_that_is_asked_for() -> None:
-    transport = FakeTransport(FakeResponse(), FakeResponse(), FakeResponse())
-    client = client_of(transport)
+    transport, client = served(3)
 
     async def take(chunks: AsyncIterator[bytes]) -> bytes:
         return b"".join([chunk async for chunk in chunks])
@@ -158,8 +163,7 @@ async def test_without_a_field_manager_none_is_named() -> None:
 
 @pytest.mark.parametrize("kind", [MERGE_PATCH, STRATEGIC_MERGE_PATCH, JSON_PATCH])
 async def test_a_patch_says_which_kind_it_is(kind: str) -> None:
-    transport = FakeTransport(FakeResponse(), FakeResponse())
-    client = client_of(transport)
+    transport, client = served(2)
     await client.patch(PODS, "ns", "a", [{"op": "add"}], content_type=kind)
     await client.patch(PODS, "ns", "a", b"as it came")
     assert [(r.content_type, r.body) for r in transport.requests] == [
@@ -170,8 +174,7 @@ async def test_a_patch_says_which_kind_it_is(kind: str) -> None:
 
 async def test_an_apply_names_its_manager_and_says_whether_it_insists() -> None:
     """WR-04: the body goes out as JSON, which is YAML"""
-    transport = FakeTransport(FakeResponse(), FakeResponse())
-    client = client_of(transport)
+    transport, client = served(2)
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "1"}}}
     await client.apply(PODS, "ns", "a", body)
     await client.apply(PODS, "ns", "a", body, force=True, subresource="status", dry_run=True)
@@ -191,8 +194,7 @@ async def test_an_apply_by_nobody_is_a_mistake() -> None:
 
 async def test_a_delete_carries_its_preconditions_and_nothing_that_was_not_said() -> None:
     """WR-08: with the UID a stale view cannot delete a recreated object. A grace of 0 is sent, not omitted."""
-    transport = FakeTransport(FakeResponse(), FakeResponse(), FakeResponse())
-    client = client_of(transport)
+    transport, client = served(3)
     await client.delete(PODS, "ns", "a")
     await client.delete(PODS, "ns", "a", uid="u")
     await client.delete(
@@ -221,8 +223,7 @@ async def test_an_empty_uid_protects_too() -> None:
 
 async def test_every_request_has_limits_and_lists_have_longer_ones() -> None:
     """The server gives up a write after 34 s and a list after 60 s; limits below those would hide its responses."""
-    transport = FakeTransport(FakeResponse(), FakeResponse())
-    client = client_of(transport)
+    transport, client = served(2)
     await client.get(PODS, "ns", "a")
     await client.list_page(PODS, ListOptions())
     get, list_ = transport.requests

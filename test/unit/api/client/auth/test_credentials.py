@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Self
 
 import pytest
 from structlog.testing import capture_logs
@@ -41,9 +42,10 @@ class Reads:
         loop.call_later(self.takes_s, finish)
         return future
 
-    def source(self, first: str | None = None) -> RefreshedCredentials:
+    def source(self, first: str | None = None) -> tuple[Self, RefreshedCredentials]:
+        """Itself, and credentials that are read by it."""
         value = None if first is None else Credentials(first, fresh_s=self.fresh_s)
-        return RefreshedCredentials(self.read, first=value, call=self.call)
+        return self, RefreshedCredentials(self.read, first=value, call=self.call)
 
 
 async def header(source: RefreshedCredentials) -> str | None:
@@ -51,16 +53,14 @@ async def header(source: RefreshedCredentials) -> str | None:
 
 
 async def test_requests_without_a_value_wait_for_one_read_together() -> None:
-    reads = Reads("one")
-    source = reads.source()
+    reads, source = Reads("one").source()
     assert await asyncio.gather(*(header(source) for _ in range(5))) == ["one"] * 5
     assert reads.count == 1
 
 
 async def test_a_value_is_used_until_it_is_no_longer_fresh_and_then_while_the_next_one_is_read() -> None:
     """In-cluster tokens: the file is read once a minute, and no request ever waits for that."""
-    reads = Reads("two")
-    source = reads.source("one")
+    reads, source = Reads("two").source("one")
     started = asyncio.get_running_loop().time()
     assert await header(source) == "one"
     await asyncio.sleep(59)
@@ -75,8 +75,7 @@ async def test_a_value_is_used_until_it_is_no_longer_fresh_and_then_while_the_ne
 
 
 async def test_a_failed_read_leaves_the_last_good_value_and_is_reported_without_its_secret() -> None:
-    reads = Reads(ValueError("s3cret"), AccessError("the file is gone"), "two")
-    source = reads.source("one")
+    _, source = Reads(ValueError("s3cret"), AccessError("the file is gone"), "two").source("one")
     await header(source)
     with capture_logs() as lines:
         for _ in range(2):
@@ -90,8 +89,7 @@ async def test_a_failed_read_leaves_the_last_good_value_and_is_reported_without_
 
 async def test_without_any_value_the_failure_is_raised_and_not_repeated_for_each_request() -> None:
     """A plugin that does not exist must not be started a thousand times a second by the requests that need it."""
-    reads = Reads(AccessError("no such plugin"), "one")
-    source = reads.source()
+    reads, source = Reads(AccessError("no such plugin"), "one").source()
     for _ in range(3):
         with pytest.raises(CredentialsError, match="no such plugin"):
             await source.get()
@@ -101,8 +99,7 @@ async def test_without_any_value_the_failure_is_raised_and_not_repeated_for_each
 
 
 async def test_a_read_that_hangs_fails_requests_in_time_and_is_not_started_twice() -> None:
-    reads = Reads("late", takes_s=1000.0)
-    source = reads.source()
+    reads, source = Reads("late", takes_s=1000.0).source()
     started = asyncio.get_running_loop().time()
     for _ in range(2):
         with pytest.raises(CredentialsError, match="no credentials after 60 s"):
@@ -114,8 +111,7 @@ async def test_a_read_that_hangs_fails_requests_in_time_and_is_not_started_twice
 
 
 async def test_a_cancelled_request_does_not_cancel_the_read_for_the_others() -> None:
-    reads = Reads("one")
-    source = reads.source()
+    _, source = Reads("one").source()
     impatient = asyncio.create_task(source.get())
     patient = asyncio.create_task(header(source))
     await asyncio.sleep(0.1)
@@ -125,8 +121,7 @@ async def test_a_cancelled_request_does_not_cancel_the_read_for_the_others() -> 
 
 async def test_after_a_refusal_the_next_request_waits_for_what_is_read_again() -> None:
     """client-go: after a 401 the plugin runs again, even if its token has no expiry; the refused token is not sent twice."""
-    reads = Reads("two", fresh_s=1e9)
-    source = reads.source("one")
+    _, source = Reads("two", fresh_s=1e9).source("one")
     await header(source)
     await asyncio.sleep(100)
     source.refused()
@@ -135,8 +130,7 @@ async def test_after_a_refusal_the_next_request_waits_for_what_is_read_again() -
 
 async def test_an_expired_token_is_never_sent_however_seldom_requests_are() -> None:
     """As in client-go an old value is read again before the request; otherwise each request would send the previous one."""
-    reads = Reads("two", "three", fresh_s=80)
-    source = reads.source("one")
+    _, source = Reads("two", "three", fresh_s=80).source("one")
     await header(source)
     await asyncio.sleep(99)
     assert await header(source) == "one", "read again, but good for another second"
@@ -146,8 +140,7 @@ async def test_an_expired_token_is_never_sent_however_seldom_requests_are() -> N
 
 async def test_a_plugin_that_hangs_is_waited_for_no_longer_than_for_the_first_value() -> None:
     """The old token is then sent, and the user gets the server's response to it."""
-    reads = Reads("two", takes_s=1e6, fresh_s=80)
-    source = reads.source("one")
+    _, source = Reads("two", takes_s=1e6, fresh_s=80).source("one")
     await header(source)
     await asyncio.sleep(200)
     began = asyncio.get_running_loop().time()
@@ -156,8 +149,7 @@ async def test_a_plugin_that_hangs_is_waited_for_no_longer_than_for_the_first_va
 
 
 async def test_a_server_that_refuses_everything_does_not_start_a_plugin_per_request() -> None:
-    reads = Reads(*["same"] * 100, takes_s=0.01, fresh_s=1e9)
-    source = reads.source("same")
+    reads, source = Reads(*["same"] * 100, takes_s=0.01, fresh_s=1e9).source("same")
     for _ in range(1000):
         await header(source)
         source.refused()
@@ -166,8 +158,7 @@ async def test_a_server_that_refuses_everything_does_not_start_a_plugin_per_requ
 
 
 async def test_a_plugin_that_returns_expired_tokens_is_not_run_for_each_request() -> None:
-    reads = Reads(*["expired"] * 100, takes_s=0.01, fresh_s=0.0)
-    source = reads.source()
+    reads, source = Reads(*["expired"] * 100, takes_s=0.01, fresh_s=0.0).source()
     for _ in range(1000):
         await header(source)
         await asyncio.sleep(0.1)

@@ -95,12 +95,22 @@ class Line:
         await asyncio.sleep(0)
         return task
 
-    async def opened(self) -> StreamResponse:
-        asked = await self.asked(WATCH)
-        self.socket.say(OPEN)
-        answer = await asked
-        assert isinstance(answer, StreamResponse)
-        return answer
+
+async def begun(
+    request: Request = GET, *, until: float = 40.0
+) -> tuple[Line, asyncio.Task[WholeResponse | StreamResponse]]:
+    """A connection, and the exchange that has begun on it."""
+    line = Line()
+    return line, await line.asked(request, until=until)
+
+
+async def opened() -> tuple[Line, StreamResponse]:
+    """A connection, and a stream whose headers have arrived."""
+    line, asked = await begun(WATCH)
+    line.socket.say(OPEN)
+    answer = await asked
+    assert isinstance(answer, StreamResponse)
+    return line, answer
 
 
 def chunk(data: bytes) -> bytes:
@@ -115,8 +125,7 @@ AFTER_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink:
 @given(answer=st.sampled_from([LENGTH, CHUNKED, AFTER_INTERIM]), cuts=st.sets(st.integers(1, 150)))
 def test_a_response_is_the_same_however_it_is_cut(answer: bytes, cuts: set[int]) -> None:
     async def run() -> None:
-        line = Line()
-        asked = await line.asked()
+        line, asked = await begun()
         edges = [0, *sorted(cut for cut in cuts if cut < len(answer)), len(answer)]
         for start, end in pairwise(edges):
             assert not asked.done()
@@ -133,8 +142,7 @@ def test_a_response_is_the_same_however_it_is_cut(answer: bytes, cuts: set[int])
 
 async def test_a_request_goes_out_in_one_piece_and_headers_are_found_by_any_spelling() -> None:
     """One write is usually one packet and one TLS record."""
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     assert line.socket.written == [b"bytes"]
     line.socket.say(b"HTTP/1.1 429 Slow down\r\nretry-after: 1\r\nX-Name: \xfc\r\nContent-Length: 0\r\n\r\n")
     answer = await asked
@@ -148,16 +156,14 @@ async def test_a_request_goes_out_in_one_piece_and_headers_are_found_by_any_spel
 
 @pytest.mark.parametrize("code", [204, 304])
 async def test_a_response_that_has_no_body_by_its_code_ends_with_its_head(code: int) -> None:
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     line.socket.say(f"HTTP/1.1 {code} Nothing\r\n\r\n".encode())
     assert (await asked).status == code
     assert line.books.told == ["released"]
 
 
 async def test_a_response_without_a_length_ends_with_its_connection() -> None:
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     line.socket.say(b"HTTP/1.1 200 OK\r\n\r\n{")
     line.socket.say(b"}")
     line.socket.hang_up()
@@ -189,8 +195,7 @@ async def test_one_connection_carries_one_response_after_the_other() -> None:
 )
 async def test_a_connection_that_may_be_out_of_step_is_closed_after_its_response(answer: bytes) -> None:
     """What follows a response must never be taken for the response to the next request."""
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     line.socket.say(answer)
     assert await (await asked).body() == b"{}"
     assert line.socket.aborted
@@ -207,8 +212,7 @@ async def test_bytes_that_nobody_asked_for_close_the_connection() -> None:
 
 
 async def test_an_idle_connection_closes_by_itself() -> None:
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     line.socket.say(OK)
     await asked
     await asyncio.sleep(44.9)
@@ -238,8 +242,7 @@ async def test_an_idle_connection_that_the_server_closes_is_lost_at_once() -> No
 )
 async def test_nonsense_is_one_error_and_costs_the_connection(arrives: bytes, text: str) -> None:
     """Two lengths in one response allow response smuggling; headers without an end would fill the memory."""
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     for start in range(0, len(arrives), 4096):
         line.socket.say(arrives[start : start + 4096])
     with pytest.raises(TransportError, match=text) as raised:
@@ -251,8 +254,7 @@ async def test_nonsense_is_one_error_and_costs_the_connection(arrives: bytes, te
 @pytest.mark.parametrize("arrived", [b"", b"HTTP/1.1 200 OK\r\nContent-", OK[:-1], OPEN, OPEN + b"2\r\n{"])
 @pytest.mark.parametrize("error", [None, ConnectionResetError(104, "Connection reset by peer")])
 async def test_a_response_that_breaks_off_is_a_lost_connection(arrived: bytes, error: Exception | None) -> None:
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     line.socket.say(arrived)
     line.socket.hang_up(error)
     with pytest.raises(ConnectionLostError, match="Connection reset by peer" if error else "closed the connection"):
@@ -262,8 +264,7 @@ async def test_a_response_that_breaks_off_is_a_lost_connection(arrived: bytes, e
 
 async def test_only_a_connection_that_was_used_before_and_said_nothing_is_stale() -> None:
     """WR-06: only then may a GET be sent again silently."""
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     line.socket.say(OK)
     await asked
     asked = await line.asked()
@@ -271,8 +272,7 @@ async def test_only_a_connection_that_was_used_before_and_said_nothing_is_stale(
     with pytest.raises(ConnectionLostError):
         await asked
     assert line.connection.stale
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     line.socket.say(OK)
     await asked
     asked = await line.asked()
@@ -300,8 +300,7 @@ async def test_a_response_that_is_not_whole_in_time_is_given_up() -> None:
 
 async def test_a_short_limit_counts_after_a_long_one() -> None:
     """The timer of the first exchange is still set when the second one begins."""
-    line = Line()
-    asked = await line.asked(until=40.0)
+    line, asked = await begun(until=40.0)
     line.socket.say(OK)
     await asked
     with pytest.raises(RequestTimeoutError):
@@ -311,8 +310,7 @@ async def test_a_short_limit_counts_after_a_long_one() -> None:
 
 
 async def test_a_cancelled_exchange_closes_its_connection_at_once() -> None:
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     asked.cancel()
     await asyncio.wait([asked])
     assert line.socket.aborted
@@ -334,8 +332,7 @@ async def test_a_cancellation_that_comes_with_the_response_leaves_the_connection
 
 
 async def test_a_cancellation_that_comes_before_the_response_in_the_same_turn_takes_no_response() -> None:
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     asked.cancel()
     line.socket.say(OK)
     await asyncio.wait([asked])
@@ -344,8 +341,7 @@ async def test_a_cancellation_that_comes_before_the_response_in_the_same_turn_ta
 
 
 async def test_a_stream_whose_reader_is_cancelled_before_it_sees_the_head_is_closed() -> None:
-    line = Line()
-    asked = await line.asked(WATCH)
+    line, asked = await begun(WATCH)
     line.socket.say(OPEN)
     asked.cancel()
     await asyncio.wait([asked])
@@ -361,8 +357,7 @@ async def test_a_connection_that_is_given_up_before_it_is_made_closes_when_it_is
 
 
 async def test_a_busy_connection_takes_no_second_request() -> None:
-    line = Line()
-    asked = await line.asked()
+    line, asked = await begun()
     with pytest.raises(RuntimeError, match="busy"):
         await line.connection.exchange(GET, b"", 40.0)
     line.socket.say(OK)
@@ -370,8 +365,7 @@ async def test_a_busy_connection_takes_no_second_request() -> None:
 
 
 async def test_what_arrives_together_is_read_together() -> None:
-    line = Line()
-    stream = await line.opened()
+    line, stream = await opened()
     line.socket.say(chunk(b"a\n") + chunk(b"b\n"))
     line.socket.say(chunk(b"c\n"))
     assert await anext(stream) == b"a\nb\nc\n"
@@ -385,8 +379,7 @@ async def test_what_arrives_together_is_read_together() -> None:
 @pytest.mark.parametrize("together", [True, False], ids=["with its head", "later"])
 async def test_a_body_with_a_length_can_be_read_while_it_arrives(together: bool) -> None:
     """D9d: API servers send short lists with a length, and some proxies all lists."""
-    line = Line()
-    asked = await line.asked(WATCH)
+    line, asked = await begun(WATCH)
     line.socket.say(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n" + (b"{" if together else b""))
     stream = await asked
     if not together:
@@ -399,8 +392,7 @@ async def test_a_body_with_a_length_can_be_read_while_it_arrives(together: bool)
 
 async def test_a_body_that_is_shorter_than_its_length_breaks_off() -> None:
     """D9d: a truncated list is an error."""
-    line = Line()
-    asked = await line.asked(WATCH)
+    line, asked = await begun(WATCH)
     line.socket.say(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}")
     stream = await asked
     line.socket.hang_up()
@@ -410,8 +402,7 @@ async def test_a_body_that_is_shorter_than_its_length_breaks_off() -> None:
 
 
 async def test_a_stream_that_was_read_to_its_end_can_not_close_the_connection_of_its_successor() -> None:
-    line = Line()
-    stream = await line.opened()
+    line, stream = await opened()
     line.socket.say(b"0\r\n\r\n")
     asked = await line.asked()
     stream.close()
@@ -421,8 +412,7 @@ async def test_a_stream_that_was_read_to_its_end_can_not_close_the_connection_of
 
 async def test_each_byte_starts_the_wait_for_the_next_anew() -> None:
     """RF-29: the limit is 80 s of silence since the last byte; that on the headers no longer applies."""
-    line = Line()
-    stream = await line.opened()
+    line, stream = await opened()
     for _ in range(3):
         await asyncio.sleep(79)
         line.socket.say(chunk(b"x"))
@@ -435,8 +425,7 @@ async def test_each_byte_starts_the_wait_for_the_next_anew() -> None:
 
 async def test_a_reader_that_lags_stops_the_reading_and_the_clock() -> None:
     """While we do not read, silence does not count against the server."""
-    line = Line()
-    stream = await line.opened()
+    line, stream = await opened()
     paused = []
     for size in (HELD_BYTES - 1, 1):
         line.socket.say(chunk(b"x" * size))
@@ -450,8 +439,7 @@ async def test_a_reader_that_lags_stops_the_reading_and_the_clock() -> None:
 
 
 async def test_a_stream_that_ends_while_its_reader_lags_leaves_the_connection_to_others() -> None:
-    line = Line()
-    stream = await line.opened()
+    line, stream = await opened()
     line.socket.say(chunk(b"x" * HELD_BYTES) + b"0\r\n\r\n")
     assert line.books.told == ["released"]
     assert not line.socket.paused
@@ -462,8 +450,7 @@ async def test_a_stream_that_ends_while_its_reader_lags_leaves_the_connection_to
 
 
 async def test_what_came_before_a_stream_broke_can_be_read_and_then_the_error_comes_every_time() -> None:
-    line = Line()
-    stream = await line.opened()
+    line, stream = await opened()
     line.socket.say(chunk(b"x"))
     line.socket.hang_up()
     assert await anext(stream) == b"x"
@@ -473,8 +460,7 @@ async def test_what_came_before_a_stream_broke_can_be_read_and_then_the_error_co
 
 
 async def test_leaving_a_stream_cuts_its_connection() -> None:
-    line = Line()
-    stream = await line.opened()
+    line, stream = await opened()
     reader = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)
     stream.close()
@@ -486,8 +472,7 @@ async def test_leaving_a_stream_cuts_its_connection() -> None:
 
 async def test_the_refusal_of_a_stream_must_come_in_time_too() -> None:
     """The stream's limit on silence alone would let a refusal trickle for ever."""
-    line = Line()
-    stream = await line.opened()
+    line, stream = await opened()
 
     async def trickle() -> None:
         while not line.socket.aborted:
@@ -512,8 +497,7 @@ async def test_opening_a_stream_is_limited_by_the_limit_of_the_exchange() -> Non
 
 async def test_the_short_response_to_a_stream_is_read_like_any() -> None:
     """The response to a refused watch is a Status with a length, and its connection is kept."""
-    line = Line()
-    asked = await line.asked(WATCH)
+    line, asked = await begun(WATCH)
     line.socket.say(b"HTTP/1.1 410 Gone\r\nContent-Length: 2\r\n\r\n{}")
     answer = await asked
     assert (answer.status, await answer.body()) == (410, b"{}")

@@ -40,7 +40,7 @@ async def test_a_server_that_is_not_believed_hears_nothing(
             settings = Settings(server.url, credentials, tls_server_name=name)
             async with HttpTransport(settings) as transport:
                 with pytest.raises(TLSError, match="CERTIFICATE_VERIFY_FAILED"):
-                    await transport.send(get())
+                    await transport.send(get(total_s=10.0))
         assert server.heard == []
 
 
