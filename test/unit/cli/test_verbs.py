@@ -272,8 +272,7 @@ def test_wait_exits_as_the_job_ends(server: Server, condition: str, code: int) -
     event = {"type": "MODIFIED", "object": job(conditions=("Running", condition))}
     server.answers(JOBS, json.dumps(event).encode() + b"\n")
     result = server.run("wait", "mnist")
-    assert result.exit_code == code
-    assert result.output == f"tfjob.kubeflow.org/mnist {condition}: is {condition}\n"
+    assert (result.exit_code, result.output) == (code, f"tfjob.kubeflow.org/mnist {condition}: is {condition}\n")
     assert "fieldSelector=metadata.name%3Dmnist&resourceVersion=7" in server.asked[1][1]
 
 
@@ -293,8 +292,7 @@ def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(server: Server,
     server.answers(f"{JOBS}/mnist", job())
     server.answers(JOBS, json.dumps({"type": "ERROR", "object": {}}).encode() + b"\n")
     result = server.run("wait", "mnist", "--timeout=10s")
-    assert result.exit_code == 124
-    assert result.stderr == "timed out waiting for tfjob.kubeflow.org/mnist\n"
+    assert (result.exit_code, result.stderr) == (124, "timed out waiting for tfjob.kubeflow.org/mnist\n")
     assert len([path for _, path, *_ in server.asked if path.endswith("/mnist")]) > 1
 
 

@@ -14,26 +14,6 @@ from hypothesis import strategies as st
 
 from support.cases import for_each
 from tfjob_operator.api.client import errors
-from tfjob_operator.api.client.errors import (
-    AlreadyExistsError,
-    ApiError,
-    BadRequestError,
-    ConflictError,
-    ExpiredError,
-    ForbiddenError,
-    InvalidError,
-    NamespaceTerminatingError,
-    NoStatusError,
-    NotFoundError,
-    ServerError,
-    StatusError,
-    TooLargeResourceVersionError,
-    TooManyRequestsError,
-    UnauthorizedError,
-    error_from_event,
-    error_from_response,
-    parse_retry_after,
-)
 from tfjob_operator.api.client.http import errors as http_errors
 from tfjob_operator.api.text import MAX_BYTES
 
@@ -56,48 +36,49 @@ HTML = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<cen
 @pytest.mark.parametrize(
     ("code", "raw", "expected"),
     [
-        (400, body("BadRequest"), BadRequestError),
-        (401, body("Unauthorized"), UnauthorizedError),
-        (403, body("Forbidden"), ForbiddenError),
-        (403, body("Forbidden", causes=cause("NamespaceTerminating")), NamespaceTerminatingError),
-        (404, body("NotFound"), NotFoundError),
-        (404, b"404 page not found\n", NoStatusError),
-        (409, body("Conflict"), ConflictError),
-        (409, body("AlreadyExists"), AlreadyExistsError),
-        (410, body("Expired"), ExpiredError),
-        (410, body("Gone"), ExpiredError),
-        (410, b"", NoStatusError),
-        (422, body("Invalid", causes=cause("FieldValueRequired")), InvalidError),
-        (429, body("TooManyRequests"), TooManyRequestsError),
-        (429, b"Too many requests, please try again later.", TooManyRequestsError),
-        (500, body("InternalError"), ServerError),
-        (500, body("Expired"), ExpiredError),
-        (502, HTML, ServerError),
-        (503, b"", ServerError),
-        (504, body("Timeout"), ServerError),
-        (504, body("Timeout", causes=cause("ResourceVersionTooLarge")), TooLargeResourceVersionError),
-        (504, body("Timeout", causes=cause("", TOO_LARGE)), TooLargeResourceVersionError),
-        (504, body("Timeout", TOO_LARGE), TooLargeResourceVersionError),
-        (500, body("InternalError", TOO_LARGE), ServerError),
-        (302, b'<a href="https://login/?ticket=s3cret">Found</a>', NoStatusError),
-        (418, body("Teapot"), StatusError),
-        (500, b'{"kind": "Status", "code": "five hundred"}', ServerError),
-        (500, b'{"kind": "Status", "details": ' + b"[" * 5000, ServerError),
-        (503, b"\xff\xfe\x00", ServerError),
-        (500, b'{"kind":"Pod"}', ServerError),
-        (502, body("", code=200), ServerError),
+        (400, body("BadRequest"), errors.BadRequestError),
+        (401, body("Unauthorized"), errors.UnauthorizedError),
+        (403, body("Forbidden"), errors.ForbiddenError),
+        (403, body("Forbidden", causes=cause("NamespaceTerminating")), errors.NamespaceTerminatingError),
+        (404, body("NotFound"), errors.NotFoundError),
+        (404, b"404 page not found\n", errors.NoStatusError),
+        (409, body("Conflict"), errors.ConflictError),
+        (409, body("AlreadyExists"), errors.AlreadyExistsError),
+        (410, body("Expired"), errors.ExpiredError),
+        (410, body("Gone"), errors.ExpiredError),
+        (410, b"", errors.NoStatusError),
+        (422, body("Invalid", causes=cause("FieldValueRequired")), errors.InvalidError),
+        (429, body("TooManyRequests"), errors.TooManyRequestsError),
+        (429, b"Too many requests, please try again later.", errors.TooManyRequestsError),
+        (500, body("InternalError"), errors.ServerError),
+        (500, body("Expired"), errors.ExpiredError),
+        (502, HTML, errors.ServerError),
+        (503, b"", errors.ServerError),
+        (504, body("Timeout"), errors.ServerError),
+        (504, body("Timeout", causes=cause("ResourceVersionTooLarge")), errors.TooLargeResourceVersionError),
+        (504, body("Timeout", causes=cause("", TOO_LARGE)), errors.TooLargeResourceVersionError),
+        (504, body("Timeout", TOO_LARGE), errors.TooLargeResourceVersionError),
+        (500, body("InternalError", TOO_LARGE), errors.ServerError),
+        (302, b'<a href="https://login/?ticket=s3cret">Found</a>', errors.NoStatusError),
+        (418, body("Teapot"), errors.StatusError),
+        (500, b'{"kind": "Status", "code": "five hundred"}', errors.ServerError),
+        (500, b'{"kind": "Status", "details": ' + b"[" * 5000, errors.ServerError),
+        (503, b"\xff\xfe\x00", errors.ServerError),
+        (500, b'{"kind":"Pod"}', errors.ServerError),
+        (502, body("", code=200), errors.ServerError),
     ],
 )
-def test_each_response_becomes_exactly_one_class(code: int, raw: bytes, expected: type[StatusError]) -> None:
+def test_each_response_becomes_exactly_one_class(code: int, raw: bytes, expected: type[errors.StatusError]) -> None:
     """RF-05, RF-06, SB-03: reasons and causes decide before the code; HTML, empty and broken bodies tell little."""
-    error = error_from_response(code, raw, request="GET /x")
+    error = errors.error_from_response(code, raw, request="GET /x")
     assert type(error) is expected
     assert error.code == code
     assert error.request == "GET /x"
 
 
 KNOWLEDGE = (
-    BadRequestError, NotFoundError, ConflictError, ExpiredError, InvalidError, NamespaceTerminatingError
+    errors.BadRequestError, errors.NotFoundError, errors.ConflictError, errors.ExpiredError, errors.InvalidError,
+    errors.NamespaceTerminatingError,
 )  # fmt: skip
 BODIES = {
     "nothing": b"",
@@ -116,48 +97,51 @@ BODIES = {
 @for_each("code", [302, 400, 401, 403, 404, 405, 409, 410, 412, 413, 422, 429, 451, 500, 502, 503, 504])
 def test_only_the_reason_in_a_status_says_anything_about_an_object(code: int, raw: bytes) -> None:
     """D4: the same code from a proxy neither refuses a pod for good nor says that an object is gone or a name taken."""
-    error = error_from_response(code, raw, request="POST /x")
+    error = errors.error_from_response(code, raw, request="POST /x")
     assert not isinstance(error, KNOWLEDGE)
     assert error.code == code
 
 
 @pytest.mark.parametrize(
     ("raw", "expected"),
-    [(raw, StatusError if b"Status" in raw and raw.endswith(b"}") else NoStatusError) for raw in BODIES.values()],
+    [
+        (raw, errors.StatusError if b"Status" in raw and raw.endswith(b"}") else errors.NoStatusError)
+        for raw in BODIES.values()
+    ],
     ids=BODIES,
 )
-def test_a_failure_without_a_status_has_a_class_of_its_own(raw: bytes, expected: type[StatusError]) -> None:
+def test_a_failure_without_a_status_has_a_class_of_its_own(raw: bytes, expected: type[errors.StatusError]) -> None:
     """D4: so that callers that must not give up can tell it from a refusal by the API server."""
-    assert type(error_from_response(400, raw, request="POST /x")) is expected
+    assert type(errors.error_from_response(400, raw, request="POST /x")) is expected
 
 
 def test_a_message_says_what_was_asked_and_what_the_server_said() -> None:
-    error = error_from_response(409, body("Conflict", "the object has been modified"), request="PUT /api/v1/x")
+    error = errors.error_from_response(409, body("Conflict", "the object has been modified"), request="PUT /api/v1/x")
     assert str(error) == "PUT /api/v1/x: 409 the object has been modified"
     assert error.reason == "Conflict"
 
 
 def test_the_html_of_a_load_balancer_is_cut_to_one_short_line() -> None:
-    text = str(error_from_response(502, HTML + b"x" * 10_000, request="GET /x"))
+    text = str(errors.error_from_response(502, HTML + b"x" * 10_000, request="GET /x"))
     assert "502 Bad Gateway" in text
     assert "\n" not in text
     assert len(text) < 250
 
 
 def test_an_empty_body_still_gives_a_message() -> None:
-    assert str(error_from_response(503, b"", request="GET /x")) == "GET /x: 503 the response has no body"
+    assert str(errors.error_from_response(503, b"", request="GET /x")) == "GET /x: 503 the response has no body"
 
 
 def test_the_target_of_a_redirect_is_not_quoted() -> None:
     """The URL of a single sign-on contains a ticket."""
-    error = error_from_response(302, b'<a href="https://login/?ticket=s3cret">Found</a>', request="GET /x")
+    error = errors.error_from_response(302, b'<a href="https://login/?ticket=s3cret">Found</a>', request="GET /x")
     assert "s3cret" not in str(error)
     assert "redirect" in str(error)
 
 
 def test_details_name_the_fields_that_are_wrong() -> None:
     raw = body("Invalid", name="mnist", kind="TFJob", causes=cause("FieldValueRequired", "needed"))
-    details = error_from_response(422, raw, request="").details
+    details = errors.error_from_response(422, raw, request="").details
     assert details is not None
     assert details.name == "mnist"
     assert details.causes is not None
@@ -166,8 +150,8 @@ def test_details_name_the_fields_that_are_wrong() -> None:
 
 def test_an_error_event_is_read_like_a_response() -> None:
     """RF-06: an ERROR event carries a Status, or after a crash anything at all."""
-    assert type(error_from_event(body("Expired", code=410), request="WATCH pods")) is ExpiredError
-    assert type(error_from_event(msgspec.Raw(b'{"kind":"Pod"}'), request="WATCH pods")) is ServerError
+    assert type(errors.error_from_event(body("Expired", code=410), request="WATCH pods")) is errors.ExpiredError
+    assert type(errors.error_from_event(msgspec.Raw(b'{"kind":"Pod"}'), request="WATCH pods")) is errors.ServerError
 
 
 @pytest.mark.parametrize(
@@ -192,27 +176,27 @@ def test_an_error_event_is_read_like_a_response() -> None:
 )
 def test_retry_after_is_read_as_seconds_and_as_a_date(value: str | None, seconds: float | None) -> None:
     """Both forms of RFC 9110, with the date's zone; never a negative wait."""
-    assert parse_retry_after(value, NOW) == seconds
+    assert errors.parse_retry_after(value, NOW) == seconds
 
 
 @settings(deadline=None)  # a busy machine is not a failure
 @given(st.text(max_size=60))
 def test_no_retry_after_header_can_raise(value: str) -> None:
-    seconds = parse_retry_after(value, NOW)
+    seconds = errors.parse_retry_after(value, NOW)
     assert seconds is None or seconds >= 0
 
 
 @settings(deadline=None)  # a busy machine is not a failure
 @given(st.integers(300, 599), st.binary(max_size=200))
 def test_no_body_can_raise(code: int, raw: bytes) -> None:
-    assert error_from_response(code, raw, request="GET /x").code >= 300
+    assert errors.error_from_response(code, raw, request="GET /x").code >= 300
 
 
 def test_the_header_wins_over_the_seconds_in_the_status() -> None:
     raw = body("TooManyRequests", retryAfterSeconds=7)
-    assert error_from_response(429, raw, request="").retry_after_s == 7.0
-    assert error_from_response(429, raw, request="", retry_after="2").retry_after_s == 2.0
-    assert error_from_response(429, body("TooManyRequests"), request="").retry_after_s is None
+    assert errors.error_from_response(429, raw, request="").retry_after_s == 7.0
+    assert errors.error_from_response(429, raw, request="", retry_after="2").retry_after_s == 2.0
+    assert errors.error_from_response(429, body("TooManyRequests"), request="").retry_after_s is None
 
 
 def errors_of(module: ModuleType) -> list[str]:
@@ -235,7 +219,7 @@ def test_the_drawing_of_the_tree_is_the_tree() -> None:
     )
     for name, parent in drawn:
         assert getattr(errors, name).__base__.__name__ == parent
-    assert issubclass(errors.CredentialsError, ApiError)
+    assert issubclass(errors.CredentialsError, errors.ApiError)
 
 
 def test_a_refusal_is_reported_without_values_and_cut() -> None:
@@ -245,11 +229,11 @@ def test_a_refusal_is_reported_without_values_and_cut() -> None:
         + "x" * 800_000
         + '": must be no more than 63 characters'
     )
-    error = error_from_response(422, body("Invalid", said, 422), request="POST /pods")
+    error = errors.error_from_response(422, body("Invalid", said, 422), request="POST /pods")
     assert error.status_message == (
         'Pod "a" is invalid: metadata.labels: Invalid value: must be no more than 63 characters'
     )
-    denied = error_from_response(
+    denied = errors.error_from_response(
         400, body("BadRequest", "denied the request: \x1b[1m" + "y" * 800_000, 400), request="r"
     )
     assert denied.status_message.startswith(r"denied the request: \x1b[1myyy")

@@ -12,20 +12,7 @@ from structlog.testing import capture_logs
 
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH, VirtualClock
-from tfjob_operator.api.client.errors import (
-    ApiError,
-    ConflictError,
-    ConnectError,
-    ConnectionLostError,
-    CredentialsError,
-    DecodeError,
-    RequestTimeoutError,
-    ServerError,
-    StatusError,
-    TLSError,
-    TooLargeResourceVersionError,
-    TooManyRequestsError,
-)
+from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.exchange import MAX_REQUEST_RETRIES, Exchange, ServerClock, Throttle
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.metrics import Attempt, RequestMetrics
@@ -77,20 +64,22 @@ async def test_what_the_server_wants_later_is_sent_later(method: str, code: int)
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (refusal(429), TooManyRequestsError),
-        (refusal(500), ServerError),
-        (FakeResponse(502, b"<html>"), ServerError),
-        (refusal(409, "Conflict", retry_after="1"), ConflictError),
-        (refusal(503, retry_after="soon"), ServerError),
-        (refusal(503, retry_after="31"), ServerError),
+        (refusal(429), errors.TooManyRequestsError),
+        (refusal(500), errors.ServerError),
+        (FakeResponse(502, b"<html>"), errors.ServerError),
+        (refusal(409, "Conflict", retry_after="1"), errors.ConflictError),
+        (refusal(503, retry_after="soon"), errors.ServerError),
+        (refusal(503, retry_after="31"), errors.ServerError),
         (
             refusal(504, "Timeout", retry_after="1", causes=[{"reason": "ResourceVersionTooLarge"}]),
-            TooLargeResourceVersionError,
+            errors.TooLargeResourceVersionError,
         ),
-        (FakeResponse(302, b"", {"Retry-After": "1"}), StatusError),
+        (FakeResponse(302, b"", {"Retry-After": "1"}), errors.StatusError),
     ],
 )
-async def test_anything_else_the_server_says_is_for_the_caller(answer: FakeResponse, expected: type[ApiError]) -> None:
+async def test_anything_else_the_server_says_is_for_the_caller(
+    answer: FakeResponse, expected: type[errors.ApiError]
+) -> None:
     """WR-06, with_retry_test.go:TestIsNextRetry: no retry without the header, for other codes, or for a wait beyond 30 s."""
     transport = FakeTransport(answer)
     with pytest.raises(expected):
@@ -102,19 +91,19 @@ async def test_anything_else_the_server_says_is_for_the_caller(answer: FakeRespo
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_lost_connection_is_tried_again_only_for_a_get(method: str) -> None:
     """WR-06, request_test.go:TestConnectionResetByPeerIsRetried: as if the server had asked for one second."""
-    transport = FakeTransport(ConnectionLostError("reset"), FakeResponse())
+    transport = FakeTransport(errors.ConnectionLostError("reset"), FakeResponse())
     if method == "GET":
         await Exchange(transport).read(Request(method, "/x"))
         assert gaps(transport) == [1.0]
         return
-    with pytest.raises(ConnectionLostError):
+    with pytest.raises(errors.ConnectionLostError):
         await Exchange(transport).read(Request(method, "/x"))
     assert len(transport.requests) == 1
 
 
 async def test_a_get_that_breaks_in_the_middle_of_its_body_is_tried_again() -> None:
     transport = FakeTransport(
-        FakeResponse(body=(b'{"items":', ConnectionLostError("reset"))), FakeResponse(body=b'{"items":[]}')
+        FakeResponse(body=(b'{"items":', errors.ConnectionLostError("reset"))), FakeResponse(body=b'{"items":[]}')
     )
     assert await Exchange(transport).read(GET) == b'{"items":[]}'
     assert transport.unclosed == 0
@@ -124,12 +113,14 @@ async def test_a_get_that_breaks_in_the_middle_of_its_body_is_tried_again() -> N
 async def test_a_2xx_without_an_object_is_an_error(body: bytes) -> None:
     """D19: whatever sent it may not have passed the request on; an error even if the caller ignores the response body."""
     transport = FakeTransport(FakeResponse(body=body))
-    with pytest.raises(DecodeError, match="POST /api/v1/namespaces/ns/pods: the response is not"):
+    with pytest.raises(errors.DecodeError, match="POST /api/v1/namespaces/ns/pods: the response is not"):
         await Exchange(transport).read(POST)
 
 
-@pytest.mark.parametrize("error", [ConnectError, TLSError, CredentialsError, RequestTimeoutError])
-async def test_no_connection_and_no_response_are_for_the_caller(error: type[ApiError]) -> None:
+@pytest.mark.parametrize(
+    "error", [errors.ConnectError, errors.TLSError, errors.CredentialsError, errors.RequestTimeoutError]
+)
+async def test_no_connection_and_no_response_are_for_the_caller(error: type[errors.ApiError]) -> None:
     """WR-06: client-go retries only resets and EOF."""
     transport = FakeTransport(error("no"))
     with pytest.raises(error):
@@ -139,7 +130,7 @@ async def test_no_connection_and_no_response_are_for_the_caller(error: type[ApiE
 async def test_a_request_is_sent_eleven_times_at_most() -> None:
     """WR-06, request_test.go:TestRequestMaxRetries."""
     transport = FakeTransport(*[refusal(503, message=f"number {n}", retry_after="0") for n in range(20)])
-    with pytest.raises(ServerError, match="number 10"):
+    with pytest.raises(errors.ServerError, match="number 10"):
         await Exchange(transport).read(POST)
     assert len(transport.requests) == MAX_REQUEST_RETRIES + 1 == 11
 
@@ -153,7 +144,7 @@ async def test_a_date_in_retry_after_is_read_by_the_clock_that_wrote_it() -> Non
 
 
 @pytest.mark.parametrize(
-    ("failure", "wait"), [(refusal(429, retry_after="2"), 2.0), (ConnectionLostError("reset"), 1.0)]
+    ("failure", "wait"), [(refusal(429, retry_after="2"), 2.0), (errors.ConnectionLostError("reset"), 1.0)]
 )
 async def test_opening_a_watch_is_tried_again_like_a_get(failure: FakeResponse | Exception, wait: float) -> None:
     """WR-06, request_test.go:TestRequestWatchWithRetry."""
@@ -168,7 +159,7 @@ async def test_opening_a_watch_is_tried_again_like_a_get(failure: FakeResponse |
 
 async def test_a_refused_watch_is_closed_before_its_error_is_raised() -> None:
     transport = FakeTransport(refusal(410, "Expired"))
-    with pytest.raises(StatusError):
+    with pytest.raises(errors.StatusError):
         await Exchange(transport).open(WATCH)
     assert transport.unclosed == 0
 
@@ -193,8 +184,8 @@ async def test_each_attempt_is_counted_with_its_outcome_time_and_sizes() -> None
     transport = FakeTransport(refusal(503, retry_after="1"), FakeResponse(200, b"{123}", after_s=0.25))
     exchange = Exchange(transport, metrics=books)
     await exchange.read(POST)
-    transport.then(ConnectError("refused"), FakeResponse())
-    with pytest.raises(ConnectError):
+    transport.then(errors.ConnectError("refused"), FakeResponse())
+    with pytest.raises(errors.ConnectError):
         await exchange.read(GET)
     (await exchange.open(WATCH)).close()
     size = len(refusal(503).body)
@@ -254,10 +245,10 @@ async def test_clocks_are_compared_once_a_minute() -> None:
 async def test_a_page_of_another_kind_is_no_response_even_with_code_200(kind: str) -> None:
     """A proxy's login page must not be taken for a created pod."""
     transport = FakeTransport(FakeResponse(200, b"<html>", {"Content-Type": kind}))
-    with pytest.raises(DecodeError, match="not JSON"):
+    with pytest.raises(errors.DecodeError, match="not JSON"):
         await Exchange(transport).read(POST)
     transport.then(FakeResponse(200, b"<html>", {"Content-Type": kind}))
-    with pytest.raises(DecodeError):
+    with pytest.raises(errors.DecodeError):
         await Exchange(transport).open(WATCH)
     assert transport.unclosed == 0
 
@@ -292,7 +283,7 @@ LIST = Request("GET", "/api/v1/pods", total_s=70.0, idle_s=70.0)
 
 async def test_a_list_that_breaks_under_way_is_read_anew_from_the_beginning() -> None:
     """D9d, WR-06: as any other GET; the second attempt begins without the chunks of the first."""
-    broken = FakeResponse(body=(b'{"items":', b"[", ConnectionLostError("reset")))
+    broken = FakeResponse(body=(b'{"items":', b"[", errors.ConnectionLostError("reset")))
     transport = FakeTransport(broken, FakeResponse(body=(b'{"items":', b"[]}")))
     taker = Taker()
     assert await Exchange(transport).read_while_it_arrives(LIST, taker) == b'{"items":[]}'
@@ -304,14 +295,14 @@ async def test_a_list_that_breaks_under_way_is_read_anew_from_the_beginning() ->
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (refusal(403, "Forbidden"), StatusError),
-        (refusal(410, "Expired"), StatusError),
-        (FakeResponse(502, (b"<html>", b"</html>")), ServerError),
-        (FakeResponse(200, b"<html>", {"Content-Type": "text/html"}), DecodeError),
-        (FakeResponse(200, (b"{", RequestTimeoutError("silence"))), RequestTimeoutError),
+        (refusal(403, "Forbidden"), errors.StatusError),
+        (refusal(410, "Expired"), errors.StatusError),
+        (FakeResponse(502, (b"<html>", b"</html>")), errors.ServerError),
+        (FakeResponse(200, b"<html>", {"Content-Type": "text/html"}), errors.DecodeError),
+        (FakeResponse(200, (b"{", errors.RequestTimeoutError("silence"))), errors.RequestTimeoutError),
     ],
 )
-async def test_only_a_list_is_read_as_a_list(answer: FakeResponse, error: type[ApiError]) -> None:
+async def test_only_a_list_is_read_as_a_list(answer: FakeResponse, error: type[errors.ApiError]) -> None:
     """D9d: a refusal is read to its end, and raised as for any request."""
     transport, taker = FakeTransport(answer), Taker()
     with pytest.raises(error):
@@ -322,8 +313,8 @@ async def test_only_a_list_is_read_as_a_list(answer: FakeResponse, error: type[A
 
 async def test_what_the_taker_raises_comes_out_and_the_stream_is_closed() -> None:
     """D9d: garbage is not retried, since it would be the same the next time."""
-    transport, taker = FakeTransport(FakeResponse(body=(b"{", b"}"))), Taker(DecodeError("garbage"))
-    with pytest.raises(DecodeError, match="garbage"):
+    transport, taker = FakeTransport(FakeResponse(body=(b"{", b"}"))), Taker(errors.DecodeError("garbage"))
+    with pytest.raises(errors.DecodeError, match="garbage"):
         await Exchange(transport).read_while_it_arrives(LIST, taker)
     assert taker.attempts == [[b"{"]]
     assert transport.unclosed == 0
@@ -332,7 +323,7 @@ async def test_what_the_taker_raises_comes_out_and_the_stream_is_closed() -> Non
 async def test_a_list_that_trickles_ends_at_its_limit() -> None:
     """D9d: it is never silent for long enough to end by that, and must not hang."""
     transport = FakeTransport(FakeResponse(body=(b"{", *[part for _ in range(100) for part in (1.0, b" ")])))
-    with pytest.raises(RequestTimeoutError, match="GET /api/v1/pods: timed out waiting for the response"):
+    with pytest.raises(errors.RequestTimeoutError, match="GET /api/v1/pods: timed out waiting for the response"):
         await Exchange(transport).read_while_it_arrives(LIST, Taker())
     assert asyncio.get_running_loop().time() == 70.0
     assert transport.unclosed == 0
@@ -347,10 +338,12 @@ async def test_a_timeout_of_the_takers_own_is_not_blamed_on_the_server() -> None
 async def test_lists_pass_the_rate_limit_and_are_counted_as_other_requests() -> None:
     """D9d, WR-05, A7: though they are read as streams."""
     books = Books()
-    transport = FakeTransport(FakeResponse(body=(b"123", 0.5, b"45")), FakeResponse(body=(b"1", ConnectError("x"))))
+    transport = FakeTransport(
+        FakeResponse(body=(b"123", 0.5, b"45")), FakeResponse(body=(b"1", errors.ConnectError("x")))
+    )
     exchange = Exchange(transport, limiter=books, metrics=books)
     assert await exchange.read_while_it_arrives(LIST, Taker()) == b"12345"
-    with pytest.raises(ConnectError):
+    with pytest.raises(errors.ConnectError):
         await exchange.read_while_it_arrives(LIST, Taker())
     assert books.waits == 2
     assert books.attempts == [

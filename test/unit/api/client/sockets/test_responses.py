@@ -22,14 +22,7 @@ from fakes.loopback import (
     trickles,
 )
 from support.waiting import until
-from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings
-from tfjob_operator.api.client.errors import (
-    ApiError,
-    ConnectionLostError,
-    RequestTimeoutError,
-    StatusError,
-    TransportError,
-)
+from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings, errors
 from tfjob_operator.api.client.http import Credentials, FixedCredentials, Request
 
 SECRET = "s3cret-s3cret"
@@ -47,7 +40,7 @@ async def test_a_redirect_is_not_followed_with_our_token() -> None:
     async with serving(steal) as thief, serving(elsewhere) as server:
         settings = Settings(server.url, FixedCredentials(Credentials(f"Bearer {SECRET}")))
         async with HttpTransport(settings) as transport:
-            with pytest.raises(StatusError, match="redirect") as raised:
+            with pytest.raises(errors.StatusError, match="redirect") as raised:
                 await RestClient(transport).create(CONFIG_MAPS, "ns", {})
         assert SECRET not in str(raised.value)
         assert thief.connections == 0
@@ -130,24 +123,24 @@ async def speaks_something_else(peer: Peer) -> None:
 @pytest.mark.parametrize(
     ("behave", "expected"),
     [
-        (never_answers, RequestTimeoutError),
-        (stalls_after_the_head, RequestTimeoutError),
-        (stalls_in_the_head, RequestTimeoutError),
-        (trickles, RequestTimeoutError),
-        (closes_without_a_word, ConnectionLostError),
-        (resets, ConnectionLostError),
-        (closes_in_the_body, ConnectionLostError),
-        (closes_in_a_chunk, ConnectionLostError),
-        (resets_in_the_body, ConnectionLostError),
-        (speaks_something_else, TransportError),
+        (never_answers, errors.RequestTimeoutError),
+        (stalls_after_the_head, errors.RequestTimeoutError),
+        (stalls_in_the_head, errors.RequestTimeoutError),
+        (trickles, errors.RequestTimeoutError),
+        (closes_without_a_word, errors.ConnectionLostError),
+        (resets, errors.ConnectionLostError),
+        (closes_in_the_body, errors.ConnectionLostError),
+        (closes_in_a_chunk, errors.ConnectionLostError),
+        (resets_in_the_body, errors.ConnectionLostError),
+        (speaks_something_else, errors.TransportError),
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_server_that_misbehaves_costs_one_error_in_time_and_no_connection(
-    behave: Behaviour, expected: type[ApiError], method: str
+    behave: Behaviour, expected: type[errors.ApiError], method: str
 ) -> None:
     """C2 blackhole, slow, drop_answer, cut: no request hangs, and no connection is left open."""
-    limit_s = 0.4 if expected is RequestTimeoutError else AT_ONCE_S  # a busy machine is not a timeout
+    limit_s = 0.4 if expected is errors.RequestTimeoutError else AT_ONCE_S  # a busy machine is not a timeout
     async with serving(behave) as server, HttpTransport(Settings(server.url)) as transport:
         started = time.monotonic()
         with pytest.raises(expected, match=f"^{method} /api/v1/pods: ") as raised:
@@ -169,7 +162,7 @@ async def test_what_changes_something_is_sent_once_even_if_its_response_is_lost(
 
     async with serving(first_fine_then_not) as server, HttpTransport(Settings(server.url)) as transport:
         await body_of(transport, get())
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(errors.ConnectionLostError):
             await body_of(transport, Request(method, "/x", body=b"{}", total_s=1.0))
         assert [heard.method for heard in server.heard] == ["GET", method]
 
@@ -197,7 +190,7 @@ async def test_a_get_is_sent_again_once_and_no_more() -> None:
 
     async with serving(first_fine_then_never) as server, HttpTransport(Settings(server.url)) as transport:
         await body_of(transport, get())
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(errors.ConnectionLostError):
             await body_of(transport, get())
         assert (len(server.heard), server.connections) == (3, 2)
 
@@ -206,7 +199,7 @@ async def test_a_get_is_sent_again_once_and_no_more() -> None:
 async def test_a_get_whose_connection_was_new_is_not_sent_again(behave: Behaviour) -> None:
     """WR-06: a server that hangs up on a new connection does not do so because it was idle for too long."""
     async with serving(behave) as server, HttpTransport(Settings(server.url)) as transport:
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(errors.ConnectionLostError):
             await body_of(transport, get())
         assert (len(server.heard), server.connections) == (1, 1)
 
