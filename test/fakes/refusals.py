@@ -40,6 +40,7 @@ def refused_pods() -> dict[str, dict[str, Any]]:
         "working directory is true": {"workingDir": True, "env": [neighbour]},
         "stdin is a string": {"stdin": SECRET},
     }
+    term, during = {"key": "a", "operator": SECRET, "values": [SECRET]}, "DuringSchedulingIgnoredDuringExecution"
     specs: dict[str, dict[str, Any]] = {
         "restart policy": {"restartPolicy": SECRET},
         "node selector": {"nodeSelector": {"a b": SECRET, "c": f"{SECRET} {SECRET}"}},
@@ -53,15 +54,7 @@ def refused_pods() -> dict[str, dict[str, Any]]:
         "host name": {"hostname": f"{SECRET}_"},
         "DNS": {"dnsPolicy": SECRET, "dnsConfig": {"nameservers": [SECRET]}},
         "affinity": {
-            "affinity": {
-                "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [
-                            {"matchExpressions": [{"key": "a", "operator": SECRET, "values": [SECRET]}]}
-                        ]
-                    }
-                }
-            }
+            "affinity": {"nodeAffinity": {f"required{during}": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}}
         },
         "sysctls": {"securityContext": {"sysctls": [{"name": f"{SECRET} ", "value": SECRET}]}},
         "grace": {"terminationGracePeriodSeconds": 1.5, "hostname": SECRET.lower()},
@@ -81,9 +74,5 @@ def refused_pods() -> dict[str, dict[str, Any]]:
 
 def _pod(metadata: dict[str, Any], spec: dict[str, Any], container: dict[str, Any]) -> dict[str, Any]:
     containers = [{"name": "tensorflow", "image": "i"} | container]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "refused"} | metadata,
-        "spec": {"containers": containers} | spec,
-    }
+    whole = {"metadata": {"name": "refused"} | metadata, "spec": {"containers": containers} | spec}
+    return {"apiVersion": "v1", "kind": "Pod"} | whole

@@ -1,12 +1,14 @@
 """`watch`: what changes is shown as it does, until the job has ended."""
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
+from typing import Any, Self
 
 import pytest
 from click.testing import Result
@@ -16,10 +18,12 @@ from tfjob_operator.api.access import Access
 from tfjob_operator.cli import replicas, watches
 from tfjob_operator.cli import watching as watching_
 from tfjob_operator.cli.commands import watch_
+from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.replicas import Replica
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.terminal import Terminal
 from tfjob_operator.cli.training import Progress
+from tfjob_operator.cli.watches import Watch, changes
 from tfjob_operator.cli.watching import Live, Printer, Screen, Seen, progress_line
 from unit.cli.conftest import Server, job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, FakePod, Run, serving
@@ -228,3 +232,66 @@ def test_steps_without_a_total_are_told_every_ten_seconds(capsys: pytest.Capture
 
 def test_ages_are_drawn_anew_though_nothing_changes() -> None:
     assert 0 < watch_.AGES_S <= 1
+
+
+LIMIT_S = 60.0
+ONE, OTHER = (Watch(f"/{name}", "7", "", "application/json") for name in ("one", "other"))
+
+
+class Watched:
+    """Yields the events of a path, then waits until it is told to end, or aborted; then it raises `error`, if there is one."""
+
+    def __init__(self, events: dict[str, list[Any]], error: CliError | None = None) -> None:
+        self.events = events
+        self.error = error
+        self.may_end = threading.Event()
+        self.aborted = threading.Event()
+
+    def another(self) -> Self:
+        return self
+
+    def abort(self) -> None:
+        self.aborted.set()
+        self.may_end.set()
+
+    def watch(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        assert query["resourceVersion"] == "7"
+        yield from self.events[path]
+        assert self.may_end.wait(LIMIT_S)
+        if self.error is not None:
+            raise self.error
+
+
+def test_events_of_all_watches_come_and_the_end_of_one_ends_all() -> None:
+    session: Any = Watched({"/one": [{"n": 1}, {"n": 2}], "/other": [{"n": 3}]})
+    seen: list[tuple[int, Any]] = []
+    for number, event in changes(session, [ONE, OTHER]):
+        seen.append((number, event["n"]))
+        if len(seen) == 3:
+            session.may_end.set()
+    assert sorted(seen) == [(0, 1), (0, 2), (1, 3)]
+    assert session.aborted.is_set()
+
+
+def test_an_error_of_one_watch_is_raised_and_a_caller_that_stops_ends_all() -> None:
+    session: Any = Watched({"/one": [], "/other": [{"n": 3}]}, CliError("lost"))
+    coming = changes(session, [ONE, OTHER])
+    assert next(coming) == (1, {"n": 3})
+    session.may_end.set()
+    with pytest.raises(CliError, match="lost"):
+        next(coming)
+    session = Watched({"/one": [], "/other": [{"n": 3}]})
+    coming = changes(session, [ONE, OTHER])
+    next(coming)
+    coming.close()  # type: ignore[attr-defined]
+    assert session.aborted.is_set()
+
+
+def test_one_watch_needs_no_thread() -> None:
+    session: Any = Watched({"/one": [{"n": 1}]})
+    session.may_end.set()
+    session.another = None
+    before = threading.active_count()
+    coming = changes(session, [ONE])
+    assert next(coming) == (0, {"n": 1})
+    assert threading.active_count() == before

@@ -184,19 +184,16 @@ class World:
     def event(self, kind: str, name: str, reason: str, message: str, **more: Any) -> None:
         """Add a Warning of three minutes ago; `more` are `type_`, `minutes` and `count`."""
         uid, minutes = "uid-job" if kind == "TFJob" else f"uid-{name}", more.get("minutes", 3)
-        self.events.append(
-            {
-                "metadata": {"name": f"{name}.{len(self.events)}", "namespace": NAMESPACE},
-                "involvedObject": {"kind": kind, "name": name, "namespace": NAMESPACE, "uid": uid},
-                "reason": reason,
-                "message": message,
-                "type": more.get("type_", "Warning"),
-                "count": more.get("count", 1),
-                "firstTimestamp": ago(minutes + 1),
-                "lastTimestamp": ago(minutes),
-                "eventTime": None,
-            }
-        )
+        about = {"kind": kind, "name": name, "namespace": NAMESPACE, "uid": uid}
+        times = {"firstTimestamp": ago(minutes + 1), "lastTimestamp": ago(minutes), "eventTime": None}
+        said = {
+            "reason": reason,
+            "message": message,
+            "type": more.get("type_", "Warning"),
+            "count": more.get("count", 1),
+        }
+        meta = {"name": f"{name}.{len(self.events)}", "namespace": NAMESPACE}
+        self.events.append({"metadata": meta, "involvedObject": about} | said | times)
 
     def job_event(self, reason: str, message: str, **more: Any) -> None:
         self.event("TFJob", JOB, reason, message, **more)

@@ -98,21 +98,15 @@ LIVES = {
     "running": (ran(running(9)), "waiting 0-5, starting 5-9, running 9-"),
     "image": (ran({"waiting": {"reason": "ImagePullBackOff"}}), "waiting 0-5, starting 5-"),
     "succeeded": (ran(terminated(9, 60), phase="Succeeded"), "waiting 0-5, starting 5-9, running 9-60"),
-    "restarted": (
-        ran(running(30), terminated(9, 20, 1), 1),
-        "waiting 0-5, starting 5-9, running 9-20, restarting 20-30, running 30-",
-    ),
-    "crash loop": (
-        ran({"waiting": {"reason": "CrashLoopBackOff"}}, terminated(80, 90, 1), 4),
-        "waiting 0-5, unstable 5-80, running 80-90, restarting 90-",
-    ),
+    "restarted": (ran(running(30), terminated(9, 20, 1), 1),
+        "waiting 0-5, starting 5-9, running 9-20, restarting 20-30, running 30-"),
+    "crash loop": (ran({"waiting": {"reason": "CrashLoopBackOff"}}, terminated(80, 90, 1), 4),
+        "waiting 0-5, unstable 5-80, running 80-90, restarting 90-"),
     "old kubelet": (pod(phase="Pending", conditions=[], startTime=at(3)), "waiting 0-3, starting 3-"),
-    "lost": (
-        ran(LOST, phase="Failed", startTime=at(6), conditions=[SCHEDULED, UNREADY]),
-        "waiting 0-5, starting 5-6, running 6-40",
-    ),
+    "lost": (ran(LOST, phase="Failed", startTime=at(6), conditions=[SCHEDULED, UNREADY]),
+        "waiting 0-5, starting 5-6, running 6-40"),
     "lost before 1.27": (ran({"waiting": {}}, LOST, 1, startTime=at(6)), "waiting 0-5, starting 5-6, running 6-"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "expected"), LIVES.values(), ids=LIVES)
