@@ -1,7 +1,6 @@
 """What the containers of recorded pods did (`fakes.recordings`), as scripts of the hollow node.
 
-The hollow node and the simulated kubelet play them, and must write what the real kubelets wrote. A key with a version is for
-that one only.
+The hollow node plays them, and must write what the real kubelets wrote. A key with a version is for that one only.
 """
 
 from __future__ import annotations

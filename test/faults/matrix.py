@@ -36,7 +36,7 @@ class Matrix:
     @classmethod
     async def of(cls, field: Field, workloads: Iterable[str] = WORKLOADS, scheme: Scheme = CRASHES) -> Matrix:
         """Play every workload without a fault. Raises NoReferenceError."""
-        outcomes = await play(field, [Case(name) for name in workloads], {}, CRASHES)
+        outcomes = await cls({}).play(field, [Case(name) for name in workloads])
         if wrong := [str(outcome) for outcome in outcomes if outcome.violations]:
             raise NoReferenceError("\n".join(wrong))
         return cls({outcome.case.workload: outcome for outcome in outcomes}, scheme)
@@ -56,8 +56,27 @@ class Matrix:
         ]
 
     async def play(self, field: Field, cases: Sequence[Case], *, bug: str = "", until: str = "") -> list[Outcome]:
-        """Play cases, and return what came of them; begin no more after a violation that has the words of `until`."""
-        return await play(field, cases, self.references, self.scheme, bug=bug, until=until)
+        """Play cases, some beside each other, and tell of each violation; begin no more after one that has these words."""
+        left = iter(cases)
+        outcomes: list[Outcome] = []
+
+        async def lane() -> None:
+            for case in left:
+                if until and any(until in violation for outcome in outcomes for violation in outcome.violations):
+                    return
+                reference = self.references.get(case.workload)
+                right = reference.record if reference is not None else None
+                outcome = await run(field, case, self.scheme, right, bug=bug)
+                outcomes.append(outcome)
+                if outcome.violations:
+                    say(f"  {outcome}, {outcome.seconds:.1f} s")
+                elif len(outcomes) % 50 == 0:
+                    say(f"  {len(outcomes)} of {len(cases)} cases")
+
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(self.scheme.lanes):
+                lanes.create_task(lane())
+        return outcomes
 
 
 def in_order(workload: str, written: Sequence[Write], faults: Iterable[str]) -> list[Case]:
@@ -65,37 +84,6 @@ def in_order(workload: str, written: Sequence[Write], faults: Iterable[str]) -> 
     cases = [(write, Case(workload, write, fault)) for fault in faults for write in written]
     # The sort is stable: of one kind and fault, the writes stay in the order in which they came.
     return [case for _, case in sorted(cases, key=lambda each: (each[0].rank, each[0].kind))]
-
-
-async def play(
-    field: Field,
-    cases: Sequence[Case],
-    references: dict[str, Outcome],
-    scheme: Scheme,
-    *,
-    bug: str = "",
-    until: str = "",
-) -> list[Outcome]:
-    """Play cases, some beside each other; tell of each violation as it comes."""
-    left = iter(cases)
-    outcomes: list[Outcome] = []
-
-    async def lane() -> None:
-        for case in left:
-            if until and any(until in violation for outcome in outcomes for violation in outcome.violations):
-                return
-            reference = references.get(case.workload)
-            outcome = await run(field, case, scheme, reference.record if reference is not None else None, bug=bug)
-            outcomes.append(outcome)
-            if outcome.violations:
-                say(f"  {outcome}, {outcome.seconds:.1f} s")
-            elif len(outcomes) % 50 == 0:
-                say(f"  {len(outcomes)} of {len(cases)} cases")
-
-    async with asyncio.TaskGroup() as lanes:
-        for _ in range(scheme.lanes):
-            lanes.create_task(lane())
-    return outcomes
 
 
 def table(matrix: Matrix, outcomes: Sequence[Outcome]) -> str:
