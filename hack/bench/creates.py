@@ -1,20 +1,15 @@
-"""Subject `creates`: pods created per second, by our client, by the best raw load generator, by the typed official client.
+"""Subject `creates`: pods created per second, by our client and by the best raw load generator.
 
-Each has as many requests under way at once as the others (32: tasks, connections, threads), and all three are warm processes
-that take turns with a few hundred pods each. Bodies and requests are made before the measured time, which covers only the
-sending. A client that encodes the bodies itself does that within this time.
+Each has 32 requests under way at once (tasks, connections), and both are warm processes that take turns with a few hundred pods
+each. Bodies and raw requests are made before the measured time, which covers only the sending; our client encodes within it.
 """
 
-# mypy: disallow-untyped-calls=False
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from itertools import count
 from statistics import median
 from typing import Any, Final
@@ -32,25 +27,20 @@ FIRST: Final = 20_000
 
 
 def measure_creates(bench: Bench) -> list[Result]:
-    """Let the three take turns."""
+    """Let the two take turns."""
     target, kubeconfig = bench.field.target, str(bench.field.plane.kubeconfig)
-    bench.say(f"creating {SLICE} pods with {CONNECTIONS} requests at once: ours, raw, typed, {ROUNDS} times")
+    bench.say(f"creating {SLICE} pods with {CONNECTIONS} requests at once: ours, raw, {ROUNDS} times")
     slices = count(FIRST, SLICE)
-    with ExitStack() as stack:
-        sides = {side.__name__: stack.enter_context(child(side, kubeconfig)) for side in (ours, raw, typed)}
-
-        def turn(name: str) -> Numbers:
-            return sides[name](next(slices))
-
-        for name in sides:
-            turn(name)  # opens the connections
-        measured = interleaved({name: partial(turn, name) for name in sides}, ROUNDS)
+    with child(ours, kubeconfig) as our, child(raw, kubeconfig) as their:
+        sides = {"ours": lambda: our(next(slices)), "raw": lambda: their(next(slices))}
+        for side in sides.values():
+            side()  # opens the connections
+        measured = interleaved(sides, ROUNDS)
     names = (pod_body(number)["metadata"]["name"] for number in range(FIRST, next(slices)))
     bench.field.send(target.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0") for name in names)
     rates = {name: [SLICE / numbers["seconds"] for numbers in turns] for name, turns in measured.items()}
     return [
         Result("create_vs_raw", ratio(rates["ours"], rates["raw"]), "x", ">= 0.8"),
-        Result("create_vs_typed", ratio(rates["ours"], rates["typed"]), "x", ">= 1.7"),
         *(Result(f"create_{name}", median(rates[name]), "pods/s") for name in rates),
         *(
             Result(f"create_{name}_cpu", median(turn["cpu"] for turn in turns) / SLICE * 1e6, "us/pod")
@@ -94,27 +84,6 @@ def raw(kubeconfig: str) -> Callable[[int], Numbers]:
         requests = [target.request("POST", PODS, body) for body in _bodies(first)]
         with _timed() as numbers:
             load.send(requests)
-        return numbers
-
-    return create
-
-
-def typed(kubeconfig: str) -> Callable[[int], Numbers]:
-    """Prepare the `kubernetes` package's `CoreV1Api` with its models, one thread for each request under way."""
-    from kubernetes import client, config
-
-    config.load_kube_config(kubeconfig)
-    configuration = client.Configuration.get_default_copy()
-    configuration.connection_pool_maxsize = CONNECTIONS  # its default would throw connections away on a small machine
-    api = client.ApiClient(configuration)
-    core = client.CoreV1Api(api)
-    threads = ThreadPoolExecutor(CONNECTIONS)
-
-    def create(first: int) -> Numbers:
-        models = [api.deserialize(json.dumps(body), "V1Pod", "application/json") for body in _bodies(first)]
-        with _timed() as numbers:
-            for _ in threads.map(lambda model: core.create_namespaced_pod("bench", model), models):
-                pass
         return numbers
 
     return create
