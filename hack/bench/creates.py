@@ -32,7 +32,10 @@ def measure_creates(bench: Bench) -> list[Result]:
     bench.say(f"creating {SLICE} pods with {CONNECTIONS} requests at once: ours, raw, {ROUNDS} times")
     slices = count(FIRST, SLICE)
     with child(ours, kubeconfig) as our, child(raw, kubeconfig) as their:
-        sides = {"ours": lambda: our(next(slices)), "raw": lambda: their(next(slices))}
+        sides: dict[str, Callable[[], Numbers]] = {
+            "ours": lambda: our(next(slices)),
+            "raw": lambda: their(next(slices)),
+        }
         for side in sides.values():
             side()  # opens the connections
         measured = interleaved(sides, ROUNDS)
