@@ -331,9 +331,8 @@ async def test_at_shutdown_each_event_that_waits_is_tried_once(bench: Bench) -> 
     assert bench.drops.count == {("Warning", "unreachable"): 2, ("Warning", "shutdown"): 1}
 
 
-async def test_neither_flood_control_nor_the_queue_holds_a_fact_back() -> None:
+async def test_neither_flood_control_nor_the_queue_holds_a_fact_back(bench: Bench) -> None:
     """U13: the filter lets 25 events about one object through and combines those that are alike; facts bypass it."""
-    bench = Bench()
     facts = [f"exit of p-{number}" for number in range(2 * SPAM_BURST + SIMILAR_EVENTS)]
     for fact in facts:
         await bench.write(fact)
@@ -363,9 +362,8 @@ async def test_a_fact_that_is_reported_again_is_the_same_event() -> None:
     ],
     ids=["timeout", "refused", "unauthorized"],
 )
-async def test_without_a_response_the_caller_hears_of_it_however_often(error: errors.ApiError) -> None:
+async def test_without_a_response_the_caller_hears_of_it_however_often(bench: Bench, error: errors.ApiError) -> None:
     """U13: on a server that does not answer, nothing that depends on the event could be done either."""
-    bench = Bench()
     bench.client.always = error
     for _ in range(3 * MAX_RESPONSES):
         with pytest.raises(type(error)):
@@ -392,9 +390,8 @@ async def test_a_server_that_always_says_later_costs_the_event_and_not_what_wait
     assert bench.client.messages[-1] == "told: another"
 
 
-async def test_how_often_the_server_said_later_is_forgotten_within_the_hour() -> None:
+async def test_how_often_the_server_said_later_is_forgotten_within_the_hour(bench: Bench) -> None:
     """U13: the records of facts that nobody reports again would pile up."""
-    bench = Bench()
     bench.client.always = status_error(errors.ServerError, 500)
     async with running(bench.recorder.run()):
         for pause_s in (*[0.0] * (MAX_RESPONSES - 2), KEPT_S + 2 * CLEAN_UP_S, 0.0):

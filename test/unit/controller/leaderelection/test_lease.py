@@ -194,9 +194,13 @@ class Bench:
             await asyncio.wait([task])
 
 
-async def test_a_lease_that_is_given_back_is_seen_at_once() -> None:
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_a_lease_that_is_given_back_is_seen_at_once(bench: Bench) -> None:
     """D24: and so is a renewal, but nobody takes that for a lease that is free."""
-    bench = Bench()
     async with bench.watching():
         renewed = replace(HELD, renew_time=EPOCH + timedelta(seconds=2))
         await bench.lock.update(renewed)
@@ -208,18 +212,16 @@ async def test_a_lease_that_is_given_back_is_seen_at_once() -> None:
         assert bench.seen == [2.0]
 
 
-async def test_a_lease_that_is_deleted_is_free() -> None:
+async def test_a_lease_that_is_deleted_is_free(bench: Bench) -> None:
     """D24: nobody holds what is not there."""
-    bench = Bench()
     async with bench.watching():
         await bench.client.delete(LEASES, "team", "lease")
         await asyncio.sleep(1.0)
         assert bench.seen == [1.0]
 
 
-async def test_another_lease_is_not_looked_at() -> None:
+async def test_another_lease_is_not_looked_at(bench: Bench) -> None:
     """D24: the right to watch may be for one name alone."""
-    bench = Bench()
     async with bench.watching():
         other = LeaseLock(bench.client, "team", "other", identity="other")
         await other.create(FREE)
@@ -229,9 +231,8 @@ async def test_another_lease_is_not_looked_at() -> None:
         assert b'"other"' in listed
 
 
-async def test_a_watch_that_breaks_is_opened_again() -> None:
+async def test_a_watch_that_breaks_is_opened_again(bench: Bench) -> None:
     """D24: the new watch shows the lease as it is by then."""
-    bench = Bench()
     transport = Line(bench.server, status_error(StatusError, 500))
     async with bench.watching(transport):
         await bench.lock.update(FREE)
@@ -241,9 +242,8 @@ async def test_a_watch_that_breaks_is_opened_again() -> None:
         assert bench.seen == [AGAIN_S]
 
 
-async def test_whoever_may_not_watch_the_lease_asks_once_and_says_so() -> None:
+async def test_whoever_may_not_watch_the_lease_asks_once_and_says_so(bench: Bench) -> None:
     """D24: under an older Role the polls must suffice, and requests refused again and again would raise an alert."""
-    bench = Bench()
     transport = Line(bench.server, *[status_error(ForbiddenError, 403)] * 2)
     with capture_logs() as lines:
         async with bench.watching(transport) as task:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,7 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from fakes.virtual_loop import EPOCH, FakeClock, VirtualClock
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
-from support.cases import for_each
 from tfjob_operator.api.client import metrics as request_names
 from tfjob_operator.api.client.metrics import METHODS, Attempt, RequestMetrics
 from tfjob_operator.api.core import ObjectReference
@@ -151,35 +149,29 @@ STOPPED = condition(ConditionType.RUNNING, 50, status="False")
 AGAIN = condition(ConditionType.RUNNING, 607)
 
 
-class Start(NamedTuple):
-    """A status that replaces another one, and the seconds that are observed, None for no observation."""
-
-    before: Conditions
-    after: Conditions
-    seconds: float | None
-
-
-@for_each(
-    "start",
+@pytest.mark.parametrize(
+    ("before", "after", "seconds"),
     [
-        Start((), (CREATED, RUNNING), 40),
-        Start((CREATED,), (CREATED, RUNNING), 40),
-        Start((CREATED, RUNNING), (CREATED, RUNNING), None),
-        Start((CREATED, condition(ConditionType.RESTARTING, 45)), (CREATED, AGAIN), None),
-        Start((RESUMED, CREATED), (RESUMED, CREATED, AGAIN), 7),
-        Start((STOPPED, RESUMED, CREATED), (RESUMED, CREATED, AGAIN), 7),
-        Start((), (CREATED, condition(ConditionType.RUNNING, -2)), 0),
+        ((), (CREATED, RUNNING), 40),
+        ((CREATED,), (CREATED, RUNNING), 40),
+        ((CREATED, RUNNING), (CREATED, RUNNING), None),
+        ((CREATED, condition(ConditionType.RESTARTING, 45)), (CREATED, AGAIN), None),
+        ((RESUMED, CREATED), (RESUMED, CREATED, AGAIN), 7),
+        ((STOPPED, RESUMED, CREATED), (RESUMED, CREATED, AGAIN), 7),
+        ((), (CREATED, condition(ConditionType.RUNNING, -2)), 0),
     ],
 )
-def test_a_start_is_observed_once_from_creation_or_resumption_to_running(start: Start) -> None:
+def test_a_start_is_observed_once_from_creation_or_resumption_to_running(
+    before: Conditions, after: Conditions, seconds: float | None
+) -> None:
     """It is computed from what is on the API server, so a new leader observes the same. A clock may be behind."""
     registry = new_registry()
     jobs = JobMetrics(PrometheusMetrics(registry))
     jobs.expect(["team"])
-    jobs.observe(ObjectMeta(name="mnist", namespace="team", creation_timestamp=EPOCH), start.before, start.after)
+    jobs.observe(ObjectMeta(name="mnist", namespace="team", creation_timestamp=EPOCH), before, after)
     values = page(registry)
-    assert values["tf_operator_job_start_seconds_count,namespace=team"] == (start.seconds is not None)
-    assert values["tf_operator_job_start_seconds_sum,namespace=team"] == (start.seconds or 0)
+    assert values["tf_operator_job_start_seconds_count,namespace=team"] == (seconds is not None)
+    assert values["tf_operator_job_start_seconds_sum,namespace=team"] == (seconds or 0)
 
 
 def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() -> None:
