@@ -186,7 +186,8 @@ def test_only_the_chiefs_own_end_ends_the_job(chief: BatchJob, pods: list[Pod], 
     now = Children([chief], there.services, (), pods)
     status = status_after(now, running)
     assert status.state == state
-    assert ("(OOMKilled)" in status.reason) == ("OOMKilled" in str(pods))
+    words = "container tensorflow exited with code 137 (OOMKilled)"
+    assert (words in status.reason) == ("OOMKilled" in str(pods))
     if state == State.SUCCEEDED:
         assert (status.phase, planned(changed(running, status=status), now).delete) == (Phase.DONE, ())
 
