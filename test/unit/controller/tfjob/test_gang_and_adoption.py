@@ -20,8 +20,7 @@ from tfjob_operator.controller.tfjob.build.children import gang_scheduler
 ONE_WORKER = spec(Worker=1)
 CREATE_GROUP, GET_GROUP, DELETE_GROUP = ((verb, "podgroups", "mnist") for verb in ("create", "get", "delete"))
 CHILDREN = [CREATE_SERVICE, CREATE_POD]
-VOLCANO = gang_scheduler("volcano")
-PLUGINS = gang_scheduler("coscheduler")
+VOLCANO, PLUGINS = map(gang_scheduler, ("volcano", "coscheduler"))
 
 
 async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:

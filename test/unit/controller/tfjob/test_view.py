@@ -100,11 +100,9 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
 
 
 async def test_a_job_of_another_controller_has_no_view() -> None:
-    """B75: nor has one that is gone."""
-    world = ControllerHarness(alone=True)
-    views = await views_of(world)
-    assert views.open(KEY) is None
-    world.jobs.put(job(spec(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})))
+    """B75: and its deletion is not counted."""
+    theirs = job(spec(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
+    views = await views_of(ControllerHarness(theirs, alone=True))
     assert views.open(KEY) is None
     assert views.forget(job().metadata) is False
 

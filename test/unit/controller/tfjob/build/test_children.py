@@ -176,8 +176,7 @@ def test_what_accelerators_need_is_in_the_pods_that_ask_for_them() -> None:
     assert "volumes" not in built(given, PS, accelerators={"nvidia.com/gpu": gpu})["spec"]
 
 
-VOLCANO = gang_scheduler("volcano")
-PLUGINS = gang_scheduler("coscheduler")
+VOLCANO, PLUGINS = map(gang_scheduler, ("volcano", "coscheduler"))
 
 
 def asking(requests: Any = None, limits: Any = None, **pod_spec: Any) -> dict[str, Any]:

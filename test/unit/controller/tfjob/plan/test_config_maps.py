@@ -165,7 +165,6 @@ SUCCEEDED = reader(0, phase="Succeeded", exit_code=0)
 
 
 Changes = tuple[list[str], list[str]]
-"""Which ConfigMaps are to be made, and which to go, by their hashes."""
 MADE: Changes = ([DIGEST], [])
 SAME: Changes = ([], [])
 DROPPED: Changes = ([], [OLD])

@@ -18,8 +18,7 @@ from tfjob_operator.controller.jobs.children import PodGroup
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import FIRST_LOOK_S, LOOK_AGAIN_S, Gang
 
-VOLCANO = gang_scheduler("volcano")
-PLUGINS = gang_scheduler("coscheduler")
+VOLCANO, PLUGINS = map(gang_scheduler, ("volcano", "coscheduler"))
 TWO = spec(Worker=2)
 DONE = pod("Worker", 0, "Succeeded", 0)
 BOTH = ["mnist-worker-0", "mnist-worker-1"]
@@ -213,8 +212,6 @@ PODS = st.lists(
     st.tuples(st.integers(0, 5), st.sampled_from(["Pending", "Running", "Succeeded", "Failed"])),
     unique_by=lambda each: each[0],
 )
-
-
 GANGS = st.builds(Gang, st.sampled_from([VOLCANO, PLUGINS]), GROUPS, st.booleans())
 
 

@@ -138,6 +138,7 @@ def test_a_failed_replica_that_may_not_restart_fails_the_job() -> None:
     message = f"TFJob ns/mnist has failed because {detail}"
     assert failed.status.conditions[-1].message == message
     assert JobEvent("Normal", "TFJobFailed", message) in decided.events
+    assert decide(failed).status is None  # it stays counted when its pod is gone
 
 
 def test_the_end_is_written_before_anything_is_cleaned_up() -> None:
@@ -220,6 +221,9 @@ def test_a_restarting_job_runs_again_when_every_replica_has_its_pod_back() -> No
     ("policy", "found", "states"),
     [
         pytest.param("Never", pod("Worker", 0, "Failed", reason="Evicted"), ["Failed"], id="Never means never"),
+        pytest.param(
+            "ExitCode", pod("Worker", 0, "Failed", 137, reason="DeadlineExceeded"), ["Failed"], id="its own deadline"
+        ),
         pytest.param(None, pod("Worker", 0, "Failed", 143, terminating=True), [], id="a drain is not a failure (B43)"),
         pytest.param(
             "OnFailure", pod("Worker", 0, "Running", 1, policy="OnFailure"), ["Running"], id="a restart in place"
