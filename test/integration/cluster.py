@@ -16,7 +16,7 @@ from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from integration.operator_process import ROOT, OperatorProcess
-from support.waiting import eventually
+from support.waiting import LIMIT_S, eventually
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 
@@ -176,7 +176,7 @@ class Cluster(Namespace):
                 assert "Traceback" not in log.read_text()
             finally:  # also after a test that failed, for it takes its Node away, which the next test would find
                 process.terminate()
-                process.wait(10)
+                process.wait(LIMIT_S)
 
     @property
     def _scope(self) -> list[str]:
