@@ -68,15 +68,14 @@ def document(name: str, digest: str, layers: Sequence[Layer], *, release: str, l
     """
     repository, _, version = name.rpartition(":")
     own = repository.rpartition("/")[2]
-    components = [
-        component for layer in layers for component in _components(layer, own=own, release=release, locked=locked)
-    ]
+    purl = f"pkg:oci/{own}@{quote(digest)}?tag={version}"
+    components = [each for layer in layers for each in _components(layer, own=own, release=release, locked=locked)]
     image = {
         "type": "container",
-        "bom-ref": f"pkg:oci/{own}@{quote(digest)}?tag={version}",
+        "bom-ref": purl,
         "name": own,
         "version": version,
-        "purl": f"pkg:oci/{own}@{quote(digest)}?tag={version}",
+        "purl": purl,
         "hashes": [_hash(digest.removeprefix("sha256:"))],
     }
     return {
@@ -152,18 +151,14 @@ class Layer:
 
 def pack(folder: Path, target: Path, prefix: str = "") -> Layer:
     """Pack the content of `folder` into the tar file `target`, below `prefix` in the image; devices are left out."""
-
-    def normal(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        if entry.isdev():
-            return None
-        entry.uid = entry.gid = entry.mtime = 0
-        entry.uname = entry.gname = "root"
-        return entry
-
     draft = target.with_name(f"{target.name}.draft")
     with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted(folder.iterdir()):
-            archive.add(path, arcname=f"{prefix}{path.name}", filter=normal)
+            archive.add(
+                path,
+                arcname=f"{prefix}{path.name}",
+                filter=lambda entry: None if entry.isdev() else _without_times(entry, "root"),
+            )
     draft.rename(target)
     return read(target)
 
@@ -194,7 +189,7 @@ def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str,
     with tarfile.open(draft, "w") as archive:
         _add(archive, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         for layer in layers:
-            archive.add(layer.path, arcname=f"blobs/sha256/{layer.digest}", filter=_bare)
+            archive.add(layer.path, arcname=f"blobs/sha256/{layer.digest}", filter=_without_times)
         image = {
             "architecture": output_of("dpkg", "--print-architecture").strip(),  # Debian's names are OCI's
             "os": "linux",
@@ -240,9 +235,9 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
     archive.addfile(entry, io.BytesIO(data))
 
 
-def _bare(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+def _without_times(entry: tarfile.TarInfo, owner: str = "") -> tarfile.TarInfo:
     entry.uid = entry.gid = entry.mtime = 0
-    entry.uname = entry.gname = ""
+    entry.uname = entry.gname = owner
     return entry
 
 

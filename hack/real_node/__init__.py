@@ -5,7 +5,6 @@
 The sandbox is made of the kernel's own namespaces: network, mounts, processes. So no other program sees the bridges, the
 rules of iptables, the mounts and the containers of a node, and when the command ends the kernel removes them all.
 
-Reading order: `__main__`, `machine` (can this machine run a node), `tools` (the programs), `sandbox` (made from outside),
-`inside` (set up from inside), `node` (what tests use), `parts` (command lines and settings), `containers` (containerd), `dns`
-(names of services, by a controller on the project's own informers).
+Reading order: `__main__`, `machine` (can this machine run a node, and the programs), `sandbox` (made from outside), `inside`
+(set up from inside), `node` (for tests), `dns` (names of services).
 """
