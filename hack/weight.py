@@ -1,4 +1,8 @@
-"""Measures the code base: size, structure, and the path of one job through the product. Run as `python -m hack.weight`."""
+"""Measures the code base: size, structure, the path of one job through the product, and the CPU time of the tests.
+
+`python -m hack.weight [COMMIT ...]` prints a column for each commit, and last the working tree. `python -m hack.weight --record
+SUITE COMMAND [ARGUMENT ...]` runs a suite of tests and records its CPU time in test/core-seconds.json, for the table.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,12 @@ import importlib.util
 import io
 import json
 import os
+import resource
 import subprocess
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FrameType
@@ -27,7 +33,8 @@ LONG_FUNCTION: Final = 40
 _CONTROLLER: Final = "controller/tfjob"
 _NO_DOCS: Final = ("test/data/", "build/", "dist/")
 _TYPE_CHECKING: Final = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-_CHILD: Final = "import sys; from hack import weight; weight.print_life(weight.Path(sys.argv[1]))"
+_CHILD: Final = "import sys; sys.path.append(sys.argv[1]); import weight; weight.print_life(weight.Path(sys.argv[2]))"
+RECORD: Final = Path("test", "core-seconds.json")
 
 
 class Life(NamedTuple):
@@ -205,24 +212,58 @@ def trace_life(tree: Path = ROOT) -> Life:
 
     It runs with the fakes of the tree, on virtual time, in a process of its own: full caches would shorten the path.
     """
-    command = [sys.executable, "-c", _CHILD, str(tree)]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tree / 'test'}"}
+    command = [sys.executable, "-c", _CHILD, str(Path(__file__).parent), str(tree)]
+    environment = os.environ | {"PYTHONPATH": str(tree / "test")}
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
     files, moves = json.loads(done.stdout)
     return Life(tuple(files), moves)
 
 
-def main() -> None:
-    """Print the figures of this tree."""
-    life = trace_life()
-    figures = count(ROOT) | {
+def measure(tree: Path) -> dict[str, float]:
+    """Return all figures of a tree by row name."""
+    life = trace_life(tree)
+    suites = json.loads((tree / RECORD).read_bytes()) if (tree / RECORD).exists() else {}
+    return {
+        **count(tree),
         "one life: files": len(life.files),
         f"one life: files in {_CONTROLLER}": sum(file.startswith(_CONTROLLER + "/") for file in life.files),
         "one life: moves": life.moves,
+        **{f"core-seconds: {suite}": seconds for suite, seconds in suites.items()},
+        "core-seconds: total": round(sum(suites.values()), 1),
     }
-    for name, figure in figures.items():
-        print(f"{name:38}{figure:>8,}")
+
+
+def measure_commit(commit: str) -> dict[str, float]:
+    """Return all figures of a commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        return measure(Path(folder).resolve())
+
+
+def record(suite: str, command: Sequence[str], tree: Path = ROOT) -> int:
+    """Run a command, record the CPU time of all its processes, and return its exit code."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    code = subprocess.run(command, check=False).returncode
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
+    recorded = json.loads((tree / RECORD).read_bytes()) | {suite: seconds}
+    (tree / RECORD).write_text(json.dumps(recorded, indent=2, sort_keys=True) + "\n")
+    return code
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table, or record the CPU time of a suite; return the exit code."""
+    if arguments[:1] == ["--record"]:
+        return record(arguments[1], arguments[2:])
+    columns = {commit: measure_commit(commit) for commit in arguments} | {"this tree": measure(ROOT)}
+    print(" " * 38, *(f"{name:>12}" for name in columns))
+    for row in dict.fromkeys(name for figures in columns.values() for name in figures):
+        print(
+            f"{row:38}", *(f"{figures[row]:>12,}" if row in figures else f"{'-':>12}" for figures in columns.values())
+        )
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -199,3 +200,26 @@ def test_a_life_without_success_is_an_error(tmp_path: Path, capfd: pytest.Captur
     with pytest.raises(subprocess.CalledProcessError):
         weight.trace_life(write(tmp_path, LIVING | {"test/fakes/controller.py": harness}))
     assert "the job did not succeed; conditions: {'Created': 'True'}" in capfd.readouterr().err
+
+
+def test_a_recorded_run_is_a_row_with_the_time_of_all_its_processes(tmp_path: Path) -> None:
+    """Other suites keep their entries, a total comes first; the exit code is that of the command."""
+    tree = write(tmp_path, LIVING | {"test/core-seconds.json": '{"unit": 1.5, "chart": 7.0}'})
+    burn = "import time\nwhile time.process_time() < 0.4: pass"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); sys.exit(3)"
+    assert weight.record("unit", [sys.executable, "-c", parent], tree) == 3
+    figures = weight.measure(tree)
+    assert 0.4 <= figures["core-seconds: unit"] < 5
+    assert (figures["core-seconds: chart"], figures["one life: files"]) == (7.0, 3)
+    assert figures["core-seconds: total"] == round(7.0 + figures["core-seconds: unit"], 1)
+
+
+def test_a_commit_is_measured_as_committed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not as the working tree is."""
+    write(tmp_path, LIVING)
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=test", "-c", "user.email=test@example.com"]
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--no-gpg-sign", "--message=one"]):
+        subprocess.run([*git, *command], check=True)
+    write(tmp_path, {"api/a.py": "A = 2\n"})
+    monkeypatch.setattr(weight, "ROOT", tmp_path)
+    assert weight.measure_commit("HEAD")["api files"] == weight.measure(tmp_path)["api files"] - 1 == 2
