@@ -162,9 +162,8 @@ def test_jobs_of_tensorflow_org_are_offered_where_a_verb_takes_them(server: Serv
     assert complete(["suspend", *target, ""])[0] == ["mnist"]
 
 
-@pytest.mark.parametrize("folder", ["bin"])
-def test_the_program_that_kubectl_asks_is_written_where_one_says(tmp_path: Path, folder: str) -> None:
-    place = tmp_path / folder
+def test_the_program_that_kubectl_asks_is_written_where_one_says(tmp_path: Path) -> None:
+    place = tmp_path / "bin"
     place.mkdir()
     result = run("completion", "--install", "--folder", str(place))
     program = place / "kubectl_complete-tfjob"

@@ -1,6 +1,7 @@
 """RestClient: the HTTP request of each verb."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -221,24 +222,18 @@ async def test_an_empty_uid_protects_too() -> None:
     assert msgspec.json.decode(transport.requests[0].body or b"")["preconditions"] == {"uid": ""}
 
 
-async def test_every_request_has_limits_and_lists_have_longer_ones() -> None:
+async def test_every_request_has_limits_lists_have_longer_ones_and_a_lease_can_have_shorter_ones() -> None:
     """The server gives up a write after 34 s and a list after 60 s; limits below those would hide its responses."""
-    transport, client = served(2)
-    await client.get(PODS, "ns", "a")
-    await client.list_page(PODS, ListOptions())
-    get, list_ = transport.requests
-    assert (get.total_s, get.idle_s) == (40.0, None)
-    assert (list_.total_s, list_.idle_s) == (70.0, None)
-
-
-async def test_a_lease_can_have_shorter_limits() -> None:
-    transport = FakeTransport(*[FakeResponse()] * 3)
-    client = RestClient(transport, request_s=3.0, list_s=4.0, watch_s=5.0)
-    await client.update(PODS, "ns", "a", {})
-    await client.list_page(PODS, ListOptions())
-    async with client.watch(PODS, ListOptions()):
-        pass
-    assert [request.total_s for request in transport.requests] == [3.0, 4.0, 5.0]
+    lease: dict[str, Any] = {"request_s": 3.0, "list_s": 4.0, "watch_s": 5.0}
+    for limits, expected in ({}, [40.0, 70.0, DEAD_PEER_S]), (lease, [3.0, 4.0, 5.0]):
+        transport = FakeTransport(*[FakeResponse()] * 3)
+        client = RestClient(transport, **limits)
+        await client.update(PODS, "ns", "a", {})
+        await client.list_page(PODS, ListOptions())
+        async with client.watch(PODS, ListOptions()):
+            pass
+        assert [request.total_s for request in transport.requests] == expected
+        assert [request.idle_s for request in transport.requests] == [None, None, DEAD_PEER_S]
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["as the body", "as its metadata"])

@@ -203,12 +203,15 @@ async def test_a_connection_that_may_be_out_of_step_is_closed_after_its_response
     assert line.books.told == ["lost", "closed"]
 
 
-async def test_bytes_that_nobody_asked_for_close_the_connection() -> None:
+async def test_bytes_that_nobody_asked_for_close_the_connection_and_one_that_the_server_closes_is_lost_at_once() -> (
+    None
+):
     """A server may send 408 before it closes an idle connection."""
-    line = Line()
+    line, other = Line(), Line()
     line.socket.say(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+    other.socket.hang_up()
     assert line.socket.aborted
-    assert line.books.told == ["lost"]
+    assert (line.books.told[0], other.books.told[0]) == ("lost", "lost")
 
 
 async def test_an_idle_connection_closes_by_itself() -> None:
@@ -219,12 +222,6 @@ async def test_an_idle_connection_closes_by_itself() -> None:
     assert line.books.told == ["released"]
     await asyncio.sleep(0.2)
     assert line.books.told == ["released", "lost", "closed"]
-
-
-async def test_an_idle_connection_that_the_server_closes_is_lost_at_once() -> None:
-    line = Line()
-    line.socket.hang_up()
-    assert line.books.told[0] == "lost"
 
 
 @pytest.mark.parametrize(
@@ -309,8 +306,11 @@ async def test_a_short_limit_counts_after_a_long_one() -> None:
     assert line.socket.aborted
 
 
-async def test_a_cancelled_exchange_closes_its_connection_at_once() -> None:
-    line, asked = await begun()
+@pytest.mark.parametrize(("request_", "arrived"), [(GET, b""), (WATCH, OPEN)], ids=["no response", "a stream's head"])
+async def test_a_cancelled_exchange_closes_its_connection_at_once(request_: Request, arrived: bytes) -> None:
+    """Also a stream whose reader has not seen its head."""
+    line, asked = await begun(request_)
+    line.socket.say(arrived)
     asked.cancel()
     await asyncio.wait([asked])
     assert line.socket.aborted
@@ -338,14 +338,6 @@ async def test_a_cancellation_that_comes_before_the_response_in_the_same_turn_ta
     await asyncio.wait([asked])
     assert asked.cancelled()
     assert line.books.told == ["released"]
-
-
-async def test_a_stream_whose_reader_is_cancelled_before_it_sees_the_head_is_closed() -> None:
-    line, asked = await begun(WATCH)
-    line.socket.say(OPEN)
-    asked.cancel()
-    await asyncio.wait([asked])
-    assert line.socket.aborted
 
 
 async def test_a_connection_that_is_given_up_before_it_is_made_closes_when_it_is() -> None:
