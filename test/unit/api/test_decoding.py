@@ -81,27 +81,17 @@ def test_the_end_of_a_value_is_found_without_decoding_it(body: bytes, first: byt
     assert after_first(memoryview(body)) == len(first)
 
 
-def test_an_equal_value_is_the_one_that_was_seen_before() -> None:
-    shared = SharedValues()
+def test_an_equal_value_is_the_one_that_was_seen_before_and_few_and_small_ones_are_kept() -> None:
+    """Names of jobs come and go for as long as the process lives, and a tenant's pods may say whatever fits into etcd."""
+    shared = SharedValues(most=10)
     first, second = (f"mnist-{kind}" for kind in ("worker", "worker"))
     assert first is not second
-    assert shared[first] is first
-    assert shared[second] is first
-
-
-def test_what_never_comes_again_is_forgotten() -> None:
-    """At most so many are kept: names of jobs come and go for as long as the process lives."""
-    shared = SharedValues(most=10)
+    assert shared[first] is shared[second] is first
     for number in range(1000):
         value = f"job-{number}"
         assert shared[value] is value
         assert len(shared) <= 10
-
-
-def test_a_large_value_is_not_kept() -> None:
-    """A tenant's pods may say whatever fits into etcd: it must not stay in memory when they are gone."""
-    shared = SharedValues()
-    large = ("x" * LARGEST,)
+    shared, large = SharedValues(), ("x" * LARGEST,)
     assert shared[large] is large
     assert not shared
 

@@ -66,20 +66,16 @@ def test_colours_surround_a_text_and_change_nothing_of_it() -> None:
     assert screen.paint("", "red") == ""
 
 
-def test_a_column_is_three_wider_than_its_longest_cell() -> None:
-    lines = list(TablePrinter(("NAME", "STATE")).lines([["mnist", "Running"], ["b", ""]]))
-    assert lines == ["NAME    STATE", "mnist   Running", "b"]
-
-
-def test_the_lines_of_a_watch_stand_below_those_of_the_list() -> None:
+def test_a_column_is_three_wider_than_its_longest_cell_and_stays_so_for_the_lines_of_a_watch() -> None:
+    """The header is not repeated; of a text with several lines the first is shown."""
+    assert [*TablePrinter(("NAME", "STATE")).lines([["mnist", "Running"], ["b", ""]])] == [
+        "NAME    STATE", "mnist   Running", "b",
+    ]  # fmt: skip
     printer = TablePrinter(("NAME", "STATE"))
-    first = list(printer.lines([["a-long-name", "Created"]]))
-    assert list(printer.lines([["b", "Running"]])) == ["b             Running"]
-    assert first[0].index("STATE") == len("b             ")
-
-
-def test_of_a_text_with_several_lines_the_first_is_shown() -> None:
-    assert list(TablePrinter(("NAME",), headers=False).lines([["a\nb"]])) == ["a..."]
+    first, _ = printer.lines([["a-long-name", "Created"]])
+    assert [*printer.lines([["b", "Running"]])] == ["b             Running"]
+    assert first.index("STATE") == len("b             ")
+    assert [*TablePrinter(("NAME",), headers=False).lines([["a\nb"]])] == ["a..."]
 
 
 def test_lines_end_where_the_terminal_ends() -> None:

@@ -31,16 +31,12 @@ def test_a_new_message_moves_the_update_time_and_not_the_transition_time() -> No
     assert (condition.message, condition.last_update_time, condition.last_transition_time) == ("other", LATER, EPOCH)
 
 
-def test_running_and_restarting_replace_each_other() -> None:
+def test_running_and_restarting_replace_each_other_and_an_ended_job_is_neither() -> None:
+    """Running stays in the list, as False, before the condition that ended it."""
     found = conditions.set_true((), ConditionType.RUNNING, "r", "m", EPOCH)
-    found = conditions.set_true(found, ConditionType.RESTARTING, "r", "m", EPOCH)
-    assert [condition.type for condition in found] == [ConditionType.RESTARTING]
-    found = conditions.set_true(found, ConditionType.RUNNING, "r", "m", EPOCH)
-    assert [condition.type for condition in found] == [ConditionType.RUNNING]
-
-
-def test_an_ended_job_is_no_longer_running() -> None:
-    found = conditions.set_true((), ConditionType.RUNNING, "r", "m", EPOCH)
+    for other in (ConditionType.RESTARTING, ConditionType.RUNNING):
+        found = conditions.set_true(found, other, "r", "m", EPOCH)
+        assert [condition.type for condition in found] == [other]
     found = conditions.set_true(found, ConditionType.SUCCEEDED, "r", "m", LATER)
     assert [(x.type, x.status) for x in found] == [(ConditionType.RUNNING, "False"), (ConditionType.SUCCEEDED, "True")]
     assert found[0].last_transition_time == LATER
