@@ -89,11 +89,8 @@ async def test_a_line_without_end_is_given_up_before_memory_is(chunks: list[byte
     lines = WatchLines(stream(*chunks), request="GET /pods", max_line_bytes=10)
     with pytest.raises(DecodeError, match="GET /pods: a line exceeds 10 bytes"):
         [_ async for _ in lines]
-
-
-async def test_the_limit_is_on_one_line_and_not_on_all_that_were_begun() -> None:
     lines = WatchLines(stream(*[b"12345", b"678\n"] * 10), request="", max_line_bytes=10)
-    assert [batch async for batch in lines] == [[b"12345678"]] * 10
+    assert [batch async for batch in lines] == [[b"12345678"]] * 10, "the limit is on one line, not on all"
 
 
 async def test_blocks_are_the_same_lines_not_taken_apart() -> None:

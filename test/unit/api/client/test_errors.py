@@ -166,16 +166,11 @@ def test_retry_after_is_read_as_seconds_and_as_a_date(value: str | None, seconds
 
 
 @settings(deadline=None)  # a busy machine is not a failure
-@given(st.text(max_size=60))
-def test_no_retry_after_header_can_raise(value: str) -> None:
+@given(st.integers(300, 599), st.binary(max_size=200), st.text(max_size=60))
+def test_no_body_and_no_retry_after_header_can_raise(code: int, raw: bytes, value: str) -> None:
+    assert errors.error_from_response(code, raw, request="GET /x").code >= 300
     seconds = errors.parse_retry_after(value, NOW)
     assert seconds is None or seconds >= 0
-
-
-@settings(deadline=None)  # a busy machine is not a failure
-@given(st.integers(300, 599), st.binary(max_size=200))
-def test_no_body_can_raise(code: int, raw: bytes) -> None:
-    assert errors.error_from_response(code, raw, request="GET /x").code >= 300
 
 
 def test_the_header_wins_over_the_seconds_in_the_status() -> None:
