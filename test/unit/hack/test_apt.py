@@ -18,7 +18,7 @@ def test_only_debians_own_package_indexes_count_and_each_once() -> None:
     def target(origin: str = "Debian", created_by: str = "Packages", release: str = "bookworm") -> str:
         return f"http://mirror.example/debian/|{release}|main|{origin}|{created_by}"
 
-    others = (target(created_by="Translations"), target("Google"), target("$(ORIGIN)"), "noise")
+    others = (target(created_by="Translations"), target("Google", release="stable"), target("$(ORIGIN)"), "noise")
     found = parse_index_targets("\n".join((target(), target(), *others, target(release="bookworm-security"))))
     uri = "http://mirror.example/debian/"
     assert found == [AptSource(uri, "bookworm", "main"), AptSource(uri, "bookworm-security", "main")]
