@@ -1,7 +1,5 @@
 """The API server's audit log: which client sent it which requests."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping

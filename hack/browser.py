@@ -6,8 +6,6 @@ which finds faults of accessibility, in the cache of this machine's user. Exit c
 Playwright is not a package of the test environment: its driver has 130 MB, and only these tests need it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -7,8 +7,6 @@ elsewhere.
 Exit codes: 0 all passed, 1 at least one check failed or the tests took too long, 2 a wrong command line.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

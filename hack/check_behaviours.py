@@ -5,8 +5,6 @@ Every behaviour has a test that quotes its ID, or a reason why not; and no file 
 Prints the table ID -> tests. Exit codes: 0 complete, 1 not, with a line for each gap.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

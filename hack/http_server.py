@@ -1,7 +1,5 @@
 """HTTP servers of tests and benchmarks: a thread on a free port of this machine, with responses in JSON, text or chunks."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import threading

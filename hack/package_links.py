@@ -4,8 +4,6 @@ Run as `python -m hack.package_links FOLDER`. For tools that do not run the impo
 editors. The layout is `package_dir` of setup.cfg. Files and links that exist are kept.
 """
 
-from __future__ import annotations
-
 import configparser
 import os
 import sys

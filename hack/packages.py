@@ -5,8 +5,6 @@ Plain programs are installed. A package with a service never is, since Debian st
 are put into the cache and run from there. A package that is there already needs no network.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sys

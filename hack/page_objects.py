@@ -1,7 +1,5 @@
 """Jobs, pods and events as the API server sends them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, Final, TypeVar

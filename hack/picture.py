@@ -4,8 +4,6 @@ In: a control plane of its own, with the operator and a hollow node. Out: an SVG
 one has finished, others are in trouble. The commands run in a pseudo-terminal, so they print in colors, as for a user.
 """
 
-from __future__ import annotations
-
 import fcntl
 import io
 import json

@@ -4,8 +4,6 @@ with Prometheus.start(folder, targets={"tf-job-operator": "127.0.0.1:8443"}, rul
     prometheus.query("up")
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """What runs until it is stopped, as a context manager."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self

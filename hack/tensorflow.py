@@ -5,8 +5,6 @@ The tests' node has no registry, and TensorFlow with its dependencies is 1.5 GB:
 change.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Final
 

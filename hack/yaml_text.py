@@ -1,7 +1,5 @@
 """YAML as tools and tests read it: by libyaml if PyYAML has it, since PyYAML's own parser takes ten seconds for the CRD."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import yaml

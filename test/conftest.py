@@ -3,8 +3,6 @@
 Folders whose tests share one control plane take `control_plane` and `crd` from here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

@@ -3,8 +3,6 @@
 Without a suite it measures the hot paths (machinery.json), in about five minutes. The exit code is 0 even if a goal is missed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

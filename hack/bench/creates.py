@@ -4,8 +4,6 @@ Each has 32 requests under way at once (tasks, connections), and both are warm p
 each. Bodies and raw requests are made before the measured time, which covers only the sending; our client encodes within it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Only root could put them where a pod finds them. What else makes the process sma
 (`hack.image.build.SETTINGS`); a kubeconfig would add the package that reads it.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A control plane with nothing running on it but what a measurement starts: the operator, a hollow node, load."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

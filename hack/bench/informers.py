@@ -1,8 +1,6 @@
 """Subjects `watch` and `sync`: our informer against the official client."""
 
 # mypy: disallow-untyped-calls=False
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

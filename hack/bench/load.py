@@ -5,8 +5,6 @@ handling. One thread waits with epoll for whichever of its connections has a res
 the next request, which was built before.
 """
 
-from __future__ import annotations
-
 import json
 import select
 import socket

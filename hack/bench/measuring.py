@@ -1,7 +1,5 @@
 """How things are compared on a machine whose speed drifts: side by side within one run, in their own processes, by medians."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import tempfile

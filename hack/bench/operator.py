@@ -1,7 +1,5 @@
 """Subjects `idle`, `storm`, `workers`: the whole operator on a real API server."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 import time

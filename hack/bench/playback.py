@@ -1,7 +1,5 @@
 """A transport for measuring without a network: it plays the bytes of a watch that was recorded before."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ The plugin is installed from its wheel, as users have it: an editable install fi
 new process. CPU seconds are compared, since wall time on a shared machine depends more on its other programs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

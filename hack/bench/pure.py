@@ -1,7 +1,5 @@
 """Subjects `workqueue`, `plan`, `events`, `scrape`: what runs in one process without a server."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ To let the operator and a hollow node make a hundred thousand pods would take mo
 have made, but for names and UIDs, so an operator that starts on them finds nothing to do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

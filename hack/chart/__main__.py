@@ -6,8 +6,6 @@ alerts lead to the runbooks there.
 Exit codes: 0 all is well, 1 something is wrong, 2 a helm cannot be had (no network, a package that is gone).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -3,8 +3,6 @@
 In: the JSON Schema of the values; each has a description and a default. Out: text.
 """
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """One release of helm at work, with its caches and settings in a folder of its own."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ KUBECONFIG and, after the user's own, its kubectl: a shell, unless one is given.
 Exit codes: that of the command, 1 for a failure, 2 wrong usage, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

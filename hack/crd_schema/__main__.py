@@ -5,8 +5,6 @@ what a pod template needs of an API server's OpenAPI, so no server is needed. `p
 copy, from what `kubectl get --raw /openapi/v2` prints; take the newest Kubernetes at hand, and then `make renew`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

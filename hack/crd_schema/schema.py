@@ -6,8 +6,6 @@ fields are kept, and null is accepted wherever Go accepts it, which is everywher
 that: where they are null, an API server drops them, which means the same to Go; and the schema is far cheaper without.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final

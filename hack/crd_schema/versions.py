@@ -6,8 +6,6 @@ whichever version the object was created in. That is why all versions have the s
 descriptions and columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 

@@ -6,8 +6,6 @@ since kubelets have not always behaved alike: on a hollow node of the oldest ver
 Exit codes: 0 when every job ended as it should and everything was collected, 1 when not, 130 after Ctrl-C.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

@@ -3,8 +3,6 @@
 One more job runs on, so that there is something to watch. No program runs: by their scripts, pods print progress as Keras does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

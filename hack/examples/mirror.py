@@ -3,8 +3,6 @@
 Run it with `KUBECONFIG=FILE python -m hack.examples.mirror`; docs/write-a-controller.md explains it part by part.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings

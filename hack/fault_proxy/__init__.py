@@ -4,8 +4,6 @@ Tests of the client and of the informers script it request by request; the crash
 behind it at every write.
 """
 
-from __future__ import annotations
-
 from hack.fault_proxy.proxy import Action, Exchange, Matcher, Proxy, Rule, Seen
 
 __all__ = ["Action", "Exchange", "Matcher", "Proxy", "Rule", "Seen"]

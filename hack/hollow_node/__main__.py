@@ -3,8 +3,6 @@
 Exit codes: 0 stopped as asked, 1 the API server refuses us or is not there, 2 wrong flags or an unusable kubeconfig.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -4,8 +4,6 @@ In: the container's status, what its pod's script and policies say, the time. Ou
 and when to look again. One transition at a time, so that each state is seen by those who watch the pod, as with a real kubelet.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable

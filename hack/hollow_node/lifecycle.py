@@ -7,8 +7,6 @@ node has to know of a pod's past is in the status itself, so a node that was kil
 What differs between the versions of Kubernetes is listed in `hack.kubernetes_versions`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -4,8 +4,6 @@ What a run prints is in its pod's script, and when it ran is in the pod's status
 was started again has the logs of before. The parameters and errors are those of the kubelet (pkg/kubelet/kubelet_pods.go).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

@@ -1,7 +1,5 @@
 """One pod at one moment: what `lifecycle` decides by, and how a status is put together. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The hollow node as a whole: Node objects, informers on these and on pods, a queue of keys and the workers that empty it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Values only. Unlike the slices of `api.core` these keep annotations (the script 
 `kubectl describe pod` prints, because this side writes them.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -4,8 +4,6 @@ In: a pod from the cache. Out: API calls, and when to look at the pod again. Rai
 be tried again; a pod that is gone is no failure.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import itertools
 import time

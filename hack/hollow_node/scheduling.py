@@ -5,8 +5,6 @@ affinity, requests. Of the nodes that are left the one with the fewest pods is t
 `test/unit/hack/test_hollow_node_scheduling.py` compares the messages with those of real schedulers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

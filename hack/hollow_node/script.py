@@ -5,8 +5,6 @@ The grammar, for people, is in README.md beside this file. Whatever is wrong in 
 starts and says why (`CreateContainerConfigError`), because that is where the author of the pod looks; nothing is raised.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

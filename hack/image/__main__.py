@@ -1,7 +1,5 @@
 """`python -m hack.image [FILE]`: build the operator's image as an OCI archive; prints where it is. Needs root."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

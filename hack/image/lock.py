@@ -6,8 +6,6 @@ requirements.txt and build-requirements.txt beside this file, with the digests o
 options, such as --cert or --index-url, can be given. Exit codes: those of pip.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

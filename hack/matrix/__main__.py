@@ -4,18 +4,16 @@ Exit codes: 0 all is as it should be or a known difference, 1 something is not, 
 that is gone) or the arguments are wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from hack.control_plane import ControlPlaneError
+from hack.matrix.cluster import ROOT
 from hack.matrix.environments import SDKS, packages_of
 from hack.matrix.releases import RELEASES, program_of
 
@@ -52,8 +50,8 @@ def main() -> int:
 
 def _passes(tests: str, clients: Sequence[str]) -> int:
     """Run the tests for these clients; return 0, or 1 if they do not pass."""
-    command = (sys.executable, "-m", "pytest", "-v", f"{Path(__file__).parent}/{tests}", "-k", " or ".join(clients))
-    return int(subprocess.run(command, check=False).returncode != 0)
+    command = (sys.executable, "-m", "pytest", "-v", f"test/matrix/{tests}", "-k", " or ".join(clients))
+    return int(subprocess.run(command, cwd=ROOT, check=False).returncode != 0)
 
 
 if __name__ == "__main__":

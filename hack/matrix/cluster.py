@@ -3,8 +3,6 @@
 The operator runs under the account that the manifests give it, so it has exactly the permissions that the client applied.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

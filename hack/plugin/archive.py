@@ -3,8 +3,6 @@
 krew unpacks it; for users without krew there is also a single file (`zipapp.py`).
 """
 
-from __future__ import annotations
-
 import configparser
 import gzip
 import io

@@ -1,7 +1,5 @@
 """The text of docs/kubectl-tfjob-reference.md: the commands and options of the plugin."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from typing import Final

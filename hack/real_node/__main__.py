@@ -3,8 +3,6 @@
 Exit codes: that of the command; 1 when this machine cannot run a node, with the reason; 2 wrong usage; 130 interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

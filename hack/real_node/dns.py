@@ -6,8 +6,6 @@ The name of a headless service resolves to the addresses of its ready endpoints,
 A pod with a hostname, and with a headless service as its subdomain, has a name below the service's. Ends when dnsmasq does.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

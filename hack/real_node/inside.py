@@ -8,8 +8,6 @@
   reachable from anywhere else.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 In: nothing. Out: what is lacking, in words; empty if it can. Every attempt runs in its own namespaces and leaves nothing.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -8,8 +8,6 @@ Works only in the sandbox (`python -m hack.real_node run -- ...`); with it ends 
 thread: the kernel ends the parts with the thread that started them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

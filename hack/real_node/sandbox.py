@@ -5,8 +5,6 @@ removes network devices, rules and mounts with the last one. Two things are left
 groups of containers, which are in a tree that the whole machine shares.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A page as its user starts it, and a real Chromium that opens it. Without Chromium these tests are skipped."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The jobs that the browser shows: at least one in each state, one whose author is hostile, and hundreds for a long list."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The page with hundreds of jobs and a thousand replicas, in a real Chromium: what needs somebody is found at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from browser.conftest import Looking, reads_well

@@ -1,7 +1,5 @@
 """The page in a real Chromium: each view, live updates, hostile text, and access."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

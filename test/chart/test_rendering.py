@@ -4,8 +4,6 @@ The helms, and a kubectl, are in the cache once `make chart` has fetched them; w
 need no helm are in `test/unit/test_chart.py`.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

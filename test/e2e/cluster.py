@@ -1,7 +1,5 @@
 """A cluster with a real node and the operator, as somebody with kubectl sees it."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

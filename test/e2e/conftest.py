@@ -1,7 +1,5 @@
 """The real node of a session, with the operator on it as users install it. Outside of the sandbox all tests are skipped."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ It consists of Debian with Python, the first layer of the operator's image, and 
 each of the names, so that manifests run as they are written.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

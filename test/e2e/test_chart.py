@@ -1,7 +1,5 @@
 """The Helm chart on a real node: helm takes over what kubectl applied, upgrades it and removes it, while jobs run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs with real processes: they talk to each other, end in all ways, and are restarted by the real kubelet or the operator."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The operator's own problems: its leader dies, its node is lost, a new version is rolled out."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import time

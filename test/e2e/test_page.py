@@ -1,7 +1,5 @@
 """The page in a pod, from `kubectl apply -k manifests/addons/page`: a viewer sees a job whose processes really run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

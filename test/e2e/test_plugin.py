@@ -1,7 +1,5 @@
 """`kubectl tfjob` with a real kubelet: logs, and a command in a replica."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ kind, minikube, k3s and a registry, which load the same archive and are not on t
 a registry. Python's packages come from the environment of the tests, since the sandbox has no network.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

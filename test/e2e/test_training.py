@@ -3,8 +3,6 @@
 They differ from the manifests only in what `_for_this_node` changes: the image, and where TensorFlow comes from.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

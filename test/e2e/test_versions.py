@@ -3,8 +3,6 @@
 The images are stand-ins of the same names (`stand_in.py`); nothing else in the manifests differs.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Builders of jobs of the alpha dialect, and a controller with what surrounds it."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Builders of jobs and pods for tests: an argument that is left out is a field that a user leaves out."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """The project's YAML files, read."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

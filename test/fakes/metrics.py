@@ -1,7 +1,5 @@
 """A provider of metrics whose series tests can read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from tfjob_operator.controller.events.delivery import DROPPED

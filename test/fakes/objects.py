@@ -1,7 +1,5 @@
 """Slices of a pod and a service with all labels, such as a controller of any kind declares; and how tests change any object."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import msgspec

@@ -1,7 +1,5 @@
 """How the operator judged ends of pods before it knew newer kubelets: bugs that every model must find (M1, M2, M3)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import timedelta
 

@@ -3,8 +3,6 @@
 The hollow node plays them, and must write what the real kubelets wrote. A key with a version is for that one only.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from fakes.recordings import FOLDER

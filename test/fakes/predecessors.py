@@ -3,8 +3,6 @@
 Taken from their sources: the names of children are still the same; labels, owner references and the form of the status are not.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """An event recorder that keeps what it is given."""
 
-from __future__ import annotations
-
 from fakes.api import FakeClient
 from fakes.virtual_loop import FakeClock
 from tfjob_operator.api.core import ObjectReference

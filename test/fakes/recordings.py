@@ -1,7 +1,5 @@
 """Recorded histories of pods: what real servers and kubelets did, event by event (test/data/recordings)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

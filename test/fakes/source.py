@@ -5,8 +5,6 @@ point before which that log is compacted. What is not sent down a stream (`notif
 list can find it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Pods that fit on no node, for each reason and several at once; and what real schedulers said of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ Nobody dies. A refusal is told once, as a server in trouble does it for a moment
 wrong for a whole life: clients ask for the operator's metrics in a loop, or its standard error cannot be written.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

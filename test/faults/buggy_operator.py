@@ -1,7 +1,5 @@
 """The operator with a bug of `bugs.py`: `python buggy_operator.py BUG FLAGS...`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Bugs that are put into an operator, and what must find each; most are those of the simulation."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace

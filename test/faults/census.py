@@ -4,8 +4,6 @@ The audit log cannot say that. A create that is under way when its client is kil
 than 201, or the client's end comes first and the code says nothing of what the server did then.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter, defaultdict

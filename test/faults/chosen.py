@@ -1,7 +1,5 @@
 """Which part of a matrix a run is to play, by the options of pytest."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

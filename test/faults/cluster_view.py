@@ -1,7 +1,5 @@
 """What a namespace holds, as informers show it: looking at it costs the API server nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Options of the crash matrix."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

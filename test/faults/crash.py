@@ -1,7 +1,5 @@
 """One case of a matrix: a workload, and a fault at one write. And the faults of the crash matrix: kills, and lost answers."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable

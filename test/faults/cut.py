@@ -1,7 +1,5 @@
 """A network of its own for each operator, which can be cut by iptables: packets are dropped, and nobody is told."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

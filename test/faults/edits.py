@@ -4,8 +4,6 @@ What a schema does not say is learned as a user learns it: which words a field t
 one. New items of lists and maps are mostly copies of those that are there.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math

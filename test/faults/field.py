@@ -3,8 +3,6 @@
 What is there is seen through two informers of the matrix's own, so that waiting costs the server nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager

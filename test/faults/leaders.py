@@ -3,8 +3,6 @@
 A harm is a SIGSTOP, a network that is cut (`faults.cut`), or a clock that is moved.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

@@ -4,8 +4,6 @@ A pod that runs cannot be changed: it may stay as it was made, if the job says s
 never ended by an edit: where a new one would fail at once it may be held, and says so for as long as it is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

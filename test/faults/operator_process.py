@@ -1,7 +1,5 @@
 """An operator that is started again whenever it was killed, as a Deployment does it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Programs and coroutines that run beside a block, and end with it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

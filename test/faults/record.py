@@ -1,7 +1,5 @@
 """What a workload has come to, without what differs from run to run, and what is wrong about it beside another one."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

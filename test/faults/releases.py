@@ -1,7 +1,5 @@
 """The release before this one, out of git's history: its code and its CRD, to be run in turn with the present ones."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

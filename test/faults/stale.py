@@ -5,8 +5,6 @@ one API server lag independently of each other. The operator is moved to it at o
 the process that it is, by new connections. When it is at rest there, the server catches up.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Two real operators, of which the leader is harmed again and again: nobody writes without the lease, as the server says."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from random import Random

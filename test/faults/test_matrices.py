@@ -1,7 +1,5 @@
 """A real operator meets a fault at any of its writes, on a real API server: it ends as if nothing had happened."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext

@@ -1,7 +1,5 @@
 """A real operator is upgraded from the release before, rolled back and upgraded again: jobs end as if nothing had happened."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Running jobs are edited at random, on a real API server: each ends as a new job of its specification, or is told why not."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from random import Random

@@ -12,8 +12,6 @@ At a create of the operator the watches of that kind are frozen. Then a stranger
 At the end all watches of the kind end with 410. The user of the job does nothing in the meantime.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """A user of one namespace: creates a job, edits it, ends its pods, and waits for what is to come of it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Random walks of edits on running jobs. After each edit the job must be as a new one of that specification, or say why not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

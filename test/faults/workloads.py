@@ -4,8 +4,6 @@ Every step waits for what the one before has led to, and pods run until the user
 however long an operator is away in between.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

@@ -4,8 +4,6 @@ A fact is (API group, resource with its subresource, verb), as RBAC names them. 
 log, the second from manifests.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """One namespace of the API server with an operator and a hollow node in it, and jobs to run there."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import subprocess

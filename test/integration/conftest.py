@@ -5,8 +5,6 @@ its module, and that it neither configures nor stops. `cluster`: nothing runs; t
 the flags that it needs. An operator for all namespaces would act on its jobs too, so the shared one is stopped before.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An editor for `kubectl edit` that makes the edits of a test: paths of a manifest, and the values that they get."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

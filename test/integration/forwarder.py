@@ -1,7 +1,5 @@
 """A local port that forwards to another one once it is opened: it stands for an API server that is not there yet."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Random TFJobs with the fields of the schema, in which some values have a wrong type."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, Final

@@ -10,8 +10,6 @@ wrong: any string may be a quantity there. This module judges the CRD's schema, 
 must not be built on the operator's own tables.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Servers that the API server calls, such as kubelets and webhooks: here with TLS, on a free port of this machine."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The operator as a process of a test, with its log, HTTP pages and exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

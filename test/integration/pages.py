@@ -1,7 +1,5 @@
 """A page that runs in a process of its own, as a browser reads it."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

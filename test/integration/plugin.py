@@ -1,7 +1,5 @@
 """`kubectl tfjob` as a user of a namespace calls it, a process for each call."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -4,8 +4,6 @@ A `Stage` writes what these would write (conditions, events, statuses of nodes a
 A job is explained as `kubectl tfjob explain` does it: by the plugin's own session, with what it reads from the server.
 """
 
-from __future__ import annotations
-
 import http.client
 import sys
 import time

@@ -1,7 +1,5 @@
 """Two tenants of one cluster: one whose jobs must stay as they are, and a hostile one with `edit` in a namespace of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """A configuration file that changes while the operator runs, and the pods that the API server then holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Children without an owner, and children whose labels or selectors are edited, on a real API server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ troubles are made at once, on one control plane with one operator and one hollow
 so an edit that corrects a template changes that too. Rows that are not in `QUICK` run in `make nightly`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Jobs of the alpha dialect on a real API server with the real Job controller; a hollow node runs their pods."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import signal

@@ -1,7 +1,5 @@
 """The API client and the real API server: verbs, refusals, subresources, tables, compressed lists, logs, tokens."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

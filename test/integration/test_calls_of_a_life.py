@@ -1,7 +1,5 @@
 """The requests that a job costs the API server in its whole life, counted in the server's audit log."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The control plane runs Deployments, and a hollow node their pods, so that `--wai
 does is done by a process beside them, under the account and the rights that the release gave it.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

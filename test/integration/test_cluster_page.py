@@ -1,7 +1,5 @@
 """The page as an addon of a cluster, on a real API server, under its own account: who sees what, and what it reads by."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The local control plane is a real one, and it leaves nothing behind. How its programs are built is not tested here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The CRD's schema on a real API server: that it keeps out what Go cannot decode, and nothing else."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """The page on a real API server: `kubectl tfjob dashboard` as a user of the cluster starts it, and `make demo-page`."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Troubles that a webhook makes by what it denies: a real one, over TLS, that the API server asks."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Events as people meet them: recorded here, written to a real API server, read with kubectl."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -3,8 +3,6 @@
 What is too old for the server is so for real: its history is compacted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """The first status of a job on a real API server: the schema of the status is exact, so a wrong write would be refused."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Final
 

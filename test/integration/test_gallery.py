@@ -3,8 +3,6 @@
 Nodes of three pools are simulated, so a wrong label, taint or resource leaves the job Created. The programs do not run.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Final

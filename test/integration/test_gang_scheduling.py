@@ -1,7 +1,5 @@
 """Gang scheduling on a real API server: PodGroups of both kinds, with the test in the scheduler's place."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

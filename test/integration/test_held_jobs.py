@@ -1,7 +1,5 @@
 """What becomes of running jobs when their owners edit them wrongly, with kubectl and a real API server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from integration.cluster import Cluster, replica, specs

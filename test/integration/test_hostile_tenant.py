@@ -4,8 +4,6 @@ All attacks are on one operator, which runs under its own account. During each, 
 its versions and the audit log; a new job of the victim has its pod within seconds; nothing crashes, and memory is bounded.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """The image as `make image` builds it: the same from the same sources, and with a valid list of what it is made of."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A second kube-apiserver on the same etcd, whose watch cache is held back: it shows the past, and stores what it is told."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

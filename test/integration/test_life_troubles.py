@@ -1,7 +1,5 @@
 """Dozens of troubles of running jobs, on a real API server with a hollow node: bad ends, last log lines, lost nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

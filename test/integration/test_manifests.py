@@ -1,7 +1,5 @@
 """The manifests as users apply them, with `kubectl apply -k` of the oldest supported kubectl."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The operator under its own account: by the server's audit log it uses exactly the rights that its roles give it."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

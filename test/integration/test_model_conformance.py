@@ -6,8 +6,6 @@ of servers 1.20.2 and 1.36.3 are in `test/data/recordings/*/conformance`; `test/
 the models of both with them, without a server. With `--record` the transcript is written there, under the server's version.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Alerts and the Grafana dashboard, checked with a real Prometheus and the operator's real metrics."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """The operator as its users meet it: a process, kubectl, a real API server, and a hollow node for the pods."""
 
-from __future__ import annotations
-
 import functools
 import json
 import signal

@@ -1,7 +1,5 @@
 """The commands of the pages for people, run as written, in the order in which a reader comes to them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

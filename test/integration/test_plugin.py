@@ -1,7 +1,5 @@
 """`kubectl tfjob` on a real API server: what it lists, shows, starts, restarts and prunes."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """`kubectl tfjob logs` through a real API server, which proxies to a kubelet: here to one that breaks off its responses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit

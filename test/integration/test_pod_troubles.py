@@ -3,8 +3,6 @@
 Claims and pods are real objects. The test writes what a scheduler or a kubelet would, where no hollow node does.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

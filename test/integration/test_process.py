@@ -1,7 +1,5 @@
 """The operator as a process of a cluster: replicas and hand-overs, signals and exit codes, metrics, probes, logs, rights."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

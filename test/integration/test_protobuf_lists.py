@@ -1,7 +1,5 @@
 """Lists in protobuf from a real API server: the same objects as in JSON."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 With `--record` the server's words are written into `test/data/recordings`, under its version.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The Deployment of the manifests is rolled back by `kubectl rollout undo`, and upgraded again, as docs/operations.md says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Jobs that grow and shrink, as a user does it with kubectl on a real API server."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 `--record` writes what kube-scheduler says of the pods in `test/fakes/unschedulable.py` into `test/data/recordings`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Passwords in addresses: no output of the process has them, whichever way it gets such an address (D18)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

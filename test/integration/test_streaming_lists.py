@@ -1,7 +1,5 @@
 """Streaming lists on a real API server: one request where it has them, else a refusal and a list; the caches are the same."""
 
-from __future__ import annotations
-
 from aiohttp import web
 from structlog.testing import capture_logs
 

@@ -1,7 +1,5 @@
 """TensorBoards on the real API server: what it does with our bodies and patches, and which events users get."""
 
-from __future__ import annotations
-
 import functools
 import time
 from typing import Any

@@ -3,8 +3,6 @@
 Those of pods that exist are in test_pod_troubles.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

@@ -4,8 +4,6 @@ Between them is a proxy, as a load balancer is in a real cluster: while the serv
 them without a response. Refused connections are in `test_faults.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 from typing import Final

@@ -4,8 +4,6 @@ Jobs, pods and services are made as those operators made them, under a CRD witho
 this project is applied over it. Only then the operator starts.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The versions of TFJob on a real API server: jobs of each are accepted, kept as they were written, and run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

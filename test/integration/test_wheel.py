@@ -1,7 +1,5 @@
 """The wheel in a user's site-packages: built as pip builds it, beside a package with the names of our folders."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import site

@@ -9,8 +9,6 @@ A test asks for the fixture `seeds` and hands it a scenario; all seeds of a scen
 test is longer than most seeds take.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Collection, Iterator
 from typing import Any, Final

@@ -4,8 +4,6 @@ The kubelet's model has this in `hack.hollow_node.containers`. An oracle that us
 model, so this is a second, independent implementation. The table of versions is common to both.
 """
 
-from __future__ import annotations
-
 from hack.hollow_node.objects import ContainerStatus, HollowPod
 from hack.kubernetes_versions import CONTAINER_RESTART_RULES, Kubernetes
 

@@ -6,8 +6,6 @@ are in trouble. Everything is a timer that talks to the server as any client doe
 really become of each pod is in its `Fate`, for oracles, which must not use the code under test.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

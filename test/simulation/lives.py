@@ -1,7 +1,5 @@
 """What becomes of pods: the truth about each, and what its kubelet knows of it."""
 
-from __future__ import annotations
-
 import asyncio
 import enum
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ a controller that keeps deleted pods for a while by a finalizer.
 What they have made has an annotation that says so, so that oracles can tell it apart.
 """
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The world at rest: every job must be in the state that follows from its specification and the fates of its pods."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

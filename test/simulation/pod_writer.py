@@ -1,7 +1,5 @@
 """What kubelets and controllers write about pods, as clients of the server that no fault of the network reaches."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The operator as a process of a simulated cluster: the whole of it above `Transport`, with election and fence."""
 
-from __future__ import annotations
-
 import asyncio
 
 from simulation.faults import FaultyTransport

@@ -1,7 +1,5 @@
 """What has happened to jobs and their pods, as the server and the nodes know it: the facts on which the judges decide."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from datetime import datetime
 

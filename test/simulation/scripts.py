@@ -3,8 +3,6 @@
 A pod template names its temper in an annotation, so that jobs can be made that are known to come to rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which replica of its job a child is for, read from its name without the code under test."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 REPLICA_TYPES: Final = {name.lower(): name for name in ("Chief", "Master", "PS", "Worker", "Evaluator")}

@@ -1,7 +1,5 @@
 """The course of a world with two operators, whatever its jobs are: faults of nodes and processes, and then rest."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Final

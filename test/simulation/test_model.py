@@ -4,8 +4,6 @@ Groups 10, 13, 14, 15 and 16 of the recordings are not here: the model has no to
 compression and no flow control. A request that is left out within a group has the reason in its line.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

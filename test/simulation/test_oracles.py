@@ -1,7 +1,5 @@
 """The judges find bugs: each of these, put into the operator, is found within a handful of seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """A seed must play the same way twice, also in another process."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

@@ -1,7 +1,5 @@
 """The parts of the operator in a simulated cluster, under faults drawn from a seed. See `conftest.py` for how to replay one."""
 
-from __future__ import annotations
-
 import pytest
 
 from simulation.conftest import Seeds

@@ -3,8 +3,6 @@
 Everything is a timer that talks to the server as any client does; no fault of the network reaches it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Whether a status is true, by the documented rules and by what has happened. Pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final

@@ -5,8 +5,6 @@ server has confirmed, and the last confirmed one must justify the write. A job w
 confirmation: any version of it will do. Changes while the request was in flight are not held against the operator.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Final

@@ -3,8 +3,6 @@
 The simulated users mark a wrong specification with an annotation and a foreign job with a field, so nothing is validated here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

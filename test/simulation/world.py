@@ -5,8 +5,6 @@ process, since nothing depends on real time, on memory addresses or on hashes of
 randomness comes from the seed, and the cyclic garbage collector, whose timing depends on earlier code, is off.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import hashlib

@@ -1,7 +1,5 @@
 """What goes wrong in a cluster of three etcds and two API servers: one trouble after the other, each over before the next."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import ssl

@@ -1,7 +1,5 @@
 """The options of the long day and of the cluster that ails."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """Who the operator is to the API server: a certificate in files, and the token of a service account in a file. Both end."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time

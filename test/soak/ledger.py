@@ -4,8 +4,6 @@ They go on through whatever happens to the API servers. Where a watch cannot go 
 and deleted again in between, nobody sees.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A stream of short jobs, which their TTL deletes again."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections import Counter

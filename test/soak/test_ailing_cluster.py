@@ -5,8 +5,6 @@ each is compared: its caches fill up with the first thousands of jobs (docs/desi
 once. All processes are real; the pods run on a hollow node.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal

@@ -3,8 +3,6 @@
 `make soak` plays half an hour, `make soak MINUTES=480` a night. The processes are real; the pods run on a hollow node.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """What goes wrong in a long day: one trouble after the other, each over before the next one begins."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random

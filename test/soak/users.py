@@ -1,7 +1,5 @@
 """Users of a long day: each has one job after the other, does something with it, and expects one end."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

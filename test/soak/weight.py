@@ -1,7 +1,5 @@
 """An operator in a cluster for a long time, and what its process has: memory, open files, threads and tasks."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Bodies that arrive in pieces, and how often the loop runs meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from itertools import pairwise

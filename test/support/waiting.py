@@ -3,8 +3,6 @@
 What is waited for takes a second or two on a machine that does nothing else; the limits are for a busy one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ pytest test/worlds --deep 0    with watches that lag without bound, and pods tha
 pytest test/worlds --deep 1    and with one surprise more (minutes to hours, gigabytes)
 """
 
-from __future__ import annotations
-
 import pytest
 from pytest_mock import MockerFixture
 

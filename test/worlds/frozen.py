@@ -6,8 +6,6 @@ are special: surroundings (clients, clocks) are left alone; times are taken rela
 versions of the job are kept apart, since their numbers mean nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import enum

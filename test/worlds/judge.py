@@ -1,7 +1,5 @@
 """What must never happen, and what must hold in the end. Written from the promises to users, without the operator's code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final, cast
 

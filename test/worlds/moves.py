@@ -10,8 +10,6 @@ later; a pod that has not started is gone as soon as it is deleted; the kubelet'
 object are one move, though two events; a grace longer than a pod's own is shortened to that only when the operator has seen it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final, cast
 

@@ -4,8 +4,6 @@ Worlds are visited in the order of the number of surprises that lead to them, so
 once is enough. A world is identified by its key: all of it, except the numbers of the job's versions.
 """
 
-from __future__ import annotations
-
 import gc
 from collections import deque
 from collections.abc import Iterator

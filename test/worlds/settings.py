@@ -1,7 +1,5 @@
 """The small jobs whose worlds are searched exhaustively, and what may happen to each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final

@@ -5,8 +5,6 @@ stores, executor and status writer run against a model of API server, kubelet an
 happen. Only the number of failures (crashes, lost responses, failing pods ...) and the size of the job are bounded.
 """
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 from functools import partial

@@ -4,8 +4,6 @@ A world is compared with every other one, so its parts are plain tuples. Version
 API server compare them only for equality, so two worlds that differ only in their numbers are the same world.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Final, NamedTuple

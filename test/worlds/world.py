@@ -4,8 +4,6 @@ Everything here is a function from worlds to worlds. The server responds as the 
 `worlds.moves`.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 from hack.kubernetes_versions import Kubernetes

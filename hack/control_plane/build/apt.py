@@ -6,8 +6,6 @@ broken third-party repository of the machine does not matter, and nothing below 
 machine: it adds packages, through sudo if need be.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

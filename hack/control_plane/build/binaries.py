@@ -5,8 +5,6 @@ in neither are built from Debian's packages into the cache (`build`). Of two bui
 a program in the cache is always complete, since it gets there by a rename.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

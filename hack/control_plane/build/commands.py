@@ -1,7 +1,5 @@
 """Running programs: their log, their progress for people, and what a failure says."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -5,8 +5,6 @@ An instance owns one folder, `tfjob-control-plane-<user>-<name>...`, private to 
 that anyone can distinguish a folder in use from a left-over one, even after the owner was killed.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import fcntl

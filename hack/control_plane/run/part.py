@@ -4,8 +4,6 @@ A part is a process that dies with the process that started it, however that end
 the thread that started it is gone. So all are started by one thread, which lives as long as this process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os

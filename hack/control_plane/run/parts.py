@@ -4,8 +4,6 @@ Everything listens on loopback and uses TLS with certificates on both sides, etc
 loopback port as well. A control plane has one etcd and one API server, or several of each (`Shape`) with a balancer in front.
 """
 
-from __future__ import annotations
-
 import random
 import socket
 from collections.abc import Callable, Sequence

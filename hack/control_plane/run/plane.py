@@ -8,8 +8,6 @@ with the `with` block, with the process, or with `stop`. If the process is kille
 deletes the folder.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import hashlib

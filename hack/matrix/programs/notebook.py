@@ -4,8 +4,6 @@ Runs in a process of its own: the SDK takes the kubeconfig and the namespace fro
 notebook does. The hollow node runs no programs, so annotations say what the pods print and how they end.
 """
 
-from __future__ import annotations
-
 import linecache
 import os
 import re

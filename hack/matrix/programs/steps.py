@@ -1,7 +1,5 @@
 """What the programs share. Of this project they import only each other: their environments have only what an SDK needs."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

@@ -6,8 +6,6 @@ for two seconds, and writes its losses to the volume for results, if one is moun
 The same file is the module `tensorflow` in the image: as much of TensorFlow 1 as the standard parameter servers' program uses.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

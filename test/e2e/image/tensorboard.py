@@ -1,7 +1,5 @@
 """`tensorboard --logdir=... --host=... --port=...`: responds as TensorBoard does, with losses that `sample.py` wrote."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The config maps of a namespace, written and read past every proxy: so tests know what the server really holds."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

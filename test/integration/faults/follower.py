@@ -1,7 +1,5 @@
 """An informer behind a proxy, the requests that it sent, and a handler that checks its notifications."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

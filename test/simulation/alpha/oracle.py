@@ -1,7 +1,5 @@
 """The world at rest: each job of the alpha dialect must be in the state that follows from its specification and its pods."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

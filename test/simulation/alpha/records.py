@@ -1,7 +1,5 @@
 """What has happened to jobs of the alpha dialect, as server and nodes know it, and whether their status is true by that."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 Everything is a timer that talks to the server as any client does; no fault of the network reaches it.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from random import Random
 from typing import Any, Final

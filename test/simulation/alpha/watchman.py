@@ -4,8 +4,6 @@ Like the watchman of the v1 controller it judges the operator by what the server
 view of the job that the server has confirmed, by a read or in the response to a write, and that view must justify the write.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from simulation.alpha.records import Records, justify, status_mistakes

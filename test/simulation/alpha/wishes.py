@@ -1,7 +1,5 @@
 """What a job of the alpha dialect asks for, read without the code under test: only what the simulated users write."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final

@@ -4,8 +4,6 @@ Each chapter sends requests and may use what came back (versions, UIDs, tokens) 
 or on one and compared with the recorded responses of another (`test/data/recordings/*/conformance`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime

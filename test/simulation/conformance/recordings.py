@@ -7,8 +7,6 @@ etcd before the step: the model's counter is set to it, so that versions of list
 depend on other writes. UIDs in requests are replaced by the model's own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -4,8 +4,6 @@ What always differs is masked: UIDs and versions become numbers in the order in 
 hidden, and of pods, services and namespaces only the fields that the model has are compared.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -3,8 +3,6 @@
 They use the server as any client does, so its rules (grace periods, finalizers) hold for them too.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from random import Random

@@ -5,8 +5,6 @@ ones give each pod a finalizer, count ended pods in steps, and keep the count wh
 deleted at once, while it is still there. The controller reads storage without a cache, and acts a while later.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The resources that the model serves, and how the real API server treats each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final

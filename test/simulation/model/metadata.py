@@ -1,7 +1,5 @@
 """What the server finds wrong with the metadata of a new object, in its words. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, Final

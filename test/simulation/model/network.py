@@ -1,7 +1,5 @@
 """The context of what belongs to no process: servers and wires go on while a simulated process is stalled."""
 
-from __future__ import annotations
-
 from contextvars import Context
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The three ways to patch an object. Pure: each returns a new object and leaves the given ones as they are."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from simulation.model.refusals import Refusal, bad_request

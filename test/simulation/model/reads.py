@@ -1,7 +1,5 @@
 """GET of one object and of collections: which versions a list is answered from (SV-01, SV-02), pages, continue tokens."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The model's error responses: the Status objects of kube-apiserver, word for word where a client may read them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The rules by which a written object becomes a stored one. Pure functions of old and new."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Selectors as the server reads them. Independent of `informers.listers`, which is code under test."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 It knows nothing of the network between it and its clients: see `simulation.model.transport` and `simulation.faults`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ It knows neither requests nor rules, and stores what it is given. etcd and the w
 `Storage.compacted` is the version up to which etcd has, `Collection.forgotten` that of a cache.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

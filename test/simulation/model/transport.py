@@ -1,7 +1,5 @@
 """`api.client.Transport` to the model over a perfect network: nothing is lost, and nothing takes time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Self

@@ -4,8 +4,6 @@ Every method reads the newest version and stores its result without an await in 
 versions of clients, never from a race inside the server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from random import Random

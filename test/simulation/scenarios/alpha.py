@@ -3,8 +3,6 @@
 As in `scenarios.operators` the judges look at every write and at the state at rest. Each world has one of the two APIs.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from random import Random
 from typing import Final

@@ -1,7 +1,5 @@
 """Informers under faults: whatever happens meanwhile, caches, indices and handlers end with the server's state."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 from typing import Final

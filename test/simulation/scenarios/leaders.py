@@ -4,8 +4,6 @@ The server's view decides: when it accepts a write from `_work`, the lease must 
 leader that steps down releases the lease while its last write may still be in flight.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

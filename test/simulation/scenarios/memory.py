@@ -4,8 +4,6 @@ What the manager reaches is found by the garbage collector's own means, so no li
 modules, classes and the world itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import re

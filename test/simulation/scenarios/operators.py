@@ -3,8 +3,6 @@
 Most worlds are small: a few jobs, and over many seeds all combinations occur. Now and then there are dozens of jobs.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from random import Random

@@ -4,8 +4,6 @@ There is no kubelet, so pods never end: the operator must create exactly the pod
 asks for.
 """
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 from typing import Any, Final

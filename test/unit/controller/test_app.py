@@ -1,7 +1,5 @@
 """The whole operator on virtual time, against the model API server: when processes start and stop, and which may write."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator

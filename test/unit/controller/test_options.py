@@ -1,7 +1,5 @@
 """Flags and environment."""
 
-from __future__ import annotations
-
 import configparser
 from pathlib import Path
 

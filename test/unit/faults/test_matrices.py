@@ -1,7 +1,5 @@
 """What the fault matrices play: how they name writes, deal cases into tenths, and what the right end of a case is."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections import Counter

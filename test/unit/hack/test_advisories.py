@@ -1,7 +1,5 @@
 """hack/advisories.sh: what it makes of pip-audit's report, which a shell script in the place of Python prints."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

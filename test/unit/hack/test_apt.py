@@ -1,7 +1,5 @@
 """How apt's own configuration is read to fetch Debian's source packages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

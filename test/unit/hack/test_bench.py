@@ -1,7 +1,5 @@
 """The pure part of the benchmarks. Nothing here is measured: speed depends on the machine, and no test may depend on it."""
 
-from __future__ import annotations
-
 import pytest
 
 from hack.bench.load import pod_body

@@ -1,7 +1,5 @@
 """Where the programs of the local control plane are found: in the assets, else in the cache. Building is not tested here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

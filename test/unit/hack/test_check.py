@@ -1,7 +1,5 @@
 """`make lint` and `make quick`: which checks run, and on what."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """The checker of the coverage table."""
 
-from __future__ import annotations
-
 from hack.check_behaviours import dangling, gaps, listed, quoted
 
 TABLE = """

@@ -1,7 +1,5 @@
 """The CRD: it is what the script generates, restricts nothing but types, and has the same types in every version."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

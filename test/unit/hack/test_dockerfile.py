@@ -1,7 +1,5 @@
 """The Dockerfile, as far as it can be checked without a registry: the files it copies exist, and `hack.image` agrees."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

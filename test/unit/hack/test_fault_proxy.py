@@ -1,7 +1,5 @@
 """The fault proxy between a real client and a small server, all with TLS and certificates of one authority."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

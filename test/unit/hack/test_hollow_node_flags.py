@@ -1,7 +1,5 @@
 """The flags of `python -m hack.hollow_node`."""
 
-from __future__ import annotations
-
 import pytest
 
 from hack.hollow_node.__main__ import flags

@@ -1,7 +1,5 @@
 """What the recordings do not show of the life of a pod on the hollow node: kubelets of other ages, addresses, lost nodes."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Which lines of a container's log the hollow node sends, as a kubelet would."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What is true for every pod on the hollow node, whatever its script, however late the node looks, whenever it is killed."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -7,8 +7,6 @@ could base decisions; consecutive states without a difference in them count once
 scenario do, `LEFT_OUT` the scenarios that a hollow node cannot play, with reasons.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

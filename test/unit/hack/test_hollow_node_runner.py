@@ -1,7 +1,5 @@
 """What the hollow node sends to the API server for a pod: how many requests, and their content."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast

@@ -1,7 +1,5 @@
 """The hollow node as scheduler: the node of a pod, and the words for one that fits nowhere, beside those of kube-scheduler."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import msgspec

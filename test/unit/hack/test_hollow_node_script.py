@@ -1,7 +1,5 @@
 """What the annotations of a pod mean to the hollow node."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Folders to layers, layers to an OCI archive."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The digests of the image's packages: they match the operator's requirements and the versions that its tests use (D23)."""
 
-from __future__ import annotations
-
 import re
 from importlib.metadata import requires
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the image is made of, as a document of CycloneDX."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The table of versions: which changes a version has, and that docs/compatibility.md shows the current table."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path

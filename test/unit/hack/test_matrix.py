@@ -1,7 +1,5 @@
 """The parts of the client matrices that need no client: archives, environments, the programs of SDKs."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

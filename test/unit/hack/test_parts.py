@@ -1,7 +1,5 @@
 """The parts of the local control plane that need no process: command lines, ports, folders, certificates, kubeconfigs."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime, timedelta

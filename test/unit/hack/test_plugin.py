@@ -1,7 +1,5 @@
 """The packaged plugin: reproducible archives, and krew's manifest."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """The pure parts of the real node: names, settings, command lines, and the messages where it cannot run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tomllib

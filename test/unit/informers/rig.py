@@ -1,7 +1,5 @@
 """A reflector between a fake source and a sink that keeps every delta, on virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager

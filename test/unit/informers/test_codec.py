@@ -1,7 +1,5 @@
 """From bytes to structs: the fast way, the careful way, and what neither can read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

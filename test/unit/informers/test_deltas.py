@@ -1,7 +1,5 @@
 """The event queue and its deltas."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The factory of informers, over the model of an API server; and the metrics of informers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

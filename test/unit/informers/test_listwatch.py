@@ -1,7 +1,5 @@
 """Lists in pages and pieces, watches, and their selectors."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

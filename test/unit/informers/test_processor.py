@@ -1,7 +1,5 @@
 """Listeners and resync periods, without a store above them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Lists in protobuf: however they are cut, the result is that of the same list in JSON."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 Most tests play a failure and compare everything that was asked and reported, each with its second: `0.8 list 11`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

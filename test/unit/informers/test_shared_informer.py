@@ -1,7 +1,5 @@
 """The shared informer as a whole, over a fake source, on virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

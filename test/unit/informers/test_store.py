@@ -1,7 +1,5 @@
 """The store, its indices, and listers over them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from inspect import iscoroutinefunction
 

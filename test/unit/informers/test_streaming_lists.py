@@ -1,7 +1,5 @@
 """Streaming lists: the reflector against a fake source that has them, on virtual time; and their refusal by an old server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise

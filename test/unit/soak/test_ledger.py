@@ -1,7 +1,5 @@
 """What the judge of the ailing cluster makes of what its watches show."""
 
-from __future__ import annotations
-
 from faults.field import Meta, Thing
 from soak.ledger import Ledger
 from tfjob_operator.api.core import PODS, SERVICES

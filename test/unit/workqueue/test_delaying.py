@@ -1,7 +1,5 @@
 """Delayed adds: when they come, what supersedes them, and that nothing of them outlives a shutdown."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from random import Random

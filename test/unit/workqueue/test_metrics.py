@@ -1,7 +1,5 @@
 """The metrics of a queue, as a scraper sees them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

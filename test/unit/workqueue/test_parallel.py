@@ -1,7 +1,5 @@
 """Many calls at once: how many, in which batches, and what is left of them after an error or a cancellation."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection
 

@@ -1,7 +1,5 @@
 """The promises of the plain queue, one by one. `test_queue_model.py` looks for what these examples forgot."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import weakref

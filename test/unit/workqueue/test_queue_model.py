@@ -1,7 +1,5 @@
 """The plain queue against a plain model, and under tasks whose order is drawn from a seed."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

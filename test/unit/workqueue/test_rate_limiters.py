@@ -1,7 +1,5 @@
 """Rate limiters, the queue that obeys them, and back-off."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 

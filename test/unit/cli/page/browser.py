@@ -1,7 +1,5 @@
 """Serves a page, and stands in for a browser as far as HTTP goes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

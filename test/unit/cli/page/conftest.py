@@ -1,7 +1,5 @@
 """Tests here that use a page run on a real loop, with sockets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Answers that are kept and shared, on virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """What the browsers of one page are sent, and when: the latest states, numbered; a slow browser costs nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from types import SimpleNamespace

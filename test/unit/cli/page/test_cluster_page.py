@@ -1,7 +1,5 @@
 """The page as it runs in a cluster: who is let in, and that everybody sees what they could see with kubectl."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The verb that serves the page: what it says when it cannot, and with whose rights it reads."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Jobs of tensorflow.org, the first API, on the page: where it is served, and where it is not."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

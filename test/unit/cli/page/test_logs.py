@@ -1,7 +1,5 @@
 """Logs as the page sends them: cut into lines, of one pod, of all replicas of a job, and as curves."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """Streams, logs and curves: how many there may be, and what ends them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """Users who are named in headers by a proxy, which shows a client certificate; and the flags of the page in a cluster."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is asked of the API server about a viewer, and what its answers mean."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import msgspec

@@ -1,7 +1,5 @@
 """Who may look at the page, and what every response says to browsers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

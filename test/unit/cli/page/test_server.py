@@ -1,7 +1,5 @@
 """The page, with the requests of a browser, on a local API server."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

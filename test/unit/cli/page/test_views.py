@@ -1,7 +1,5 @@
 """What the page shows of jobs, as pure functions of objects."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

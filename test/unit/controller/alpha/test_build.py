@@ -1,7 +1,5 @@
 """What the children of a job in the alpha dialect look like, word for word as the documents of v1alpha1 show them."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

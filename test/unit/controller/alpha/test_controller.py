@@ -1,7 +1,5 @@
 """Syncs of jobs in the alpha dialect, on real stores and queue, against a client that records."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

@@ -1,7 +1,5 @@
 """The plan for a job of the alpha dialect: tables of how its chief ended, and what holds for every plan."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Jobs that tf-operator 0.3 began in the alpha dialect, as this operator finds them: pods without Jobs, and a phase."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

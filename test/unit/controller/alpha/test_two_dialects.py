@@ -1,7 +1,5 @@
 """Which of the two controllers works on a job, and what the controller of v1 says of the alpha dialect."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

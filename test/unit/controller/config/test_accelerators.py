@@ -1,7 +1,5 @@
 """What accelerators need, put into pods."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

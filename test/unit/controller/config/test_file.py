@@ -1,7 +1,5 @@
 """The configuration file: how it is found, read, and refused; and the Deployment that the operator runs in."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """What becomes of an event: the buffer and its order; whether it is created, counted or skipped. The tests move the clock."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence

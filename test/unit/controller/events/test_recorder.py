@@ -1,7 +1,5 @@
 """The recorder on virtual time, against a client that responds as it is told; some events must be written before it goes on."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Whoever may create pods in one namespace can write any UID into them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Creations and deletions that were requested and have not been observed yet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

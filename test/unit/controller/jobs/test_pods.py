@@ -1,7 +1,5 @@
 """How a pod ends, why it does not start, and how long the write of a status waits for further changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ Each history is that of a job's only worker; its container `main` stands for `te
 what really became of the pod, and hindsight says when it ended: nothing ran afterwards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache

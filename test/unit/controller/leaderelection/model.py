@@ -1,7 +1,5 @@
 """A lock on a model server: one record with a version, and responses that are slow, lost or refused when a test says so."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """Single tries to win, keep and give back a lock: settings, the table of client-go, and what may go wrong on the way."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """An elector: from its first try to its last, every way in which it can end, and what its probe reports."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Fence and gate: what passes them, until when, and what becomes of writes that are under way when they shut."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 

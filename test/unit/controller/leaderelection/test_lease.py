@@ -1,7 +1,5 @@
 """The lease on the wire: what is read, written and left alone; and its watch, which reports that the lease is free."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

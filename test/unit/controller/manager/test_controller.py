@@ -1,7 +1,5 @@
 """The loop of a controller: what becomes of a key whose sync ends well, fails, is stale or crashes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A manager of controllers that are not the operator's; `test_app.py` has the operator's, with election and gates."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

@@ -3,8 +3,6 @@
 `test/integration/test_process.py` uses one.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The adapters for Prometheus, read as a scraper reads them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What keeps the operator's memory small. Each test runs a process of its own, since imports count for a whole process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

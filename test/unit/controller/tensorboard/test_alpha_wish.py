@@ -1,7 +1,5 @@
 """TensorBoards of the alpha dialect."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The controller of TensorBoards in a manager, on virtual time, against the model API server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The plan for a TensorBoard: a pure function, so that all pairs of wishes can be tried."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any

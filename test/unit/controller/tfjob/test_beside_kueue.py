@@ -1,7 +1,5 @@
 """Jobs beside Kueue 0.19.2: what the operator does on objects that were recorded there (test/data/recordings)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

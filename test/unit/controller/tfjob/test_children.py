@@ -1,7 +1,5 @@
 """Creating and deleting children, against a client that records and fails as told."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Syncs and workers, on real stores and queue, against a client that records."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Any, cast

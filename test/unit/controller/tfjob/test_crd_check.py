@@ -1,7 +1,5 @@
 """The check of the CRD when the operator starts."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

@@ -1,7 +1,5 @@
 """Writing the status of a job, now or later, and repairing labels and selectors that users have edited."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Any

@@ -1,7 +1,5 @@
 """A proxy responds in place of the API server: no read or write may take that for the server's own response."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Syncs of jobs that are gangs, and of jobs that find orphans: the controller on real stores, against a client that records."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

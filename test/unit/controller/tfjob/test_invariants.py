@@ -1,7 +1,5 @@
 """Each invariant of the reads and writes is stated once, in the docstring of the module that keeps it; tests quote it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who owns what: rules and calls; and jobs that another operator began, as this one finds them."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 from unittest.mock import AsyncMock

@@ -1,7 +1,5 @@
 """What is remembered of jobs, of children that could not be created, and of growing delays: as little as possible."""
 
-from __future__ import annotations
-
 import gc
 import time
 import tracemalloc

@@ -1,7 +1,5 @@
 """Views: what may be done on them, and why; what confirms them, and what a leadership term and a pruned status change."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

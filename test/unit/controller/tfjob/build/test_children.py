@@ -1,7 +1,5 @@
 """What pods, services and PodGroups look like."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

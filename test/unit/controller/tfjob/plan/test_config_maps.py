@@ -1,7 +1,5 @@
 """Long cluster specifications: which pods read them from a ConfigMap, which ConfigMaps there are, and what a process sees."""
 
-from __future__ import annotations
-
 import re
 from contextlib import nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """How gang scheduling changes a plan, by tables and by properties."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

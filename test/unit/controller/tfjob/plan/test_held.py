@@ -1,7 +1,5 @@
 """When a job has begun, and what becomes of one that was then edited into a wrong or too large one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """A job with one service for all its replicas (`runPolicy.network: shared`): plans, children, claims, and edits."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plan for a job, and what it says of pods that cannot start or have failed, by tables. See test_plan_properties.py too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

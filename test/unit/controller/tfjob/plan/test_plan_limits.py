@@ -1,7 +1,5 @@
 """Limits, times, suspension, and what the status remembers: what a plan decides from more than the current pods."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

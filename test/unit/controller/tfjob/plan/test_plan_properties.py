@@ -1,7 +1,5 @@
 """Properties of `plan()`: any job, whatever has become of it, with any set of pods in any state."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any

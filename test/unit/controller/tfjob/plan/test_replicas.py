@@ -1,7 +1,5 @@
 """Which pod stands for a replica, whose policy and template count for it, and how restarts are counted."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from typing import Any
 

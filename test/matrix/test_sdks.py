@@ -1,7 +1,5 @@
 """The lives of a job by each SDK, all at once, each in a namespace of its own of one control plane, where its user may edit."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

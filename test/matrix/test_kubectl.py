@@ -3,8 +3,6 @@
 Jobs are those that users have (manifests/examples). The hollow node runs no programs; annotations say what its pods do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
