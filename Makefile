@@ -43,8 +43,8 @@ integration: venv ## Run the integration tests alone
 .PHONY: nightly
 nightly: venv ## Run the tests that `make test` leaves out because there are many of them, and other seeds of the simulation each day
 	@$(PYTHON) -m hack.control_plane build >/dev/null
-	@$(PYTEST) test -m nightly
-	@$(PYTEST) test/simulation --seed $$(($$(date +%s) / 86400 * 2000)) --seeds 2000
+	@$(BESIDE) test -m nightly
+	@$(PYTEST) -n 2 --dist worksteal test/simulation --seed $$(($$(date +%s) / 86400 * 2000)) --seeds 2000
 
 image: venv ## Build the operator's image as an OCI archive in build/, without a registry, and the list of its parts (root)
 	@$(PYTHON) -m hack.image
