@@ -22,25 +22,8 @@ if TYPE_CHECKING:
 
 NO_FILES: Final = 4
 FILES: Final = 0
-_OF_JOBS: Final = {
-    "exec",
-    "explain",
-    "list",
-    "logs",
-    "restart",
-    "resume",
-    "scale",
-    "status",
-    "suspend",
-    "tensorboard",
-    "timeline",
-    "top",
-    "wait",
-    "watch",
-}
 _OF_V1: Final = {"resume", "scale", "suspend"}
-"""Of those the ones that are not for jobs of tensorflow.org."""
-_OF_FILES: Final = {"validate", "convert"}
+"""Commands of jobs that are not for those of tensorflow.org."""
 _VALUED: Final = frozenset(
     name for names, settings in GLOBAL_OPTIONS for name in names if name.startswith("-") and not settings.get("is_flag")
 )
@@ -57,9 +40,10 @@ def complete(words: Sequence[str]) -> tuple[list[str], int]:
         return list(_options(verb, word)), NO_FILES
     if verb is None:
         return [f"{name}\t{text}" for name, text in COMMANDS.items() if name.startswith(word)], NO_FILES
-    if verb in _OF_FILES:
+    metavar = argument_of(verb)
+    if "FILE" in metavar:
         return [], FILES
-    if verb in _OF_JOBS:
+    if "JOB" in metavar:
         return [name for name in _jobs(before, older=verb not in _OF_V1) if name.startswith(word)], NO_FILES
     return [], NO_FILES
 
@@ -69,6 +53,13 @@ def _command(before: Sequence[str]) -> str | None:
     values = {place + 1 for place, word in enumerate(before) if word in _VALUED}
     words = (word for place, word in enumerate(before) if place not in values and not word.startswith("-"))
     return next((ALIASES.get(word, word) for word in words), None)
+
+
+def argument_of(verb: str) -> str:
+    """Return what a command calls its first argument, such as JOB; "" for none."""
+    command = app.get_command(click.Context(app), verb)
+    params = command.params if command is not None else ()
+    return next((each.metavar or "" for each in params if isinstance(each, click.Argument)), "")
 
 
 def _options(verb: str | None, word: str) -> Iterator[str]:

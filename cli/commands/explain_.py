@@ -26,7 +26,7 @@ _WIDTH: Final = 100
 
 
 @click.command("explain")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="JOB")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print it for a program.")
 @click.option(
     "--silent-after",

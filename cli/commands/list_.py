@@ -276,7 +276,7 @@ def _sort_key(_ctx: click.Context, _option: click.Parameter, given: str) -> str:
 
 
 @click.command("list")
-@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.argument("names", metavar="[JOB...]", nargs=-1)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the jobs of all namespaces.")
 @click.option("-l", "--selector", metavar="LABELS", default="", help="Only jobs with these labels.")
 @click.option("--field-selector", "fields", metavar="FIELDS", default="", help="Only jobs with these fields.")
@@ -298,9 +298,9 @@ def command(*, target: Target, everywhere: bool, output: str | None, watch: bool
     """
     names = given["names"]
     if names and (everywhere or given["selector"] or given["fields"]):
-        raise click.UsageError("NAME cannot be combined with --all-namespaces, --selector or --field-selector")
+        raise click.UsageError("JOB cannot be combined with --all-namespaces, --selector or --field-selector")
     if watch and (len(names) > 1 or output in {"json", "yaml"}):
-        raise click.UsageError("--watch takes one NAME at most, and prints rows or names")
+        raise click.UsageError("--watch takes one JOB at most, and prints rows or names")
     if output is not None and output not in _FORMATS:
         _print_by_kubectl(target, output, {**given, "everywhere": everywhere, "watch": watch})
     with target.session() as session:

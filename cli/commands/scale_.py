@@ -14,7 +14,7 @@ _MOST_DIGITS = 9
 
 
 @click.command("scale")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="JOB")
 @click.argument("sizes", metavar="TYPE=COUNT...", nargs=-1, required=True)
 @target_options
 def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("suspend")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="JOB...", nargs=-1, required=True)
 @target_options
 def command(target: Target, names: tuple[str, ...]) -> None:
     """Suspend jobs: delete their pods. `resume` recreates those that have not succeeded."""
@@ -27,7 +27,7 @@ def command(target: Target, names: tuple[str, ...]) -> None:
 
 
 @click.command("resume")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="JOB...", nargs=-1, required=True)
 @target_options
 def resume(target: Target, names: tuple[str, ...]) -> None:
     """Resume suspended jobs: the operator recreates the pods of replicas that have not succeeded."""

@@ -19,7 +19,7 @@ _FORBIDDEN = 403
 
 
 @click.command("timeline")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="JOB")
 @click.option("--utc", is_flag=True, help="Print times in UTC instead of local time.")
 @click.option("--no-color", is_flag=True, help="Use no colors, as with the variable NO_COLOR.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print it for a program.")

@@ -29,7 +29,7 @@ _CALM_S: Final = 0.1
 
 
 @click.command("watch")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="JOB")
 @click.option("--no-color", is_flag=True, help="Use no colors, as with the variable NO_COLOR.")
 @target_options
 def command(target: Target, name: str, no_color: bool) -> None:  # noqa: FBT001 - a flag
@@ -71,7 +71,7 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
 
 
 @click.command("wait")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="JOB")
 @click.option("--timeout", callback=seconds, metavar="TIME", help="The maximum time to wait, such as 2h.")
 @target_options
 def wait(target: Target, name: str, timeout: float | None) -> None:
@@ -94,7 +94,7 @@ def wait(target: Target, name: str, timeout: float | None) -> None:
 
 
 @click.command("status")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="JOB")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print it for a program.")
 @click.option("--no-color", is_flag=True, help="Use no colors, as with the variable NO_COLOR.")
 @target_options

@@ -11,7 +11,7 @@ from pytest_mock import MockerFixture
 
 from hack.plugin import reference
 from tfjob_operator.cli.app import COMMANDS
-from tfjob_operator.cli.complete import FILES, NO_FILES, complete
+from tfjob_operator.cli.complete import FILES, NO_FILES, argument_of, complete
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import GLOBAL_OPTIONS
 from tfjob_operator.cli.target import Target
@@ -150,6 +150,12 @@ def test_then_options_names_of_jobs_or_files(server: Server) -> None:
     assert [each.partition("\t")[0] for each in complete(["wait", "--t"])[0]] == ["--timeout", "--token"]
     assert complete(["validate", ""]) == ([], FILES)
     assert complete(["nothing", "-"]) == ([], NO_FILES)
+
+
+def test_the_name_of_a_job_is_called_job_where_it_must_exist() -> None:
+    """By that the shell offers jobs. `submit` names a new one."""
+    assert [verb for verb in COMMANDS if "NAME" in argument_of(verb)] == ["submit"]
+    assert argument_of("status") == "JOB"
 
 
 def test_jobs_of_tensorflow_org_are_offered_where_a_verb_takes_them(server: Server) -> None:

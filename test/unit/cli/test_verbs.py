@@ -13,6 +13,7 @@ from pytest_mock import MockerFixture
 
 from tfjob_operator.cli import durations
 from tfjob_operator.cli.app import COMMANDS
+from tfjob_operator.cli.complete import argument_of
 from unit.cli.conftest import Server, job, operator_deployment, operator_lease, outcome, run
 from unit.cli.conftest import pod as a_pod
 
@@ -63,9 +64,9 @@ WRONG = [
     ("list --sort-by=colour", "'colour' is not a column"),
     ("list --sort-by=.items[0]", "is not a column"),
     ("list --state=sick", "'sick' is not one of"),
-    ("list a -A", "NAME cannot be combined with"),
-    ("list a b --watch", "--watch takes one NAME at most"),
-    ("list -w -o json", "--watch takes one NAME at most"),
+    ("list a -A", "JOB cannot be combined with"),
+    ("list a b --watch", "--watch takes one JOB at most"),
+    ("list -w -o json", "--watch takes one JOB at most"),
     ("list -o jsonpath={} --state=failed", "a template cannot be combined with --state"),
     ("list -o jsonpath={} --state=failed", "list the names with -o name first"),
     (f"submit mnist {ELSEWHERE} --volume=data", "'--volume': 'data' is not of the form CLAIM:/PATH"),
@@ -190,9 +191,7 @@ NO_NAME = {
     "tfjob/": "error: 'tfjob/' is not a job name",
     "": "error: '' is not a job name",
 }
-NAMING = [
-    "suspend", "resume", "scale", "restart", "status", "explain", "logs", "wait", "timeline", "watch", "exec", "tensorboard",
-]  # fmt: skip
+NAMING = [verb for verb in COMMANDS if "JOB" in argument_of(verb)]
 
 
 @pytest.mark.parametrize("name", NO_NAME)
