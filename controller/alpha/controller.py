@@ -59,7 +59,7 @@ from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler, OwnedChildHandler
-from tfjob_operator.controller.jobs.metrics import STATE_INDEX, JobMetrics, index_by_state
+from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, RefusedError, StaleViewError, confirm
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
@@ -100,12 +100,15 @@ class AlphaCaches:
                 required=False,
             )
 
+        def own(index: Callable[[AlphaJob], Sequence[str]]) -> Callable[[AlphaJob], Sequence[str]]:
+            return lambda job: index(job) if job.is_of(dialect) else ()
+
         jobs = Codec(dialect.resource, AlphaJob, on_undecodable=job_with_unreadable_status)
         return cls(
             jobs=factory.informer(
                 jobs,
                 namespace=namespace,
-                indexers={STATE_INDEX: lambda job: index_by_state(job) if job.is_of(dialect) else ()},
+                indexers={name: own(index) for name, index in JOB_INDEXERS.items()},
                 resync_s=resync_s,
                 required=False,
             ),

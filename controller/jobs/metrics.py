@@ -59,6 +59,10 @@ def index_by_state(job: TFJob | AlphaJob) -> Sequence[str]:
     return (f"{job.metadata.namespace}/{conditions.state_of(job.status.conditions or ())}",)
 
 
+JOB_INDEXERS: Final = {STATE_INDEX: index_by_state}
+"""The indexes of every cache of jobs; gauges are read from them."""
+
+
 class JobMetrics:
     """Counts transitions of jobs in total and by namespace, and reads the number of jobs in each state from the caches."""
 
@@ -67,7 +71,7 @@ class JobMetrics:
         self._metrics = metrics
         self._totals = {name: metrics.counter(metric) for name, metric in TOTALS.items()}
         self.indexers: list[Indexer[Any]] = []
-        """The caches of jobs, each with a `STATE_INDEX`."""
+        """The caches of jobs, with `JOB_INDEXERS`."""
         self._idle_since: dict[str, float | None] = {}
         """The namespaces that have series; None while they have jobs."""
 

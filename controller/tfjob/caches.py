@@ -20,7 +20,7 @@ from tfjob_operator.controller.jobs.children import (
     Service,
 )
 from tfjob_operator.controller.jobs.expectations import C, Expectations, Feed
-from tfjob_operator.controller.jobs.metrics import STATE_INDEX, index_by_state
+from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS
 from tfjob_operator.controller.tfjob.apply.children import pod_group_kind
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildHandler
 from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
@@ -99,7 +99,7 @@ class Caches:
             )
 
         return cls(
-            jobs=factory.informer(jobs, namespace=namespace, indexers={STATE_INDEX: index_by_state}, resync_s=resync_s),
+            jobs=factory.informer(jobs, namespace=namespace, indexers=JOB_INDEXERS, resync_s=resync_s),
             pods=children(PODS, Pod),
             services=children(SERVICES, Service),
             config_maps=children(CONFIG_MAPS, ConfigMap),

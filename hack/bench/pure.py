@@ -19,7 +19,7 @@ from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
-from tfjob_operator.controller.jobs.metrics import STATE_INDEX, JobMetrics, index_by_state
+from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics, index_by_state
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
@@ -160,7 +160,7 @@ def measure_events(bench: Bench) -> list[Result]:
 def measure_scrape(bench: Bench) -> list[Result]:
     """Count jobs by state for `tf_operator_jobs`: by the index, and by a walk over the cache."""
     bench.say(f"counting {len(KEYS):,} jobs, {PLAN_ROUNDS} times")
-    indexer: Indexer[TFJob] = Indexer({STATE_INDEX: index_by_state})
+    indexer: Indexer[TFJob] = Indexer(JOB_INDEXERS)
     for key in KEYS:
         namespace, _, name = key.partition("/")
         indexer.put(key, job(namespace, name, FIVE)[0])

@@ -22,7 +22,7 @@ from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
-from tfjob_operator.controller.jobs.metrics import KEPT_S, STATE_INDEX, JobMetrics, index_by_state
+from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, KEPT_S, STATE_INDEX, JobMetrics
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import STUCK_S, Outcome, ReconcileMetrics
 from tfjob_operator.controller.observability.metrics import (
@@ -176,7 +176,7 @@ def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() 
     """The state is the last condition that is True, other than Held. After two idle days the counters vanish, too."""
     registry = new_registry()
     jobs = JobMetrics(PrometheusMetrics(registry))
-    indexer: Indexer[TFJob] = Indexer({STATE_INDEX: index_by_state})
+    indexer: Indexer[TFJob] = Indexer(JOB_INDEXERS)
     jobs.indexers.append(indexer)
     failed = condition(ConditionType.FAILED, 70, reason=ConditionReason.LIMIT)
     held = condition(ConditionType.HELD, 60)
