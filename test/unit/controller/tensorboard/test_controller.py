@@ -26,7 +26,7 @@ from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.options import SERVICE_TYPES
 from tfjob_operator.controller.tensorboard.children import OPERATOR
-from tfjob_operator.controller.tensorboard.controller import AGAIN_S, LONGEST_DELAY_S, TensorBoardControllers
+from tfjob_operator.controller.tensorboard.controller import AGAIN_S, LONGEST_DELAY_S, UNSEEN_S, TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.informers import Codec, SharedInformerFactory
 
@@ -306,7 +306,8 @@ STRANGERS: dict[str, tuple[list[dict[str, Any]], str]] = {
 }
 
 
-async def test_the_tensorboard_of_a_job_that_is_gone_is_not_made_as_fast_as_it_is_collected() -> None:
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_the_tensorboard_of_a_job_that_is_gone_is_not_made_as_fast_as_it_is_collected(propagation: str) -> None:
     """TB-06: the watch of jobs may be the last to hear of a deletion; then the garbage collector is faster."""
     async with a_bench() as bench:
         GarbageCollector(bench.server, Random(0))
@@ -314,11 +315,13 @@ async def test_the_tensorboard_of_a_job_that_is_gone_is_not_made_as_fast_as_it_i
         await bench.job(tensorBoard=BOARD, wait_s=1.0)
         jobs = bench.server.storage.collections["tfjobs"]
         bench.server.storage.freeze(jobs)
-        await bench.user.delete(TFJOBS, HOME, "mnist", propagation="Background")
+        await bench.user.delete(TFJOBS, HOME, "mnist", propagation=propagation)
         await asyncio.sleep(60.0)
         assert (bench.children(), bench.written()) == ([], 2)
+        await bench.job(tensorBoard=BOARD, wait_s=LONGEST_DELAY_S)  # another job, though of the same name
+        assert (bench.children(), bench.written()) == ([], 2)
         bench.server.storage.thaw(jobs)
-        await bench.job(tensorBoard=BOARD, wait_s=60.0)
+        await asyncio.sleep(60.0)
         assert (bench.children(), bench.written()) == ([NAME, NAME], 4)
 
 
@@ -342,17 +345,48 @@ async def test_a_name_that_somebody_else_has_is_reported_and_their_object_is_lef
 
 
 async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_waited_for_in_silence() -> None:
-    """TB-14: the garbage collector deletes it."""
+    """TB-14: the garbage collector deletes it. No watch shows the Deployment; the new job co-owns the Service."""
     async with a_board() as (bench, process):
         process.recorder.events.clear()
         await bench.user.delete(TFJOBS, HOME, "mnist")
-        await bench.job(tensorBoard={"logDir": "/new"}, wait_s=10.0)
-        assert "--logdir=/logs" in bench.command()
+        await bench.user.patch(DEPLOYMENTS, HOME, NAME, {"metadata": {"labels": {LABEL_OPERATOR_NAME: None}}})
+        await bench.job(tensorBoard={"logDir": "/new", "serviceType": "NodePort"})
+        job = bench.server.storage.collections["tfjobs"].objects[HOME, "mnist"].body["metadata"]
+        (owner,) = bench.board(SERVICES)["metadata"]["ownerReferences"]
+        owners = [owner, owner | {"uid": job["uid"], "controller": False}]
+        await bench.user.patch(SERVICES, HOME, NAME, {"metadata": {"ownerReferences": owners}})
+        before = bench.board(), bench.board(SERVICES)
+        await asyncio.sleep(10.0)
+        assert (bench.board(), bench.board(SERVICES)) == before
         assert process.recorder.events == []
-        for resource in (DEPLOYMENTS, SERVICES):
-            await bench.user.delete(resource, HOME, NAME)
-        await asyncio.sleep(1.0)
+        await bench.user.delete(DEPLOYMENTS, HOME, NAME)
+        await asyncio.sleep(10.0)
         assert "--logdir=/new" in bench.command()
+
+
+async def test_a_child_that_is_gone_before_a_watch_shows_it_is_created_again() -> None:
+    """TB-07: no event reports its deletion."""
+    async with a_bench() as bench:
+        process = bench.start()
+        await bench.job("other", tensorBoard=BOARD, wait_s=1.0)
+        process.line.fails["WATCH", "deployments"] = ConnectError("connection refused")
+        bench.server.restart()
+        await bench.job(tensorBoard=BOARD, wait_s=5.0)
+        await bench.user.delete(DEPLOYMENTS, HOME, NAME)
+        process.line.fails.clear()
+        await asyncio.sleep(2 * UNSEEN_S)
+        assert NAME in bench.names(DEPLOYMENTS)
+
+
+async def test_an_object_that_has_taken_the_name_of_a_child_is_not_deleted() -> None:
+    """TB-14: the watch may be the last to hear of it."""
+    async with a_board() as (bench, process):
+        bench.server.storage.freeze(bench.server.storage.collections["deployments"])
+        await bench.user.delete(DEPLOYMENTS, HOME, NAME)
+        await bench.user.create(DEPLOYMENTS, HOME, {"metadata": {"name": NAME}, "spec": {"replicas": 3}})
+        await bench.edit(None)
+        assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([NAME], [])
+        assert process.recorder.reasons[2:] == ["SuccessfulDeleteTensorBoard"]
 
 
 TROUBLE = refused(500, ServerError)
