@@ -1,6 +1,7 @@
 """`make lint` and `make quick`: which checks run, and on what."""
 
 import re
+import subprocess
 import sys
 
 import pytest
@@ -34,14 +35,26 @@ def test_a_changed_file_chooses_the_tests_that_import_or_mirror_it(changed: list
     assert check.tests_of(changed, TESTS) == {"test/unit/test_docs.py", *chosen}
 
 
-def test_every_check_runs_though_the_first_one_failed(mocker: MockerFixture) -> None:
-    """A long line must not hide what mypy found."""
+def test_every_check_runs_though_the_first_one_failed(
+    capsys: pytest.CaptureFixture[str], mocker: MockerFixture
+) -> None:
+    """A long line must not hide what mypy found. The last line names what failed: `| tail` shows it."""
     run = mocker.patch.object(check, "_passes", side_effect=lambda *command, **_: command[0] != "ruff")
     mocker.patch.object(sys, "argv", ["check"])
     assert check.main() == 1
     assert [call.args[0] for call in run.call_args_list] == [
         *("ruff", "ruff", "mypy", "codespell_lib", "hack.check_behaviours")
     ]
+    assert capsys.readouterr().out == "failed: ruff (see the output above)\n"
+
+
+def test_tests_without_time_left_are_not_taken_for_tests_that_hang(
+    capsys: pytest.CaptureFixture[str], mocker: MockerFixture
+) -> None:
+    """A cold mypy may leave them half of the time that all steps share."""
+    mocker.patch("subprocess.run", side_effect=subprocess.TimeoutExpired("pytest", 70.4))
+    assert not check._passes("pytest", limit_s=70.4)
+    assert re.search(r"within 70s, what the checks above left of 120s; run `make quick` again", capsys.readouterr().out)
 
 
 def test_a_base_that_this_clone_does_not_have_is_named(
