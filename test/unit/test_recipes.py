@@ -45,6 +45,10 @@ import click
 def command() -> None:
     """Say hello."""
 '''
+LABELLED = """    def labelled(self) -> dict[tuple[str, ...], int]:
+        return {(): sum(len(indexer.index_keys("labelled", "labelled")) for indexer in self.indexers)}
+
+"""
 EDITED_OFTEN = """    if job.metadata.generation > 1000:
         draft.emit(EventType.WARNING, EventReason.EDITED_OFTEN, "edited often")
 """
@@ -78,8 +82,12 @@ CHANGES: dict[str, Change] = {
             ("        resumes=max(status.resumes, observed.resumes),\n", "        begun=_merged_begun("),
         ],
         "manifests/base/crd.yaml": [
-            ("                resumes: {type: integer, format: int32}\n", "                workerSelector:\n")
+            (
+                "                resumes: {type: integer, format: int32, description: Resumptions.}\n",
+                "                workerSelector:\n",
+            )
         ],
+        "docs/tfjob.md": [("`status.resumes` counts resumptions.\n\n", "| time | is that of |")],
         "docs/design/status.md": [("- `resumes`: how often the job was resumed.\n", "- `begun`:")],
         "docs/operations.md": [("| `status.resumes` | begins at zero again |\n", "| `status.begun.madeOf` |")],
         "test/unit/test_places.py": [('    "resumes": 3,\n', '    "begun": Begun(')],
@@ -122,6 +130,21 @@ CHANGES: dict[str, Change] = {
             ("suspended,", "restarted}_total` | | "),
             ("suspended,", "restarted}_total` | `job_namespace`"),
         ],
+    },
+    "a gauge of jobs": {
+        "controller/jobs/metrics.py": [
+            ('LABELLED: Final = Metric("tf_operator_jobs_labelled", "Number of jobs with labels")\n', "JOBS: Final = "),
+            ('"labelled": lambda job: ["labelled"] if job.metadata.labels else [], ', "STATE_INDEX: index_by_state}"),
+            (LABELLED, "    def count(self"),
+        ],
+        "controller/app.py": [
+            ("LABELLED, ", "JobMetrics\n"),
+            (
+                "    metrics.gauges(LABELLED, lambda: parts.counted.labelled() if manager.is_leading else {})\n",
+                "    return manager",
+            ),
+        ],
+        "docs/operations.md": [("| `tf_operator_jobs_labelled` | | jobs with labels |\n", "| `tf_operator_jobs` |")],
     },
     "a verb": {
         "cli/commands/hello_.py": [(HELLO, "")],
