@@ -31,9 +31,6 @@ _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PLAIN: Final = frozenset({"", "TFJobFailed", "TFJobSucceeded"})
 """Reasons of conditions that say no more than the state."""
-_LIMITS: Final = (("backoff limit", "BackoffLimitExceeded"), ("deadline", "DeadlineExceeded"))
-"""Words in the message of a Failed condition whose reason is JobFailed, and the limit that they name: those of `LIMITS` in
-api.v1.constants, which imports msgspec."""
 _EXIT: Final = re.compile(r"exited with code (\d+)(?: \((\w+)\))?")
 QUIET: Final = frozenset({"Terminating", "Suspended", "Queued", "Pending", "ContainerCreating", "PodInitializing"})
 """Reasons that somebody asked for, or that pass by themselves."""
@@ -283,8 +280,11 @@ def _job_facts(body: Mapping[str, Any], now: float, sort_by: str, *, gone: bool)
     if "deletionTimestamp" in meta or gone:
         reason = "Terminating"
     elif over:
-        limit = next((name for words, name in _LIMITS if words in message), reason) if reason == "JobFailed" else reason
-        reason = "" if state == "Succeeded" else "TFJobFailed" if limit in _PLAIN else limit
+        if reason == "JobFailed":
+            from tfjob_operator.api.v1.constants import limit_of  # it imports msgspec
+
+            reason = limit_of(reason, message) or reason
+        reason = "" if state == "Succeeded" else "TFJobFailed" if reason in _PLAIN else reason
     elif "Held" not in conditions:
         queued = _QUEUE_LABEL in (meta.get("labels") or {})
         reason = ("Queued" if queued else "Suspended") if suspended else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from tfjob_operator.api.meta import Resource
 
@@ -196,19 +196,26 @@ class EventReason(StrEnum):
     TENSOR_BOARD_UNAVAILABLE = "TensorBoardUnavailable"
 
 
+class Limit(NamedTuple):
+    """A limit of a job: its field below `spec`, and what Failed says: `Job NAME has failed because ` and these words."""
+
+    field: str
+    words: str
+
+
 LIMITS: Final = {
-    EventReason.BACKOFF_LIMIT_EXCEEDED: "has failed because it has reached the specified backoff limit",
-    EventReason.DEADLINE_EXCEEDED: "has failed because it was active longer than specified deadline",
+    EventReason.BACKOFF_LIMIT_EXCEEDED: Limit("runPolicy.backoffLimit", "it has reached the specified backoff limit"),
+    EventReason.DEADLINE_EXCEEDED: Limit(
+        "runPolicy.activeDeadlineSeconds", "it was active longer than specified deadline"
+    ),
 }
-"""The limits of a job: the reason of the event, and the Go operators' words in the message of the condition Failed, whose
-reason is `JobFailed` for each."""
+"""All limits, by the reason of the event; Failed has the reason `JobFailed` for each. These words are the Go operators'."""
 
 
 def limit_of(reason: str, message: str) -> EventReason | None:
     """Return the limit that a Failed condition with this reason and message reports, None for any other failure."""
-    if reason != ConditionReason.LIMIT:
-        return None
-    return next((limit for limit, words in LIMITS.items() if words in message), None)
+    words = message.partition(" has failed because ")[2].partition(". ")[0]
+    return next((each for each in LIMITS if reason == ConditionReason.LIMIT and words == LIMITS[each].words), None)
 
 
 ON_HOLD: Final = "is on hold: running pods continue; no pod is created, deleted or evaluated until the spec is fixed"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tfjob_operator.api.text import clean, last_words
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason, limit_of
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, info, warning
@@ -26,7 +26,7 @@ from tfjob_operator.cli.diagnosis.pods import (
     statuses,
 )
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import ago, counted, failed_line, named, said
+from tfjob_operator.cli.diagnosis.words import ago, counted, named, said
 
 _ARGUMENTS: Final = Change("correct command and args in the template")
 _CAUSE: Final = Change("correct the cause of the exit, in the image, the command or the template", recreate=False)
@@ -127,13 +127,6 @@ TERMINATED: Final = error(
     "Exit code 143 (SIGTERM, {who}): asked to terminate",
     ("The events show who deleted the pod or drained its node: kubectl -n {namespace} get events", AGAIN),
     "Exit code 143 without a reason in the pod",
-)
-BACKOFF_LIMIT: Final = error(
-    "backoff-limit",
-    745,
-    "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows",
-    (DESCRIBE_JOB, Change("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed")),
-    "The job reached runPolicy.backoffLimit",
 )
 FAILED: Final = error(
     "exit-code",
@@ -237,13 +230,9 @@ class _End:
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield why processes of the job ended, and replicas that were restarted and are running again."""
     failed = facts.condition(ConditionType.FAILED)
-    told = _TOLD.search(failed.message) if failed is not None else None
     if failed is not None:
-        limit = limit_of(failed.reason, failed.message)
-        if limit is EventReason.BACKOFF_LIMIT_EXCEEDED:
-            yield Finding(BACKOFF_LIMIT, facts.name, (failed_line(failed),))
-        if failed.reason == ConditionReason.FAILED or limit is not None:
-            yield from _of_failed_job(facts, told, failed.message)
+        if failed.reason in {ConditionReason.FAILED, ConditionReason.LIMIT}:
+            yield from _of_failed_job(facts, _TOLD.search(failed.message), failed.message)
         return
     if facts.finished:
         return

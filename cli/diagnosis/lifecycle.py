@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tfjob_operator.api.v1.constants import (
     CHIEF,
     CONTAINER_NAME,
+    LIMITS,
     MASTER,
     SELECTING_LABELS,
     WORKER,
+    ConditionReason,
     ConditionType,
     EventReason,
     Network,
@@ -19,7 +21,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Trouble, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
 from tfjob_operator.cli.diagnosis.rules import value
@@ -36,6 +38,20 @@ DEADLINE: Final = error(
     "DeadlineExceeded: the job was active longer than activeDeadlineSeconds of {limit}",
     (Change("raise spec.runPolicy.activeDeadlineSeconds; the time until pods are scheduled counts too"),),
     "The job was active longer than runPolicy.activeDeadlineSeconds",
+)
+BACKOFF_LIMIT: Final = error(
+    "backoff-limit",
+    745,
+    "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows",
+    (DESCRIBE_JOB, Change("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed")),
+    "The job reached runPolicy.backoffLimit",
+)
+LIMIT: Final = error(
+    "limit-reached",
+    219,
+    "{reason}: {words}",
+    (DESCRIBE_JOB, Change("raise the limit in {field}")),
+    "The job reached another limit of its spec",
 )
 NODE_AWAY: Final = error(
     "node-not-ready",
@@ -198,17 +214,26 @@ _DAY_S: Final = 86_400.0
 """For so long the pods of a finished job are not mentioned: users read their logs meanwhile."""
 _LONG_S: Final = 600.0
 """An event about a repair that is older than this says nothing about the present."""
+_OF_LIMITS: Final[Mapping[EventReason | None, Trouble]] = {
+    EventReason.DEADLINE_EXCEEDED: DEADLINE,
+    EventReason.BACKOFF_LIMIT_EXCEEDED: BACKOFF_LIMIT,
+}
+"""Limits with advice of their own."""
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield what is wrong, or soon will be, with a job that has started."""
     failed = facts.condition(ConditionType.FAILED)
-    if failed is not None and limit_of(failed.reason, failed.message) is EventReason.DEADLINE_EXCEEDED:
-        limit = duration(facts.spec.active_deadline_s) if facts.spec.active_deadline_s is not None else "its spec"
-        yield Finding(DEADLINE, facts.name, (failed_line(failed),), {"limit": limit})
     if failed is not None:
-        words = value(failed.message)[:160] or value(failed.reason) or "no reason given"
-        yield Finding(JOB_FAILED, facts.name, (failed_line(failed),), {"words": words})
+        limit, deadline_s = limit_of(failed.reason, failed.message), facts.spec.active_deadline_s
+        values = {
+            "words": value(failed.message)[:160] or value(failed.reason) or "no reason given",
+            "reason": str(limit or failed.reason),
+            "field": "spec.runPolicy" if limit is None else f"spec.{LIMITS[limit].field}",  # None: of a newer operator
+            "limit": "its spec" if deadline_s is None else duration(deadline_s),
+        }
+        trouble = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
+        yield Finding(trouble, facts.name, (failed_line(failed),), values)
     if facts.finished:
         yield from _others(facts)
         yield from _kept(facts)

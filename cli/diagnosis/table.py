@@ -88,7 +88,6 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
             *logs.TROUBLES,
             *images.TROUBLES,
             *starting.TROUBLES,
-            lifecycle.DEADLINE,
         )
         if each.severity is Severity.ERROR
     ),

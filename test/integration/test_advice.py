@@ -480,6 +480,7 @@ NOT_FOLLOWED: Final = {
         node-selector volume-key-missing rejected-by-node init-container-failed job-failed
     """,
     "it takes a node that is lost": "node-not-ready",
+    "it takes an operator that is newer than the plugin": "limit-reached",
     "it takes ten minutes or a day": "no-log-output finished-and-kept",
 }
 """Troubles without a row, by the reason."""

@@ -12,6 +12,7 @@ from fakes.manifests import read_document
 from hack.crd_schema.__main__ import CRD
 from tfjob_operator.api.v1 import validation
 from tfjob_operator.api.v1.constants import (
+    LIMITS,
     CleanPodPolicy,
     ConditionReason,
     ConditionType,
@@ -41,6 +42,10 @@ IN_THE_RELEASE_BEFORE = {
     "conditions", "replica_statuses", "finished_indices", "restarts", "begun", "worker_selector", "start_time",
     "completion_time", "last_reconcile_time", "observed_generation", "phase"
 }  # fmt: skip
+SPEC_OF_THE_RELEASE_BEFORE = {
+    "tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", "tensorBoard", "cleanPodPolicy",
+    "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "suspend", "managedBy", "schedulingPolicy"
+}  # fmt: skip
 """Fields that a roll-back keeps. Those of a tagged release belong here; what `docs/operations.md` says of them goes then."""
 
 
@@ -55,6 +60,10 @@ def sources(*folders: str) -> str:
 def schema() -> dict[str, Any]:
     found: dict[str, Any] = read_document(CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     return found
+
+
+def rows_of_roll_backs() -> str:
+    return page("operations.md").partition("| new in ")[2].partition("\n\n")[0]
 
 
 def test_each_status_field_is_a_fact_or_computed_and_a_fact_survives_an_older_view() -> None:
@@ -87,8 +96,8 @@ def test_each_status_field_is_in_the_crd_the_docs_and_the_table_of_roll_backs() 
     times = [name for name in names.values() if declared[name].get("format") == "date-time"]
     table = page("tfjob.md").partition("| time | is that of |")[2].partition("\n\n")[0]
     assert not [name for name in times if f"\n| `{name}` |" not in table], "the table of times in docs/tfjob.md"
-    rows = page("operations.md").partition("| new in ")[2].partition("\n\n")[0]
-    assert not [names[name] for name in names.keys() - IN_THE_RELEASE_BEFORE if f"`status.{names[name]}`" not in rows]
+    rows, new = rows_of_roll_backs(), names.keys() - IN_THE_RELEASE_BEFORE
+    assert not [names[name] for name in new if f"`status.{names[name]}`" not in rows]
 
 
 def test_each_spec_field_is_in_the_crd_the_docs_and_the_validation_and_something_follows_it() -> None:
@@ -100,6 +109,8 @@ def test_each_spec_field_is_in_the_crd_the_docs_and_the_validation_and_something
     assert not [
         name for name in {*policy, *spec} - {"tfReplicaSpecs"} if not re.search(rf"[`.]{name}`", page("tfjob.md"))
     ]
+    new = {*policy, *spec} - SPEC_OF_THE_RELEASE_BEFORE
+    assert not [name for name in new if not re.search(rf"[`.]{name}\b", rows_of_roll_backs())]
     read, followed = sources("api/v1", "controller/tfjob"), sources("controller/tfjob")
     names = [field.name for field in fields(TFJobSpec)]
     assert not [name for name in names if not re.search(rf"\b{name}=", read)]
@@ -119,7 +130,15 @@ def test_every_condition_and_every_reason_that_the_operator_writes_is_documented
     """In the user's guide: whoever sees an event can look up what it means."""
     assert {*ConditionType, *ConditionReason} <= reasons_in("## The status")
     events = {*EventReason, *alpha.EventReason, *ConditionReason} - {ConditionReason.CREATED, ConditionReason.RUNNING}
-    assert events <= reasons_in("## Events")
+    assert events <= reasons_in("## Events") | reasons_in("## Limits")
+
+
+def test_each_limit_has_a_field_and_a_row_in_the_guide() -> None:
+    """The row says whether the limit applies to a job on hold."""
+    fields_of_spec = {f"runPolicy.{name}" for name in validation.RUN_POLICY_FIELDS} | validation.SPEC_FIELDS
+    assert {limit.field for limit in LIMITS.values()} <= fields_of_spec
+    rows = re.findall(r"^\| `(\S+)` \| `(\w+)` \|.*\|.*\|$", page("tfjob.md").split("\n## Limits\n")[1], re.MULTILINE)
+    assert dict(rows[: len(LIMITS)]) == {limit.field: str(reason) for reason, limit in LIMITS.items()}
 
 
 def test_each_condition_reason_and_policy_is_used_and_each_policy_documented() -> None:

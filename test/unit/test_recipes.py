@@ -23,7 +23,9 @@ RENEW = "make renew"
 GUARDS = (
     "test_the_manifest_is_what_the_script_makes",
     "test_the_reference_says_what_the_program_has",
-    "test_labels_and_limits_are_those_of_the_operator",
+    "test_labels_and_states_are_those_of_the_operator",
+    "test_each_limit_is_the_only_cause_and_the_advice_names_its_field",
+    "test_a_value_of_each_limit_is_drawn",
     "test_the_page_has_the_names_labels_and_help_texts_that_dashboards_know",
 )
 """Tests that find what is missing, beside all of `test_places.py`."""
@@ -74,6 +76,7 @@ CHANGES: dict[str, Change] = {
             ("    if spec.start_after_s is not None:\n        draft.start()\n", "    if spec.suspend:\n")
         ],
         "docs/tfjob.md": [("| `runPolicy.startAfterSeconds` | | when pods are made |\n", "| `runPolicy.suspend` |")],
+        "docs/operations.md": [("| `runPolicy.startAfterSeconds` | is ignored |\n", "| `status.begun.madeOf` |")],
     },
     "a status field": {
         "api/v1/types.py": [("    resumes: int = 0\n", "    last_reconcile_time: datetime | None = None\n")],
@@ -108,13 +111,20 @@ CHANGES: dict[str, Change] = {
         "api/v1/constants.py": [
             ('    RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"\n', '    DEADLINE_EXCEEDED = "DeadlineExceeded"\n'),
             (
-                '    EventReason.RESTART_LIMIT_EXCEEDED: "has restarted too fast",\n',
+                '    EventReason.RESTART_LIMIT_EXCEEDED: Limit("runPolicy.network", "it has restarted too fast"),\n',
                 "    EventReason.DEADLINE_EXCEEDED:",
             ),
         ],
         "controller/tfjob/plan/plan.py": [(RESTART_LIMIT, "    return past_deadline(draft, spec.active_deadline_s)\n")],
-        "cli/listing.py": [('("too fast", "RestartLimitExceeded"), ', '("deadline", "DeadlineExceeded")')],
-        "docs/tfjob.md": [("| `RestartLimitExceeded` | Warning | too many |\n", "| `NoReplicas` | Warning")],
+        "docs/tfjob.md": [
+            (
+                "| `runPolicy.network` | `RestartLimitExceeded` | too fast | no |\n",
+                "| `runPolicy.activeDeadlineSeconds` | `D",
+            )
+        ],
+        "test/unit/controller/tfjob/plan/test_plan_properties.py": [
+            ('    "network": (None,),\n', '    "backoffLimit": (')
+        ],
     },
     "a policy": {
         "api/v1/constants.py": [('    ONCE = "Once"\n', '    EXIT_CODE = "ExitCode"\n')],

@@ -147,8 +147,8 @@ class Ending:
 
     @classmethod
     def by_limit(cls, job: str, limit: EventReason, detail: str = "") -> Ending:
-        """Return the failure of a job that has reached one of `LIMITS`."""
-        message = f"Job {job} {LIMITS[limit]}{detail}"
+        """Return the failure of a job that has reached one of `LIMITS`; `detail` is another sentence."""
+        message = f"Job {job} has failed because {LIMITS[limit].words}{detail and '. '}{detail}"
         return cls(ConditionType.FAILED, ConditionReason.LIMIT, message, limit, EventType.WARNING)
 
 

@@ -227,7 +227,7 @@ def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Seq
     if verdict.ending is not None:
         return verdict.ending
     if spec.backoff_limit is not None and sum(record.total for record in draft.restarts) > spec.backoff_limit:
-        detail = f". {most_restarts(meta.name, draft.restarts, replicas)}"
+        detail = most_restarts(meta.name, draft.restarts, replicas)
         return Ending.by_limit(meta.name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail)
     return past_deadline(draft, spec.active_deadline_s)
 

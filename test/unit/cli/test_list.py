@@ -82,15 +82,13 @@ def reasons(found: list[list[str]]) -> dict[str, str]:
     return {row[0]: row[-1] if row[-1][0].isalpha() else "" for row in found[1:]}
 
 
-def test_labels_and_limits_are_those_of_the_operator() -> None:
+def test_labels_and_states_are_those_of_the_operator() -> None:
     """`list` does not import the constants, which would cost a fifth of its time."""
     v1 = [c.LABEL_PREFIX + name for name in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX)]
     old = [alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX]
     assert list(zip(v1, old, strict=True)) == [listing._JOB_LABELS, listing._TYPE_LABELS, listing._INDEX_LABELS]
     assert (listing.POD_SELECTOR, listing._QUEUE_LABEL) == (c.LABEL_OPERATOR_NAME, c.LABEL_QUEUE)
     assert {*listing.STATES} == {"New", *c.ConditionType} - {c.ConditionType.HELD}
-    limits = {limit: [name for words, name in listing._LIMITS if words in text] for limit, text in c.LIMITS.items()}
-    assert limits == {limit: [limit] for limit in c.LIMITS}
 
 
 @pytest.mark.parametrize(
@@ -150,8 +148,11 @@ def test_a_job_without_pods_has_the_reason_of_its_status(  # noqa: PLR0917 - cas
 @pytest.mark.parametrize(
     ("message", "told", "reason"),
     [
-        ("Job a has failed because it has reached the specified backoff limit", "JobFailed", "BackoffLimitExceeded"),
-        ("Job a has failed because it was active longer than specified deadline", "JobFailed", "DeadlineExceeded"),
+        *(
+            (f"Job deadline has failed because {words}. Pod deadline", "JobFailed", limit)
+            for limit, (_, words) in c.LIMITS.items()
+        ),
+        ("Job deadline has failed because of a limit of tomorrow", "JobFailed", "JobFailed"),
         ("TFJob has failed. Pod a: container tensorflow exited with code 2", "TFJobFailed", "ExitCode:2"),
         ("TFJob has failed. Pod a: container tensorflow exited with code 137 (OOMKilled)", "TFJobFailed", "OOMKilled"),
         ("the spec is invalid", "InvalidTFJobSpec", "InvalidTFJobSpec"),

@@ -64,6 +64,7 @@ CASES: dict[str, Case] = {
     "finished-and-kept": lambda world: world.end(
         "Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.", minutes=1500
     ),
+    "limit-reached": lambda world: world.end("Failed", "JobFailed", "Job mnist has failed because of a limit of tomorrow."),
     "job-failed": lambda world: world.end("Failed", "TFJobFailed", "TFJob team/mnist has failed because of a reason."),
     **table(Troubled._invalid, """
 tf-config-too-long: spec.tfReplicaSpecs: TF_CONFIG lists all 9000 replicas and would have 400000 bytes; the maximum on Linux is

@@ -9,7 +9,7 @@ import pytest
 
 from fakes.recordings import kueue
 from support.cases import for_each
-from tfjob_operator.api.v1.constants import ConditionReason
+from tfjob_operator.api.v1.constants import LIMITS, ConditionReason, EventReason
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.cli.diagnosis.advice import aimed
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Severity, Trouble
@@ -129,6 +129,15 @@ def test_optional_values_are_separate_words() -> None:
     assert title.endswith("container tensorflow of mnist-worker-1 exceeded its memory limit of 4Gi")
     evidence = replace(world_of("suspended").evidence(), suspended_by="ada")
     assert diagnose(evidence).causes[0].title == "Suspended by ada"
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_each_limit_is_the_only_cause_and_the_advice_names_its_field(limit: EventReason) -> None:
+    world = world_of()
+    world.end("Failed", "JobFailed", f"Job mnist has failed because {LIMITS[limit].words}. Pod deadline-0")
+    (cause,) = diagnose(world.evidence()).causes
+    assert cause.title.startswith(f"{limit}: ")
+    assert LIMITS[limit].field in " ".join(cause.to_do)
 
 
 @pytest.mark.parametrize("reason", [*ConditionReason, "AReasonOfAnotherOperator", ""])

@@ -21,6 +21,8 @@ from tfjob_operator.controller.jobs.pods import has_ended
 
 MOST_ROUNDS = 5
 """Plans until there is nothing to do: what has failed is deleted, made again, counted; or the job ends and is cleaned up."""
+NOW_S, FAR_S = 60, 10_000
+"""When `decide` plans if nothing is said. By the other time every deadline that is drawn has passed."""
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a job with a past takes plans to draw
 
@@ -225,6 +227,21 @@ def test_counters_equal_the_pods(tfjob: TFJob, pods: list[Pod], services: list[S
         finished = {index for index in _indices(status.finished_indices.get(name, "")) if index < size}
         assert counts.succeeded == len(finished)
         assert {place_of(found)[1] for found in mine if has_succeeded(found, tfjob)} <= finished
+
+
+def test_a_value_of_each_limit_is_drawn() -> None:
+    assert {limit.field.removeprefix("runPolicy.") for limit in c.LIMITS.values()} <= RUN_POLICY.keys()
+
+
+@patient
+@given(jobs(), some_pods())
+def test_a_limit_that_time_alone_reaches_is_due_when_the_plan_says(tfjob: TFJob, pods: list[Pod]) -> None:
+    """B46: no event of its pods wakes the job then."""
+    tfjob = after(tfjob, decide(tfjob, *pods))
+    now, later = decide(tfjob, *pods), decide(tfjob, *pods, at_s=FAR_S)
+    if later.ends(tfjob) and not now.ends(tfjob) and any(each.reason in c.LIMITS for each in later.events):
+        assert now.requeue_after_s is not None
+        assert decide(tfjob, *pods, at_s=NOW_S + now.requeue_after_s).ends(tfjob)
 
 
 @patient
