@@ -60,7 +60,15 @@ from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed, JobHandler, OwnedChildHandler
 from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics
-from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, RefusedError, StaleViewError, confirm
+from tfjob_operator.controller.jobs.writes import (
+    MAX_AT_ONCE,
+    TAKEN_DELAY_S,
+    JobEvents,
+    NameTakenError,
+    RefusedError,
+    StaleViewError,
+    confirm,
+)
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory, Tombstone, object_of
 from tfjob_operator.workqueue import (
@@ -268,7 +276,11 @@ class AlphaController:
         if acts:
             if not (wrote or is_over(job.status)):
                 await confirm(self._client, self._dialect.resource, job.metadata)
-            await self._create_and_delete(memory.written or job, spec, decided)
+            try:
+                await self._create_and_delete(memory.written or job, spec, decided)
+            except NameTakenError:
+                self._feed.after(key, TAKEN_DELAY_S)  # the delay of the retry grows beyond that
+                raise
         self._feed.after(key, self._expectations.expires_in_s(owner))
 
     async def _settle_status(self, key: str, job: AlphaJob, decided: Plan, memory: _Memory, *, at_once: bool) -> bool:

@@ -185,6 +185,10 @@ def in_the_way(owner: OwnerReference | None) -> str:
     return f"{holder}; delete it or recreate the job under another name"
 
 
+TAKEN_DELAY_S: Final = 60.0
+"""The longest delay of a child whose name is taken: that the name is free is not seen when the object is none of ours."""
+
+
 class NameTakenError(ApiError):
     """A child cannot be created because another object has its name.
 

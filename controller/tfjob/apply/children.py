@@ -54,6 +54,7 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pods import has_ended
 from tfjob_operator.controller.jobs.writes import (
     MAX_AT_ONCE,
+    TAKEN_DELAY_S,
     ChildKind,
     ChildWriter,
     JobEvents,
@@ -66,7 +67,6 @@ from tfjob_operator.controller.jobs.writes import (
 from tfjob_operator.controller.tfjob.apply.conflicts import (
     LINGERS_S,
     LONGEST_DELAY_S,
-    TAKEN_DELAY_S,
     BlockedChildren,
 )
 from tfjob_operator.controller.tfjob.build.children import (

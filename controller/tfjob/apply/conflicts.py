@@ -26,8 +26,6 @@ FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 300.0
 """As long as a kubelet delays a crashing container, and as an expectation may stay unmet (EX-02). Anything longer would
 look as if it had been forgotten."""
-TAKEN_DELAY_S: Final = 60.0
-"""The longest delay of a replica whose name is taken: that the name is free is not seen when the object is none of ours."""
 LINGERS_S: Final = 20.0
 """How long an object that will soon be gone may be in the way before a Warning says so."""
 FORGIVEN_S: Final = LONGEST_DELAY_S

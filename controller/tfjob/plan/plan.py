@@ -145,7 +145,7 @@ def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
     by_own_doing = {replica.pod.metadata.uid for replica in restarting if not replica.disrupted}
     draft.record(seen.replicas, finished, by_own_doing)
     _say_what_stays(draft, spec, seen.replicas, restarting)
-    draft.begun = begun(draft.job, spec, has_pods=seen.has_pods, makes_pods=spec.total_replicas > 0)
+    draft.begun = begun(draft.job, spec, has_children=seen.has_children, makes_pods=spec.total_replicas > 0)
     verdict = judge(draft.job, spec, seen.replicas, finished, draft.replica_statuses)
     ending = _ending(draft, spec, verdict, seen.replicas)
     if ending is not None:
@@ -295,7 +295,7 @@ def suspend(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
     """Plan for a job that is suspended; finished replicas and restarts are kept."""
     draft.create()
     draft.record(seen.replicas, finished_indices(draft.job.status, spec.sizes, seen.replicas))
-    draft.begun = begun(draft.job, spec, has_pods=seen.has_pods, makes_pods=False)
+    draft.begun = begun(draft.job, spec, has_children=seen.has_children, makes_pods=False)
     announce(draft, spec)
     return take_all(draft, seen)
 
@@ -319,7 +319,7 @@ def take_all(draft: StatusDraft, seen: Observed) -> Plan:
 
 def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
     """Hold a job that has begun; any other fails."""
-    if not _is_spared(draft.job, spec, has_pods=seen.has_pods):
+    if not _is_spared(draft.job, spec, has_children=seen.has_children):
         return _fail(draft, spec)
     sizes = _sizes(draft.job.status, seen.replicas)
     seen = seen.limited_to(sizes)
@@ -330,11 +330,11 @@ def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
     return take_all(draft, seen) if spec.suspend else _wait(draft, spec, seen)
 
 
-def _is_spared(job: TFJob, spec: InvalidSpec, *, has_pods: bool) -> bool:
+def _is_spared(job: TFJob, spec: InvalidSpec, *, has_children: bool) -> bool:
     """Whether the job is held and does not fail: it has begun. One that was refused without an edit would never have run."""
     if spec.reason == ConditionReason.REFUSED:
         return job.status.begun is not None and job.metadata.generation > job.status.begun.generation
-    return has_begun(job.status, has_pods=has_pods)
+    return has_begun(job.status, has_children=has_children)
 
 
 def _fail(draft: StatusDraft, spec: InvalidSpec) -> Plan:

@@ -252,9 +252,9 @@ class Observed:
     services: Sequence[tuple[ReplicaKey | None, Service]]
 
     @property
-    def has_pods(self) -> bool:
-        """Whether there is any pod, wanted or not."""
-        return bool(self.replicas or self.surplus)
+    def has_children(self) -> bool:
+        """Whether there is any pod, wanted or not, or a service: that of a replica is created just before its pod."""
+        return bool(self.replicas or self.surplus or self.services)
 
     def services_except(self, keys: Collection[ReplicaKey]) -> tuple[Service, ...]:
         """Return the services that belong to none of these replicas and are not going already."""

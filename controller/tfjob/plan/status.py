@@ -247,32 +247,32 @@ def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
     return written
 
 
-def has_begun(status: JobStatus, *, has_pods: bool) -> bool:
+def has_begun(status: JobStatus, *, has_children: bool) -> bool:
     """Return whether pods were ever created for the job, or were about to be. Older operators did not record it.
 
-    `has_pods`: it has some now.
+    `has_children`: it has a pod or a service now. A pod that was created before the first status was written may be gone.
     """
     ran = any(each.type in {ConditionType.RUNNING, ConditionType.RESTARTING} for each in status.conditions)
-    return bool(status.begun is not None or has_pods or ran or status.finished_indices or status.restarts)
+    return bool(status.begun is not None or has_children or ran or status.finished_indices or status.restarts)
 
 
-def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> Begun | None:
+def begun(job: TFJob, spec: TFJobSpec, *, has_children: bool, makes_pods: bool) -> Begun | None:
     """Return what `status.begun` should say.
 
     It is written with the first status, so it costs no write. In a burst that may come after the first pods.
     """
-    found = _beginning(job, spec, has_pods=has_pods, makes_pods=makes_pods)
+    found = _beginning(job, spec, has_children=has_children, makes_pods=makes_pods)
     return found and msgspec.structs.replace(found, made_of=_parts(job, spec))
 
 
-def _beginning(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> Begun | None:
+def _beginning(job: TFJob, spec: TFJobSpec, *, has_children: bool, makes_pods: bool) -> Begun | None:
     before = job.status.begun
     if spec.too_large is not None:
         return before  # which is what it was cut down to
     if before is not None:
         return msgspec.structs.replace(before, replicas=spec.sizes)
     network = "" if spec.network is Network.PER_REPLICA else spec.network
-    if has_begun(job.status, has_pods=has_pods):
+    if has_begun(job.status, has_children=has_children):
         # Where there is a status another operator has written it, and what was edited since nobody knows.
         generation = 0 if job.status.conditions else job.metadata.generation
         return Begun(generation, spec.sizes, network)
@@ -441,7 +441,7 @@ def with_network_of(job: TFJob, spec: TFJobSpec) -> TFJobSpec:
 
     Operators that did not record it knew only one.
     """
-    if not has_begun(job.status, has_pods=False):
+    if not has_begun(job.status, has_children=False):
         return spec
     begun = job.status.begun
     is_shared = begun is not None and begun.network == Network.SHARED

@@ -31,7 +31,7 @@ from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, TENSORFLOW
 from tfjob_operator.controller.alpha.observe import derived, following
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.writes import NameTakenError, StaleViewError
+from tfjob_operator.controller.jobs.writes import TAKEN_DELAY_S, NameTakenError, StaleViewError
 
 THEIRS = {"kind": "TfJob", "name": "theirs", "uid": "other", "controller": True}
 MINE = {"uid": UID, "controller": True}
@@ -160,6 +160,10 @@ async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_
     what_to_do = "belongs to TfJob theirs, which needs it; recreate one of the two jobs under another name"
     warned = f"Error creating: Service master-76no-0 already exists and {what_to_do}"
     assert world.recorder.events.count(("Warning", "FailedCreate", warned)) == 1
+    while len(world.queue):
+        world.queue.done(await world.queue.get())
+    await asyncio.sleep(TAKEN_DELAY_S)
+    assert len(world.queue) == 1, "nothing shows that the name is free again"
 
 
 async def test_the_same_failure_is_reported_once_and_another_one_anew() -> None:

@@ -72,6 +72,13 @@ def test_a_wrong_edit_of_a_job_that_runs_holds_it(wrong: dict[str, Any]) -> None
     assert decide(held, *RUNNING, services=SERVICES).status is None
 
 
+def test_a_service_proves_that_a_job_has_begun_whose_pod_was_gone_before_its_first_status() -> None:
+    """In a burst the first status comes after the first pods; a drained node may take them, and the operator be killed."""
+    decided = decide(job(MISTAKE), services=SERVICES)
+    assert (names(decided), true_of(after(job(MISTAKE), decided))) == ({}, ["Held", "Created"])
+    assert true_of(synced(job(MISTAKE))) == ["Failed"]
+
+
 def test_the_condition_and_one_warning_name_every_mistake() -> None:
     """U4: once for the same mistakes, and again when they are others."""
     wrong = SPEC | {"runPolicy": {"backoffLimit": -1, "cleanPodPolicy": "Sometimes"}}
@@ -313,9 +320,9 @@ def test_the_generation_of_the_beginning_stays_and_the_sizes_follow_the_specific
 )
 def test_a_job_that_an_older_operator_ran_has_begun(status: JobStatus) -> None:
     """U4: it recorded no `begun`, but what can exist only if there was a pod proves it."""
-    assert has_begun(status, has_pods=False)
-    assert not has_begun(with_condition("Suspended"), has_pods=False)
-    assert has_begun(with_condition("Suspended"), has_pods=True)
+    assert has_begun(status, has_children=False)
+    assert not has_begun(with_condition("Suspended"), has_children=False)
+    assert has_begun(with_condition("Suspended"), has_children=True)
 
 
 def test_what_is_not_written_yet_of_the_beginning_is_remembered() -> None:
