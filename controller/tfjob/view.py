@@ -53,6 +53,7 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
 from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
+from tfjob_operator.controller.tfjob.plan.replicas import is_of_predecessor
 from tfjob_operator.controller.tfjob.plan.status import in_force, read, reading_of, refused, taken_over, with_memory_of
 from tfjob_operator.workqueue.parallel import slow_start_batch
 
@@ -388,6 +389,8 @@ def _with_unwritten(job: TFJob, memory: _Memory) -> TFJob:
     if memory.unwritten is None or job.metadata.deletion_timestamp is not None:
         return job
     status = with_memory_of(job.status, memory.unwritten)
+    if is_of_predecessor(job.status):  # which an older view did not show: its children must still be looked for
+        status = msgspec.structs.replace(status, begun=None)
     if memory.acted and status.start_time is None:
         status = msgspec.structs.replace(status, start_time=memory.unwritten.start_time)
     return msgspec.structs.replace(job, status=status)

@@ -17,11 +17,12 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError
 from tfjob_operator.api.meta import OWNER_INDEX
-from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
+from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, ReplicaKey
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.replicas import is_of_predecessor
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, Permission, View, Views
 from tfjob_operator.informers import Indexer
 
@@ -44,6 +45,17 @@ def opened(views: Views) -> View:
     view = views.open(KEY)
     assert view is not None
     return view
+
+
+async def test_children_of_another_operator_are_looked_for_though_its_status_shows_late() -> None:
+    """What was observed on the older view is kept all the same."""
+    world = ControllerHarness(job(spec(Worker=1)), alone=True)
+    views = await views_of(world)
+    opened(views).keep(JobStatus(begun=Begun(1), finished_indices={"Worker": "0"}))
+    world.jobs.put(job(spec(Worker=1), status=CREATED, resource_version="2"))
+    found = opened(views).job.status
+    assert is_of_predecessor(found)
+    assert found.finished_indices == {"Worker": "0"}
 
 
 @pytest.mark.parametrize(
