@@ -33,7 +33,7 @@ def test_list_prints_what_kubectl_prints(cluster: Cluster, plugin: Plugin, outpu
 
 def test_list_shows_which_jobs_are_sick_and_why(served: Cluster, plugin: Plugin) -> None:
     """A quota that refuses pods is told by an event alone."""
-    served.kubectl("create", "quota", "team", "--hard=pods=5")
+    served.kubectl("create", "quota", "team", "--hard=pods=6")
     runs = {"healthy": "600s:0", "crash": "0.1s:1", "memory": "0.1s:oom-killed", "image": "image-pull-back-off"}
     for name, run in runs.items():
         served.create(name, specs(Worker=replica(run=run, policy="OnFailure")))
