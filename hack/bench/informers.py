@@ -182,7 +182,7 @@ async def _sync(settings: Any) -> Numbers:
     from tfjob_operator.controller.jobs.children import Pod
     from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory
 
-    told: list[None] = []
+    added: list[None] = []
     async with HttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
         client = RestClient(transport)
         await client.list_page(PODS, ListOptions(namespace="bench", limit=1))
@@ -191,7 +191,7 @@ async def _sync(settings: Any) -> Numbers:
             Codec(PODS, Pod, message=POD), namespace="bench", indexers={OWNER_INDEX: index_by_owner}
         )
         registration = informer.add_event_handler(
-            EventHandlerFuncs[Pod](on_add=lambda _pod, _initial: told.append(None))
+            EventHandlerFuncs[Pod](on_add=lambda _pod, _initial: added.append(None))
         )
         growth = _Growth()
         factory.start(tasks)
@@ -200,8 +200,8 @@ async def _sync(settings: Any) -> Numbers:
         await asyncio.sleep(SETTLE_S)
         numbers = growth.numbers()
         await factory.shut_down()
-    if len(told) != COUNT:
-        raise MeasureError(f"our informer told of {len(told)} pods, not {COUNT}")
+    if len(added) != COUNT:
+        raise MeasureError(f"our informer added {len(added)} pods, not {COUNT}")
     return numbers
 
 
@@ -214,11 +214,11 @@ def official(kubeconfig: str) -> Callable[[], Numbers]:
     core = client.CoreV1Api()
     core.list_namespaced_pod("bench", limit=1)
     complete = threading.Event()
-    told: list[None] = []
+    added: list[None] = []
 
     def on_added(_pod: object) -> None:
-        told.append(None)
-        if len(told) == COUNT:
+        added.append(None)
+        if len(added) == COUNT:
             complete.set()
 
     def sync() -> Numbers:
@@ -227,7 +227,7 @@ def official(kubeconfig: str) -> Callable[[], Numbers]:
         growth = _Growth()
         informer.start()
         if not complete.wait(250.0):
-            raise MeasureError(f"the official informer told of {len(told)} pods within 250 s")
+            raise MeasureError(f"the official informer added {len(added)} pods within 250 s")
         growth.stop()
         time.sleep(SETTLE_S)
         return growth.numbers()

@@ -4,6 +4,7 @@ Everything is a timer that talks to the server as any client does; no fault of t
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -56,18 +57,18 @@ class Person:
         return self._world.act("user", method, path, body)
 
 
-class Owner(Person):
+class Owner(Person, ABC):
     """Somebody who creates jobs and, if `busy`, does something to them. What depends on the dialect is in the subclasses."""
 
     acts: tuple[Callable[[Place], None], ...]
 
+    @abstractmethod
     def create(self, place: Place) -> bool:
         """Create a job. Return whether the server took it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mistake(self) -> dict[str, Any]:
         """A patch that makes a valid specification wrong."""
-        raise NotImplementedError
 
     def begin(self, place: Place, *, busy: bool) -> None:
         """Create a job, and plan what to do to it."""

@@ -6,6 +6,7 @@ confirmation: any version of it will do. Changes while the request was in flight
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Final
 
@@ -49,7 +50,7 @@ def is_deletion(change: Change) -> bool:
     return not before and (change.gone or told)
 
 
-class WriteJudge:
+class WriteJudge(ABC):
     """What the watchmen of both dialects share. `violations` has what must never happen."""
 
     def __init__(self, world: World, jobs: Resource) -> None:
@@ -66,9 +67,9 @@ class WriteJudge:
     def holder(self) -> str:
         return lease_holder(self._storage)
 
+    @abstractmethod
     def _see(self, write: Write, *, by_operator: bool) -> None:
         """Judge a write."""
-        raise NotImplementedError
 
     def _hear(self, request: Request, client: str, answer: Answer) -> None:
         if answer.status != 200 or request.method not in {"GET", "PATCH"} or not client.startswith(OPERATOR):
