@@ -197,7 +197,9 @@ def passes(tree: Path, names: Iterable[str], left_out: str = "") -> bool:
             file = tree / path
             text = file.read_text() if file.exists() else ""
             for inserted, before in edits:
-                assert before in text, f"the example has to be changed: {path} has no {before!r}"
+                assert before in text, (
+                    f"change the example in CHANGES of test/unit/test_recipes.py: {path} has no {before!r} any more"
+                )
                 text = text.replace(before, inserted + before, 1)
             file.write_text(text)
     renews = left_out != RENEW and any(RENEW in recipes()[name] for name in names)

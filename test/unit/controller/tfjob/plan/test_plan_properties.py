@@ -240,7 +240,9 @@ def test_a_limit_that_time_alone_reaches_is_due_when_the_plan_says(tfjob: TFJob,
     tfjob = after(tfjob, decide(tfjob, *pods))
     now, later = decide(tfjob, *pods), decide(tfjob, *pods, at_s=FAR_S)
     if later.ends(tfjob) and not now.ends(tfjob) and any(each.reason in c.LIMITS for each in later.events):
-        assert now.requeue_after_s is not None
+        assert now.requeue_after_s is not None, (
+            "nothing wakes the job: its plan must be requeued within the time that is left"
+        )
         assert decide(tfjob, *pods, at_s=NOW_S + now.requeue_after_s).ends(tfjob)
 
 
