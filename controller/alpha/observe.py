@@ -74,10 +74,8 @@ class Replica:
 
     @property
     def is_active(self) -> bool:
-        """Whether a pod of it runs."""
-        return not self.has_succeeded and any(
-            pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None for pod in self.pods
-        )
+        """Whether the training of one of its pods runs. As in v1, a sidecar that outlives the training does not count."""
+        return not self.has_succeeded and any(map(_is_training, self.pods))
 
     @property
     def has_ended(self) -> bool:
@@ -121,6 +119,12 @@ def is_permanent(ended: ContainerStateTerminated) -> bool:
 
 def _age(pod: Pod) -> tuple[datetime, str]:
     return pod.metadata.creation_timestamp or _OLDEST, pod.metadata.uid
+
+
+def _is_training(pod: Pod) -> bool:
+    training = training_of(pod)
+    is_over = training is not None and is_final(pod, training)
+    return pod.status.phase == PodPhase.RUNNING and pod.metadata.deletion_timestamp is None and not is_over
 
 
 def _has_done_its_work(pod: Pod) -> bool:

@@ -206,6 +206,20 @@ def test_no_other_replica_fails_the_job(kind: str, code: int) -> None:
         assert sets[kind].state == State.FAILED
 
 
+@pytest.mark.parametrize(
+    ("policy", "code", "active"), [("Never", 138, 0), ("Never", 1, 0), ("OnFailure", 138, 1), ("Never", None, 1)]
+)
+def test_a_replica_is_active_while_its_training_runs_and_not_while_only_a_sidecar_does(
+    policy: str, code: int | None, active: int
+) -> None:
+    running, _, there = begun()
+    ps, *others = reversed(there.jobs)
+    pods = [pod_of(ps, "Running", code, policy=policy), *map(pod_of, others)]
+    counts = status_after(Children(there.jobs, there.services, there.config_maps, pods), running).replica_statuses
+    assert isinstance(counts, dict)
+    assert counts["PS"].active == active + 1
+
+
 def test_a_job_of_any_chief_ends_with_it_alone() -> None:
     given = spec(
         entry("MASTER"),
