@@ -64,21 +64,22 @@ class _Case:
         self._status: dict[str, Any] = job.get("status") or {}
         self._ending = ending_of(job)
         self._has_begun = has_begun(job) or any(records.pods[self._uid].values())
-        # The operator notices a child that its watch does not show only when it needs the child's name (D13).
-        needed = self._wish.slots - finished_of(job) if self._lives() else set()
-        pods, services = (
-            [
-                child
-                for child in children[plural]
-                if WATCHED in child["metadata"]["labels"] or slot_of(child["metadata"]) in needed
-            ]
-            for plural in ("pods", "services")
-        )
+        pods, services = (self._noticed(children[plural]) for plural in ("pods", "services"))
         ordered = sorted(pods, key=_precedence)
         self._pods: dict[Slot, Body] = {slot_of(pod["metadata"]): pod for pod in reversed(ordered)}
         self._seconds = [pod for pod in ordered if pod is not self._pods[slot_of(pod["metadata"])]]
         self._services: dict[Slot, Body] = {slot_of(service["metadata"]): service for service in services}
         self._config_maps = {each["metadata"]["name"] for each in children["configmaps"]}
+
+    def _noticed(self, children: list[Body]) -> list[Body]:
+        """Return the children without those that the operator's watch does not show and whose names it does not need (D13).
+
+        It needs the names of unfinished replicas; not that of a pod for which a meddler's copy stands.
+        """
+        shown = [child for child in children if WATCHED in child["metadata"]["labels"]]
+        needed = self._wish.slots - finished_of(self._job) if self._lives() else set()
+        needed -= {slot_of(child["metadata"]) for child in shown}
+        return [child for child in children if child in shown or slot_of(child["metadata"]) in needed]
 
     def _lives(self) -> bool:
         wish = self._wish
