@@ -67,6 +67,8 @@ class Cluster:
         self.refusals: list[tuple[int, str]] = []
         """What the next requests of logs are refused with."""
         self.asked: list[str] = []
+        self.queries: list[dict[str, str]] = []
+        """Those of the log streams."""
         self.closed = False
 
     @contextmanager
@@ -216,6 +218,7 @@ class _Handler(http_server.Handler):
         cluster = self.cluster
         with cluster.condition:
             cluster.opened[name] = cluster.opened.get(name, 0) + 1
+            cluster.queries.append(query)
             cluster.condition.notify_all()
             pod = cluster.pods.get(name)
             refusal = cluster.refusals.pop(0) if cluster.refusals else None

@@ -119,9 +119,11 @@ def ended_jobs(server: Server) -> None:
         ended("failed", "Failed", 8),
         ended("young", "Succeeded", 1),
         ended("timeless", "Succeeded", None),
+        ended("zoneless", "Succeeded", None),
         job("runs", conditions=("Running",)),
         ended("going", "Succeeded", 9, deletionTimestamp="2026-01-01T00:00:00Z"),
     ]
+    items[4]["status"]["completionTime"] = "2026-01-01T00:00:00"
     server.answers(JOBS, {"metadata": {}, "items": items})
     for each in items:
         server.answers(f"{JOBS}/{each['metadata']['name']}", {})
@@ -130,7 +132,7 @@ def ended_jobs(server: Server) -> None:
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ([], ["old", "failed", "young", "timeless"]),
+        ([], ["old", "failed", "young", "timeless", "zoneless"]),
         (["--older-than=7d"], ["old", "failed"]),
         (["--state=failed"], ["failed"]),
         (["--state=Succeeded", "--older-than=24h"], ["old", "young"]),
@@ -160,7 +162,7 @@ def test_prune_deletes_nothing_that_nobody_agreed_to(server: Server, mocker: Moc
     """A script has to say --yes; a person is shown what would be deleted."""
     ended_jobs(server)
     refused = server.run("prune")
-    missing = "error: standard input is not a terminal: pass --yes to delete 4 jobs, or --dry-run to list them\n"
+    missing = "error: standard input is not a terminal: pass --yes to delete 5 jobs, or --dry-run to list them\n"
     assert (refused.exit_code, refused.stderr) == (1, missing)
     dry = server.run("prune", "--dry-run", "--state=failed")
     assert dry.output == "tfjob.kubeflow.org/failed deleted (dry run)\n"

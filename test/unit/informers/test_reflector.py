@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.objects import Pod
+from fakes.objects import Pod, changed
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
@@ -262,8 +262,11 @@ async def test_an_object_that_cannot_be_decoded_is_logged_and_the_stream_goes_on
             )
             await settle()
             assert rig.reflector.resource_version == "13"
+            rig.source.send(Bookmark("14"), Added(changed(pod("c"), metadata__resource_version="15")))
+            await settle()
+            assert rig.reflector.resource_version == "15", "an addition beside another event moves it"
             assert len(rig.source.watches) == rig.source.open_watches == 1
-    assert rig.deltas[1:] == [Added(pod("b")), Bookmark("12"), Vanished("ns/a"), Bookmark("13")]
+    assert rig.deltas[1:5] == [Added(pod("b")), Bookmark("12"), Vanished("ns/a"), Bookmark("13")]
     assert [(log["event"], log["key"], log["log_level"]) for log in logs] == [
         ("object_skipped", f"ns/{name}", "warning") for name in ("listed", "watched", "poison", "a")
     ]

@@ -66,6 +66,10 @@ def test_a_condition_that_is_switched_off_does_not_stand_last() -> None:
         (ConditionType.CREATED, "True"),
     ]
     assert conditions.set_false(found, ConditionType.SUSPENDED, "r", "m", LATER) is found
+    # As another operator may leave them.
+    suspended = conditions.set_true((), ConditionType.SUSPENDED, "r", "m", EPOCH)
+    both = (*suspended, *conditions.set_true((), ConditionType.FAILED, "r", "m", EPOCH))
+    assert conditions.set_false(both, ConditionType.SUSPENDED, "r", "m", LATER) is both
 
 
 @given(

@@ -13,7 +13,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.api.v1.templates import MAX_DEPTH
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
-from tfjob_operator.api.v1.validation import read_spec
+from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.controller.tfjob.plan.plan import invalid_message
 
 
@@ -104,6 +104,10 @@ def test_what_is_nested_less_deeply_is_read() -> None:
         deep = [deep]
     assert isinstance(read_spec("job", msgspec.json.encode(flat)), TFJobSpec)
     assert isinstance(read_spec("job", msgspec.json.encode(workers(template=template(someField=deep)))), TFJobSpec)
+
+
+def test_a_job_of_the_largest_size_is_valid() -> None:
+    assert good_spec(job(workers(replicas=MAX_REPLICAS))).too_large is None
 
 
 def test_what_a_wrong_specification_says_of_limits_and_of_its_controller_is_read_all_the_same() -> None:

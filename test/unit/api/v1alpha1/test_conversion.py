@@ -180,6 +180,8 @@ def test_what_v1_can_not_express_is_reported() -> None:
     assert "worker 0 decides when the job has ended, not worker 1" in told
     assert "any Worker that fails for good fails the job" in told
     assert "named by the job, not by its RuntimeId" in told
+    first = alpha.spec(entry("WORKER", 2), terminationPolicy={"chief": {"replicaName": "WORKER", "replicaIndex": 0}})
+    assert "worker 0 decides" not in " | ".join(converted(first).differences)
     both = alpha.spec(entry(), entry("WORKER", 2), terminationPolicy=chief)
     assert "the Master decides" in converted(both).differences[0]
     assert any("alone gets no TF_CONFIG" in each for each in converted(alpha.spec()).differences)

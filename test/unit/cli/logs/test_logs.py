@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -270,13 +271,32 @@ def test_no_more_streams_than_one_says_are_opened(logs: Logs) -> None:
     assert logs.cluster.opened == {}
 
 
-def test_a_job_that_is_deleted_ends_it(logs: Logs) -> None:
+def test_a_replica_beyond_the_most_streams_is_reported_and_not_followed(logs: Logs) -> None:
+    logs.cluster.pod("mnist-worker-0")
+    with logs.followed("--max-log-requests=1") as ended:
+        logs.cluster.wait_for_stream("mnist-worker-0")
+        logs.cluster.pod("mnist-worker-1")
+        logs.cluster.finish("mnist-worker-0")
+        assert "worker-1 is not followed: increase --max-log-requests (now 1)" in ended().stderr
+    assert "mnist-worker-1" not in logs.cluster.opened
+
+
+@pytest.mark.parametrize(("since", "asked"), [("1m30s", "90"), ("0", "1")])
+def test_the_kubelet_is_asked_for_whole_seconds_and_never_for_0(logs: Logs, since: str, asked: str) -> None:
+    """It refuses 0."""
+    logs.cluster.pod("mnist-worker-0")
+    assert logs(f"--since={since}").exit_code == 0
+    assert [each["sinceSeconds"] for each in logs.cluster.queries] == [asked]
+
+
+@pytest.mark.parametrize("now", [None, job(uid="another")], ids=["deleted", "recreated"])
+def test_a_job_that_is_deleted_ends_it(logs: Logs, now: dict[str, Any] | None) -> None:
     logs.cluster.pod("mnist-worker-0")
     logs.cluster.write("mnist-worker-0", "one")
     with logs.followed() as ended:
         logs.cluster.wait_for_lines("mnist-worker-0")
         with logs.cluster.changed():
-            logs.cluster.job = None
+            logs.cluster.job = now
         logs.cluster.delete("mnist-worker-0")
         result = ended()
     assert (result.exit_code, result.stdout) == (0, "worker-0 | one\n")

@@ -26,6 +26,12 @@ def test_the_state_is_the_last_condition_that_is_true(states: tuple[str, ...], s
     assert row(job("mnist", *states))["state"] == state
 
 
+@pytest.mark.parametrize(("status", "shown"), [("True", "no image"), ("False", "")])
+def test_a_job_is_on_hold_while_its_condition_is_true(status: str, shown: str) -> None:
+    held = {"type": "Held", "status": status, "message": "no image"}
+    assert view(job("mnist", status={"conditions": [held]}))["held"] == shown
+
+
 def test_a_row_counts_ready_pods_of_each_type_and_has_restarts_its_queue_and_its_times() -> None:
     """A pod that runs and is not ready does not count; restarts are those of all replicas; times are since 1970."""
     unready = pod("mnist", "Worker", 1, status=running() | {"conditions": [{"type": "Ready", "status": "False"}]})

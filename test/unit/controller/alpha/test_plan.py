@@ -171,6 +171,7 @@ CHIEFS: dict[str, tuple[BatchJob, list[Pod], State]] = {
     "a success that the Job counts": (COUNTED, [pod_of(COUNTED, "Succeeded", 0, terminating=True)], State.SUCCEEDED),
     "a pod has failed, and the Job has another": (CHIEF, MORE, State.FAILED),
     "137 for want of memory": (CHIEF, [pod_of(CHIEF, "Running", last=137, reason="OOMKilled")], State.FAILED),
+    "an earlier run exited with 0": (CHIEF, [pod_of(CHIEF, "Running", last=0)], State.RUNNING),
     # Its pod is kept though its Job does not know yet: its logs would be deleted before anybody could read them.
     "it has just exited": (CHIEF, [pod_of(CHIEF, "Running", 0)], State.SUCCEEDED),
 }

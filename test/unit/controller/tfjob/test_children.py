@@ -276,16 +276,23 @@ async def test_a_label_that_can_not_be_given_back_is_reported() -> None:
     assert "no patches today" in world.recorder.events[-1][-1]
 
 
-async def test_an_ended_orphan_that_stands_in_the_way_is_told_of() -> None:
-    """D15: it is not adopted, and only a person can say that it may go."""
+@pytest.mark.parametrize(
+    ("labels", "phase", "why"),
+    [
+        (labels_of(JOB.metadata, SPEC, SLOTS[0]), "Succeeded", "has finished and has no owner; delete it to continue"),
+        ({}, "Running", "has no owner; delete it or recreate the job under another name"),
+    ],
+)
+async def test_an_orphan_that_is_not_adopted_is_reported(labels: dict[str, str], phase: str, why: str) -> None:
+    """D15: only a person can decide that it may be deleted."""
     world = Parts()
-    world.client.has("pods", "mnist-worker-0", labels=labels_of(JOB.metadata, SPEC, SLOTS[0]))
-    world.client.objects["pods", "mnist-worker-0"]["status"] = {"phase": "Succeeded"}
+    world.client.has("pods", "mnist-worker-0", labels=labels)
+    world.client.objects["pods", "mnist-worker-0"]["status"] = {"phase": phase}
     await create(world)
     assert world.blocked.next_due_in_s(JOB.metadata) is not None
     assert world.recorder.events[-1][:2] == ("Warning", "FailedCreatePod")
-    assert "pod mnist-worker-0 already exists" in world.recorder.events[-1][-1]
-    assert "it has finished and has no owner" in world.recorder.events[-1][-1]
+    taken = "Error creating: pod mnist-worker-0 already exists and is not controlled by this TFJob: it"
+    assert world.recorder.events[-1][-1] == f"{taken} {why}"
 
 
 @pytest.mark.parametrize("error", [errors.InvalidError, errors.BadRequestError])

@@ -16,9 +16,11 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, NotFoundError
 from tfjob_operator.api.core import ServiceSpec
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import ChildLabels, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.tfjob.apply.executor import only_starts
 from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
 from tfjob_operator.controller.tfjob.plan.replicas import Mending, labels_wanted, relabellings, reselections
 
@@ -233,6 +235,12 @@ async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once()
     assert world.taken() == [STATUS]
     written = world.status["replicaStatuses"]["Worker"]
     assert (written["active"], written["succeeded"]) == (3, 1)
+
+
+def test_an_active_count_that_falls_is_not_a_start() -> None:
+    """U12: it is written with the other counters, within the shorter window."""
+    one, two = (JobStatus(replica_statuses={"Worker": ReplicaStatus(active=count)}) for count in (1, 2))
+    assert (only_starts(one, two), only_starts(two, one)) == (True, False)
 
 
 async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> None:

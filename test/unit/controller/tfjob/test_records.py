@@ -242,8 +242,12 @@ async def test_a_job_that_has_ended_is_still_known_as_ours() -> None:
     first = job(given, status=changed(ENDED, completion_time=world.clock.now()))
     await world.sync(first)
     assert delete not in world.taken()
-    edit = given | {"runPolicy": {"ttlSecondsAfterFinished": 0}}
-    await world.sync(edited(first, edit, metadata__resource_version="2"))
+    edit = edited(first, given | {"runPolicy": {"ttlSecondsAfterFinished": 0}}, metadata__resource_version="2")
+    world.expectations.expect_deletions(OWNER, "pod", ["uid-mnist-worker-0"])
+    await world.sync(edit)
+    assert delete not in world.taken(), "an expectation is not met"
+    world.expectations.forget(OWNER)
+    await world.sync(edit)
     assert delete in world.taken()
 
 

@@ -86,7 +86,8 @@ def test_only_the_deciding_pod_is_called_master() -> None:
     """SDKs read its log: the chief, or worker 0 where there is none."""
     given = spec(Chief=1, Worker=2)
     labels = [built(given, key)["metadata"]["labels"] for key in (ReplicaKey("Chief", 0, "x"), WORKER_0, WORKER_1)]
-    assert [each.get(c.LABEL_JOB_ROLE) for each in labels] == ["master", None, None]
+    labels += [built(spec(Worker=2), key)["metadata"]["labels"] for key in (WORKER_0, WORKER_1)]
+    assert [each.get(c.LABEL_JOB_ROLE) for each in labels] == ["master", None, None, "master", None]
 
 
 def test_children_are_owned_by_the_job() -> None:
