@@ -10,6 +10,7 @@ Exit codes: 0 all passed, 1 at least one check failed or the tests took too long
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -61,21 +62,20 @@ def _passes(*command: str, limit_s: float | None = None) -> bool:
     """Run a Python module, print its output and how long it took, and return whether it passed."""
     began = time.monotonic()
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode")}
-    try:
-        done = subprocess.run(
-            (sys.executable, "-m", *command),
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=limit_s,
-            check=False,
-        )
-        output, passed = done.stdout, done.returncode == 0
-    except subprocess.TimeoutExpired as error:
-        output = f"stopped: it did not end within {error.timeout:.0f}s, what the checks above left of {QUICK_S:.0f}s; "
-        output += "run `make quick` again (mypy is faster with its cache), or `make unit`\n"
-        passed = False
+    check = subprocess.Popen(
+        (sys.executable, "-m", *command), cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    with check:
+        try:
+            output, _ = check.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired as error:
+            check.send_signal(signal.SIGINT)  # then pytest says what has failed so far
+            output, _ = check.communicate()
+            output += (
+                f"stopped: it did not end within {error.timeout:.0f}s, what the checks above left of {QUICK_S:.0f}s; "
+            )
+            output += "run `make quick` again (mypy is faster with its cache), or `make unit`\n"
+    passed = check.returncode == 0
     print(_LINK.sub("", output), end="")
     print(f"{'ok  ' if passed else 'FAIL'} {time.monotonic() - began:5.1f}s  {command[0]}", flush=True)
     return passed

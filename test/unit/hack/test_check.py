@@ -1,6 +1,7 @@
 """`make lint` and `make quick`: which checks run, and on what."""
 
 import re
+import signal
 import subprocess
 import sys
 
@@ -51,10 +52,13 @@ def test_every_check_runs_though_the_first_one_failed(
 def test_tests_without_time_left_are_not_taken_for_tests_that_hang(
     capsys: pytest.CaptureFixture[str], mocker: MockerFixture
 ) -> None:
-    """A cold mypy may leave them half of the time that all steps share."""
-    mocker.patch("subprocess.run", side_effect=subprocess.TimeoutExpired("pytest", 70.4))
+    """A cold mypy may leave them half of the time that all steps share. What has failed by then is printed."""
+    started = mocker.patch("subprocess.Popen").return_value
+    started.communicate.side_effect = subprocess.TimeoutExpired("pytest", 70.4), ("1 failed\n", None)
     assert not check._passes("pytest", limit_s=70.4)
-    assert re.search(r"within 70s, what the checks above left of 120s; run `make quick` again", capsys.readouterr().out)
+    started.send_signal.assert_called_once_with(signal.SIGINT)
+    said = r"1 failed\nstopped: .* within 70s, what the checks above left of 120s; run `make quick` again"
+    assert re.search(said, capsys.readouterr().out)
 
 
 def test_a_base_that_this_clone_does_not_have_is_named(
