@@ -1,9 +1,11 @@
 """What is asked of the API server about a viewer, and what its answers mean."""
 
+import asyncio
 from typing import Any, cast
 
 import msgspec
 import pytest
+from pytest_mock import MockerFixture
 
 from support.cases import for_each
 from tfjob_operator.api.client.decoding import decode_response
@@ -108,6 +110,20 @@ async def test_an_answer_without_a_decision_is_none() -> None:
         await reviews.may(User("ann"), Question("list", TFJOBS))
     server.status = {"allowed": True}
     assert (await reviews.may(User("ann"), Question("list", TFJOBS))).value
+
+
+async def test_reviews_of_tokens_and_of_rights_end_when_they_are_closed(mocker: MockerFixture) -> None:
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    server = Server()
+    mocker.patch.object(server, "create", hang)
+    reviews = server.reviews()
+    asked = [reviews.user("abc"), reviews.may(User("ann"), Question("get", PODS))]
+    tasks = [asyncio.create_task(each) for each in asked]
+    await asyncio.sleep(0)
+    await reviews.close()
+    assert (await asyncio.wait(tasks, timeout=1))[1] == set()
 
 
 def test_a_refusal_reads_like_the_api_servers() -> None:
