@@ -165,6 +165,12 @@ def test_a_tensorboard_goes_along_with_its_image() -> None:
     assert converted(given, TENSORFLOW).spec["tensorBoard"] == {"image": "tf:1", "logDir": "/logs"}
 
 
+def test_the_restart_policy_of_a_template_is_not_converted() -> None:
+    """The operator of v1 overwrites it, and reports that with a warning."""
+    replicas: Any = converted(alpha.spec(entry(template=template(restartPolicy="Never")))).spec["tfReplicaSpecs"]
+    assert "restartPolicy" not in replicas["Master"]["template"]["spec"]
+
+
 def test_servers_of_their_own_find_their_place_in_tf_config() -> None:
     """In v1 a template cannot have a replica's index."""
     replicas: Any = converted(alpha.spec(entry(), entry("PS", 2))).spec["tfReplicaSpecs"]

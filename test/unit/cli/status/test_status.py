@@ -57,6 +57,8 @@ def states(body: dict[str, Any], *pods: dict[str, Any]) -> dict[str, str]:
 def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
     ended_so = ended(1, message="Traceback\nValueError: no data\n")
     crash = container({"waiting": {"reason": "CrashLoopBackOff"}}, ended_so, 4)
+    sidecar = [container({"running": {}})[0], crash[0] | {"name": "sidecar"}]
+    assert "|    Traceback / ValueError: no data" in shown(job(), pod("mnist-worker-0", containerStatuses=sidecar))
     assert shown(job("Created", "Running"), pod("mnist-ps-0"), pod("mnist-worker-0", containerStatuses=crash)) == [
         "mnist in team: Running, created 5m ago",
         "  Created 5m ago: is Created",
