@@ -95,6 +95,7 @@ class PodSpec(Struct, frozen=True):
 
     restart_policy: str = PodRestartPolicy.ALWAYS
     termination_grace_period_seconds: int = 30
+    node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
     scheduling_gates: tuple[Named, ...] | None = None
@@ -113,6 +114,7 @@ class ContainerStateTerminated(Struct, frozen=True):
     exit_code: int
     reason: str = ""
     message: str = ""
+    started_at: datetime | None = None
     finished_at: datetime | None = None
 
 

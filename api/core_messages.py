@@ -23,12 +23,15 @@ _POD_SPEC: Final = Message(
         2: many("containers", _CONTAINER),
         3: text("restartPolicy"),
         4: number("terminationGracePeriodSeconds"),
+        10: text("nodeName"),
         20: many("initContainers", _CONTAINER),
         38: many("schedulingGates", Message({1: text("name")})),
     }
 )
 _WAITING: Final = Message({1: text("reason"), 2: text("message")})
-_TERMINATED: Final = Message({1: number("exitCode"), 3: text("reason"), 4: text("message"), 6: time("finishedAt")})
+_TERMINATED: Final = Message(
+    {1: number("exitCode"), 3: text("reason"), 4: text("message"), 5: time("startedAt"), 6: time("finishedAt")}
+)
 _STATE: Final = Message({1: one("waiting", _WAITING), 3: one("terminated", _TERMINATED)}, alike=True)
 _CONTAINER_STATUS: Final = Message(
     {1: text("name", always=True), 2: one("state", _STATE), 3: one("lastState", _STATE), 5: number("restartCount")}

@@ -40,6 +40,7 @@ from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.controller import new_controller
 from tfjob_operator.controller.tfjob.crd_check import look_at_crds
+from tfjob_operator.controller.tfjob.plan.actions import Defaults
 from tfjob_operator.controller.tfjob.view import LeadershipTerm
 from tfjob_operator.informers import SharedInformerFactory
 from tfjob_operator.workqueue import (
@@ -201,6 +202,12 @@ class _Parts:
             domain=options.cluster_domain,
             config=self.config,
             leaves_alpha=ALPHA_APIS[0] in options.apis,
+            defaults=Defaults(
+                delays=options.restart_backoff,
+                completion_grace_s=int(options.completion_grace_s),
+                node_lost_timeout_s=int(options.node_lost_timeout_s),
+                last_words=options.fallback_to_logs,
+            ),
         )
         yield Controller(
             NAME,

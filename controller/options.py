@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from tfjob_operator.api.v1.failure_policy import MIN_NODE_LOST_TIMEOUT_S
 from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
 
 PROGRAM: Final = "tfjob-operator"
@@ -60,6 +61,10 @@ class Options:
     cluster_domain: appended to the host names in TF_CONFIG.
     enable_gang_scheduling: make a PodGroup for each job, so that its pods are placed together or not at all.
     gang_scheduler_name: `volcano`, or the name of a scheduler that has the coscheduling plugin.
+    restart_backoff: delay restarts of failed programs, as a kubelet does those of containers.
+    completion_grace_s: seconds that workers may go on after the success of a job.
+    node_lost_timeout_s: seconds after which a node that is not ready is lost, for jobs that do not say; 0 for never.
+    fallback_to_logs: take the end of the log of a training container that fails without a termination message.
     tensorboard_image: what a TensorBoard runs whose job names no image.
     tensorboard_service_types: the types of Services that jobs may request for it; ClusterIP is always allowed.
     monitoring_address, monitoring_port: where /metrics, /healthz and /readyz are served; an empty address means all
@@ -82,6 +87,10 @@ class Options:
     cluster_domain: str = ""
     enable_gang_scheduling: bool = False
     gang_scheduler_name: str = "volcano"
+    restart_backoff: bool = True
+    completion_grace_s: float = 30.0
+    node_lost_timeout_s: float = 0.0
+    fallback_to_logs: bool = True
     tensorboard_image: str = TENSORBOARD_IMAGE
     tensorboard_service_types: tuple[str, ...] = SERVICE_TYPES
     monitoring_address: str = ""
@@ -176,6 +185,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--enable-gang-scheduling", default=False, help="create a PodGroup for each job (default false)", **switch)
     add("--gang-scheduler-name", type=_subdomain, default="volcano", metavar="NAME",
         help="name of the gang scheduler (default volcano)")  # fmt: skip
+    add("--restart-backoff", default=True, help="delay restarts of failed programs (default true)", **switch)
+    add("--completion-grace-period", dest="completion_grace_s", type=_duration, default=30.0, metavar="DURATION",
+        help="how long workers may run after the job has succeeded; 0 deletes them at once (default 30s)")  # fmt: skip
+    add("--node-lost-timeout", dest="node_lost_timeout_s", type=_node_timeout, default=0.0, metavar="DURATION",
+        help="force-delete pods of a node that is not ready for so long; at least 1m, 0 disables it (default 0)")  # fmt: skip
+    add("--fallback-to-logs", default=True,
+        help="set terminationMessagePolicy FallbackToLogsOnError where a job sets none (default true)", **switch)  # fmt: skip
     add("--tensorboard-image", type=_image, default=TENSORBOARD_IMAGE, metavar="IMAGE",
         help=f"image of a TensorBoard whose job specifies none (default {TENSORBOARD_IMAGE})")  # fmt: skip
     add("--tensorboard-service-types", type=_list_of(*SERVICE_TYPES), default=SERVICE_TYPES, metavar="LIST",
@@ -234,6 +250,13 @@ def _duration(text: str) -> float:
     if not _DURATION.fullmatch(text):
         raise argparse.ArgumentTypeError(f"must be a duration such as 15s, 500ms or 1h30m, not {text!r}")
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def _node_timeout(text: str) -> float:
+    found = _duration(text)
+    if 0 < found < MIN_NODE_LOST_TIMEOUT_S:
+        raise argparse.ArgumentTypeError(f"must be 0 or at least 1m, not {text!r}")
+    return found
 
 
 def _boolean(text: str) -> bool:

@@ -63,6 +63,12 @@ QUEUE_GATE: Final = "kueue.x-k8s.io/admission"
 """The scheduling gate of pods that Kueue queues one by one."""
 LABEL_RESTART_POLICY: Final = "training.kubeflow.org/restart-policy"
 """On pods: the policy of the replica when the pod was made. Never and ExitCode look the same in a pod itself."""
+LABEL_ATTEMPT: Final = "training.kubeflow.org/restart-attempt"
+"""On pods of a job with a failure policy, and of attempt 1 or later: the attempt that they belong to. Without it: 0."""
+ATTEMPT_VARIABLE: Final = "TFJOB_RESTART_ATTEMPT"
+"""The variable that tells the program the attempt, on the same pods."""
+ANNOTATION_RESTART: Final = "training.kubeflow.org/restart-requested-at"
+"""On jobs: each new value restarts the whole job once. `kubectl tfjob restart JOB` writes the time."""
 GROUP_NAME: Final = "kubeflow.org"
 CONTROLLER_NAME: Final = "tf-operator"
 OPERATOR_NAME: Final = "tfjob-controller"
@@ -110,6 +116,37 @@ class SuccessPolicy(StrEnum):
     ALL_WORKERS = "AllWorkers"
 
 
+class RuleAction(StrEnum):
+    """What a rule of the failure policy does about a failure it matches."""
+
+    FAIL_JOB = "FailJob"
+    RESTART_ALL = "RestartAll"
+    """Restart the whole job, as an attempt that counts to `maxRestarts`."""
+    RESTART_ALL_UNCOUNTED = "RestartAllAndIgnoreMaxRestarts"
+    RESTART_REPLICA = "RestartReplica"
+    """Restart the replica; program failures count to `backoffLimit`, disruptions do not."""
+    IGNORE = "Ignore"
+    """Restart the replica, and count nothing."""
+
+
+class FailureReason(StrEnum):
+    """Reasons of failures that rules can match."""
+
+    OOM_KILLED = "OOMKilled"
+    EVICTED = "Evicted"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    """The pod exceeded its own activeDeadlineSeconds."""
+    NODE_LOST = "NodeLost"
+    START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
+
+
+class FinishedReplicaPolicy(StrEnum):
+    """Whether a restart of the whole job runs replicas again that have succeeded."""
+
+    RESTART = "Restart"
+    KEEP = "Keep"
+
+
 class ConditionType(StrEnum):
     """The conditions of a job."""
 
@@ -139,6 +176,8 @@ class ConditionReason(StrEnum):
     """The job reached one of `LIMITS`: its running pods are deleted, whatever the clean-up policy."""
     SUSPENDED = "TFJobSuspended"
     RESUMED = "TFJobResumed"
+    BY_RULE = "PodFailurePolicy"
+    """A rule of the failure policy has the action FailJob. The word is batch Job's."""
 
 
 class EventReason(StrEnum):
@@ -166,6 +205,11 @@ class EventReason(StrEnum):
     ADOPTED = "SuccessfulAdopt"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
+    START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
+    RESTARTED_ALL = "RestartedAllReplicas"
+    RULE_UNREACHABLE = "FailureRuleUnreachable"
+    RESTARTED_BY_OPERATOR = "PodRestartPolicyNever"
     EXITED_WITH_CODE = "ExitedWithCode"
     RESTART_POLICY_OVERWRITTEN = "SettedPodTemplateRestartPolicy"
     DELETED_JOB = "SuccessfulDeleteJob"
@@ -207,6 +251,12 @@ LIMITS: Final = {
     EventReason.BACKOFF_LIMIT_EXCEEDED: Limit("runPolicy.backoffLimit", "it has reached the specified backoff limit"),
     EventReason.DEADLINE_EXCEEDED: Limit(
         "runPolicy.activeDeadlineSeconds", "it was active longer than specified deadline"
+    ),
+    EventReason.MAX_RESTARTS_EXCEEDED: Limit(
+        "runPolicy.failurePolicy.maxRestarts", "it was restarted as often as maxRestarts allows"
+    ),
+    EventReason.START_DEADLINE_EXCEEDED: Limit(
+        "runPolicy.startDeadlineSeconds", "not all of its replicas ran within the start deadline"
     ),
 }
 """All limits, by the reason of the event; Failed has the reason `JobFailed` for each. These words are the Go operators'."""

@@ -313,7 +313,12 @@ _NO_FACTS: Final = TemplateFacts()
 
 def templates_of(raw: bytes | msgspec.Raw) -> Mapping[str, JSON]:
     """Return the templates of a checked specification by replica type, as the user wrote them; they must not be changed."""
-    given = msgspec.json.decode(raw)["tfReplicaSpecs"]
+    return templates_in(msgspec.json.decode(raw))
+
+
+def templates_in(spec: JSON) -> Mapping[str, JSON]:
+    """Return the same of a decoded specification."""
+    given: Any = spec["tfReplicaSpecs"]
     return {
         _CANONICAL_TYPE[key.lower()]: replica["template"]
         for key, replica in given.items()
@@ -326,6 +331,15 @@ def training_container(template: JSON) -> Mapping[str, Any]:
     spec = template["spec"]
     containers = spec["containers"] if isinstance(spec, dict) else []
     return next(container for container in containers if container.get("name") == c.CONTAINER_NAME)
+
+
+def containers_of(template: JSON) -> tuple[frozenset[str], bool]:
+    """Return the names of all containers of a checked template, and whether an ordinary one has a restart policy of its own."""
+    spec: Any = template.get("spec") or {}
+    own = spec.get("containers") or []
+    everything = [*own, *(spec.get("initContainers") or [])]
+    restarts = any(each.get("restartPolicy") or each.get("restartPolicyRules") for each in own)
+    return frozenset(each.get("name") or "" for each in everything), restarts
 
 
 def facts_of(template: JSON) -> TemplateFacts:

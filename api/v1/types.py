@@ -20,6 +20,7 @@ import msgspec
 
 from tfjob_operator.api.meta import JSON, ObjectMeta, Struct
 from tfjob_operator.api.v1.constants import (
+    ANNOTATION_RESTART,
     DEFAULT_PORT,
     PORT_NAME,
     TCP,
@@ -27,8 +28,10 @@ from tfjob_operator.api.v1.constants import (
     CleanPodPolicy,
     ConditionReason,
     EventReason,
+    FailureReason,
     Network,
     RestartPolicy,
+    RuleAction,
     SuccessPolicy,
 )
 
@@ -58,6 +61,8 @@ class IndexRestarts(Struct, frozen=True):
     `carried` are the restarts up to the pod before `pod` (a UID), `in_place` those that the kubelet has made in it so far;
     `replaced` says that it failed, was counted, and is to be replaced, so that it is never counted twice. `stopped` says that
     it is deleted with a longer grace than its own: if that is shortened later, the pod no longer shows when it was deleted.
+    `failed_at` is when the operator saw the last failure of the program; the next pod is not created before `next_time`.
+    `rule` is the rule with an escalation that decided about it.
     """
 
     type: str
@@ -67,11 +72,42 @@ class IndexRestarts(Struct, frozen=True):
     in_place: int = 0
     replaced: bool = False
     stopped: bool = False
+    failed_at: datetime | None = None
+    next_time: datetime | None = None
+    rule: str = ""
 
     @property
     def total(self) -> int:
         """All restarts of this replica."""
         return self.carried + self.in_place + self.replaced
+
+
+class Attempt(Struct, frozen=True):
+    """An attempt at the whole job that has ended with a restart, and the failure that ended it.
+
+    `action` is that of the rule, "" if a user requested the restart; then there is no failed replica either.
+    """
+
+    number: int = 0
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    reason: str = ""
+    rule: str = ""
+    action: str = ""
+    replica_type: str = ""
+    replica_index: int | None = None
+    pod_name: str = ""
+    node_name: str = ""
+    exit_code: int | None = None
+    message: str = ""
+
+
+class AvoidedNode(Struct, frozen=True):
+    """A node on which the job failed, how often, and until when it is avoided; None if it is not avoided (yet)."""
+
+    name: str
+    failures: int = 0
+    expiration_time: datetime | None = None
 
 
 class Begun(Struct, frozen=True):
@@ -80,12 +116,15 @@ class Begun(Struct, frozen=True):
     `generation` is that of the job then, or 0 where an operator of an older version, which did not record it, began it.
     `replicas` are the sizes by type of the newest specification that was valid. `network` is that with which the job began,
     "" for a service of each replica. `made_of` says by type what pods were made of then, as a hash (`plan/status.py`).
+    `delay_s` is how long the present attempt waited for its pods; `all_ran` that all its replicas have run at the same time.
     """
 
     generation: int = 0
     replicas: dict[str, int] = msgspec.field(default_factory=dict)
     network: str = ""
     made_of: dict[str, str] = msgspec.field(default_factory=dict)
+    delay_s: int = msgspec.field(default=0, name="delaySeconds")
+    all_ran: bool = False
 
 
 class JobStatus(Struct, frozen=True):
@@ -107,12 +146,30 @@ class JobStatus(Struct, frozen=True):
     last_reconcile_time: datetime | None = None
     observed_generation: int = 0
     phase: str = ""
+    attempt: int = 0
+    counted_restarts: int = 0
+    observed_restart_request: str = ""
+    next_restart_time: datetime | None = None
+    attempt_history: tuple[Attempt, ...] = ()
+    avoided_nodes: tuple[AvoidedNode, ...] = ()
+
+
+class JobAnnotations(Struct, frozen=True):
+    """The annotations of a job that are read."""
+
+    restart_requested_at: str = msgspec.field(default="", name=ANNOTATION_RESTART)
+
+
+class JobMeta(ObjectMeta, frozen=True):
+    """Metadata of a job."""
+
+    annotations: JobAnnotations | None = None
 
 
 class TFJob(Struct, frozen=True, tag_field="kind", tag=TFJOBS.kind):
     """A TFJob as it is cached."""
 
-    metadata: ObjectMeta
+    metadata: JobMeta
     spec: msgspec.Raw = msgspec.Raw(b"null")
     status: JobStatus = JobStatus()
 
@@ -203,6 +260,102 @@ class SchedulingPolicy:
     schedule_timeout_s: int | None = None
 
 
+class ExitCodes(NamedTuple):
+    """Exit codes of a container, or of any if `container` is "": one of the values, or with `others` any but these and 0."""
+
+    values: frozenset[int]
+    others: bool = False
+    container: str = ""
+
+    def matches(self, container: str, exit_code: int) -> bool:
+        """Return whether this exit of a container matches."""
+        if exit_code == 0 or self.container not in {"", container}:
+            return False
+        return (exit_code in self.values) is not self.others
+
+
+class ConditionPattern(NamedTuple):
+    """A condition of a pod or of a node, with its status."""
+
+    type: str
+    status: str
+
+
+class TaintPattern(NamedTuple):
+    """A taint of a node; "" for a value or an effect matches any."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class Escalation(NamedTuple):
+    """What happens if a replica that was restarted does not run again in time."""
+
+    after_s: int
+    action: RuleAction
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `targets` are replica types. At most one of the matchers is given; without any it matches every failure."""
+
+    name: str
+    action: RuleAction
+    targets: frozenset[str]
+    exit_codes: ExitCodes | None = None
+    pod_conditions: tuple[ConditionPattern, ...] = ()
+    reasons: frozenset[FailureReason] = frozenset()
+    node_conditions: tuple[ConditionPattern, ...] = ()
+    node_taints: tuple[TaintPattern, ...] = ()
+    escalation: Escalation | None = None
+
+    @property
+    def is_about_nodes(self) -> bool:
+        """Whether it matches sick nodes, under pods that may still run."""
+        return bool(self.node_conditions or self.node_taints)
+
+    @property
+    def matches_all(self) -> bool:
+        """Whether it matches every failure of its targets."""
+        return not (self.exit_codes or self.pod_conditions or self.reasons or self.is_about_nodes)
+
+    @property
+    def matcher(self) -> tuple[object, ...]:
+        """What it matches, for comparisons."""
+        return self.exit_codes, self.pod_conditions, self.reasons, self.node_conditions, self.node_taints
+
+
+@dataclass(frozen=True, slots=True)
+class FailurePolicy:
+    """The rules of a job. `keeps_finished`: a restart of the whole job spares replicas that have succeeded."""
+
+    rules: tuple[Rule, ...]
+    max_restarts: int | None = None
+    keeps_finished: bool = False
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """The replica types that any rule is about: their pods are made with the restart policy Never."""
+        return frozenset().union(*(rule.targets for rule in self.rules))
+
+    def unreachable(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of rules that never decide, each with that of an earlier rule which matches all that it does."""
+        for number, rule in enumerate(self.rules):
+            for earlier in self.rules[:number]:
+                covers = earlier.matcher == rule.matcher or (earlier.matches_all and not rule.is_about_nodes)
+                if covers and rule.targets <= earlier.targets:
+                    yield rule.name, earlier.name
+                    break
+
+
+class NodeAvoidance(NamedTuple):
+    """After how many failures on a node a job avoids it, and for how long."""
+
+    threshold: int = 1
+    expiration_s: int = 3600
+
+
 class SpecWarning(NamedTuple):
     """What is valid but hardly what its author meant: the reason and the message of an event."""
 
@@ -250,6 +403,11 @@ class TFJobSpec:
     dynamic_workers: bool = False
     scheduling: SchedulingPolicy = SchedulingPolicy()
     network: Network = Network.PER_REPLICA
+    failure_policy: FailurePolicy | None = None
+    node_avoidance: NodeAvoidance | None = None
+    node_lost_timeout_s: int | None = None
+    start_deadline_s: int | None = None
+    completion_grace_s: int | None = None
     says_clean_pod_policy: bool = False
     warnings: tuple[SpecWarning, ...] = ()
     spellings: tuple[str, ...] = ()

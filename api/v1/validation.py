@@ -19,11 +19,20 @@ from tfjob_operator.api.meta import JSON, MAX_NAME_LENGTH, ObjectMeta
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, EventReason, Network, RestartPolicy, SuccessPolicy
+from tfjob_operator.api.v1.failure_policy import (
+    check_against_templates,
+    positive,
+    read_failure_policy,
+    read_node_avoidance,
+    read_node_lost_timeout,
+)
 from tfjob_operator.api.v1.reader import QUANTITY, MapOf, Path, Reader, check, some
-from tfjob_operator.api.v1.templates import decode_spec, facts_of, read_template
+from tfjob_operator.api.v1.templates import containers_of, decode_spec, facts_of, read_template, templates_in
 from tfjob_operator.api.v1.types import (
+    FailurePolicy,
     InvalidSpec,
     Mistake,
+    NodeAvoidance,
     ReplicaSpec,
     SchedulingPolicy,
     SpecWarning,
@@ -53,6 +62,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     reader.known(spec, SPEC_FIELDS, "spec")
     replicas, ignored = _read_replicas(reader, spec, was_good=was_good)
     policy, conflicts = _read_run_policies(reader, spec)
+    failure_policy = _read_failure_policy(reader, spec, replicas)
     dynamic_workers = reader.boolean(spec.get("enableDynamicWorker"), "spec.enableDynamicWorker")
     success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", SuccessPolicy)
     clean_pod_policy = policy.clean_pod_policy or CleanPodPolicy.RUNNING
@@ -78,6 +88,11 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
         dynamic_workers=dynamic_workers,
         scheduling=policy.scheduling,
         network=policy.network or Network.PER_REPLICA,
+        failure_policy=failure_policy,
+        node_avoidance=policy.node_avoidance,
+        node_lost_timeout_s=policy.node_lost_timeout_s,
+        start_deadline_s=policy.start_deadline_s,
+        completion_grace_s=policy.completion_grace_s,
         says_clean_pod_policy=policy.clean_pod_policy is not None,
         warnings=(*ignored, *conflicts, *_warnings(reader, replicas)),
         spellings=tuple(key for key in reader.mapping(spec.get("tfReplicaSpecs"), "") if key not in c.REPLICA_TYPES),
@@ -236,6 +251,10 @@ class _RunPolicy:
     managed_by: str = ""
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     network: Network | None = None
+    node_avoidance: NodeAvoidance | None = None
+    node_lost_timeout_s: int | None = None
+    start_deadline_s: int | None = None
+    completion_grace_s: int | None = None
 
 
 _INLINE_POLICY: Final = {
@@ -248,7 +267,20 @@ _INLINE_POLICY: Final = {
 SPEC_FIELDS: Final = frozenset(
     {"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", "tensorBoard", *_INLINE_POLICY}
 )
-RUN_POLICY_FIELDS: Final = frozenset({*_INLINE_POLICY, "suspend", "managedBy", "schedulingPolicy", "network"})
+RUN_POLICY_FIELDS: Final = frozenset(
+    {
+        *_INLINE_POLICY,
+        "suspend",
+        "managedBy",
+        "schedulingPolicy",
+        "network",
+        "failurePolicy",
+        "nodeAvoidance",
+        "nodeLostTimeoutSeconds",
+        "startDeadlineSeconds",
+        "completionGracePeriodSeconds",
+    }
+)
 SCHEDULING_FIELDS: Final = frozenset(
     {"minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds"}
 )
@@ -295,7 +327,24 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
         managed_by=reader.text(given.get("managedBy"), f"{path}.managedBy"),
         scheduling=_read_scheduling(reader, given.get("schedulingPolicy"), f"{path}.schedulingPolicy"),
         network=reader.choice(given.get("network"), f"{path}.network", Network),
+        node_avoidance=read_node_avoidance(reader, given.get("nodeAvoidance"), f"{path}.nodeAvoidance"),
+        node_lost_timeout_s=read_node_lost_timeout(
+            reader, given.get("nodeLostTimeoutSeconds"), f"{path}.nodeLostTimeoutSeconds"
+        ),
+        start_deadline_s=positive(reader, given.get("startDeadlineSeconds"), f"{path}.startDeadlineSeconds"),
+        completion_grace_s=number("completionGracePeriodSeconds"),
     )
+
+
+def _read_failure_policy(reader: Reader, spec: JSON, replicas: Mapping[str, ReplicaSpec]) -> FailurePolicy | None:
+    """Read the failure policy, which names replica types and containers of this specification."""
+    path, given = "spec.runPolicy.failurePolicy", spec.get("runPolicy")
+    value = given.get("failurePolicy") if isinstance(given, dict) else None
+    policy = read_failure_policy(reader, value, path, replicas)
+    if policy is not None and any(rule.exit_codes for rule in policy.rules) and not reader.mistakes:
+        templates = {kind: containers_of(template) for kind, template in templates_in(spec).items()}
+        check_against_templates(reader, policy, path, templates)
+    return policy
 
 
 def _read_scheduling(reader: Reader, value: object, path: str) -> SchedulingPolicy:

@@ -48,8 +48,8 @@ class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 class ChildLabels(Struct, frozen=True):
     """The labels that say which job and which replica a child belongs to; those with the prefix are the newer family (RM-01).
 
-    `cluster_spec` is on pods that read a ConfigMap; `restart_policy` is the replica's when the pod was created (U15).
-    Neither says to whom the child belongs.
+    `cluster_spec` is on pods that read a ConfigMap; `restart_policy` is the replica's when the pod was created (U15), `attempt`
+    the number of the attempt. None of them says to whom the child belongs.
     """
 
     group_name: str = msgspec.field(default="", name=c.LABEL_GROUP_NAME)
@@ -62,6 +62,7 @@ class ChildLabels(Struct, frozen=True):
     prefixed_replica_index: str = msgspec.field(default="", name=c.LABEL_PREFIX + c.LABEL_REPLICA_INDEX)
     cluster_spec: str = msgspec.field(default="", name=c.LABEL_CLUSTER_SPEC)
     restart_policy: str = msgspec.field(default="", name=c.LABEL_RESTART_POLICY)
+    attempt: str = msgspec.field(default="", name=c.LABEL_ATTEMPT)
 
 
 _SHARED: Final = SharedValues()
@@ -97,12 +98,16 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
     metadata: ChildMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+    node: str = ""
 
     def __post_init__(self) -> None:
-        """Store the specification once for all pods of a type, and the status once for all pods that run alike.
+        """Store the specification once for all pods of a type but for the `node`, and the status once for all that run alike.
 
         No two pods end in the same second with the same words, so the status of one that has ended would only fill the memory.
         """
+        if self.spec.node_name:
+            force_setattr(self, "node", _SHARED[self.spec.node_name])
+            force_setattr(self.spec, "node_name", "")
         force_setattr(self, "spec", _SHARED[self.spec])
         if self.status.phase not in TERMINAL:
             force_setattr(self, "status", _SHARED[self.status])

@@ -30,11 +30,14 @@ class JobEvent:
 class Draft:
     """A status that is being computed. Its times are whole seconds, like all times of the API."""
 
-    __slots__ = ("_whole", "completion_time", "conditions", "events", "now", "start_time")
+    __slots__ = ("completion_time", "conditions", "events", "now", "start_time", "whole")
 
     def __init__(self, found: Conditions, started: datetime | None, completed: datetime | None, now: datetime) -> None:
-        """Open a draft on a status with these conditions and times. `now` is the exact time, by which limits are computed."""
-        self._whole = now.replace(microsecond=0)
+        """Open a draft on a status with these conditions and times. `now` is the exact time, by which limits are computed.
+
+        `whole` is that time in whole seconds.
+        """
+        self.whole = now.replace(microsecond=0)
         self.now = now
         self.conditions = found
         self.start_time = started
@@ -47,24 +50,24 @@ class Draft:
 
     def set_true(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
         """Make a condition True, by the rules of `conditions.set_true`."""
-        self.conditions = conditions.set_true(self.conditions, condition, reason, message, self._whole)
+        self.conditions = conditions.set_true(self.conditions, condition, reason, message, self.whole)
 
     def set_held(self, status: str, reason: ConditionReason, message: str) -> bool:
         """Set Held to True or False. Return whether that changed anything."""
         before = self.conditions
-        self.conditions = conditions.set_held(before, status, reason, message, self._whole)
+        self.conditions = conditions.set_held(before, status, reason, message, self.whole)
         return self.conditions is not before
 
     def start(self, pods: Iterable[Pod] = ()) -> None:
         """Set the start time, unless it is set. An earlier leader, which did not record it, may have created `pods`."""
         if self.start_time is None:
             live = (pod.metadata.creation_timestamp for pod in pods if pod.metadata.deletion_timestamp is None)
-            self.start_time = min([self._whole, *(created for created in live if created is not None)])
+            self.start_time = min([self.whole, *(created for created in live if created is not None)])
 
     def complete(self, at: datetime | None) -> None:
         """Set the completion time: when the deciding container ended, if one did. Kubelets have clocks of their own."""
-        self.start_time = self.start_time or self._whole
-        self.completion_time = max(self.start_time, min(at or self._whole, self._whole))
+        self.start_time = self.start_time or self.whole
+        self.completion_time = max(self.start_time, min(at or self.whole, self.whole))
 
 
 COUNTER_WINDOW_S: Final = 1.0

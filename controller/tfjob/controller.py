@@ -31,7 +31,7 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Chi
 from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.caches import Caches
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, UnkeptStatus, View, Views
 from tfjob_operator.workqueue import Clock, RateLimitingQueue
@@ -54,6 +54,7 @@ class TFJobController:
         clock: Clock,
         leadership_term: LeadershipTerm | None = None,
         domain: str = "",
+        defaults: Defaults = DEFAULTS,
     ) -> None:
         """Register the handlers. `feed` leads into the queue of the workers.
 
@@ -71,6 +72,7 @@ class TFJobController:
         self._clock = clock
         self._leadership_term = leadership_term
         self._domain = domain
+        self._defaults = defaults
         expectations, blocked = records.expectations, records.blocked
         caches.jobs.add_event_handler(JobHandler[TFJob](feed, self._forget))
         caches.pods.add_event_handler(ChildHandler[Pod](POD.name, feed, expectations, blocked))
@@ -129,6 +131,7 @@ class TFJobController:
             domain=self._domain,
             blocked=view.blocked,
             unreported=view.unreported,
+            defaults=self._defaults,
         )
 
     def _forget(self, gone: ObjectMeta) -> None:
@@ -154,6 +157,7 @@ def new_controller(
     config: ConfigSource = NO_CONFIG,
     expectations: Expectations | None = None,
     delays: Delays | None = None,
+    defaults: Defaults = DEFAULTS,
 ) -> TFJobController:
     """Return a controller that works on these caches, writes through `client`, and puts its keys into `queue`.
 
@@ -185,7 +189,16 @@ def new_controller(
         ref_manager=RefManager(client, events, expectations, delays),
         executor=Executor(
             status_writer=StatusWriter(client, events, metrics, unkept, feed=feed, clock=clock),
-            creator=Creator(client, events, expectations, blocked, domain=domain, gang=gang, config=config),
+            creator=Creator(
+                client,
+                events,
+                expectations,
+                blocked,
+                domain=domain,
+                gang=gang,
+                config=config,
+                last_words=defaults.last_words,
+            ),
             deleter=Deleter(client, events, expectations, gang=gang),
             repairer=ChildRepairer(client, events, delays),
             events=events,
@@ -198,4 +211,5 @@ def new_controller(
         clock=clock,
         leadership_term=leadership_term,
         domain=domain,
+        defaults=defaults,
     )

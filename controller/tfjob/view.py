@@ -38,7 +38,15 @@ import structlog
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.core import PODS, EventType
-from tfjob_operator.api.meta import OWNER_INDEX, ObjectMeta, PartialObjectMetadata, owner_uid_key, version_number
+from tfjob_operator.api.meta import (
+    OWNER_INDEX,
+    ObjectMeta,
+    PartialObjectMetadata,
+    Struct,
+    index_by_owner,
+    owner_uid_key,
+    version_number,
+)
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
@@ -53,7 +61,7 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
 from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
-from tfjob_operator.controller.tfjob.plan.replicas import is_of_predecessor
+from tfjob_operator.controller.tfjob.plan.replicas import is_of_predecessor, of_earlier_attempts
 from tfjob_operator.controller.tfjob.plan.status import in_force, read, reading_of, refused, taken_over, with_memory_of
 from tfjob_operator.workqueue.parallel import slow_start_batch
 
@@ -112,6 +120,15 @@ class Confirmer:
         if error is not None:
             raise error
 
+    async def confirm_no_earlier_pods(self, job: TFJob) -> None:
+        """Ask the server whether a pod of an earlier attempt is left. Raises StaleViewError if one is, else any ApiError."""
+        selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={job.metadata.name}"
+        found = await self._client.list_page(PODS, ListOptions(job.metadata.namespace, selector), _Pods)
+        owned = [pod for pod in found.items if owner_uid_key(job.metadata) in index_by_owner(pod)]
+        left = [pod.metadata.name for pod in of_earlier_attempts(job, owned)]
+        if left:
+            raise StaleViewError(f"{len(left)} pods of an earlier attempt are left, such as {left[0]}")
+
     async def _confirm_pod(self, namespace: str, name: str, uid: str) -> None:
         try:
             found = await self._client.get(PODS, namespace, name, PartialObjectMetadata)
@@ -119,6 +136,10 @@ class Confirmer:
             raise StaleViewError(f"pod {name} is gone") from error
         if found.metadata.uid != uid:
             raise StaleViewError(f"pod {name} is another one than the cache saw")
+
+
+class _Pods(Struct, frozen=True):
+    items: tuple[Pod, ...] = ()
 
 
 class UnkeptStatus:
@@ -254,6 +275,10 @@ class View:
             await self.confirm()
         # Once: on a view that stays stale we would create again and again what the garbage collector deletes.
         self._memory.acted = True
+
+    async def before_attempt(self) -> None:
+        """Make sure that no pod of an earlier attempt is left before this one begins. Raises StaleViewError if one is."""
+        await self._confirmer.confirm_no_earlier_pods(self.job)
 
     def keep(self, status: JobStatus | None) -> None:
         """Keep a status that is not written yet: its pods may be gone at the next sync. None: there is nothing to write."""

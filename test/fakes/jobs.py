@@ -1,7 +1,7 @@
 """Builders of jobs and pods for tests: an argument that is left out is a field that a user leaves out."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,8 +18,8 @@ from tfjob_operator.api.core import (
     PodSpec,
     PodStatus,
 )
-from tfjob_operator.api.meta import ObjectMeta, OwnerKey, OwnerReference
-from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, JobStatus, TFJob, TFJobSpec, child_name
+from tfjob_operator.api.meta import OwnerKey, OwnerReference
+from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, JobMeta, JobStatus, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import (
     ChildMeta,
     Pod,
@@ -32,7 +32,7 @@ from tfjob_operator.controller.jobs.children import (
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
-from tfjob_operator.controller.tfjob.plan.status import in_force, read
+from tfjob_operator.controller.tfjob.plan.status import Replacing, account, in_force, read
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
@@ -87,7 +87,7 @@ def job(
 ) -> TFJob:
     """A job as the cache holds it. Without `spec` it has two workers."""
     body = {"tfReplicaSpecs": {"Worker": replica(2)}} if spec is None else spec
-    metadata = ObjectMeta(name=name, namespace="ns", uid=JOB_UID, generation=1, resource_version="1")
+    metadata = JobMeta(name=name, namespace="ns", uid=JOB_UID, generation=1, resource_version="1")
     return TFJob(
         metadata=changed(metadata, **meta),
         spec=msgspec.Raw(msgspec.json.encode(body)),
@@ -166,6 +166,13 @@ def decide(tfjob: TFJob, *pods: Pod, services: Sequence[Service] = (), at_s: flo
 def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60, **more: Any) -> TFJob:
     """The job when the status of its plan has been written."""
     return after(tfjob, decide(tfjob, *pods, at_s=at_s, **more))
+
+
+def accounted(
+    records: Iterable[IndexRestarts], replicas: Iterable[Replica], failed: Collection[str]
+) -> tuple[IndexRestarts, ...]:
+    """The records after these pods were seen at EPOCH; `failed` are the UIDs of those that failed by themselves."""
+    return account(records, replicas, Replacing(failed), at(0))
 
 
 def true_of(tfjob: TFJob) -> list[str]:

@@ -212,13 +212,18 @@ class Creator(ChildWriter):
         domain: str = "",
         gang: GangScheduler | None = None,
         config: ConfigSource = NO_CONFIG,
+        last_words: bool = True,
     ) -> None:
-        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one."""
+        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one.
+
+        `last_words` is that of `PodBuilder`.
+        """
         super().__init__(client, events, expectations)
         self._blocked = blocked
         self._domain = domain
         self._gang = gang
         self._config = config
+        self._last_words = last_words
 
     async def create(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
         """Create what the plan lists as missing, many replicas at once in growing batches (SB-01).
@@ -233,7 +238,14 @@ class Creator(ChildWriter):
             if not (plan.create_services or plan.create_pods or plan.create_config_maps):
                 return
             accelerators = self._config.value.accelerators
-            builder = PodBuilder(job, spec, domain=self._domain, gang=self._gang, accelerators=accelerators)
+            builder = PodBuilder(
+                job,
+                spec,
+                domain=self._domain,
+                gang=self._gang,
+                accelerators=accelerators,
+                last_words=self._last_words,
+            )
             failures = await self._create_config_maps(job, plan, builder.cluster)
             await self._create_replicas(job, spec, plan, builder, unreadable=builder.cluster.digest in failures)
         except NamespaceTerminatingError:

@@ -6,7 +6,8 @@ Decides nothing about jobs. The order:
    may wait for its pods;
 2. events about pods that do not start, and repairs of children that users have edited (`ownership.py`); nothing waits for
    these;
-3. the confirmation of the view (`view.py`), unless the status write was one;
+3. the confirmation of the view (`view.py`), unless the status write was one; and before the first pod of an attempt, that no
+   pod of an earlier one is left;
 4. creates, then deletes, each pod after its last event (`children.py`);
 5. the deletion of the job itself, when its TTL is over.
 
@@ -32,11 +33,11 @@ import msgspec
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
-from tfjob_operator.api.meta import ObjectMeta, Struct, owner_uid_key
+from tfjob_operator.api.meta import Struct, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.conditions import is_finished
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.api.v1.types import JobMeta, JobStatus, TFJob
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent, Window
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
@@ -73,7 +74,7 @@ def all_active(status: JobStatus, sizes: Mapping[str, int]) -> bool:
 
 
 class _Written(Struct, frozen=True):
-    metadata: ObjectMeta
+    metadata: JobMeta
     status: JobStatus = JobStatus()
 
 
@@ -201,6 +202,8 @@ class Executor:
             self._feed.after(view.key, await self._repairer.repair(view.job, view.good_spec, plan))
         if acts:
             await view.before_acting()
+            if plan.begins_attempt:
+                await view.before_attempt()
             try:
                 await self._create_and_delete(view, plan)
             except RefusedError as error:

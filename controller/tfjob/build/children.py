@@ -156,10 +156,17 @@ class PodBuilder:
         domain: str = "",
         gang: GangScheduler | None = None,
         accelerators: Accelerators | None = None,
+        last_words: bool = True,
     ) -> None:
-        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one."""
+        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one.
+
+        `last_words`: the end of the log stands for the termination message of a training container that fails without one.
+        """
+        self._last_words = last_words
         self._job = job.metadata
         self._spec = spec
+        attempt = job.status.attempt
+        self._attempt = str(attempt) if attempt or spec.failure_policy is not None else None
         self._gang = gang
         self._templates = templates_of(job.spec)
         if accelerators:
@@ -185,7 +192,14 @@ class PodBuilder:
             self._training_container(container, key) if container["name"] == c.CONTAINER_NAME else container
             for container in template["spec"]["containers"]
         ]
-        policy = RestartPolicy.NEVER if replica.restart_policy == RestartPolicy.EXIT_CODE else replica.restart_policy
+        policies = self._spec.failure_policy
+        # By an exit code that a kubelet restarts nothing can be decided.
+        is_judged = replica.restart_policy == RestartPolicy.EXIT_CODE or (
+            policies is not None and key.type in policies.targets
+        )
+        policy = RestartPolicy.NEVER if is_judged else replica.restart_policy
+        if self._attempt is not None:
+            metadata["labels"][c.LABEL_ATTEMPT] = self._attempt
         pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}
         if self._spec.network is Network.SHARED:
             pod_spec |= {"hostname": key.name, "subdomain": self._job.name}
@@ -204,9 +218,15 @@ class PodBuilder:
         facts = self._spec.replicas[key.type].template
         ports += [{"name": port.name, "containerPort": port.number} for port in facts.ports if port.name not in present]
         changed = container | {"ports": ports}
-        # A user who sets TF_CONFIG means it: theirs stays the only one.
-        if not self.cluster.is_alone and c.TF_CONFIG not in facts.sets:
-            changed["env"] = [*(container.get("env") or []), *self._variables(key)]
+        if self._last_words and not container.get("terminationMessagePolicy"):
+            changed["terminationMessagePolicy"] = "FallbackToLogsOnError"
+        given = container.get("env") or []
+        # A user who sets one of them means it: theirs stays the only one.
+        variables = self._variables(key) if not self.cluster.is_alone and c.TF_CONFIG not in facts.sets else []
+        if self._attempt is not None and all(each.get("name") != c.ATTEMPT_VARIABLE for each in given):
+            variables.append({"name": c.ATTEMPT_VARIABLE, "value": self._attempt})
+        if variables:
+            changed["env"] = [*given, *variables]
         return changed
 
     def _variables(self, key: ReplicaKey) -> list[dict[str, Any]]:

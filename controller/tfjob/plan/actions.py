@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from tfjob_operator.api.core import POD_GROUP_PENDING, EventType
 from tfjob_operator.api.v1 import conditions
@@ -22,6 +22,23 @@ from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import Problem, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.plan.replicas import Mending, Replica
+
+
+class Defaults(NamedTuple):
+    """What the operator does where a job does not say it.
+
+    `delays`: restarts of failed programs are delayed. `completion_grace_s` is how long workers may go on after the job has
+    succeeded. A node that is not ready for `node_lost_timeout_s` is lost; 0 for never. `last_words`: a container that fails
+    without a termination message leaves the end of its log.
+    """
+
+    delays: bool = True
+    completion_grace_s: int = 30
+    node_lost_timeout_s: int = 0
+    last_words: bool = True
+
+
+DEFAULTS: Final = Defaults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +82,8 @@ class Plan:
     `requeue_after_s` is in how many seconds another plan may be due by time alone; None for never. `delete_job` is due when
     the job has outlived its TTL. `relabel` are children whose labels say something else than their names, `reselect` services
     that select something else than their pods. `create_pod_group` is the least number of pods of the group to create, which
-    comes before every pod. So do the ConfigMaps of `create_config_maps`, which are hashes.
+    comes before every pod. So do the ConfigMaps of `create_config_maps`, which are hashes. `begins_attempt`: the pods are the
+    first of an attempt, so none of an earlier one may be left on the API server.
     """
 
     create_services: tuple[ReplicaKey, ...] = ()
@@ -84,6 +102,7 @@ class Plan:
     create_config_maps: tuple[str, ...] = ()
     delete_config_maps: tuple[ConfigMap, ...] = ()
     requeue_after_s: float | None = None
+    begins_attempt: bool = False
 
     @property
     def acts(self) -> bool:

@@ -6,7 +6,7 @@ message is read, and its log with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -91,13 +91,16 @@ def _statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
     return (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
 
 
+def ended_containers(pod: Pod) -> Iterator[tuple[str, ContainerStateTerminated]]:
+    """Yield the containers of a pod that have terminated, init containers first, and how."""
+    for status in _statuses(pod):
+        if status.state.terminated is not None:
+            yield status.name, status.state.terminated
+
+
 def _failed_container(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
     """Return the container that failed first: later ones may have failed because the pod was being terminated."""
-    failed = [
-        (status.name, status.state.terminated)
-        for status in _statuses(pod)
-        if status.state.terminated is not None and status.state.terminated.exit_code != 0
-    ]
+    failed = [each for each in ended_containers(pod) if each[1].exit_code != 0]
     return min(failed, key=lambda each: each[1].finished_at or _NEVER, default=None)
 
 
@@ -118,8 +121,9 @@ def _exit_of(container: str, ended: ContainerStateTerminated) -> str:
     return f"container {container} exited with code {ended.exit_code}{reason}{': ' if words else ''}{words}"
 
 
-def _pod_ended_at(pod: Pod) -> datetime:
-    ends = [each.state.terminated.finished_at for each in _statuses(pod) if each.state.terminated is not None]
+def pod_ended_at(pod: Pod) -> datetime:
+    """Return when the last container of a pod ended, a time after all others if the pod does not say so."""
+    ends = [ended.finished_at for _, ended in ended_containers(pod)]
     return max((end for end in ends if end is not None), default=_NEVER)
 
 
@@ -146,6 +150,13 @@ class Ending:
         return cls(ConditionType.FAILED, ConditionReason.FAILED, message, ConditionReason.FAILED, at=at)
 
     @classmethod
+    def by_rule(cls, message: str, at: datetime | None) -> Ending:
+        """Return the failure of a job by a rule of its failure policy."""
+        return cls(
+            ConditionType.FAILED, ConditionReason.BY_RULE, message, ConditionReason.BY_RULE, EventType.WARNING, at
+        )
+
+    @classmethod
     def by_limit(cls, job: str, limit: EventReason, detail: str = "") -> Ending:
         """Return the failure of a job that has reached one of `LIMITS`; `detail` is another sentence."""
         message = f"Job {job} has failed because {LIMITS[limit].words}{detail and '. '}{detail}"
@@ -166,10 +177,13 @@ def judge(
     replicas: Sequence[Replica],
     finished: Mapping[str, Collection[int]],
     counts: Mapping[str, ReplicaStatus],
+    *,
+    restarting: Collection[str],
 ) -> Verdict:
     """Decide about a job. Success comes first: a chief that has succeeded has ended the job.
 
-    `finished` are the indices that have succeeded, also those whose pods are gone.
+    `finished` are the indices that have succeeded, also those whose pods are gone. `restarting` are the
+    UIDs of failed pods that are replaced; any other failed pod ends the job.
     """
     decider, who = deciding_type(spec.replicas), f"TFJob {job.metadata.namespace}/{job.metadata.name}"
     if _has_succeeded(spec, finished, decider):
@@ -179,14 +193,14 @@ def judge(
         lost = [
             replica
             for replica in replicas
-            if replica.type == name and replica.index not in finished[name] and _is_lost(replica, spec)
+            if replica.type == name and replica.index not in finished[name] and _is_lost(replica, restarting)
         ]
         if lost:
             # Where pods have no times, that with the lowest index.
-            first = min(lost, key=lambda replica: (_pod_ended_at(replica.pod), replica.index))
+            first = min(lost, key=lambda replica: (pod_ended_at(replica.pod), replica.index))
             pod = f"{'Pod' if len(lost) == 1 else 'The first was pod'} {first.pod.metadata.name}"
             text = f"{who} has failed because {len(lost)} {name} replica(s) failed. {pod}: {cause_of(first.pod, first.ended)}"
-            return Verdict(ending=Ending.failed(text, _failure_at(first)))
+            return Verdict(ending=Ending.failed(text, failure_at(first)))
     watched = [decider] if decider is not None else list(spec.replicas)
     return Verdict(running=any(counts[name].active > 0 for name in watched))
 
@@ -214,15 +228,15 @@ def _success_at(spec: TFJobSpec, replicas: Iterable[Replica], decider: str | Non
     return max(known) if len(known) == deciders else None
 
 
-def _failure_at(replica: Replica) -> datetime | None:
+def failure_at(replica: Replica) -> datetime | None:
     """Return when the container ended by which this replica failed: its training, or else the first that failed."""
     failed = _failed_container(replica.pod)
     ended = replica.ended or (failed[1] if failed is not None else None)
     return ended.finished_at if ended is not None else None
 
 
-def _is_lost(replica: Replica, spec: TFJobSpec) -> bool:
-    return replica.outcome is Outcome.FAILED and not replica.terminating and not should_restart(replica, spec)
+def _is_lost(replica: Replica, restarting: Collection[str]) -> bool:
+    return replica.outcome is Outcome.FAILED and not (replica.terminating or replica.pod.metadata.uid in restarting)
 
 
 def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
@@ -258,8 +272,36 @@ def _policy_without_label(replica: Replica, spec: TFJobSpec) -> str:
     return RestartPolicy.NEVER if made_with_never and policy != RestartPolicy.EXIT_CODE else policy
 
 
-def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) -> Plan:
+def until_workers_end(draft: StatusDraft, spec: TFJobSpec, ending: Ending, replicas: Iterable[Replica]) -> float | None:
+    """Return for how many seconds a success waits for workers that still run: `completionGracePeriodSeconds` at most.
+
+    None for an end that is written now. The replica that decided stays done, so neither a failure nor an edit takes it back.
+    """
+    if spec.completion_grace_s is None or ending.condition is not ConditionType.SUCCEEDED or ending.at is None:
+        return None
+    left_s = _left_s(spec.completion_grace_s, ending.at, draft.now)
+    return left_s if left_s > 0 and any(map(_is_working, replicas)) else None
+
+
+def _is_working(replica: Replica) -> bool:
+    return replica.type == c.WORKER and replica.outcome is Outcome.ACTIVE and not replica.terminating
+
+
+def _workers_wait_s(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, grace_s: int) -> float:
+    """Return for how many seconds workers of a job that has succeeded are not deleted; a job that has waited waits no more."""
+    succeeded = conditions.find(draft.conditions, ConditionType.SUCCEEDED)
+    if succeeded is None or succeeded.last_transition_time is None or not grace_s:
+        return 0.0
+    if isinstance(spec, TFJobSpec) and spec.completion_grace_s is not None:
+        return 0.0
+    return _left_s(grace_s, succeeded.last_transition_time, draft.now)
+
+
+def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, grace_s: int = 0) -> Plan:
     """Clean up, keep the counters true, and delete the job itself when its TTL is over.
+
+    Workers that still run when the job has succeeded are deleted `grace_s` later, though they do not count as active any more:
+    in a collective training they end a moment after the chief or worker 0, and what they print and write then is not lost.
 
     The status of a job that another operator has ended is left as it is, and so are its pods unless the job says what is to
     become of them: the default has changed with the years, and what still runs may have been left on purpose.
@@ -278,6 +320,10 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) 
     # What is too many may not run on, under no policy; if it has ended it is kept or taken as all others are.
     surplus = to_clean_up(CleanPodPolicy.RUNNING if policy == CleanPodPolicy.NONE else policy, seen.surplus)
     draft.replica_statuses = without_active(_recounted(draft.replica_statuses, seen), seen.replicas, leaving)
+    wait_s = _workers_wait_s(draft, spec, grace_s)
+    if wait_s > 0 and any(map(_is_working, leaving)):
+        leaving = [replica for replica in leaving if not _is_working(replica)]
+        left = wait_s if left is None else min(left, wait_s)
     staying = {replica.key for replica in _without(seen.replicas, leaving)}
     if staying:
         staying.add(ReplicaKey.of_all(draft.job.metadata.name))
@@ -366,6 +412,7 @@ def past_deadline(draft: StatusDraft, deadline_s: int | None) -> Ending | None:
 def conclude(draft: StatusDraft, ending: Ending, clean_pod_policy: str, replicas: Sequence[Replica]) -> Plan:
     """Return a plan that writes the end and does nothing else: clean-up is for later plans, once the end is written."""
     draft.end(ending.condition, ending.reason, ending.message, ending.at)
+    draft.next_restart_time = None
     leaving = to_clean_up(policy_after(draft.conditions, clean_pod_policy), replicas)
     draft.replica_statuses = without_active(draft.replica_statuses, replicas, leaving)
     draft.emit(ending.event_type, ending.event_reason, ending.message)

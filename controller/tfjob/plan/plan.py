@@ -40,14 +40,27 @@ from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import has_ended, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import config_map_name
 from tfjob_operator.controller.tfjob.plan.actions import (
+    DEFAULTS,
     NONE_BLOCKED,
     NOTHING,
     Blocked,
+    Defaults,
     Gang,
     Plan,
     PodDeletion,
     holds_pods,
     with_gang,
+)
+from tfjob_operator.controller.tfjob.plan.attempts import (
+    NO_DECISION,
+    Decision,
+    decide,
+    ending_of,
+    past_start_deadline,
+    replacing,
+    restart_all,
+    restart_requested,
+    waiting,
 )
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
@@ -59,6 +72,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     past_deadline,
     should_restart,
     until_deadline,
+    until_workers_end,
 )
 from tfjob_operator.controller.tfjob.plan.replicas import (
     GOING_ON,
@@ -71,6 +85,7 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
     reselections,
 )
 from tfjob_operator.controller.tfjob.plan.status import (
+    NOT_REPLACING,
     Finished,
     StatusDraft,
     announce,
@@ -96,13 +111,14 @@ def plan(
     domain: str = "",
     blocked: Blocked = NONE_BLOCKED,
     unreported: Sequence[JobEvent] = (),
+    defaults: Defaults = DEFAULTS,
 ) -> Plan:
     """Decide what to do about a job; `pods`, `services` and `config_maps` are those that it controls.
 
     A job that is being deleted is left to the garbage collector, one that another controller manages is left to it, mistakes
     and all (B75). `gang` is None where no gang scheduler is in use; `domain` is the cluster's DNS domain where TF_CONFIG needs
     it. `blocked` are children that could not be created. `unreported` are events of a status that was computed but not written:
-    they come before those of the new one.
+    they come before those of the new one. `defaults` are those of the operator.
 
     Every change to a plan is a step here. The executor changes none; it only omits what a failure of its own rules out: a pod
     whose ConfigMap could not be created is not sent.
@@ -114,7 +130,7 @@ def plan(
     seen = observe(job, pods, services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
-    decided = _decide(draft, spec, seen)
+    decided = _decide(draft, spec, seen, defaults)
     if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_finished(job.status):
         told = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
         decided = replace(decided, problems=(*decided.problems, *told))
@@ -123,34 +139,68 @@ def plan(
     return without_blocked(decided, blocked)
 
 
-def _decide(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) -> Plan:
+def _decide(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, defaults: Defaults) -> Plan:
     if conditions.is_finished(draft):
-        return clean_up(draft, spec, seen)
+        return clean_up(draft, spec, seen, defaults.completion_grace_s)
     if isinstance(spec, InvalidSpec):
         return hold(draft, spec, seen)
     if spec.suspend:
         return suspend(draft, spec, seen)
-    return run(draft, spec, seen)
+    return run(draft, spec, seen, defaults)
 
 
-def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
+def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed, defaults: Defaults = DEFAULTS) -> Plan:
     """Decide about a running job. When it ends, the plan says so and nothing else."""
     finished = finished_indices(draft.job.status, spec.sizes, seen.replicas)
+    _begin(draft, spec, seen.replicas)
+    draft.begun = begun(draft.job, spec, has_children=seen.has_children, makes_pods=spec.total_replicas > 0)
+    decision = NO_DECISION
+    if spec.start_deadline_s is not None:
+        keys = _keys(draft.job.metadata.name, spec, finished)
+        decision = past_start_deadline(draft, spec.start_deadline_s, keys, seen.replicas)
+    if spec.failure_policy is not None:
+        decision = decide(spec.failure_policy, seen.replicas, finished, draft, decision)
     restarting = [
         replica
         for replica in seen.replicas
-        if not replica.terminating and replica.index not in finished[replica.type] and should_restart(replica, spec)
+        if not replica.terminating
+        and replica.index not in finished[replica.type]
+        and (replica.pod.metadata.uid in decision.handled or should_restart(replica, spec))
     ]
-    _begin(draft, spec, seen.replicas)
-    by_own_doing = {replica.pod.metadata.uid for replica in restarting if not replica.disrupted}
-    draft.record(seen.replicas, finished, by_own_doing)
+    requested = restart_requested(draft)
+    whole = decision.action is not None or requested
+    draft.record(
+        seen.replicas, finished, NOT_REPLACING if whole else replacing(restarting, decision, delays=defaults.delays)
+    )
     _say_what_stays(draft, spec, seen.replicas, restarting)
-    draft.begun = begun(draft.job, spec, has_children=seen.has_children, makes_pods=spec.total_replicas > 0)
-    verdict = judge(draft.job, spec, seen.replicas, finished, draft.replica_statuses)
-    ending = _ending(draft, spec, verdict, seen.replicas)
+    replaced = {replica.pod.metadata.uid for replica in restarting}
+    verdict = judge(draft.job, spec, seen.replicas, finished, draft.replica_statuses, restarting=replaced)
+    ending = _ending(draft, spec, verdict, decision, seen.replicas)
     if ending is not None:
+        wait_s = until_workers_end(draft, spec, ending, seen.replicas)
+        if wait_s is not None:
+            return Plan(status=draft.freeze(), events=tuple(draft.events), requeue_after_s=wait_s)
         return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)
-    return _go_on(draft, spec, seen, finished, restarting, running=verdict.running)
+    if whole:
+        restart_all(draft, spec, decision, delays=defaults.delays)
+        return _begin_again(draft, spec, seen, finished)
+    return _go_on(draft, spec, seen, finished, restarting, decision=decision, running=verdict.running)
+
+
+def _begin_again(draft: StatusDraft, spec: TFJobSpec, seen: Observed, finished: Finished) -> Plan:
+    """Delete all pods but those of replicas that are done and stay so. What is created is for later plans."""
+    keeps = spec.failure_policy is not None and spec.failure_policy.keeps_finished
+    leaving = [
+        replica
+        for replica in (*seen.replicas, *seen.surplus)
+        if not (replica.terminating or (keeps and replica.index in finished.get(replica.type, ())))
+    ]
+    return Plan(
+        status=draft.freeze(),
+        events=tuple(draft.events),
+        delete_pods=tuple(PodDeletion(replica.pod, _exit_event(replica), restarts=True) for replica in leaving),
+        requeue_after_s=_until_next_look(draft, spec, NO_DECISION),
+    )
 
 
 def _go_on(
@@ -160,6 +210,7 @@ def _go_on(
     finished: Finished,
     restarting: Sequence[Replica],
     *,
+    decision: Decision,
     running: bool,
 ) -> Plan:
     """Create what is missing, restore edited children, and delete surplus pods and failed ones, which later syncs replace."""
@@ -167,6 +218,7 @@ def _go_on(
     keys = _keys(name, spec, finished)
     present = {replica.key for replica in seen.replicas}
     missing_pods = _missing(keys, present)
+    later = missing_pods if seen.older else waiting(draft, missing_pods)
     going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
     problems = problems_of(seen.replicas)
     settled = not (missing_pods or going)
@@ -177,9 +229,12 @@ def _go_on(
         served = [ReplicaKey.of_all(name)]
         wanted = set(served)
     services = seen.services_of(wanted)
+    created = tuple(key for key in missing_pods if key not in later) if later else missing_pods
+    begins = bool(draft.attempt and created) and all(replica.attempt < draft.attempt for replica in seen.replicas)
     return Plan(
         create_services=_missing(served, {key for key, _ in services}),
-        create_pods=missing_pods,
+        create_pods=created,
+        begins_attempt=begins,
         status=draft.freeze(),
         events=tuple(draft.events),
         delete_pods=(
@@ -190,8 +245,16 @@ def _go_on(
         relabel=tuple(relabellings(name, seen.replicas, services)),
         reselect=tuple(reselections(name, services)),
         problems=problems,
-        requeue_after_s=until_deadline(draft, spec.active_deadline_s),
+        requeue_after_s=_until_next_look(draft, spec, decision),
     )
+
+
+def _until_next_look(draft: StatusDraft, spec: TFJobSpec, decision: Decision) -> float | None:
+    """Return in how many seconds time alone changes what there is to do; None for never."""
+    times = [until_deadline(draft, spec.active_deadline_s), decision.next_in_s]
+    if draft.next_restart_time is not None:
+        times.append((draft.next_restart_time - draft.now).total_seconds())
+    return min((each for each in times if each is not None), default=None)
 
 
 def _begin(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> None:
@@ -221,14 +284,28 @@ def _say_what_stays(
         draft.emit(kind, EventReason.POD_TEMPLATE_NOT_APPLIED, words)
 
 
-def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Sequence[Replica]) -> Ending | None:
-    """Whether and how the job ends now: its replicas decide, and where they do not its limits may."""
+def _ending(
+    draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, decision: Decision, replicas: Sequence[Replica]
+) -> Ending | None:
+    """Whether and how the job ends now: its replicas and rules decide, and where they do not its limits may.
+
+    Success comes first, and rules come before the failures that none of them is about.
+    """
     meta = draft.job.metadata
+    succeeds = verdict.ending is not None and verdict.ending.condition is ConditionType.SUCCEEDED
+    if spec.failure_policy is not None and decision.action is not None and not succeeds:
+        return ending_of(draft, spec.failure_policy, decision) or past_deadline(draft, spec.active_deadline_s)
     if verdict.ending is not None:
         return verdict.ending
     if spec.backoff_limit is not None and sum(record.total for record in draft.restarts) > spec.backoff_limit:
         detail = most_restarts(meta.name, draft.restarts, replicas)
         return Ending.by_limit(meta.name, EventReason.BACKOFF_LIMIT_EXCEEDED, detail)
+    if decision.late:
+        first = decision.late[0]
+        why = f"{len(decision.late)} did not, the first is {first.key.name}"
+        for problem in problems_of([first.replica] if first.replica is not None else [])[:1]:
+            why = f"{why}: {problem.event.message}"
+        return Ending.by_limit(meta.name, EventReason.START_DEADLINE_EXCEEDED, why)
     return past_deadline(draft, spec.active_deadline_s)
 
 
@@ -307,6 +384,7 @@ def take_all(draft: StatusDraft, seen: Observed) -> Plan:
         draft.emit(EventType.NORMAL, ConditionReason.SUSPENDED, message)
     draft.set_true(ConditionType.SUSPENDED, ConditionReason.SUSPENDED, message)
     draft.replica_statuses = count_unended(draft.replica_statuses, (*seen.replicas, *seen.surplus))
+    draft.next_restart_time = None
     return Plan(
         status=draft.freeze(),
         events=tuple(draft.events),

@@ -20,18 +20,19 @@ from __future__ import annotations
 import enum
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final, TypeVar
 
 import msgspec
 
-from tfjob_operator.api.core import TERMINAL, ContainerStateTerminated, ContainerStatus, PodPhase
+from tfjob_operator.api.core import TERMINAL, ContainerStateTerminated, ContainerStatus, PodPhase, PodRestartPolicy
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy
-from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, ReplicaStatus, TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import IndexRestarts, JobStatus, ReplicaStatus, TFJob, TFJobSpec, parse_indices
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildLabels, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.pods import (
@@ -134,9 +135,22 @@ class Replica:
         return policy if policy in _POLICIES else ""
 
     @property
+    def attempt(self) -> int:
+        """The attempt that the pod belongs to."""
+        return attempt_of(self.pod)
+
+    @property
     def terminating(self) -> bool:
         """Whether the pod is being deleted: it is not counted as failed, and not replaced before it is gone (B43)."""
         return self.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def ran_s(self) -> float:
+        """How long its training container ran until it ended, in seconds."""
+        ended = self.ended
+        if ended is None or ended.started_at is None or ended.finished_at is None:
+            return 0.0
+        return (ended.finished_at - ended.started_at).total_seconds()
 
     @property
     def disrupted(self) -> bool:
@@ -158,6 +172,23 @@ class Replica:
     def has_ended(self) -> bool:
         """Whether nothing of this pod runs or will run again, though its phase may not say so yet."""
         return has_ended(self.pod)
+
+
+def attempt_of(pod: Pod) -> int:
+    """Return the attempt that a pod belongs to. Users can write anything into a label."""
+    label = (pod.metadata.labels or NO_LABELS).attempt
+    return int(label) if len(label) < 10 and label.isascii() and label.isdecimal() else 0
+
+
+def of_earlier_attempts(job: TFJob, pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods that belong to an earlier attempt than the present one, but for those of replicas that are done."""
+    status, name = job.status, job.metadata.name
+    older = [pod for pod in pods if attempt_of(pod) < status.attempt]
+    if not (older and status.finished_indices):
+        return older
+    done = {kind: parse_indices(text, MAX_REPLICAS) for kind, text in status.finished_indices.items()}
+    keys = ((key_of(name, pod.metadata) or NO_REPLICA, pod) for pod in older)
+    return [pod for key, pod in keys if key.index not in done.get(key.type, ())]
 
 
 def replicas_of(
@@ -205,7 +236,12 @@ def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTermina
         return (Outcome.ACTIVE if phase == PodPhase.RUNNING else Outcome.WAITING), None
     # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
     # was ended as a whole (its deadline, an eviction), and an end with 0 may be the response to that.
-    did_its_work = phase == PodPhase.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
+    restarts_always = pod.spec.restart_policy == PodRestartPolicy.NEVER and (
+        (pod.metadata.labels or NO_LABELS).restart_policy == RestartPolicy.ALWAYS
+    )  # then this operator does what the kubelet would have done
+    did_its_work = not restarts_always and (
+        phase == PodPhase.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
+    )
     if did_its_work and not stopped and not was_stopped(pod, ended):
         return Outcome.SUCCEEDED, ended
     return Outcome.FAILED, ended
@@ -242,7 +278,8 @@ def count_unended(counts: Mapping[str, ReplicaStatus], replicas: Iterable[Replic
 class Observed:
     """The children of a job.
 
-    `surplus` are pods that the specification does not ask for (any more), and second ones of a replica. A service belongs
+    `surplus` are pods that the specification does not ask for (any more), second ones of a replica, and those of earlier
+    attempts, `older` if there are any. A service belongs
     to a replica, or to the whole job, by its name alone, since pods are looked up by it; its key is None where the name says
     nothing.
     """
@@ -250,6 +287,7 @@ class Observed:
     replicas: Sequence[Replica]
     surplus: Sequence[Replica]
     services: Sequence[tuple[ReplicaKey | None, Service]]
+    older: bool = False
 
     @property
     def has_children(self) -> bool:
@@ -272,14 +310,21 @@ class Observed:
             return self
         beyond = [replica for replica in self.replicas if replica.index >= sizes.get(replica.type, 0)]
         within = [replica for replica in self.replicas if replica.index < sizes.get(replica.type, 0)]
-        return Observed(within, [*beyond, *self.surplus], self.services)
+        return replace(self, replicas=within, surplus=[*beyond, *self.surplus])
 
 
-def observe(job: TFJob, pods: Iterable[Pod], services: Iterable[Service]) -> Observed:
+def observe(job: TFJob, pods: Sequence[Pod], services: Iterable[Service]) -> Observed:
     """Sort out the children of a job."""
-    name = job.metadata.name
+    name, older = job.metadata.name, []
+    if job.status.attempt:
+        older = of_earlier_attempts(job, pods)
+        gone = {pod.metadata.uid for pod in older}
+        pods = [pod for pod in pods if pod.metadata.uid not in gone]
     replicas, others = replicas_of(name, pods, job.status.restarts)
-    return Observed(replicas, others, [(key_of_service(name, service.metadata.name), service) for service in services])
+    if older:
+        others = [*others, *chain(*replicas_of(name, older, job.status.restarts))]
+    found = [(key_of_service(name, service.metadata.name), service) for service in services]
+    return Observed(replicas, others, found, older=bool(older))
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +484,7 @@ def labels_wanted(job: str, key: ReplicaKey, *, beside: ChildLabels = NO_LABELS)
         prefixed_replica_index=index,
         cluster_spec=beside.cluster_spec,
         restart_policy=beside.restart_policy,
+        attempt=beside.attempt,
     )
 
 

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -35,6 +35,8 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ON_HOLD, ConditionReason, ConditionType, EventReason, Network
 from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import (
+    Attempt,
+    AvoidedNode,
     Begun,
     IndexRestarts,
     InvalidSpec,
@@ -93,33 +95,83 @@ def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
         draft.emit(EventType.WARNING, EventReason.RESTART_POLICY_OVERWRITTEN, text)
 
 
+FIRST_DELAY_S: Final = 10
+LAST_DELAY_S: Final = 300
+RESET_AFTER_S: Final = 600
+"""The delays between restarts are those of the kubelet: none before the first, then 10 s, doubled each time up to 5 min, and
+none again after 10 min of running (kubernetes: pkg/kubelet/kubelet.go)."""
+
+
+def next_delay(last_s: int, ran_s: float) -> int:
+    """Return how many seconds a restart is delayed that is not the first; the last one was for `last_s`."""
+    return 0 if ran_s >= RESET_AFTER_S else min(max(FIRST_DELAY_S, 2 * last_s), LAST_DELAY_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacing:
+    """The failed pods that are about to be replaced, by UID.
+
+    `counted` failed by themselves. `rules` have an escalation that concerns the pod. `delays`: restarts are delayed.
+    """
+
+    counted: Collection[str] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
+    delays: bool = False
+
+
+NOT_REPLACING: Final = Replacing()
+
+
 def account(
-    records: Iterable[IndexRestarts], replicas: Iterable[Replica], failed: Collection[str]
+    records: Iterable[IndexRestarts], replicas: Iterable[Replica], replacing: Replacing, now: datetime
 ) -> tuple[IndexRestarts, ...]:
     """Update the records from the pods that exist.
 
-    `failed` are the UIDs of pods that failed by themselves and are about to be replaced. Idempotent: the same pods change
-    nothing the second time, and counts never fall. A record is moved to another pod only when that has something to count;
-    whether that pod is the later one must be confirmed (see `taken_over`).
+    Idempotent: the same pods change nothing the second time, and counts never fall. A record is moved to another pod only
+    when that has something to count; whether that pod is the later one must be confirmed (see `taken_over`).
     """
     found = {(record.type, record.index): record for record in records}
     for replica in replicas:
         uid = replica.pod.metadata.uid
         place = (replica.type, replica.index)
-        in_place, fails = in_place_restarts(replica.pod), uid in failed
-        stopped = goes_with_more_grace(replica.pod)
-        if not (in_place or fails or stopped):
+        before = found.get(place)
+        if before is not None and before.rule and before.pod != uid and replica.outcome is Outcome.ACTIVE:
+            found[place] = msgspec.structs.replace(before, rule="")  # it runs again, in time
+        in_place, fails = in_place_restarts(replica.pod), uid in replacing.counted
+        stopped, rule = goes_with_more_grace(replica.pod), replacing.rules.get(uid, "")
+        if not (in_place or fails or stopped or rule):
             continue
         record = found.get(place, IndexRestarts(type=replica.type, index=replica.index, pod=uid))
         if record.pod != uid:
-            record = IndexRestarts(type=record.type, index=record.index, pod=uid, carried=record.total)
+            record = IndexRestarts(
+                type=record.type,
+                index=record.index,
+                pod=uid,
+                carried=record.total,
+                failed_at=record.failed_at,
+                next_time=record.next_time,
+            )
+        if (fails and not record.replaced) or (rule and record.rule != rule):
+            record = _failing(record, replica, now, delays=fails and replacing.delays)
         found[place] = msgspec.structs.replace(
             record,
             in_place=max(record.in_place, in_place),
             replaced=record.replaced or fails,
             stopped=record.stopped or stopped,
+            rule=rule or record.rule,
         )
     return tuple(found[place] for place in sorted(found))
+
+
+def _failing(record: IndexRestarts, replica: Replica, now: datetime, *, delays: bool) -> IndexRestarts:
+    """Return the record of a replica whose pod has just failed, with the time of its next pod."""
+    delay_s = 0
+    if delays and record.total:
+        before = record.next_time and record.failed_at and (record.next_time - record.failed_at).total_seconds()
+        delay_s = next_delay(int(before or 0), replica.ran_s)
+    return msgspec.structs.replace(
+        record, failed_at=now, next_time=now + timedelta(seconds=delay_s) if delay_s else None
+    )
 
 
 def taken_over(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) -> list[IndexRestarts]:
@@ -150,6 +202,9 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
                 in_place=max(record.in_place, other.in_place),
                 replaced=record.replaced or other.replaced,
                 stopped=record.stopped or other.stopped,
+                failed_at=record.failed_at or other.failed_at,
+                next_time=record.next_time or other.next_time,
+                rule=record.rule or other.rule,
             )
         elif other.total > record.total or (other.stopped and other.total == record.total):
             found[place] = other
@@ -299,18 +354,38 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
 
     `observed` may be computed from an older version of the job: another operator process may have written since.
     """
+    if status.attempt != observed.attempt:  # a restart of the whole job may run replicas again that have finished
+        newer = max(status, observed, key=lambda each: each.attempt)
+        status = msgspec.structs.replace(status, **{name: getattr(newer, name) for name in _OF_ATTEMPTS})
+        finished_indices = newer.finished_indices
+    else:
+        finished_indices = _merged_indices(status, observed)
+    return msgspec.structs.replace(
+        status,
+        finished_indices=finished_indices,
+        restarts=merged(status.restarts, observed.restarts),
+        begun=_merged_begun(status, observed),
+    )
+
+
+_OF_ATTEMPTS: Final = (
+    "attempt",
+    "counted_restarts",
+    "observed_restart_request",
+    "next_restart_time",
+    "attempt_history",
+    "avoided_nodes",
+)
+
+
+def _merged_indices(status: JobStatus, observed: JobStatus) -> dict[str, str]:
     finished = {
         name: set().union(
             *(parse_indices(each.finished_indices.get(name, ""), below=MAX_REPLICAS) for each in (status, observed))
         )
         for name in status.finished_indices | observed.finished_indices
     }
-    return msgspec.structs.replace(
-        status,
-        finished_indices={name: format_indices(indices) for name, indices in finished.items()},
-        restarts=merged(status.restarts, observed.restarts),
-        begun=_merged_begun(status, observed),
-    )
+    return {name: format_indices(indices) for name, indices in finished.items()}
 
 
 def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
@@ -351,6 +426,12 @@ class StatusDraft(Draft):
     restarts: tuple[IndexRestarts, ...]
     begun: Begun | None
     worker_selector: str
+    attempt: int
+    counted_restarts: int
+    observed_restart_request: str
+    next_restart_time: datetime | None
+    attempt_history: tuple[Attempt, ...]
+    avoided_nodes: tuple[AvoidedNode, ...]
 
     def __init__(
         self,
@@ -376,7 +457,7 @@ class StatusDraft(Draft):
 
     def set_false(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
         """Make a condition False that is True, by the rules of `conditions.set_false`."""
-        self.conditions = conditions.set_false(self.conditions, condition, reason, message, self._whole)
+        self.conditions = conditions.set_false(self.conditions, condition, reason, message, self.whole)
 
     def create(self) -> None:
         """Set Created, and the selector that an autoscaler reads from the scale subresource."""
@@ -389,14 +470,11 @@ class StatusDraft(Draft):
         if not self._waits:
             super().start(pods)
 
-    def record(self, replicas: Sequence[Replica], finished: Finished, failed: Collection[str] = ()) -> None:
-        """Record what the pods show: counters, finished replicas, restarts.
-
-        `failed` are the UIDs of pods that failed by themselves and are about to be replaced.
-        """
+    def record(self, replicas: Sequence[Replica], finished: Finished, replacing: Replacing = NOT_REPLACING) -> None:
+        """Record what the pods show: counters, finished replicas, restarts."""
         self.replica_statuses = counted(replicas, finished)
         self.finished_indices = remembered(self.job.status, finished)
-        self.restarts = account(self.job.status.restarts, replicas, failed)
+        self.restarts = account(self.job.status.restarts, replicas, replacing, self.whole)
 
     def end(self, condition: ConditionType, reason: ConditionReason, message: str, at: datetime | None = None) -> None:
         """Set the last condition. Every end has both times (B44); `at` is when the deciding container ended, if one did."""
@@ -414,7 +492,7 @@ class StatusDraft(Draft):
             observed_generation=self.job.metadata.generation,
             **{name: getattr(self, name) for name in _KEPT},
         )
-        return None if status == before else msgspec.structs.replace(status, last_reconcile_time=self._whole)
+        return None if status == before else msgspec.structs.replace(status, last_reconcile_time=self.whole)
 
 
 def bounded(job: TFJob, spec: TFJobSpec, bounds: Sequence[Bound] = BOUNDS) -> TFJobSpec | InvalidSpec:

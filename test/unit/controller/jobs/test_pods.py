@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import good_spec, job, observed, pod, spec
+from fakes.jobs import accounted, good_spec, job, observed, pod, spec
 from fakes.objects import changed
 from tfjob_operator.api import core
 from tfjob_operator.api.v1.constants import RestartPolicy
@@ -16,7 +16,7 @@ from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_
 from tfjob_operator.controller.jobs.pods import has_ended, is_disrupted, was_stopped
 from tfjob_operator.controller.tfjob.plan.ending import should_restart
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome
-from tfjob_operator.controller.tfjob.plan.status import account, in_place_restarts, merged
+from tfjob_operator.controller.tfjob.plan.status import in_place_restarts, merged
 
 
 def ended(exit_code: int, policy: str = "Never", *containers: core.Container) -> Pod:
@@ -168,35 +168,35 @@ def test_an_end_whose_time_nobody_tells_is_no_success_of_a_pod_that_goes() -> No
 def test_a_pod_that_was_given_more_grace_than_its_own_is_remembered_as_stopped() -> None:
     """M2: if the grace is later shortened to its own, the deletion seems to begin only then. So the status records it."""
     asked = pod("Worker", 0, terminating=True, grace_s=60)
-    records = account((), observed([asked]), ())
+    records = accounted((), observed([asked]), ())
     assert [(record.pod, record.stopped, record.total) for record in records] == [(asked.metadata.uid, True, 0)]
     shortened = pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=-1)
     assert outcome(shortened) is Outcome.SUCCEEDED
     assert outcome(shortened, records) is Outcome.FAILED
-    assert account(records, observed([shortened], records), ()) == records
+    assert accounted(records, observed([shortened], records), ()) == records
 
 
 def test_the_next_pod_of_a_slot_is_not_stopped() -> None:
     """M2: it takes over the count of the record, and nothing else."""
-    records = account((), observed([pod("Worker", 0, restarts=2, terminating=True, grace_s=60, uid="a")]), ())
-    (record,) = account(records, observed([pod("Worker", 0, restarts=1, uid="b")], records), ())
+    records = accounted((), observed([pod("Worker", 0, restarts=2, terminating=True, grace_s=60, uid="a")]), ())
+    (record,) = accounted(records, observed([pod("Worker", 0, restarts=1, uid="b")], records), ())
     assert (record.pod, record.stopped, record.total) == ("b", False, 3)
 
 
 def test_a_success_that_was_seen_before_needs_no_record() -> None:
     """M2: with the pod's own grace, `deletionTimestamp` shows when the deletion was requested."""
     found = pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=-1)
-    assert account((), observed([found]), ()) == ()
+    assert accounted((), observed([found]), ()) == ()
 
 
 def test_neither_of_two_accounts_loses_that_a_pod_was_stopped() -> None:
     """M2, B36: of two records with the same count the one that is not written yet names the later pod."""
     first, second = (
-        account((), observed([pod("Worker", 0, terminating=True, grace_s=60, uid=uid)]), ()) for uid in ("a", "b")
+        accounted((), observed([pod("Worker", 0, terminating=True, grace_s=60, uid=uid)]), ()) for uid in ("a", "b")
     )
     (kept,) = merged(first, second)
     assert (kept.pod, kept.stopped) == ("b", True)
-    (known,) = account((), observed([pod("Worker", 0, restarts=1, uid="b")]), ())
+    (known,) = accounted((), observed([pod("Worker", 0, restarts=1, uid="b")]), ())
     (both,) = merged((known,), second)
     assert (both.pod, both.stopped, both.total) == ("b", True, 1)
 

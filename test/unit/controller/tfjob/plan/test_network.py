@@ -64,7 +64,7 @@ def test_the_service_goes_with_the_last_pod() -> None:
         tfjob = begun(SHARED | {"runPolicy": {"network": "shared", "cleanPodPolicy": policy}})
         over = synced(tfjob, *pods, services=[OF_ALL])
         assert over.status.completion_time is not None
-        assert names(decide(over, *pods, services=[OF_ALL]))["delete services"] == gone
+        assert names(decide(over, *pods, services=[OF_ALL], at_s=91))["delete services"] == gone
 
 
 @pytest.mark.parametrize(

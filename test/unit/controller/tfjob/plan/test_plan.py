@@ -4,7 +4,21 @@ from typing import Any
 
 import pytest
 
-from fakes.jobs import at, decide, job, names, observed, pod, replica, service, spec, synced, template, true_of
+from fakes.jobs import (
+    NO_CHILDREN,
+    at,
+    decide,
+    job,
+    names,
+    observed,
+    pod,
+    replica,
+    service,
+    spec,
+    synced,
+    template,
+    true_of,
+)
 from fakes.objects import after, changed
 from fakes.recorder import FakeRecorder, job_events
 from support.cases import for_each
@@ -15,7 +29,7 @@ from tfjob_operator.api.v1.types import IndexRestarts, InvalidSpec, JobStatus, M
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.writes import MOST_PER_REASON
-from tfjob_operator.controller.tfjob.plan.actions import NOTHING
+from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Defaults
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import problems_of
 
@@ -160,9 +174,38 @@ def test_clean_up_takes_the_pods_of_its_policy_and_their_services(policy: str, g
     pods = DONE, pod("Worker", 1), pod("Worker", 2, "Pending"), pod("PS", 0, "Failed", 137)
     services = [*(service("Worker", index) for index in range(3)), service("PS", 0)]
     given = spec(PS=replica(1, "ExitCode"), Worker=3, runPolicy={"cleanPodPolicy": policy})
-    decided = names(decide(ended(given, *pods), *pods, services=services))
+    decided = names(decide(ended(given, *pods), *pods, services=services, at_s=91))
     assert (decided["delete pods"], sorted(decided["delete services"])) == (gone, sorted(gone))
     assert decided["create pods"] == []
+
+
+def test_workers_that_still_run_when_the_job_has_succeeded_get_half_a_minute() -> None:
+    """R3: nothing of what they write at their end is lost. Parameter servers, and what does not run, go at once."""
+    pods = DONE, pod("Worker", 1), pod("Worker", 2, "Pending"), pod("PS", 0)
+    finished = ended(spec(PS=1, Worker=3), *pods)
+    early = decide(finished, *pods)
+    assert names(early)["delete pods"] == ["mnist-worker-2", "mnist-ps-0"]
+    assert (early.status, early.requeue_after_s) == (None, 31)
+    assert names(decide(finished, *pods, at_s=91))["delete pods"] == ["mnist-worker-1", "mnist-worker-2", "mnist-ps-0"]
+    at_once = decide(finished, *pods, defaults=Defaults(completion_grace_s=0))
+    assert "mnist-worker-1" in names(at_once)["delete pods"]
+    failed = ended(spec(Worker=2), pod("Worker", 0, "Failed", 1), pod("Worker", 1))
+    assert names(decide(failed, pod("Worker", 1)))["delete pods"] == ["mnist-worker-1"]
+
+
+def test_a_success_waits_for_workers_as_long_as_the_job_says_and_is_never_taken_back() -> None:
+    given = spec(PS=1, Worker=2, runPolicy={"completionGracePeriodSeconds": 100})
+    chosen = pod("Worker", 0, "Succeeded", 0, ended_s=60)
+    found, waits = job(given), decide(job(given), chosen, pod("Worker", 1), pod("PS", 0), at_s=61)
+    assert (names(waits), waits.requeue_after_s) == (NO_CHILDREN, 100)
+    found = after(found, waits)
+    assert true_of(found) == ["Created"]
+    for other, at_s in (
+        (pod("Worker", 1), 161),
+        (pod("Worker", 1, "Failed", 1), 70),
+        (pod("Worker", 1, "Succeeded", 0), 70),
+    ):
+        assert true_of(synced(found, chosen, other, pod("PS", 0), at_s=at_s))[-1] == "Succeeded"
 
 
 @pytest.mark.parametrize("policy", ["All", "Running"])

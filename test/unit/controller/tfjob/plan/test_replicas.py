@@ -8,7 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.controller import ControllerHarness
-from fakes.jobs import at, container, decide, good_spec, job, names, pod, replica, service, spec, synced, true_of
+from fakes.jobs import (
+    accounted,
+    at,
+    container,
+    decide,
+    good_spec,
+    job,
+    names,
+    pod,
+    replica,
+    service,
+    spec,
+    synced,
+    true_of,
+)
 from fakes.objects import after, changed, edited, labelled
 from tfjob_operator.api.core import ContainerStatus, PodRestartPolicy
 from tfjob_operator.api.v1.constants import RestartPolicy
@@ -16,7 +30,7 @@ from tfjob_operator.api.v1.types import Begun, IndexRestarts, JobCondition, JobS
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, key_of, observe, replicas_of
-from tfjob_operator.controller.tfjob.plan.status import SCHEME, account, in_place_restarts, made_of, merged, taken_over
+from tfjob_operator.controller.tfjob.plan.status import SCHEME, in_place_restarts, made_of, merged, taken_over
 
 WORKER_0 = ReplicaKey.of("mnist", "Worker", 0)
 Records = tuple[IndexRestarts, ...]
@@ -58,27 +72,27 @@ def test_restarts_are_counted_over_the_pods_of_a_replica(history: list[tuple[str
     """
     records: Records = ()
     for uid, restarts, failed in history:
-        records = account(records, [worker(uid, restarts)], {uid} if failed else ())
+        records = accounted(records, [worker(uid, restarts)], {uid} if failed else ())
     assert (total(records), bool(records)) == (counted, bool(counted))
-    assert total(account(records, [], ())) == counted
+    assert total(accounted(records, [], ())) == counted
 
 
 def test_a_record_goes_over_to_another_pod_only_when_that_has_something_to_count() -> None:
     """B36: so an old view, which still has the recorded pod, changes nothing; `taken_over` lists the records to confirm."""
-    first = account((), [worker("a")], {"a"})
-    assert account(first, [worker("b")], ()) == first
-    second = account(first, [worker("b")], {"b"})
+    first = accounted((), [worker("a")], {"a"})
+    assert accounted(first, [worker("b")], ()) == first
+    second = accounted(first, [worker("b")], {"b"})
     assert taken_over(first, second) == list(second)
     assert taken_over((), first) == taken_over(first, first) == []
 
 
 def test_the_record_with_more_restarts_wins() -> None:
     """For each replica by itself. Of one pod, two accounts make a whole: one has seen its restarts, the other its failure."""
-    one = account((), [worker("a", 2), worker("b", 1, index=1)], ())
-    other = account((), [worker("a", 1), worker("b", 3, index=1), worker("c", 1, index=2)], ())
+    one = accounted((), [worker("a", 2), worker("b", 1, index=1)], ())
+    other = accounted((), [worker("a", 1), worker("b", 3, index=1), worker("c", 1, index=2)], ())
     for found in (merged(one, other), merged(other, one)):
         assert [record.total for record in found] == [2, 3, 1]
-    restarted, failed = account((), [worker("a", 1)], ()), account((), [worker("a")], {"a"})
+    restarted, failed = accounted((), [worker("a", 1)], ()), accounted((), [worker("a")], {"a"})
     assert total(merged(restarted, failed)) == 2
     assert merged(restarted, failed) == merged(failed, restarted)
 
@@ -90,9 +104,9 @@ def test_counts_never_fall_and_looking_twice_changes_nothing(history: list[tuple
     for uid, restarts, failed in history:
         before = total(records)
         seen, own_doing = [worker(uid, restarts)], ({uid} if failed else set())
-        records = account(records, seen, own_doing)
+        records = accounted(records, seen, own_doing)
         assert total(records) >= before
-        assert account(records, seen, own_doing) == records
+        assert accounted(records, seen, own_doing) == records
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=8), st.data())
@@ -101,7 +115,7 @@ def test_an_older_account_adds_nothing_to_a_newer_one(history: list[tuple[int, b
     accounts: list[Records] = [()]
     for number, (restarts, failed) in enumerate(history):
         uid = f"pod-{number}"
-        accounts.append(account(accounts[-1], [worker(uid, restarts)], {uid} if failed else set()))
+        accounts.append(accounted(accounts[-1], [worker(uid, restarts)], {uid} if failed else set()))
     older, newest = data.draw(st.sampled_from(accounts)), accounts[-1]
     assert total(merged(older, newest)) == total(merged(newest, older)) == total(newest)
 

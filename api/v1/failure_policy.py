@@ -1,0 +1,267 @@
+"""Reads what a job does about failures, sick nodes and slow starts: fields of `runPolicy`. Pure.
+
+Rules are in the order of the specification: the first that matches a failure decides. A rule has at most one matcher;
+without one it matches every failure of its replica types, disruptions included. The limits of matchers are those of batch
+Job's podFailurePolicy, and rule names have JobSet's pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import FailureReason, FinishedReplicaPolicy, RuleAction
+from tfjob_operator.api.v1.reader import Path, Reader
+from tfjob_operator.api.v1.types import (
+    ConditionPattern,
+    Escalation,
+    ExitCodes,
+    FailurePolicy,
+    NodeAvoidance,
+    Rule,
+    TaintPattern,
+)
+
+MAX_RULES: Final = 20
+MAX_VALUES: Final = 255
+"""Exit codes of one rule."""
+MAX_ENTRIES: Final = 20
+"""Entries of any other list of a rule."""
+MIN_NODE_LOST_TIMEOUT_S: Final = 60
+"""A kubelet reports to the API server every 10 s, and counts as lost after 50 s (kube-controller-manager)."""
+_NAME: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_MAX_NAME: Final = 128
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_STATUSES: Final = ("True", "False", "Unknown")
+
+FAILURE_POLICY_FIELDS: Final = frozenset({"maxRestarts", "finishedReplicaPolicy", "rules"})
+_MATCHERS: Final = ("onExitCodes", "onPodConditions", "onFailureReasons", "onNodes")
+RULE_FIELDS: Final = frozenset({"name", "action", "targetReplicaTypes", "escalation", *_MATCHERS})
+NODE_AVOIDANCE_FIELDS: Final = frozenset({"failureThreshold", "expirationSeconds"})
+
+
+def read_failure_policy(reader: Reader, value: object, path: str, types: Collection[str]) -> FailurePolicy | None:
+    """Read `failurePolicy` of a job with these replica types. Return None if it is absent."""
+    if value is None:
+        return None
+    given = reader.mapping(value, path)
+    reader.known(given, FAILURE_POLICY_FIELDS, path)
+    listed = given.get("rules")
+    rules: list[Rule] = []
+    if not isinstance(listed, list):
+        if listed is None:
+            reader.error(f"{path}.rules", "Required value: at least one rule")
+        else:
+            reader.wrong_type(f"{path}.rules", "a list", listed)
+        listed = []
+    elif not 1 <= len(listed) <= MAX_RULES:
+        reader.error(f"{path}.rules", f"must have 1 to {MAX_RULES} rules, not {len(listed)}")
+    for number, each in enumerate(listed[:MAX_RULES]):
+        rule = _read_rule(reader, each, Path(f"{path}.rules", number), number, types)
+        if any(rule.name == other.name for other in rules):
+            reader.error(Path(Path(f"{path}.rules", number), "name"), "Duplicate value: rule names must be unique")
+        rules.append(rule)
+    restarts = reader.integer(given.get("maxRestarts"), f"{path}.maxRestarts", None)
+    counted = [
+        rule.name
+        for rule in rules
+        if RuleAction.RESTART_ALL in {rule.action, rule.escalation.action if rule.escalation else None}
+    ]
+    if counted and given.get("maxRestarts") is None:
+        reader.error(f"{path}.maxRestarts", f"Required value: rule {counted[0]} restarts the whole job")
+    kept = reader.choice(given.get("finishedReplicaPolicy"), f"{path}.finishedReplicaPolicy", FinishedReplicaPolicy)
+    return FailurePolicy(tuple(rules), restarts, keeps_finished=kept is FinishedReplicaPolicy.KEEP)
+
+
+def _read_rule(reader: Reader, value: object, path: Path, number: int, types: Collection[str]) -> Rule:
+    if not isinstance(value, dict):
+        reader.wrong_type(path, "an object", value)
+        value = {"action": RuleAction.FAIL_JOB.value}
+    reader.known(value, RULE_FIELDS, path)
+    name = reader.text(value.get("name"), Path(path, "name")) or f"failurePolicyRule{number}"
+    if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
+        text = (
+            f"must be no more than {_MAX_NAME} characters: letters, digits, '_', ',' and ':', beginning with a letter, "
+        )
+        reader.error(Path(path, "name"), f"{text}and not ending with ',' or ':'")
+    action = reader.choice(value.get("action"), Path(path, "action"), RuleAction)
+    if value.get("action") in {None, ""}:
+        reader.error(Path(path, "action"), f"Required value: one of {', '.join(RuleAction)}")
+    matchers = [each for each in _MATCHERS if value.get(each) is not None]
+    if len(matchers) > 1:
+        reader.error(path, f"Forbidden: {' and '.join(matchers)} cannot be used together; write a rule for each")
+    escalation = _read_escalation(reader, value.get("escalation"), Path(path, "escalation"))
+    if escalation is not None and action is not RuleAction.RESTART_REPLICA:
+        reader.error(Path(path, "escalation"), f"Forbidden: only with action {RuleAction.RESTART_REPLICA.value}")
+    nodes = value.get("onNodes")
+    if nodes is not None and action is RuleAction.IGNORE:
+        reader.error(Path(path, "action"), "Forbidden: Ignore cannot be used with onNodes")
+    given = reader.mapping(nodes, Path(path, "onNodes"))
+    if nodes is not None:
+        reader.known(given, {"conditions", "taints"}, Path(path, "onNodes"))
+        if not (given.get("conditions") or given.get("taints")):
+            reader.error(Path(path, "onNodes"), "Required value: at least one of conditions, taints")
+    return Rule(
+        name,
+        action or RuleAction.FAIL_JOB,
+        _read_targets(reader, value.get("targetReplicaTypes"), Path(path, "targetReplicaTypes"), types),
+        _read_exit_codes(reader, value.get("onExitCodes"), Path(path, "onExitCodes")),
+        _read_conditions(reader, value.get("onPodConditions"), Path(path, "onPodConditions")),
+        _read_reasons(reader, value.get("onFailureReasons"), Path(path, "onFailureReasons")),
+        _read_conditions(reader, given.get("conditions"), Path(Path(path, "onNodes"), "conditions")),
+        _read_taints(reader, given.get("taints"), Path(Path(path, "onNodes"), "taints")),
+        escalation,
+    )
+
+
+def _read_targets(reader: Reader, value: object, path: Path, types: Collection[str]) -> frozenset[str]:
+    if value is None:
+        return frozenset(types) - {c.EVALUATOR}
+    canonical = {name.lower(): name for name in types}
+    found = set()
+    for each, at in _items(reader, value, path):
+        name = canonical.get(each.lower()) if isinstance(each, str) else None
+        if name is None:
+            reader.unsupported(at, types)
+        elif name in found:
+            reader.error(at, "Duplicate value")
+        else:
+            found.add(name)
+    return frozenset(found)
+
+
+def _read_exit_codes(reader: Reader, value: object, path: Path) -> ExitCodes | None:
+    if value is None:
+        return None
+    given = reader.mapping(value, path)
+    reader.known(given, {"containerName", "operator", "values"}, path)
+    operator = reader.text(given.get("operator"), Path(path, "operator"))
+    if operator not in {"In", "NotIn"}:
+        reader.unsupported(Path(path, "operator"), ("In", "NotIn"))
+    values: list[int] = []
+    for each, at in _items(reader, given.get("values"), Path(path, "values"), MAX_VALUES):
+        code = reader.integer(each, at, 0) or 0
+        if code == 0 and operator == "In":
+            reader.error(at, "must not be 0 with operator In: exit code 0 is no failure")
+        if values and code <= values[-1]:
+            reader.error(at, "must be larger than the value before it")
+        values.append(code)
+    container = reader.text(given.get("containerName"), Path(path, "containerName"))
+    return ExitCodes(frozenset(values), others=operator == "NotIn", container=container)
+
+
+def _read_conditions(reader: Reader, value: object, path: Path) -> tuple[ConditionPattern, ...]:
+    found = []
+    for each, at in _items(reader, value, path) if value is not None else ():
+        given = reader.mapping(each, at)
+        reader.known(given, {"type", "status"}, at)
+        kind = reader.text(given.get("type"), Path(at, "type"))
+        if not kind:
+            reader.error(Path(at, "type"), "Required value")
+        status = reader.text(given.get("status"), Path(at, "status"), "True")
+        if status not in _STATUSES:
+            reader.unsupported(Path(at, "status"), _STATUSES)
+        found.append(ConditionPattern(kind, status))
+    return tuple(found)
+
+
+def _read_reasons(reader: Reader, value: object, path: Path) -> frozenset[FailureReason]:
+    found = set()
+    for each, at in _items(reader, value, path) if value is not None else ():
+        reason = reader.choice(each, at, FailureReason)
+        if reason in found:
+            reader.error(at, "Duplicate value")
+        elif reason is not None:
+            found.add(reason)
+        elif not each:
+            reader.unsupported(at, FailureReason)
+    return frozenset(found)
+
+
+def _read_taints(reader: Reader, value: object, path: Path) -> tuple[TaintPattern, ...]:
+    found = []
+    for each, at in _items(reader, value, path) if value is not None else ():
+        given = reader.mapping(each, at)
+        reader.known(given, {"key", "value", "effect"}, at)
+        key = reader.text(given.get("key"), Path(at, "key"))
+        if not key:
+            reader.error(Path(at, "key"), "Required value")
+        effect = reader.text(given.get("effect"), Path(at, "effect"))
+        if effect not in {"", *_EFFECTS}:
+            reader.unsupported(Path(at, "effect"), _EFFECTS)
+        found.append(TaintPattern(key, reader.text(given.get("value"), Path(at, "value")), effect))
+    return tuple(found)
+
+
+def _read_escalation(reader: Reader, value: object, path: Path) -> Escalation | None:
+    if value is None:
+        return None
+    given = reader.mapping(value, path)
+    reader.known(given, {"afterSeconds", "action"}, path)
+    after_s = positive(reader, given.get("afterSeconds"), Path(path, "afterSeconds"))
+    if given.get("afterSeconds") is None:
+        reader.error(Path(path, "afterSeconds"), "Required value")
+    action = reader.text(given.get("action"), Path(path, "action"))
+    if action not in {RuleAction.RESTART_ALL, RuleAction.FAIL_JOB}:
+        reader.unsupported(Path(path, "action"), (RuleAction.RESTART_ALL, RuleAction.FAIL_JOB))
+        action = RuleAction.FAIL_JOB
+    return Escalation(after_s or 1, RuleAction(action))
+
+
+def _items(reader: Reader, value: object, path: Path, most: int = MAX_ENTRIES) -> Iterator[tuple[object, Path]]:
+    """Yield the items of a list that must not be empty, each with its path, `most` of them at most."""
+    if not isinstance(value, list):
+        reader.wrong_type(path, "a list", value)
+    elif not 1 <= len(value) <= most:
+        reader.error(path, f"must have 1 to {most} items, not {len(value)}")
+    else:
+        for number, each in enumerate(value):
+            yield each, Path(path, number)
+
+
+def positive(reader: Reader, value: object, path: Path | str) -> int | None:
+    """Return a whole number of at least 1; absent and null are None."""
+    found = reader.integer(value, path, None)
+    if found == 0:
+        reader.error(path, "must be greater than 0")
+    return found or None
+
+
+def read_node_avoidance(reader: Reader, value: object, path: str) -> NodeAvoidance | None:
+    """Read `nodeAvoidance`. Return None if it is absent: then only nodes that a rule is about are avoided."""
+    if value is None:
+        return None
+    given = reader.mapping(value, path)
+    reader.known(given, NODE_AVOIDANCE_FIELDS, path)
+    threshold = positive(reader, given.get("failureThreshold"), f"{path}.failureThreshold")
+    expiration_s = positive(reader, given.get("expirationSeconds"), f"{path}.expirationSeconds")
+    usual = NodeAvoidance()
+    return NodeAvoidance(threshold or usual.threshold, expiration_s or usual.expiration_s)
+
+
+def read_node_lost_timeout(reader: Reader, value: object, path: str) -> int | None:
+    """Read `nodeLostTimeoutSeconds`: 0 for never, else at least a minute."""
+    found = reader.integer(value, path, None)
+    if found is not None and 0 < found < MIN_NODE_LOST_TIMEOUT_S:
+        reader.error(path, f"must be 0 (never) or at least {MIN_NODE_LOST_TIMEOUT_S}")
+    return found
+
+
+def check_against_templates(
+    reader: Reader, policy: FailurePolicy, path: str, templates: Mapping[str, tuple[Collection[str], bool]]
+) -> None:
+    """Check rules about exit codes against the templates: by type all containers, and if one has rules of its own."""
+    for number, rule in enumerate(policy.rules):
+        if rule.exit_codes is None:
+            continue
+        at, name = Path(f"{path}.rules", number), rule.exit_codes.container
+        found = [templates[kind] for kind in rule.targets if kind in templates]
+        if name and found and not any(name in containers for containers, _ in found):
+            text = "must be a container of the pod template of at least one of the targeted replica types"
+            reader.error(Path(Path(at, "onExitCodes"), "containerName"), text)
+        restarting = sorted(kind for kind in rule.targets if kind in templates and templates[kind][1])
+        if restarting:
+            text = f"containers of {', '.join(restarting)} have restart policies of their own, and the kubelet restarts them"
+            reader.error(Path(at, "onExitCodes"), f"Forbidden: {text}")

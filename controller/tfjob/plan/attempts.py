@@ -1,0 +1,317 @@
+"""Failure policies: which rule decides about a failure, and how a whole job is restarted. Pure.
+
+An attempt is one run of the whole job. Its number is part of the status, and a label of its pods; pods without the label are of
+attempt 0. A restart of the whole job is one status write, in which the attempt rises by one. From then on pods of earlier
+attempts are surplus: they are deleted, whatever they end with is not looked at, and while one of them exists no pod is created.
+So nothing is counted twice whatever call the operator is killed after, and a pod that the restart itself deletes matches no
+rule. Before the first pod of an attempt is created, the API server is asked whether a pod of an earlier one is left, since a
+cache may lag behind it (`Plan.begins_attempt`).
+
+Rules are tried in their order, each on all failures that no rule before it has decided about, the earliest first. An action on
+the whole job ends that; actions on replicas do not. A failure that no rule matches follows the replica's restart policy.
+
+A pod that is being deleted because the cluster takes it away counts as failed at once: its node may go with it, and with it
+what it ended with, while the other replicas wait for it. Only actions on the whole job apply to it: it is replaced anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+import msgspec
+
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.text import last_words
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import (
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    FailureReason,
+    RuleAction,
+)
+from tfjob_operator.api.v1.types import Attempt, FailurePolicy, IndexRestarts, Rule, TFJobSpec
+from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
+from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET
+from tfjob_operator.controller.tfjob.plan.ending import (
+    Ending,
+    cause_of,
+    ended_containers,
+    failure_at,
+    pod_ended_at,
+)
+from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
+from tfjob_operator.controller.tfjob.plan.status import Replacing, StatusDraft, next_delay
+
+MAX_HISTORY: Final = 5
+"""Attempts that the status remembers."""
+MAX_MESSAGE: Final = 2048
+"""Bytes of the message of a failure in that history."""
+OF_THE_JOB: Final = frozenset({RuleAction.FAIL_JOB, RuleAction.RESTART_ALL, RuleAction.RESTART_ALL_UNCOUNTED})
+"""Actions on the whole job."""
+_EVICTED: Final = frozenset({"Evicted", "EvictionByEvictionAPI"})
+_LOST: Final = frozenset({"NodeLost", "DeletionByPodGC"})
+_REASONS: Final = {FailureReason.EVICTED: _EVICTED, FailureReason.NODE_LOST: _LOST}
+
+
+class Late(NamedTuple):
+    """A replica that did not run in time, and its pod if it has one."""
+
+    key: ReplicaKey
+    replica: Replica | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the rules say about the failures of a job.
+
+    `action` is one on the whole job, None if there is none; `rule` and `failure` have decided about it. `handled` are the rules
+    that decided about single replicas, by the UID of the pod; `late` are replicas that did not run in time, and that no rule is
+    about. `next_in_s` is when the next escalation is due.
+    """
+
+    action: RuleAction | None = None
+    rule: Rule | None = None
+    failure: Replica | None = None
+    handled: Mapping[str, Rule] = field(default_factory=dict)
+    late: Sequence[Late] = ()
+    next_in_s: float | None = None
+
+
+NO_DECISION: Final = Decision()
+
+
+def decide(
+    policy: FailurePolicy,
+    replicas: Iterable[Replica],
+    finished: Mapping[str, Collection[int]],
+    draft: StatusDraft,
+    start: Decision,
+) -> Decision:
+    """Apply the rules to the failures of the present attempt. `start` is what `past_start_deadline` returned."""
+    late: Sequence[Late] = start.late
+    present = [replica for replica in replicas if replica.index not in finished[replica.type]]
+    left = sorted(filter(has_failed, present), key=lambda each: (pod_ended_at(each.pod), each.type, each.index))
+    handled: dict[str, Rule] = {}
+    for rule in policy.rules:
+        matched = [replica for replica in left if matches(rule, replica)]
+        late_ones = [each for each in late if each.key.type in rule.targets and _is_about_late(rule)]
+        if (matched or late_ones) and rule.action in OF_THE_JOB:
+            return Decision(rule.action, rule, matched[0] if matched else late_ones[0].replica)
+        matched += [each.replica for each in late_ones if each.replica is not None]
+        handled |= {replica.pod.metadata.uid: rule for replica in matched if not replica.terminating}
+        left = [replica for replica in left if replica not in matched]
+        late = [each for each in late if each not in late_ones]
+    return _escalation(policy, present, draft, replace(start, handled=handled, late=late))
+
+
+def _is_about_late(rule: Rule) -> bool:
+    return rule.matches_all or FailureReason.START_DEADLINE_EXCEEDED in rule.reasons
+
+
+def past_start_deadline(
+    draft: StatusDraft, deadline_s: int | None, keys: Iterable[ReplicaKey], replicas: Iterable[Replica]
+) -> Decision:
+    """Return the replicas that did not run in time, and when there may be more of them.
+
+    The time counts from the last of these: the creation or resumption of the job, the beginning of the attempt, the creation of
+    the pod. It ends when all replicas have run at the same time. `keys` are the replicas that should have a pod.
+    """
+    if deadline_s is None or (draft.begun is not None and draft.begun.all_ran):
+        return NO_DECISION
+    present = {replica.key: replica for replica in replicas}
+    waits = [key for key in keys if key not in present or present[key].outcome is Outcome.WAITING]
+    since = _attempt_began(draft)
+    late, left = [], []
+    for key in waits:
+        replica = present.get(key)
+        created = None if replica is None else replica.pod.metadata.creation_timestamp
+        left_s = deadline_s + 1 - (draft.now - max(since, created or since)).total_seconds()
+        if left_s > 0:
+            left.append(left_s)
+        else:
+            late.append(Late(key, replica))
+    if not waits and draft.begun is not None and all(each.outcome is not Outcome.FAILED for each in present.values()):
+        draft.begun = msgspec.structs.replace(draft.begun, all_ran=True)
+    return Decision(late=late, next_in_s=min(left, default=None))
+
+
+def _attempt_began(draft: StatusDraft) -> datetime:
+    """Return when the job began to wait for its pods: when it was created or resumed, or its attempt began."""
+    resumed = conditions.find(draft.conditions, ConditionType.SUSPENDED)
+    times = [draft.job.metadata.creation_timestamp, resumed.last_transition_time if resumed is not None else None]
+    if draft.attempt_history and draft.begun is not None and (ended := draft.attempt_history[-1].end_time) is not None:
+        times.append(ended + timedelta(seconds=draft.begun.delay_s))
+    return max((each for each in times if each is not None), default=draft.whole)
+
+
+def has_failed(replica: Replica) -> bool:
+    """Return whether rules are about this pod: it has failed, or the cluster is taking it away.
+
+    A pod that restarts whatever its exit code is (restartPolicy Always) has not failed if that is 0.
+    """
+    if replica.terminating:
+        return replica.disrupted and replica.outcome is not Outcome.SUCCEEDED
+    if replica.outcome is not Outcome.FAILED:
+        return False
+    return replica.disrupted or replica.ended is None or replica.ended.exit_code != 0 or bool(replica.pod.status.reason)
+
+
+def matches(rule: Rule, replica: Replica) -> bool:
+    """Return whether a rule is about this failure of a replica."""
+    pod = replica.pod
+    if replica.type not in rule.targets or rule.is_about_nodes:
+        return False
+    if rule.exit_codes is not None:
+        return any(rule.exit_codes.matches(name, ended.exit_code) for name, ended in ended_containers(pod))
+    if rule.pod_conditions:
+        present = {(each.type, each.status) for each in pod.status.conditions or ()}
+        return any(each in present for each in rule.pod_conditions)
+    return not rule.reasons or not rule.reasons.isdisjoint(reasons_of(pod))
+
+
+def reasons_of(pod: Pod) -> Iterator[FailureReason]:
+    """Yield the reasons for which a pod failed."""
+    if any(ended.reason == FailureReason.OOM_KILLED for _, ended in ended_containers(pod)):
+        yield FailureReason.OOM_KILLED
+    if pod.status.reason == DEADLINE_EXCEEDED:
+        yield FailureReason.DEADLINE_EXCEEDED
+    found = {pod.status.reason}
+    for each in pod.status.conditions or ():
+        if each.type == DISRUPTION_TARGET and each.status == conditions.TRUE:
+            found.add(each.reason)
+    yield from (reason for reason, names in _REASONS.items() if not names.isdisjoint(found))
+
+
+def _escalation(policy: FailurePolicy, present: Iterable[Replica], draft: StatusDraft, decision: Decision) -> Decision:
+    """Return the decision with an escalation if a replica that a rule restarted does not run again in time."""
+    rules = {rule.name: rule for rule in policy.rules if rule.escalation is not None}
+    pods = {(replica.type, replica.index): replica for replica in present}
+    due: list[float] = []
+    for record in draft.job.status.restarts:
+        rule = rules.get(record.rule)
+        replica = pods.get((record.type, record.index))
+        if rule is None or rule.escalation is None or record.failed_at is None or runs_again(record, replica):
+            continue
+        left_s = rule.escalation.after_s - (draft.now - record.failed_at).total_seconds()
+        if left_s <= 0:
+            return Decision(rule.escalation.action, rule, replica, decision.handled)
+        due.append(left_s)
+    if decision.next_in_s is not None:
+        due.append(decision.next_in_s)
+    return replace(decision, next_in_s=min(due, default=None))
+
+
+def runs_again(record: IndexRestarts, replica: Replica | None) -> bool:
+    """Return whether the replica of a record that a rule restarted runs in another pod."""
+    return replica is not None and replica.pod.metadata.uid != record.pod and replica.outcome is Outcome.ACTIVE
+
+
+def restart_requested(draft: StatusDraft) -> bool:
+    """Return whether a user requests a restart of the whole job that it has not had yet, and take note of the request.
+
+    A job that has not begun has nothing to restart.
+    """
+    annotations = draft.job.metadata.annotations
+    wanted = annotations.restart_requested_at if annotations is not None else ""
+    if not wanted or wanted == draft.observed_restart_request:
+        return False
+    draft.observed_restart_request = wanted
+    return draft.job.status.begun is not None
+
+
+def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> Ending | None:
+    """Return the end of a job by the action FailJob, or since it was restarted as often as it may be; None for any other."""
+    if decision.rule is None:
+        return None
+    meta, failure = draft.job.metadata, decision.failure
+    if decision.action is RuleAction.FAIL_JOB:
+        text = f"TFJob {meta.namespace}/{meta.name} has failed by rule {decision.rule.name}: {_cause(failure)}"
+        return Ending.by_rule(text, None if failure is None else failure_at(failure))
+    if decision.action is RuleAction.RESTART_ALL and draft.counted_restarts >= (policy.max_restarts or 0):
+        return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, _cause(failure))
+    return None
+
+
+def replacing(restarting: Iterable[Replica], decision: Decision, *, delays: bool) -> Replacing:
+    """Return what is to be recorded of failed pods that are replaced one by one."""
+    counted, rules = set(), {}
+    for replica in restarting:
+        uid, rule = replica.pod.metadata.uid, decision.handled.get(replica.pod.metadata.uid)
+        if not (replica.disrupted or (rule is not None and rule.action is RuleAction.IGNORE)):
+            counted.add(uid)
+        if rule is not None and rule.escalation is not None:
+            rules[uid] = rule.name
+    return Replacing(counted, rules, delays=delays)
+
+
+def waiting(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
+    """Return the replicas whose pods are not created yet, since restarts are delayed, and note when the first will be."""
+    due: dict[ReplicaKey, datetime] = {}
+    whole = None
+    if draft.attempt_history and draft.begun is not None and draft.begun.delay_s:
+        ended = draft.attempt_history[-1].end_time
+        whole = ended and ended + timedelta(seconds=draft.begun.delay_s)
+    if missing and (whole is not None or any(record.next_time for record in draft.restarts)):
+        times = {(record.type, record.index): record.next_time for record in draft.restarts}
+        for key in missing:
+            found = [each for each in (whole, times.get((key.type, key.index))) if each is not None]
+            if found and max(found) > draft.now:
+                due[key] = max(found)
+    draft.next_restart_time = min(due.values(), default=None)
+    return due.keys()
+
+
+def restart_all(draft: StatusDraft, spec: TFJobSpec, decision: Decision, *, delays: bool) -> None:
+    """Begin the next attempt: in the status alone, by which all pods become those of an earlier one."""
+    name, failure, rule = draft.job.metadata.name, decision.failure, decision.rule
+    why = "a user requested it" if rule is None else f"of rule {rule.name}: {_cause(failure)}"
+    ran_s = _running_s(draft)
+    history = draft.attempt_history
+    started = history[-1].end_time if history else draft.start_time
+    over = Attempt(number=draft.attempt, start_time=started, end_time=draft.whole, reason="RestartRequested")
+    if rule is not None:
+        over = msgspec.structs.replace(
+            over, reason=EventReason.RESTARTED_ALL, rule=rule.name, action=decision.action or ""
+        )
+    if failure is not None:
+        words = failure.ended.message if failure.ended is not None else failure.pod.status.message
+        over = msgspec.structs.replace(
+            over,
+            replica_type=failure.type,
+            replica_index=failure.index,
+            pod_name=failure.pod.metadata.name,
+            node_name=failure.pod.node,
+            exit_code=failure.ended.exit_code if failure.ended is not None else None,
+            message=last_words(words, MAX_MESSAGE),
+        )
+    delay_s = 0
+    if delays and history and failure is not None and not failure.disrupted:
+        delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, ran_s)
+    draft.attempt_history = (*history, over)[-MAX_HISTORY:]
+    draft.next_restart_time = draft.whole + timedelta(seconds=delay_s) if delay_s else None
+    if draft.begun is not None:
+        draft.begun = msgspec.structs.replace(draft.begun, delay_s=delay_s, all_ran=False)
+    draft.attempt += 1
+    draft.counted_restarts += decision.action is RuleAction.RESTART_ALL
+    if spec.failure_policy is None or not spec.failure_policy.keeps_finished:
+        draft.finished_indices = {}
+    message = f"TFJob {name} restarts as attempt {draft.attempt} because {why}"
+    draft.set_true(ConditionType.RESTARTING, ConditionReason.RESTARTING, message)
+    draft.emit(EventType.WARNING if rule is not None else EventType.NORMAL, EventReason.RESTARTED_ALL, message)
+
+
+def _cause(failure: Replica | None) -> str:
+    if failure is None:
+        return "a replica that was restarted did not run again in time"
+    return f"pod {failure.pod.metadata.name}: {cause_of(failure.pod, failure.ended)}"
+
+
+def _running_s(draft: StatusDraft) -> float:
+    running = conditions.find(draft.job.status.conditions, ConditionType.RUNNING)
+    if running is None or running.status != conditions.TRUE or running.last_transition_time is None:
+        return 0.0
+    return (draft.now - running.last_transition_time).total_seconds()

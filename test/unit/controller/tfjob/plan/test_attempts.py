@@ -1,0 +1,268 @@
+"""Failure policies: which rule decides about a failure, and what a restart of the whole job does."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes.jobs import at, decide, job, pod, replica, synced, true_of
+from fakes.objects import after, changed, labelled
+from tfjob_operator.api.core import Condition
+from tfjob_operator.api.v1.constants import RuleAction
+from tfjob_operator.api.v1.types import JobAnnotations, JobStatus, TFJob
+from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.status import with_memory_of
+
+RESTART_ALL: dict[str, Any] = {"action": "RestartAll"}
+FAIL: dict[str, Any] = {"action": "FailJob"}
+
+
+def on(*codes: int) -> dict[str, Any]:
+    """A matcher of exit codes."""
+    return {"onExitCodes": {"operator": "In", "values": [*codes]}}
+
+
+def policy(*rules: dict[str, Any], workers: int = 3, restart: str = "Never", **more: Any) -> dict[str, Any]:
+    """A specification with these rules; `maxRestarts` is 3 unless it is given."""
+    types = {"Worker": replica(workers, restart), "Evaluator": replica(0)}
+    return {"tfReplicaSpecs": types, "runPolicy": {"failurePolicy": {"rules": [*rules], "maxRestarts": 3} | more}}
+
+
+def running(count: int = 3, attempt: int = 0, *, but: dict[int, Pod | None] | None = None) -> list[Pod]:
+    """The pods of running workers of an attempt; those in `but` are others, or are not there."""
+    pods = {index: pod("Worker", index, uid=f"{index}-{attempt}") for index in range(count)} | (but or {})
+    return [of(attempt, each) for each in pods.values() if each is not None]
+
+
+def of(attempt: int, each: Pod) -> Pod:
+    """The pod as one of this attempt."""
+    return labelled(each, attempt=str(attempt))
+
+
+def failed(index: int, code: int = 42, at_s: float = 30, **more: Any) -> Pod:
+    """A worker that has failed."""
+    return pod("Worker", index, "Failed", code, ended_s=at_s, **{"uid": f"{index}-failed"} | more)
+
+
+def evicted(index: int) -> Pod:
+    """A worker that is being evicted through the API, and still runs."""
+    found = pod("Worker", index, terminating=True, uid=f"{index}-evicted")
+    target = Condition("DisruptionTarget", "True", "EvictionByEvictionAPI")
+    return changed(found, status=msgspec.structs.replace(found.status, conditions=(target,)))
+
+
+def started(given: dict[str, Any], **meta: Any) -> TFJob:
+    """A job whose pods of attempt 0 run."""
+    return synced(synced(job(given, **meta), at_s=0), *running(len(range(3))), at_s=10)
+
+
+def names(found: Plan) -> tuple[list[str], list[str]]:
+    """The pods that a plan deletes and creates."""
+    return sorted(each.pod.metadata.name for each in found.delete_pods), [key.name for key in found.create_pods]
+
+
+ALL = [f"mnist-worker-{index}" for index in range(3)]
+
+
+def test_a_restart_of_the_whole_job_is_one_status_write_and_ends_all_pods() -> None:
+    """The attempt and its history are in the status before the first pod is deleted; nothing is created in that plan."""
+    before = started(policy(RESTART_ALL | on(42) | {"name": "nan"}))
+    found = decide(before, *running(but={1: failed(1)}))
+    assert names(found) == (ALL, [])
+    status = after(before, found).status
+    assert (status.attempt, status.counted_restarts, status.restarts) == (1, 1, ())
+    (over,) = status.attempt_history
+    assert (over.number, over.rule, over.action) == (0, "nan", RuleAction.RESTART_ALL)
+    assert (over.pod_name, over.replica_type, over.replica_index, over.exit_code) == ("mnist-worker-1", "Worker", 1, 42)
+    assert (over.start_time, over.end_time) == (before.status.start_time, at(60))
+    assert true_of(after(before, found))[-1] == "Restarting"
+    assert [event.reason for event in found.events] == ["RestartedAllReplicas"]
+
+
+def test_no_pod_is_created_while_one_of_an_earlier_attempt_exists() -> None:
+    """Neither beside one that terminates, nor beside one that somebody keeps. Then the API server is asked first."""
+    restarted = synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)}))
+    for left in (pod("Worker", 0, terminating=True), failed(0), pod("Worker", 0)):
+        found = decide(restarted, left, at_s=61)
+        assert found.create_pods == ()
+        assert [each.pod for each in found.delete_pods] == ([] if left.metadata.deletion_timestamp else [left])
+    found = decide(restarted, at_s=61)
+    assert (names(found), found.begins_attempt) == (([], ALL), True)
+    rest = decide(restarted, *running(attempt=1, but={2: None}), at_s=62)
+    assert (names(rest), rest.begins_attempt) == (([], ALL[2:]), False)
+
+
+def test_an_operator_that_was_killed_after_the_write_deletes_the_rest_and_counts_nothing_again() -> None:
+    """Pods of an earlier attempt match no rule, whatever they end with."""
+    restarted = synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)}))
+    found = decide(restarted, *running(but={1: failed(1), 2: failed(2, 137)}), at_s=61)
+    assert names(found)[0] == ALL
+    assert after(restarted, found).status.attempt == restarted.status.attempt == 1
+    assert after(restarted, found).status.counted_restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "failures", "expected"),
+    [
+        ([FAIL | on(1), RESTART_ALL], {0: failed(0, 42, 10), 1: failed(1, 1, 20)}, ("Failed", 0)),
+        ([RESTART_ALL | on(42), FAIL], {0: failed(0, 1, 10), 1: failed(1, 42, 20)}, ("Restarting", 1)),
+        ([RESTART_ALL | on(42)], {0: failed(0, 1)}, ("Failed", 0)),
+        ([RESTART_ALL | on(42)], {0: failed(0, 1), 1: failed(1)}, ("Restarting", 1)),
+        ([RESTART_ALL | {"targetReplicaTypes": ["Evaluator"]}], {0: failed(0)}, ("Failed", 0)),
+        ([RESTART_ALL | {"onFailureReasons": ["Evicted"]}], {0: failed(0, reason="Evicted")}, ("Restarting", 1)),
+        ([RESTART_ALL | {"onFailureReasons": ["Evicted"]}], {0: evicted(0)}, ("Restarting", 1)),
+        ([RESTART_ALL], {0: evicted(0)}, ("Restarting", 1)),
+        ([RESTART_ALL | on(42)], {0: evicted(0)}, ("Running", 0)),
+        ([RESTART_ALL | {"onPodConditions": [{"type": "DisruptionTarget"}]}], {0: evicted(0)}, ("Restarting", 1)),
+        ([RESTART_ALL], {0: pod("Worker", 0, terminating=True)}, ("Running", 0)),
+        ([FAIL], {0: pod("Worker", 0, "Succeeded", 0), 1: failed(1)}, ("Succeeded", 0)),
+    ],
+    ids=[
+        "a rule before it decides about a later failure",
+        "a rule before it decides though an earlier failure matches a later rule",
+        "what no rule matches follows the restart policy",
+        "a rule about one failure comes before the restart policy of another",
+        "rules are about their replica types only",
+        "a reason of the pod",
+        "an eviction through the API, before the pod has ended",
+        "a rule without a matcher is about disruptions, too",
+        "a rule about exit codes is not about a pod that still runs",
+        "a condition of the pod",
+        "a pod that a user deletes is no failure",
+        "success comes first",
+    ],
+)
+def test_rules_decide_in_their_order(
+    rules: list[dict[str, Any]], failures: dict[int, Pod], expected: tuple[str, int]
+) -> None:
+    found = synced(started(policy(*rules)), *running(but=dict(failures)))
+    assert (true_of(found)[-1], found.status.attempt) == expected
+
+
+def test_a_rule_that_fails_the_job_says_so_in_the_condition() -> None:
+    found = synced(started(policy(FAIL | {"name": "fatal"})), *running(but={1: failed(1)}))
+    assert found.status.conditions[-1].reason == "PodFailurePolicy"
+    assert "rule fatal" in found.status.conditions[-1].message
+    assert "exited with code 42" in found.status.conditions[-1].message
+
+
+def test_the_job_fails_when_it_was_restarted_as_often_as_it_may_be() -> None:
+    """The attempt stays as it was."""
+    found = started(policy(RESTART_ALL, maxRestarts=0))
+    found = synced(found, *running(but={1: failed(1)}))
+    assert (true_of(found)[-1], found.status.attempt, found.status.counted_restarts) == ("Failed", 0, 0)
+    assert "maxRestarts" in found.status.conditions[-1].message
+
+
+def test_restarts_that_do_not_count_go_on_beyond_the_maximum() -> None:
+    rule = {"action": "RestartAllAndIgnoreMaxRestarts"}
+    found = synced(started(policy(rule, maxRestarts=0)), *running(but={1: failed(1)}))
+    assert (found.status.attempt, found.status.counted_restarts) == (1, 0)
+
+
+@pytest.mark.parametrize(("action", "restarts"), [("RestartReplica", 1), ("Ignore", 0)])
+def test_a_rule_about_a_replica_replaces_it_alone(action: str, restarts: int) -> None:
+    """Also under restartPolicy Never. Ignored failures do not count to backoffLimit."""
+    before = started(policy({"action": action}))
+    found = decide(before, *running(but={1: failed(1)}))
+    assert names(found) == (["mnist-worker-1"], [])
+    assert sum(each.total for each in after(before, found).status.restarts) == restarts
+
+
+@pytest.mark.parametrize(("kept", "created"), [("Keep", ALL[1:]), ("Restart", ALL)])
+def test_replicas_that_are_done_run_again_or_not_as_the_policy_says(kept: str, created: list[str]) -> None:
+    given = policy(RESTART_ALL, finishedReplicaPolicy=kept) | {"successPolicy": "AllWorkers"}
+    pods = running(but={0: pod("Worker", 0, "Succeeded", 0), 1: failed(1)})
+    restarted = synced(started(given), *pods)
+    left = pods[:1] if kept == "Keep" else []
+    found = decide(restarted, *left, at_s=61)
+    assert names(found) == ([], created)
+    status = after(restarted, found).status
+    assert status.finished_indices.get("Worker", "") == ("0" if kept == "Keep" else "")
+    assert with_memory_of(restarted.status, started(given).status).finished_indices == status.finished_indices
+
+
+def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job() -> None:
+    """The time counts from the failure, also while the pod cannot even be created."""
+    rule = {"action": "RestartReplica", "escalation": {"afterSeconds": 30, "action": "RestartAll"}}
+    found = synced(started(policy(rule)), *running(but={1: failed(1)}))
+    waits = decide(found, *running(but={1: None}), at_s=80)
+    assert (names(waits)[1], waits.requeue_after_s) == (["mnist-worker-1"], 10)
+    found = after(found, waits)
+    again = synced(found, *running(but={1: pod("Worker", 1, uid="new")}), at_s=85)
+    assert decide(again, *running(but={1: evicted(1)}), at_s=120).requeue_after_s is None
+    assert synced(again, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=120).status.attempt == 0
+    escalated = synced(found, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=90)
+    assert (escalated.status.attempt, escalated.status.counted_restarts) == (1, 1)
+
+
+def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
+    """It is not counted, and needs no policy. What was requested before the job began is nothing to do."""
+
+    def requested(found: TFJob, value: str) -> TFJob:
+        return changed(found, metadata__annotations=JobAnnotations(value))
+
+    given = {"tfReplicaSpecs": {"Worker": replica(3)}}
+    found = started(given, annotations=JobAnnotations("copied"))
+    assert (found.status.attempt, found.status.observed_restart_request) == (0, "copied")
+    found = synced(requested(found, "now"), *running())
+    assert (found.status.attempt, found.status.counted_restarts) == (1, 0)
+    assert found.status.attempt_history[0].reason == "RestartRequested"
+    found = synced(found, at_s=70)
+    assert synced(found, *running(attempt=1), at_s=80).status.attempt == 1
+
+
+def test_restarts_of_the_whole_job_are_delayed_as_a_kubelet_delays_those_of_a_container() -> None:
+    """None before the first, then 10 s, doubled up to 5 min; none again after 10 min of running; none after a disruption."""
+    found, now, delays = started(policy(RESTART_ALL, maxRestarts=99)), 60.0, []
+    for attempt in range(9):
+        found = synced(found, *running(attempt=attempt, but={1: failed(1)}), at_s=now)
+        due = found.status.next_restart_time
+        delays.append(0 if due is None else (due - at(now)).total_seconds())
+        early = decide(found, at_s=now + delays[-1] - 1)
+        assert (names(early)[1] == []) is (delays[-1] > 0)
+        if delays[-1]:
+            assert early.requeue_after_s == 1
+        now += delays[-1]
+        assert names(decide(found, at_s=now))[1] == ALL
+        found = synced(found, at_s=now)
+        found = synced(found, *running(attempt=attempt + 1), at_s=now + 1)
+        now += 700 if attempt == 7 else 5
+    assert delays == [0, 10, 20, 40, 80, 160, 300, 300, 0]
+
+
+def test_the_memory_of_a_later_attempt_wins() -> None:
+    """Whichever of two processes wrote it, what an earlier attempt had finished is not finished any more."""
+    early = JobStatus(finished_indices={"Worker": "0-1"})
+    late = JobStatus(attempt=1, counted_restarts=1, finished_indices={"Worker": "2"})
+    for merged in (with_memory_of(early, late), with_memory_of(late, early)):
+        assert (merged.attempt, merged.counted_restarts, merged.finished_indices) == (1, 1, {"Worker": "2"})
+
+
+def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> None:
+    """The time of creation counts, and once all have run at the same time it is over, whatever restarts then."""
+    given = policy(RESTART_ALL | on(1)) | {}
+    given["runPolicy"]["startDeadlineSeconds"] = 100
+    found = synced(job(given, creation_timestamp=at(0)), at_s=0)
+    waits = decide(found, *running(but={2: pod("Worker", 2, "Pending")}), at_s=60)
+    assert waits.requeue_after_s == 41
+    late = synced(after(found, waits), *running(but={2: pod("Worker", 2, "Pending"), 1: None}), at_s=101)
+    assert true_of(late)[-1] == "Failed"
+    assert "2 did not, the first is mnist-worker-1" in late.status.conditions[-1].message
+    ran = synced(found, *running(), at_s=90)
+    assert ran.status.begun is not None
+    assert ran.status.begun.all_ran
+    assert true_of(synced(ran, *running(but={2: pod("Worker", 2, "Pending")}), at_s=101))[-1] == "Running"
+
+
+def test_a_rule_may_restart_the_whole_job_that_did_not_start_in_time() -> None:
+    """The next attempt has as long again."""
+    given = policy(RESTART_ALL | {"onFailureReasons": ["StartDeadlineExceeded"]})
+    given["runPolicy"]["startDeadlineSeconds"] = 100
+    found = synced(job(given, creation_timestamp=at(0)), at_s=0)
+    found = synced(found, *running(but={2: pod("Worker", 2, "Pending")}), at_s=101)
+    assert (found.status.attempt, found.status.attempt_history[0].pod_name) == (1, "mnist-worker-2")
+    found = synced(found, at_s=102)
+    assert decide(found, *running(attempt=1, but={2: None}), at_s=201).requeue_after_s == 1
+    assert synced(found, *running(attempt=1, but={2: None}), at_s=202).status.attempt == 2
