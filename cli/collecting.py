@@ -16,7 +16,7 @@ import msgspec
 from tfjob_operator.api import core
 from tfjob_operator.api.meta import Resource, controller_of
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import JobStatus, TFJob, tfjob_with_unreadable_status
+from tfjob_operator.api.v1.types import JobMeta, JobStatus, TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.cli import jobs
@@ -349,7 +349,7 @@ def _as_v1(alpha: AlphaJob, whole: Mapping[str, Any]) -> TFJob:
     """Return a job of the alpha dialect with what its status has in common with that of v1."""
     status = alpha.status
     return TFJob(
-        metadata=alpha.metadata,
+        metadata=msgspec.convert(whole["metadata"], JobMeta),
         spec=msgspec.Raw(msgspec.json.encode(whole.get("spec"))),
         status=JobStatus(
             conditions=status.conditions or (),

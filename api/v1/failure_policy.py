@@ -5,8 +5,6 @@ without one it matches every failure of its replica types, disruptions included.
 Job's podFailurePolicy, and rule names have JobSet's pattern.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final

@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, with_re
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import SetStatus, is_alpha
-from tfjob_operator.cli.diagnosis.objects import Event, LifeMeta, Pod
+from tfjob_operator.cli.diagnosis.objects import Event, Pod
 
 FIRST: Final = TENSORFLOW.resource
 """The resource of the first version, v1alpha1."""
@@ -103,9 +103,8 @@ class FirstStatus(Status, frozen=True):
 
 
 class Job(TFJob, frozen=True, tag_field="kind", tag=c.TFJOBS.kind):
-    """A TFJob with the time of its creation, which the operator does not need."""
+    """A TFJob with more of its status than the operator reads."""
 
-    metadata: LifeMeta
     status: Status = Status()
 
     @property

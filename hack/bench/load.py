@@ -18,9 +18,8 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 
 from hack.hollow_node.script import RUN
-from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
+from tfjob_operator.api.v1.types import JobMeta, TFJob, TFJobSpec, child_name
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, build_service
@@ -65,7 +64,7 @@ def ps_and_workers(workers: int = 4, *, servers: int = 1, run: str = "2s:0") -> 
 
 def job(namespace: str, name: str, given: dict[str, Any]) -> tuple[TFJob, TFJobSpec]:
     """Return a job as the cache holds it, and its specification as the operator reads it."""
-    meta = ObjectMeta(
+    meta = JobMeta(
         name=name, namespace=namespace, uid=str(uuid5(NAMESPACE_URL, name)), generation=1, resource_version="1"
     )
     raw = msgspec.Raw(msgspec.json.encode(given))

@@ -21,9 +21,9 @@ from tfjob_operator.api.core import (
     PodSpec,
     PodStatus,
 )
-from tfjob_operator.api.meta import ObjectMeta, OwnerReference
+from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import InvalidSpec, JobMeta, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.jobs.children import ChildLabels, ChildMeta, Pod, Service
 from worlds.kubelet import has_sidecar, spec_of_pod
@@ -156,7 +156,7 @@ def status_of(status: bytes) -> JobStatus:
 
 @cache
 def job_struct(job: Job) -> TFJob:
-    meta = ObjectMeta(
+    meta = JobMeta(
         name=JOB,
         namespace=NAMESPACE,
         uid=job.uid,

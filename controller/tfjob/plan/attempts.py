@@ -14,8 +14,6 @@ A pod that is being deleted because the cluster takes it away counts as failed a
 what it ended with, while the other replicas wait for it. Only actions on the whole job apply to it: it is replaced anyway.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta

@@ -15,10 +15,9 @@ from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import metrics as request_names
 from tfjob_operator.api.client.metrics import METHODS, Attempt, RequestMetrics
 from tfjob_operator.api.core import ObjectReference
-from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1.conditions import Conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
-from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
+from tfjob_operator.api.v1.types import JobCondition, JobMeta, JobStatus, TFJob
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
@@ -166,7 +165,7 @@ def test_a_start_is_observed_once_from_creation_or_resumption_to_running(
     registry = new_registry()
     jobs = JobMetrics(PrometheusMetrics(registry))
     jobs.expect(["team"])
-    jobs.observe(ObjectMeta(name="mnist", namespace="team", creation_timestamp=EPOCH), before, after)
+    jobs.observe(JobMeta(name="mnist", namespace="team", creation_timestamp=EPOCH), before, after)
     values = page(registry)
     assert values["tf_operator_job_start_seconds_count,namespace=team"] == (seconds is not None)
     assert values["tf_operator_job_start_seconds_sum,namespace=team"] == (seconds or 0)
@@ -182,14 +181,14 @@ def test_jobs_are_counted_by_state_and_a_namespace_without_jobs_has_no_series() 
     held = condition(ConditionType.HELD, 60)
     statuses = [(), (CREATED,), (CREATED, held, RUNNING), (CREATED, STOPPED, failed), (RESUMED, CREATED)]
     for number, found in enumerate(statuses):
-        indexer.put(f"{number}", TFJob(ObjectMeta(namespace="team"), status=JobStatus(conditions=found)))
+        indexer.put(f"{number}", TFJob(JobMeta(namespace="team"), status=JobStatus(conditions=found)))
     assert jobs.by_state(0.0) == {("team", "Created"): 3, ("team", "Running"): 1, ("team", "Failed"): 1}
     # The dashboard lists namespaces by this series, also those in which another controller manages all jobs.
     created = "training_operator_jobs_created_total,framework=tensorflow,job_namespace=team"
     assert page(registry)[created] == 0.0
-    indexer.put("2", TFJob(ObjectMeta(namespace="team"), status=JobStatus(conditions=(CREATED, failed))))
+    indexer.put("2", TFJob(JobMeta(namespace="team"), status=JobStatus(conditions=(CREATED, failed))))
     assert jobs.by_state(0.0) == {("team", "Created"): 3, ("team", "Failed"): 2}
-    jobs.observe(ObjectMeta(namespace="team"), (), (failed,))
+    jobs.observe(JobMeta(namespace="team"), (), (failed,))
     for key in [*indexer.index_keys(STATE_INDEX, "team/Created"), *indexer.index_keys(STATE_INDEX, "team/Failed")]:
         indexer.remove(key)
     assert jobs.by_state(10.0) == {}

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1.tensorboard import ServiceType
-from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.api.v1.types import JobMeta, TFJob
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus
 from tfjob_operator.controller.tensorboard import wish
@@ -25,7 +24,7 @@ AZURE = {
     "volumeMounts": [{"mountPath": "/tmp/tensorflow", "name": "azurefile"}],
 }
 """As a document of v1alpha1 has it."""
-META = ObjectMeta(name="example", namespace="ns", uid="job-uid")
+META = JobMeta(name="example", namespace="ns", uid="job-uid")
 
 
 def job(spec: dict[str, Any], runtime_id: str = "pj6i") -> AlphaJob:

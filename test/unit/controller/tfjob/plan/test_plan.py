@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from fakes.jobs import (
-    NO_CHILDREN,
     at,
     decide,
     job,
@@ -197,7 +196,7 @@ def test_a_success_waits_for_workers_as_long_as_the_job_says_and_is_never_taken_
     given = spec(PS=1, Worker=2, runPolicy={"completionGracePeriodSeconds": 100})
     chosen = pod("Worker", 0, "Succeeded", 0, ended_s=60)
     found, waits = job(given), decide(job(given), chosen, pod("Worker", 1), pod("PS", 0), at_s=61)
-    assert (names(waits), waits.requeue_after_s) == (NO_CHILDREN, 100)
+    assert (names(waits), waits.requeue_after_s) == ({}, 100)
     found = after(found, waits)
     assert true_of(found) == ["Created"]
     for other, at_s in (
