@@ -143,7 +143,7 @@ def _attempt_began(draft: StatusDraft) -> datetime:
     times = [draft.job.metadata.creation_timestamp, resumed.last_transition_time if resumed is not None else None]
     if draft.attempt_history and draft.begun is not None and (ended := draft.attempt_history[-1].end_time) is not None:
         times.append(ended + timedelta(seconds=draft.begun.delay_s))
-    return max((each for each in times if each is not None), default=draft.whole)
+    return max((each for each in times if each is not None), default=draft.start_time or draft.whole)
 
 
 def has_failed(replica: Replica) -> bool:

@@ -208,9 +208,12 @@ def test_an_envelope_is_opened_as_soon_as_it_is_there() -> None:
 
 @pytest.mark.parametrize("slice_", [Pod, Service, ConfigMap])
 def test_every_field_that_is_read_from_json_is_read_from_protobuf_too(slice_: type[msgspec.Struct]) -> None:
-    """A field that is added to a slice, and not to the table, would be empty after a list and full after a change."""
+    """A field that is added to a slice, and not to the table, would be empty after a list and full after a change.
+
+    A pod's `node` is taken out of its specification when it has been read.
+    """
     kinds = {resource.kind: message for resource, message in BY_RESOURCE.items()}
-    assert _missing(slice_, kinds[slice_.__name__]) == []
+    assert _missing(slice_, kinds[slice_.__name__]) == (["Pod.node"] if slice_ is Pod else [])
 
 
 def _missing(kind: type[msgspec.Struct], message: Message) -> list[str]:

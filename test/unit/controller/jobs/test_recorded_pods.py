@@ -5,7 +5,7 @@ what really became of the pod, and hindsight says when it ended: nothing ran aft
 """
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -267,11 +267,11 @@ def test_whatever_a_watch_leaves_out_nothing_wrong_is_said(life: RecordedLife) -
 def test_what_has_ended_is_not_cleaned_up_and_what_runs_is(life: RecordedLife) -> None:
     """M1: under the clean-up policy Running, once the job has ended. Hindsight says which pods had ended.
 
-    A pod that was stopped had not ended, even if it was deleted between two runs.
+    A pod that was stopped had not ended, even if it was deleted between two runs. The job ended a minute ago: workers get half.
     """
     _, _, version, verdict, events, policy = life
     tfjob = job_of(policy)
-    draft = StatusDraft(tfjob, LATER)
+    draft = StatusDraft(tfjob, LATER - timedelta(minutes=1))
     draft.end(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, "")
     draft.replica_statuses = {"Worker": ReplicaStatus()}
     tfjob = msgspec.structs.replace(tfjob, status=draft.freeze())
