@@ -24,7 +24,7 @@ COMMANDS: Final = {
     "suspend": "Suspend TFJobs: delete their pods.",
     "resume": "Resume suspended TFJobs.",
     "scale": "Change the number of replicas of a TFJob.",
-    "restart": "Recreate the pods of a TFJob, all or some.",
+    "restart": "Restart a TFJob, or recreate some of its pods.",
     "prune": "Delete finished TFJobs.",
     "exec": "Run a command, or a shell, in a replica.",
     "top": "Show the CPU and memory usage of the replicas of a TFJob.",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
+from typing import Any, Final
 
 import click
 
 from tfjob_operator.api.text import clean
-from tfjob_operator.api.v1.constants import ConditionReason
+from tfjob_operator.api.v1.constants import ANNOTATION_RESTART, ConditionReason
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError, print_each
 from tfjob_operator.cli.options import target_options
@@ -15,30 +17,97 @@ from tfjob_operator.cli.replicas import Choice, Replica, find, none_there, pods_
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 
-_NOT_FOUND = 404
-_CONFLICT = 409
+NOTED_WITHIN_S: Final = 10.0
+"""How long the operator may take to acknowledge a request: it needs one write of the status."""
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
 
 
 @click.command("restart")
 @click.argument("name", metavar="JOB")
 @replica_options
-@click.option("--dry-run", is_flag=True, help="Print what would be deleted without deleting it.")
+@click.option("--dry-run", is_flag=True, help="Print what would be restarted without changing anything.")
 @target_options
 def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None:
-    """Delete the pods of a job, all or some: the operator recreates them. Not counted by the backoff limit.
+    """Restart a whole job as its next attempt, or with --type, --index or --replica delete single pods to recreate them.
 
-    Refused if no operator serves the job. Replicas that succeeded are not recreated. A finished job cannot be restarted:
-    delete it and create it again.
+    Neither counts to a limit. The whole job is restarted by the operator: all pods are deleted before one is created, and
+    replicas that succeeded run again unless finishedReplicaPolicy is Keep. Refused if no operator serves the job. A finished
+    job cannot be restarted: delete it and create it again.
     """
     with target.session() as session:
         job = jobs.get(session, name)
+        if choice == Choice() and jobs.is_alpha(job):
+            text = "is a v1alpha1 job, which cannot be restarted as a whole: choose replicas with --type, --index or --replica"
+            raise CliError(f"{name} {text}")
         _check(name, job)
         choice = choice.of(name, job)
-        replicas = find(session, job, choice).replicas
-        if not replicas:
+        whole = choice == Choice()
+        has_begun = whole and bool((job.get("status") or {}).get("begun"))
+        replicas = () if has_begun else find(session, job, choice).replicas
+        if not (has_begun or replicas):
             raise none_there(name, job, choice)
         _check_operator(session, name, job)
-        print_each(replicas, lambda replica: _restart(session, replica, dry_run=dry_run))
+        if whole:
+            click.echo(_restart_all(session, name, job, dry_run=dry_run))
+        else:
+            print_each(replicas, lambda replica: _restart(session, replica, dry_run=dry_run))
+
+
+def _restart_all(session: Session, name: str, job: dict[str, Any], *, dry_run: bool) -> str:
+    """Request a restart of the whole job, wait until the operator has noted it, and return what happened."""
+    full, own = jobs.full_name(job), job["metadata"]["name"]
+    if dry_run:
+        return f"{full} restarted (dry run)"
+    value = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    sent = jobs.patch(session, own, {"metadata": {"annotations": {ANNOTATION_RESTART: value}}})
+    seen = _noted(session, name)
+    before, attempt = ((each.get("status") or {}).get("attempt") or 0 for each in (sent, seen))
+    if attempt > before:
+        return f"{full} restarted as attempt {attempt}"
+    jobs.check_unfinished(name, seen)
+    raise CliError(f"{name} was not restarted: no pod had been created yet")
+
+
+def _noted(session: Session, name: str) -> dict[str, Any]:
+    """Wait until the operator has noted the request, and return the job. Raises CliError if it does not."""
+    from tfjob_operator.cli.watches import versions
+
+    until = time.monotonic() + NOTED_WITHIN_S
+    for seen in versions(session, name, clock=time.monotonic, pause=time.sleep, until=until):
+        if seen is None:
+            raise CliError(f"{name} was deleted")
+        if _is_noted(seen):
+            return seen
+    return _withdraw(session, name)
+
+
+def _is_noted(job: dict[str, Any]) -> bool:
+    """Whether the operator has noted the latest request: this one, or one that somebody has made since."""
+    wanted = (job["metadata"].get("annotations") or {}).get(ANNOTATION_RESTART)
+    return bool(wanted) and (job.get("status") or {}).get("observedRestartRequest") == wanted
+
+
+def _withdraw(session: Session, name: str) -> dict[str, Any]:
+    """Withdraw a request, or a newer operator would follow it on the day it is installed.
+
+    Raises CliError, or returns the job if the request has been noted after all.
+    """
+    while not _is_noted(job := jobs.get(session, name)):
+        meta = job["metadata"]
+        change = {"resourceVersion": meta["resourceVersion"], "annotations": {ANNOTATION_RESTART: None}}
+        try:
+            jobs.patch(session, meta["name"], {"metadata": change})
+        except ApiError as error:
+            if error.code != _CONFLICT:
+                raise
+            continue
+        some = f"kubectl tfjob restart {name} --replica={(jobs.types_of(job) or ['worker'])[0]}-0"
+        text = f"no operator noted the request within {NOTED_WITHIN_S:.0f}s, and it was withdrawn"
+        raise CliError(
+            f"{name} was not restarted: {text}. An operator that cannot restart whole jobs recreates pods: {some}"
+        )
+    return job
 
 
 def _check(name: str, job: dict[str, object]) -> None:
@@ -56,7 +125,7 @@ def _check_operator(session: Session, name: str, job: dict[str, object]) -> None
     from tfjob_operator.cli.collecting import stopped
 
     if why := stopped(session, job, datetime.now(UTC)):
-        raise CliError(f"pods of {name} not deleted, because nobody would recreate them: {why}")
+        raise CliError(f"{name} not restarted, because nobody would recreate its pods: {why}")
 
 
 def _restart(session: Session, replica: Replica, *, dry_run: bool) -> str:

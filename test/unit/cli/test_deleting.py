@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pytest_mock import MockerFixture
 
-from tfjob_operator.cli.commands import tensorboard_
+from tfjob_operator.cli.commands import restart_, tensorboard_
 from unit.cli.conftest import Server, job, operator_deployment
 from unit.cli.conftest import pod as a_pod
 
@@ -37,7 +37,7 @@ def test_restart_deletes_those_very_pods(server: Server) -> None:
     server.answers(PODS, {"metadata": {}, "items": pods})
     server.answers(f"{PODS}/mnist-worker-0", {})
     server.answers(f"{PODS}/mnist-worker-3", {"message": "the UID does not match", "reason": "Conflict"}, code=409)
-    result = server.run("restart", "mnist")
+    result = server.run("restart", "mnist", "--type=worker")
     assert result.output.splitlines() == [
         "pod/mnist-worker-0 deleted",
         "pod/mnist-worker-1 not deleted: worker-1 has succeeded",
@@ -81,9 +81,11 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
     for path in ("/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"):
         items = [operator] if "apps" in path else []
         server.answers(path, {"metadata": {}, "items": items, "reason": "Forbidden"}, code=code)
-    result = server.run("restart", "mnist")
+    for chosen in (["--index=0"], []) if why else (["--index=0"],):
+        result = server.run("restart", "mnist", *chosen)
     assert bool(deletes(server)) is not bool(why)
-    refusal = f"error: pods of mnist not deleted, because nobody would recreate them: {why}\n"
+    assert not [each for each in server.asked if each[0] == "PATCH"]
+    refusal = f"error: mnist not restarted, because nobody would recreate its pods: {why}\n"
     assert (result.exit_code, result.stderr) == ((1, refusal) if why else (0, ""))
 
 
@@ -94,6 +96,7 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
         (job(spec={"runPolicy": {"suspend": True}}), "kubectl tfjob resume mnist"),
         (job(conditions=("Running", "Held")), "mnist is on hold, and its pods would not be recreated"),
         (job(), "mnist has no pods"),
+        (job(spec={"replicaSpecs": []}), "mnist is a v1alpha1 job, which cannot be restarted as a whole: choose"),
     ],
 )
 def test_restart_says_what_to_do_where_it_can_do_nothing(server: Server, given: dict[str, Any], says: str) -> None:
@@ -102,6 +105,61 @@ def test_restart_says_what_to_do_where_it_can_do_nothing(server: Server, given: 
     result = server.run("restart", "mnist")
     assert result.exit_code == 1
     assert says in result.stderr
+    assert all(method == "GET" for method, *_ in server.asked)
+
+
+ANNOTATION = f"{PREFIX}/restart-requested-at"
+
+
+def requested(value: str = "now", *, noted: str = "", conditions: tuple[str, ...] = ("Running",), **status: Any) -> Any:
+    made = job(conditions=conditions)
+    made["metadata"]["annotations"] = {ANNOTATION: value}
+    made["status"] |= {"begun": {"generation": 1}, "observedRestartRequest": noted, **status}
+    return made
+
+
+UNNOTED = (
+    "error: mnist was not restarted: no operator noted the request within 0s, and it was withdrawn. An operator that cannot "
+    "restart whole jobs recreates pods: kubectl tfjob restart mnist --replica=worker-0\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "printed", "errors"),
+    [
+        ([requested(noted="now", attempt=3)], "tfjob.kubeflow.org/mnist restarted as attempt 3\n", ""),
+        ([requested(), requested(noted="now", attempt=3)], "tfjob.kubeflow.org/mnist restarted as attempt 3\n", ""),
+        (
+            [requested("a later one", noted="a later one", attempt=4)],
+            "tfjob.kubeflow.org/mnist restarted as attempt 4\n",
+            "",
+        ),
+        ([requested(noted="now")], "", "error: mnist was not restarted: no pod had been created yet\n"),
+        ([requested(noted="now", conditions=("Failed",), attempt=2)], "", "error: mnist has finished: Failed\n"),
+        ([requested(noted="an earlier one")], "", UNNOTED),
+        ([requested(), (404, b'{"message": "gone", "reason": "NotFound"}')], "", "error: mnist was deleted\n"),
+    ],
+)
+def test_restart_of_the_whole_job_prints_what_the_operator_has_made_of_it(
+    server: Server, mocker: MockerFixture, seen: list[Any], printed: str, errors: str
+) -> None:
+    """A request that nobody notes is withdrawn: an operator that is installed later would follow it."""
+    mocker.patch.object(restart_, "NOTED_WITHIN_S", 5.0 if "deleted" in errors else 0.0)
+    mocker.patch("time.sleep")
+    before = requested(noted="", attempt=2)
+    before["metadata"]["annotations"] = None
+    server.answers(JOBS, b"")
+    server.answers(f"{JOBS}/mnist", before, before)
+    server.responses[f"{JOBS}/mnist"] += [
+        each if isinstance(each, tuple) else (200, json.dumps(each).encode()) for each in seen
+    ]
+    result = server.run("restart", "mnist")
+    assert (result.exit_code, result.stdout, result.stderr) == (bool(errors), printed, errors)
+    first, *others = [json.loads(body)["metadata"] for method, _, _, body in server.asked if method == "PATCH"]
+    assert datetime.fromisoformat(first["annotations"][ANNOTATION]).microsecond
+    withdrawn = {"resourceVersion": "7", "annotations": {ANNOTATION: None}}
+    assert others == ([withdrawn] if errors == UNNOTED else [])
+    assert deletes(server) == {}
 
 
 def ended(name: str, state: str, days: float | None, **meta: Any) -> dict[str, Any]:

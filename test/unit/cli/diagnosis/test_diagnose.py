@@ -621,6 +621,14 @@ def test_commands_about_a_job_of_tensorflow_org_name_it_and_its_label() -> None:
     assert (first.id, "--selector=tf_job_name=mnist" in " ".join(first.to_do)) == ("peer-unreachable", True)
 
 
+def test_pods_of_an_alpha_job_are_recreated_without_attempts() -> None:
+    """`restart` refuses to restart such a job as a whole."""
+    world = alpha_world()
+    world.spec["retries"] = 3
+    (cause,) = diagnose(world.evidence()).causes
+    assert cause.to_do[-1].endswith(": kubectl -n team delete pod --selector=tf_job_name=mnist")
+
+
 def test_of_the_pods_of_one_replica_the_newest_counts() -> None:
     """Those that have failed stay beside it: they were restarts."""
     world = alpha_world()
