@@ -82,7 +82,7 @@ class IndexRestarts(Struct, frozen=True):
         return self.carried + self.in_place + self.replaced
 
 
-class Attempt(Struct, frozen=True):
+class JobAttempt(Struct, frozen=True):
     """An attempt at the whole job that has ended with a restart, and the failure that ended it.
 
     `action` is that of the rule, "" if a user requested the restart; then there is no failed replica either.
@@ -150,7 +150,7 @@ class JobStatus(Struct, frozen=True):
     counted_restarts: int = 0
     observed_restart_request: str = ""
     next_restart_time: datetime | None = None
-    attempt_history: tuple[Attempt, ...] = ()
+    attempt_history: tuple[JobAttempt, ...] = ()
     avoided_nodes: tuple[AvoidedNode, ...] = ()
 
 

@@ -94,7 +94,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
         start_deadline_s=policy.start_deadline_s,
         completion_grace_s=policy.completion_grace_s,
         says_clean_pod_policy=policy.clean_pod_policy is not None,
-        warnings=(*ignored, *conflicts, *_warnings(reader, replicas)),
+        warnings=(*ignored, *conflicts, *_warnings(reader, replicas), *_policy_warnings(failure_policy, replicas)),
         spellings=tuple(key for key in reader.mapping(spec.get("tfReplicaSpecs"), "") if key not in c.REPLICA_TYPES),
     )
 
@@ -119,6 +119,25 @@ def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[S
             EventReason.NO_REPLICAS,
             "every replica type has replicas: 0: no pod is created, and the job does not finish",
         )
+
+
+def _policy_warnings(policy: FailurePolicy | None, replicas: Mapping[str, ReplicaSpec]) -> Iterator[SpecWarning]:
+    if policy is None:
+        return
+    for rule, earlier in policy.unreachable():
+        text = f"rule {rule} of spec.runPolicy.failurePolicy never applies: rule {earlier} matches all that it matches"
+        yield SpecWarning(EventReason.RULE_UNREACHABLE, text)
+    restarted = [
+        name
+        for name, replica in replicas.items()
+        if name in policy.targets and replica.restart_policy in {RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE}
+    ]
+    if restarted:
+        text = (
+            f"pods of {', '.join(restarted)} are created with restartPolicy Never, so that rules can match exit codes: "
+            "the operator recreates these pods where the kubelet would have restarted their containers"
+        )
+        yield SpecWarning(EventReason.RESTARTED_BY_OPERATOR, text)
 
 
 def _check_name(reader: Reader, job: str) -> None:

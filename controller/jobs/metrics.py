@@ -12,7 +12,7 @@ from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionReason as Reason
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import JobCondition, TFJob
+from tfjob_operator.api.v1.types import JobAttempt, JobCondition, TFJob
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue.metrics import NO_METRICS, Metric, MetricsProvider
@@ -34,7 +34,15 @@ BY_NAMESPACE: Final = {
 FAILURES: Final = Metric(
     "tf_operator_job_failures_total", "Number of jobs failed, by reason", labels=("namespace", "reason")
 )
-REASONS: Final = (Reason.FAILED, Reason.LIMIT, Reason.INVALID, Reason.REFUSED, Reason.TOO_LARGE)
+REASONS: Final = (Reason.FAILED, Reason.BY_RULE, Reason.LIMIT, Reason.INVALID, Reason.REFUSED, Reason.TOO_LARGE)
+ACTIONS: Final = Metric(
+    "tf_operator_failure_policy_actions_total",
+    "Number of failures of replicas that a rule of a failure policy decided about",
+    labels=("namespace", "rule", "action", "replica_type"),
+)
+MOST_RULES: Final = 100
+"""Series of a namespace with rules. Users name rules, so what is beyond counts as OTHER_RULES."""
+OTHER_RULES: Final = "other"
 START: Final = Metric(
     "tf_operator_job_start_seconds",
     "Seconds from the creation or resumption of a job until it was first Running",
@@ -74,6 +82,8 @@ class JobMetrics:
         """The caches of jobs, with `JOB_INDEXERS`."""
         self._idle_since: dict[str, float | None] = {}
         """The namespaces that have series; None while they have jobs."""
+        self._rules: dict[str, set[tuple[str, ...]]] = {}
+        """The values of the other labels of ACTIONS by namespace."""
 
     def expect(self, namespaces: Iterable[str]) -> None:
         """Create the series of these namespaces, at zero, before anything happens in them."""
@@ -100,7 +110,8 @@ class JobMetrics:
                 self._idle_since[namespace] = None if namespace in busy else now
             elif now - since > KEPT_S:
                 del self._idle_since[namespace]
-                for metric, values in _series_of(namespace):
+                rules = [(ACTIONS, (namespace, *each)) for each in self._rules.pop(namespace, ())]
+                for metric, values in (*_series_of(namespace), *rules):
                     self._metrics.remove(metric, *values)
         return found
 
@@ -124,6 +135,22 @@ class JobMetrics:
                 self._started(job, each, after)
             tell = log.warning if each.type in {ConditionType.FAILED, ConditionType.RESTARTING} else log.info
             tell("tfjob_condition", condition=each.type, reason=each.reason, message=each.message)
+
+    def ended(self, namespace: str, before: Sequence[JobAttempt], after: Sequence[JobAttempt]) -> None:
+        """Count the rules that have ended attempts. `before` is the history that `after` replaced."""
+        known = {each.number for each in before}
+        for each in after:
+            if each.number not in known and each.rule:
+                self.decided(namespace, each.rule, each.action, each.replica_type)
+
+    def decided(self, namespace: str, rule: str, action: str, replica_type: str) -> None:
+        """Count a failure that a rule has decided about."""
+        self.expect([namespace])
+        known, values = self._rules.setdefault(namespace, set()), (rule, action, replica_type)
+        if values not in known and len(known) >= MOST_RULES:
+            values = (OTHER_RULES, action, replica_type)
+        known.add(values)
+        self._metrics.counter(ACTIONS, namespace, *values).inc()
 
     def _started(self, job: ObjectMeta, running: JobCondition, found: Sequence[JobCondition]) -> None:
         """Observe how long a start took. A resumed job has a condition Suspended, which became False when it was resumed."""

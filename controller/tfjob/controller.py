@@ -202,6 +202,7 @@ def new_controller(
             deleter=Deleter(client, events, expectations, gang=gang),
             repairer=ChildRepairer(client, events, delays),
             events=events,
+            metrics=metrics,
             expectations=expectations,
             blocked=blocked,
             feed=feed,

@@ -133,6 +133,7 @@ class StatusWriter:
         newest, response = written
         self._unkept.compare(job, status, response.status)
         self._metrics.observe(job.metadata, job.status.conditions, status.conditions)
+        self._metrics.ended(job.metadata.namespace, job.status.attempt_history, status.attempt_history)
         for event in events:
             self._events.post(job.metadata, event)
         return newest
@@ -170,6 +171,7 @@ class Executor:
         deleter: Deleter,
         repairer: ChildRepairer,
         events: JobEvents,
+        metrics: JobMetrics,
         expectations: Expectations,
         blocked: BlockedChildren,
         feed: Feed,
@@ -180,6 +182,7 @@ class Executor:
         self._deleter = deleter
         self._repairer = repairer
         self._events = events
+        self._metrics = metrics
         self._expectations = expectations
         self._blocked = blocked
         self._feed = feed
@@ -234,5 +237,8 @@ class Executor:
             if deletion.restarts and is_rejected(deletion.pod):
                 self._blocked.rejected(view.job.metadata, deletion.pod.metadata.name)
         await self._deleter.delete(view.job, plan)
+        for deletion in plan.delete_pods:
+            if deletion.decision is not None:
+                self._metrics.decided(view.job.metadata.namespace, *deletion.decision)
         if failure is not None:
             raise failure

@@ -43,11 +43,15 @@ DEFAULTS: Final = Defaults()
 
 @dataclass(frozen=True, slots=True)
 class PodDeletion:
-    """A pod to delete, and the event to write before, since only the pod proves it. `restarts` if another takes its place."""
+    """A pod to delete, and the event to write before, since only the pod proves it. `restarts` if another takes its place.
+
+    `decision` is what a rule has decided about this replica: the names of the rule, its action and the replica type.
+    """
 
     pod: Pod
     event: JobEvent | None = None
     restarts: bool = False
+    decision: tuple[str, str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from tfjob_operator.api.v1.constants import (
     FailureReason,
     RuleAction,
 )
-from tfjob_operator.api.v1.types import Attempt, FailurePolicy, IndexRestarts, Rule, TFJobSpec
+from tfjob_operator.api.v1.types import FailurePolicy, IndexRestarts, JobAttempt, Rule, TFJobSpec
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET
 from tfjob_operator.controller.tfjob.plan.ending import (
@@ -66,13 +66,14 @@ class Late(NamedTuple):
 class Decision:
     """What the rules say about the failures of a job.
 
-    `action` is one on the whole job, None if there is none; `rule` and `failure` have decided about it. `handled` are the rules
-    that decided about single replicas, by the UID of the pod; `late` are replicas that did not run in time, and that no rule is
-    about. `next_in_s` is when the next escalation is due.
+    `action` is one on the whole job, None if there is none; `rule` has decided about it, because of the replica `key`, and
+    `failure` is its pod if it has one. `handled` are the rules that decided about single replicas, by the UID of the pod.
+    `late` are replicas that did not run in time, and that no rule is about. `next_in_s` is when the next escalation is due.
     """
 
     action: RuleAction | None = None
     rule: Rule | None = None
+    key: ReplicaKey | None = None
     failure: Replica | None = None
     handled: Mapping[str, Rule] = field(default_factory=dict)
     late: Sequence[Late] = ()
@@ -98,7 +99,8 @@ def decide(
         matched = [replica for replica in left if matches(rule, replica)]
         late_ones = [each for each in late if each.key.type in rule.targets and _is_about_late(rule)]
         if (matched or late_ones) and rule.action in OF_THE_JOB:
-            return Decision(rule.action, rule, matched[0] if matched else late_ones[0].replica)
+            first = Late(matched[0].key, matched[0]) if matched else late_ones[0]
+            return Decision(rule.action, rule, *first)
         matched += [each.replica for each in late_ones if each.replica is not None]
         handled |= {replica.pod.metadata.uid: rule for replica in matched if not replica.terminating}
         left = [replica for replica in left if replica not in matched]
@@ -196,7 +198,8 @@ def _escalation(policy: FailurePolicy, present: Iterable[Replica], draft: Status
             continue
         left_s = rule.escalation.after_s - (draft.now - record.failed_at).total_seconds()
         if left_s <= 0:
-            return Decision(rule.escalation.action, rule, replica, decision.handled)
+            key = ReplicaKey.of(draft.job.metadata.name, record.type, record.index)
+            return Decision(rule.escalation.action, rule, key, replica, decision.handled)
         due.append(left_s)
     if decision.next_in_s is not None:
         due.append(decision.next_in_s)
@@ -222,15 +225,20 @@ def restart_requested(draft: StatusDraft) -> bool:
 
 
 def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> Ending | None:
-    """Return the end of a job by the action FailJob, or since it was restarted as often as it may be; None for any other."""
+    """Return the end of a job by the action FailJob, or since it was restarted as often as it may be; None for any other.
+
+    The last attempt is then part of the history.
+    """
     if decision.rule is None:
         return None
     meta, failure = draft.job.metadata, decision.failure
     if decision.action is RuleAction.FAIL_JOB:
-        text = f"TFJob {meta.namespace}/{meta.name} has failed by rule {decision.rule.name}: {_cause(failure)}"
+        _remember(draft, decision, ConditionReason.BY_RULE)
+        text = f"TFJob {meta.namespace}/{meta.name} has failed by rule {decision.rule.name}: {_cause(decision)}"
         return Ending.by_rule(text, None if failure is None else failure_at(failure))
     if decision.action is RuleAction.RESTART_ALL and draft.counted_restarts >= (policy.max_restarts or 0):
-        return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, _cause(failure))
+        _remember(draft, decision, EventReason.MAX_RESTARTS_EXCEEDED)
+        return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, _cause(decision))
     return None
 
 
@@ -266,30 +274,11 @@ def waiting(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[Rep
 def restart_all(draft: StatusDraft, spec: TFJobSpec, decision: Decision, *, delays: bool) -> None:
     """Begin the next attempt: in the status alone, by which all pods become those of an earlier one."""
     name, failure, rule = draft.job.metadata.name, decision.failure, decision.rule
-    why = "a user requested it" if rule is None else f"of rule {rule.name}: {_cause(failure)}"
-    ran_s = _running_s(draft)
-    history = draft.attempt_history
-    started = history[-1].end_time if history else draft.start_time
-    over = Attempt(number=draft.attempt, start_time=started, end_time=draft.whole, reason="RestartRequested")
-    if rule is not None:
-        over = msgspec.structs.replace(
-            over, reason=EventReason.RESTARTED_ALL, rule=rule.name, action=decision.action or ""
-        )
-    if failure is not None:
-        words = failure.ended.message if failure.ended is not None else failure.pod.status.message
-        over = msgspec.structs.replace(
-            over,
-            replica_type=failure.type,
-            replica_index=failure.index,
-            pod_name=failure.pod.metadata.name,
-            node_name=failure.pod.node,
-            exit_code=failure.ended.exit_code if failure.ended is not None else None,
-            message=last_words(words, MAX_MESSAGE),
-        )
+    why = "a user requested it" if rule is None else f"of rule {rule.name}: {_cause(decision)}"
     delay_s = 0
-    if delays and history and failure is not None and not failure.disrupted:
-        delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, ran_s)
-    draft.attempt_history = (*history, over)[-MAX_HISTORY:]
+    if delays and draft.attempt_history and failure is not None and not failure.disrupted:
+        delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
+    _remember(draft, decision, "RestartRequested" if rule is None else EventReason.RESTARTED_ALL)
     draft.next_restart_time = draft.whole + timedelta(seconds=delay_s) if delay_s else None
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, delay_s=delay_s, all_ran=False)
@@ -302,10 +291,35 @@ def restart_all(draft: StatusDraft, spec: TFJobSpec, decision: Decision, *, dela
     draft.emit(EventType.WARNING if rule is not None else EventType.NORMAL, EventReason.RESTARTED_ALL, message)
 
 
-def _cause(failure: Replica | None) -> str:
-    if failure is None:
-        return "a replica that was restarted did not run again in time"
-    return f"pod {failure.pod.metadata.name}: {cause_of(failure.pod, failure.ended)}"
+def _remember(draft: StatusDraft, decision: Decision, reason: str) -> None:
+    """Add the present attempt to the history, which ends now for this reason."""
+    history, failure, key = draft.attempt_history, decision.failure, decision.key
+    ended = None if failure is None else failure.ended
+    words = "" if failure is None else failure.pod.status.message if ended is None else ended.message
+    over = JobAttempt(
+        number=draft.attempt,
+        start_time=history[-1].end_time if history else draft.start_time,
+        end_time=draft.whole,
+        reason=reason,
+        rule="" if decision.rule is None else decision.rule.name,
+        action=decision.action or "",
+        replica_type="" if key is None else key.type,
+        replica_index=None if key is None else key.index,
+        pod_name="" if failure is None else failure.pod.metadata.name,
+        node_name="" if failure is None else failure.pod.node,
+        exit_code=None if ended is None else ended.exit_code,
+        message=last_words(words, MAX_MESSAGE),
+    )
+    draft.attempt_history = (*history, over)[-MAX_HISTORY:]
+
+
+def _cause(decision: Decision) -> str:
+    name = "a replica" if decision.key is None else decision.key.name
+    if decision.failure is None:
+        return f"{name} did not run in time"
+    if not has_failed(decision.failure):
+        return f"pod {name} did not run in time"
+    return f"pod {name}: {cause_of(decision.failure.pod, decision.failure.ended)}"
 
 
 def _running_s(draft: StatusDraft) -> float:

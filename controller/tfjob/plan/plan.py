@@ -33,7 +33,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network
 from tfjob_operator.api.v1.tf_config import ClusterSpec, is_surely_short
-from tfjob_operator.api.v1.types import Begun, InvalidSpec, JobStatus, TFJob, TFJobSpec, ranges_of
+from tfjob_operator.api.v1.types import Begun, InvalidSpec, JobStatus, Rule, TFJob, TFJobSpec, ranges_of
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
 from tfjob_operator.controller.jobs.children import NO_LABELS, ConfigMap, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
@@ -238,7 +238,7 @@ def _go_on(
         status=draft.freeze(),
         events=tuple(draft.events),
         delete_pods=(
-            *(PodDeletion(replica.pod, _exit_event(replica), restarts=True) for replica in restarting),
+            *(_restart(replica, decision.handled.get(replica.pod.metadata.uid)) for replica in restarting),
             *(PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating),
         ),
         delete_services=seen.services_except(wanted),
@@ -338,13 +338,20 @@ def _say_how_it_goes(
         draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running{but}.")
 
 
-def _exit_event(replica: Replica) -> JobEvent | None:
+def _restart(replica: Replica, rule: Rule | None) -> PodDeletion:
+    decision = None if rule is None else (rule.name, rule.action.value, replica.type)
+    return PodDeletion(replica.pod, _exit_event(replica, rule), restarts=True, decision=decision)
+
+
+def _exit_event(replica: Replica, rule: Rule | None = None) -> JobEvent | None:
     if replica.ended is None:
         return None
     meta, ended = replica.pod.metadata, replica.ended
     # The pod's log goes with the pod: what it says of its end is all that stays (B57).
     words = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
     detail = "".join(f": {word}" for word in words if word)
+    if rule is not None:
+        detail += f" (rule {rule.name}: {rule.action.value})"
     return JobEvent(
         EventType.NORMAL,
         EventReason.EXITED_WITH_CODE,

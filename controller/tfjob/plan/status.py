@@ -35,11 +35,11 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ON_HOLD, ConditionReason, ConditionType, EventReason, Network
 from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import (
-    Attempt,
     AvoidedNode,
     Begun,
     IndexRestarts,
     InvalidSpec,
+    JobAttempt,
     JobStatus,
     Mistake,
     ReplicaStatus,
@@ -430,7 +430,7 @@ class StatusDraft(Draft):
     counted_restarts: int
     observed_restart_request: str
     next_restart_time: datetime | None
-    attempt_history: tuple[Attempt, ...]
+    attempt_history: tuple[JobAttempt, ...]
     avoided_nodes: tuple[AvoidedNode, ...]
 
     def __init__(

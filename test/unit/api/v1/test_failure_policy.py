@@ -215,3 +215,11 @@ def test_a_rule_that_never_decides_is_named_with_the_one_before_it() -> None:
     rules = [codes(), codes() | evaluator, codes() | {"action": "Ignore"}, FAIL, FAIL | evicted, taint(key="a")]
     names = [{"name": name} | rule for name, rule in zip("abcdef", rules, strict=True)]
     assert [*policy_of(*names).unreachable()] == [("c", "a"), ("e", "d")]
+
+
+def test_what_is_hardly_meant_is_a_warning() -> None:
+    policy = {"rules": [FAIL | {"name": "a"}, FAIL | {"name": "b"}]}
+    found = read({"failurePolicy": policy}, Chief=replica(), Worker=replica(1, "OnFailure"))
+    assert isinstance(found, TFJobSpec)
+    assert [each.reason for each in found.warnings] == ["FailureRuleUnreachable", "PodRestartPolicyNever"]
+    assert "rule b" in found.warnings[0].message

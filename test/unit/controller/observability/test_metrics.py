@@ -17,11 +17,11 @@ from tfjob_operator.api.client.metrics import METHODS, Attempt, RequestMetrics
 from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.api.v1.conditions import Conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
-from tfjob_operator.api.v1.types import JobCondition, JobMeta, JobStatus, TFJob
+from tfjob_operator.api.v1.types import JobAttempt, JobCondition, JobMeta, JobStatus, TFJob
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
-from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, KEPT_S, STATE_INDEX, JobMetrics
+from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, KEPT_S, OTHER_RULES, STATE_INDEX, JobMetrics
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.controller import STUCK_S, Outcome, ReconcileMetrics
 from tfjob_operator.controller.observability.metrics import (
@@ -240,6 +240,23 @@ def test_workers_are_stuck_when_all_are_busy_and_none_gets_anywhere() -> None:
     assert reconciles.check() == "all 2 workers have been busy with the same keys for 1801 s"
     reconciles.ended("success", 1801.0)
     assert reconciles.check() is None
+
+
+def test_decisions_of_rules_are_counted_once_and_their_names_are_bounded() -> None:
+    """Those that end an attempt are in its history; users name rules, so a namespace has a hundred series at most."""
+    registry = new_registry()
+    jobs = JobMetrics(PrometheusMetrics(registry))
+    first = JobAttempt(number=0, rule="nan", action="RestartAll", replica_type="Worker")
+    second = JobAttempt(number=1, reason="RestartRequested")
+    jobs.ended("team", (), (first,))
+    jobs.ended("team", (first,), (first, second))
+    series = "tf_operator_failure_policy_actions_total,action=RestartAll,namespace=team,replica_type=Worker,rule="
+    assert page(registry)[f"{series}nan"] == 1.0
+    for number in range(150):
+        jobs.decided("team", f"r{number}", "RestartAll", "Worker")
+    assert page(registry)[f"{series}{OTHER_RULES}"] == 51.0
+    assert jobs.by_state(0.0) == jobs.by_state(1.0 + KEPT_S) == {}
+    assert not [name for name in page(registry) if "namespace=team" in name]
 
 
 def test_every_reason_to_drop_an_event_is_there_at_zero() -> None:

@@ -145,6 +145,7 @@ def test_a_rule_that_fails_the_job_says_so_in_the_condition() -> None:
     assert found.status.conditions[-1].reason == "PodFailurePolicy"
     assert "rule fatal" in found.status.conditions[-1].message
     assert "exited with code 42" in found.status.conditions[-1].message
+    assert [(each.number, each.action) for each in found.status.attempt_history] == [(0, "FailJob")]
 
 
 def test_the_job_fails_when_it_was_restarted_as_often_as_it_may_be() -> None:
@@ -153,6 +154,7 @@ def test_the_job_fails_when_it_was_restarted_as_often_as_it_may_be() -> None:
     found = synced(found, *running(but={1: failed(1)}))
     assert (true_of(found)[-1], found.status.attempt, found.status.counted_restarts) == ("Failed", 0, 0)
     assert "maxRestarts" in found.status.conditions[-1].message
+    assert [each.reason for each in found.status.attempt_history] == ["MaxRestartsExceeded"]
 
 
 def test_restarts_that_do_not_count_go_on_beyond_the_maximum() -> None:
@@ -167,6 +169,10 @@ def test_a_rule_about_a_replica_replaces_it_alone(action: str, restarts: int) ->
     before = started(policy({"action": action}))
     found = decide(before, *running(but={1: failed(1)}))
     assert names(found) == (["mnist-worker-1"], [])
+    (gone,) = found.delete_pods
+    assert gone.decision == ("failurePolicyRule0", action, "Worker")
+    assert gone.event is not None
+    assert gone.event.message.endswith(f"(rule failurePolicyRule0: {action})")
     assert sum(each.total for each in after(before, found).status.restarts) == restarts
 
 
