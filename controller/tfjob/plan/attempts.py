@@ -42,7 +42,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     pod_ended_at,
 )
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
-from tfjob_operator.controller.tfjob.plan.status import Replacing, StatusDraft, next_delay
+from tfjob_operator.controller.tfjob.plan.status import Replacing, StatusDraft, next_delay, without_rules
 
 MAX_HISTORY: Final = 5
 """Attempts that the status remembers."""
@@ -238,7 +238,7 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
         return Ending.by_rule(text, None if failure is None else failure_at(failure))
     if decision.action is RuleAction.RESTART_ALL and draft.counted_restarts >= (policy.max_restarts or 0):
         _remember(draft, decision, EventReason.MAX_RESTARTS_EXCEEDED)
-        return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, _cause(decision))
+        return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, f"The last failure: {_cause(decision)}")
     return None
 
 
@@ -282,6 +282,7 @@ def restart_all(draft: StatusDraft, spec: TFJobSpec, decision: Decision, *, dela
     draft.next_restart_time = draft.whole + timedelta(seconds=delay_s) if delay_s else None
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, delay_s=delay_s, all_ran=False)
+    draft.restarts = without_rules(draft.restarts)
     draft.attempt += 1
     draft.counted_restarts += decision.action is RuleAction.RESTART_ALL
     if spec.failure_policy is None or not spec.failure_policy.keeps_finished:

@@ -211,6 +211,11 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
     return tuple(found[place] for place in sorted(found))
 
 
+def without_rules(records: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
+    """Return the records without the rules that have restarted replicas: the next attempt waits for none of these."""
+    return tuple(msgspec.structs.replace(record, rule="") if record.rule else record for record in records)
+
+
 def in_place_restarts(pod: Pod) -> int:
     """How often the kubelet restarted containers of this pod: all of them, init containers too (B37).
 
@@ -354,16 +359,18 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
 
     `observed` may be computed from an older version of the job: another operator process may have written since.
     """
+    others = observed.restarts
     if status.attempt != observed.attempt:  # a restart of the whole job may run replicas again that have finished
-        newer = max(status, observed, key=lambda each: each.attempt)
+        older, newer = sorted((status, observed), key=lambda each: each.attempt)
         status = msgspec.structs.replace(status, **{name: getattr(newer, name) for name in _OF_ATTEMPTS})
         finished_indices = newer.finished_indices
+        others = without_rules(older.restarts)
     else:
         finished_indices = _merged_indices(status, observed)
     return msgspec.structs.replace(
         status,
         finished_indices=finished_indices,
-        restarts=merged(status.restarts, observed.restarts),
+        restarts=merged(status.restarts, others),
         begun=_merged_begun(status, observed),
     )
 
@@ -375,6 +382,7 @@ _OF_ATTEMPTS: Final = (
     "next_restart_time",
     "attempt_history",
     "avoided_nodes",
+    "restarts",
 )
 
 

@@ -201,6 +201,9 @@ def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job(
     assert synced(again, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=120).status.attempt == 0
     escalated = synced(found, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=90)
     assert (escalated.status.attempt, escalated.status.counted_restarts) == (1, 1)
+    assert synced(escalated, at_s=99).status.attempt == 1, "the next attempt has not failed"
+    for one, other in ((found, escalated), (escalated, found)):
+        assert with_memory_of(one.status, other.status).restarts == escalated.status.restarts
 
 
 def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
