@@ -25,6 +25,7 @@ READS: Final = re.compile(
     r"kubectl( (-n|--namespace|--as)[= ]\S+)*( tfjob)? (list|explain|status|get|describe|logs|timeline|version|top)\b"
 )
 """Commands that only read: they are repeated until their answer is the printed one."""
+FILE: Final = re.compile(r"^```yaml\n# (\S+\.yaml)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 VARYING: Final = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "TIME"),
@@ -97,7 +98,12 @@ class Story:
         return done.stdout.replace(self.namespace, "default")
 
     def follow(self, page: str, heading: str) -> str:
-        """Run the commands below a heading, and compare each answer with the printed one. Returns all that was printed."""
+        """Run the commands below a heading, and compare each answer with the printed one. Returns all that was printed.
+
+        Files that the page shows, each with its name as a comment in the first line, are there.
+        """
+        for name, text in FILE.findall((ROOT / page).read_text()):
+            (self.folder / name).write_text(text)
         return "".join(self.take(each) for each in below(page, heading) if each.answer or "NAME" not in each.text)
 
     def take(self, step: Command) -> str:

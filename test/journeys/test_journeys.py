@@ -33,6 +33,8 @@ STORIES: Final = {
     "a killed worker": (TROUBLESHOOTING, "A worker is killed"),
     "suspend and resume": ("docs/tfjob.md", "Suspending"),
     "scale": ("docs/tfjob.md", "Elastic jobs"),
+    "a failure policy": ("docs/tfjob.md", "Failure policy"),
+    "a grace period": ("docs/tfjob.md", "How a job ends"),
     "two namespaces": (TROUBLESHOOTING, "A job is not found"),
     "no permissions": (TROUBLESHOOTING, "Permission is denied"),
 }
@@ -42,6 +44,10 @@ registry.example.com/mnist:1: {run: "6s:0", log: "keras 3 every 2s", memory: 700
 registry.example.com/mnist:11: {run: image-pull-back-off}
 registry.example.com/mnist:killed: {run: "1s:137, 6s:0"}
 registry.example.com/resnet:1: {run: forever}
+registry.example.com/bert:1: {run: "1s:42, 2s:0"}
+registry.example.com/bert:wrong: {run: "1s:2"}
+registry.example.com/bert:stuck: {run: "1s:oom-killed, never-start, 1s:0"}
+registry.example.com/export:1: {run: "2s:0"}
 """
 NODES: Final = """
 - {name: node-1}

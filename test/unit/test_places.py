@@ -21,7 +21,7 @@ from tfjob_operator.api.v1.constants import (
     RestartPolicy,
     SuccessPolicy,
 )
-from tfjob_operator.api.v1.types import Begun, IndexRestarts, JobStatus, TFJobSpec
+from tfjob_operator.api.v1.types import Attempt, AvoidedNode, Begun, IndexRestarts, JobStatus, TFJobSpec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli.app import _BESIDE, COMMANDS
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, with_memory_of
@@ -33,9 +33,17 @@ FACTS: dict[str, Any] = {
     "begun": Begun(1, {"Worker": 5}, ""),
 }
 """Fields of the status that outlive pods, with an example: they survive a write by an operator whose view was older."""
+FACTS_OF_AN_ATTEMPT: dict[str, Any] = {
+    "attempt": 2,
+    "counted_restarts": 2,
+    "observed_restart_request": "2026-11-26T09:15:00Z",
+    "attempt_history": (Attempt(number=1),),
+    "avoided_nodes": (AvoidedNode("node-1"),),
+}
+"""Those that change with the number of the attempt: of two statuses the one with the higher number has them all."""
 COMPUTED = {
     "conditions", "replica_statuses", "worker_selector", "start_time", "completion_time", "last_reconcile_time",
-    "observed_generation", "phase"
+    "observed_generation", "phase", "next_restart_time"
 }  # fmt: skip
 """Fields that each sync computes anew, from the job and its pods."""
 IN_THE_RELEASE_BEFORE = {
@@ -68,9 +76,9 @@ def rows_of_roll_backs() -> str:
 
 def test_each_status_field_is_a_fact_or_computed_and_a_fact_survives_an_older_view() -> None:
     """A fact is merged by `with_memory_of`; it would be lost where another operator process has written since."""
-    assert FACTS.keys() | COMPUTED == set(JobStatus.__struct_fields__)
-    for name, value in FACTS.items():
-        known = JobStatus(**{name: value})
+    assert FACTS.keys() | FACTS_OF_AN_ATTEMPT.keys() | COMPUTED == set(JobStatus.__struct_fields__)
+    for name, value in (FACTS | FACTS_OF_AN_ATTEMPT).items():
+        known = JobStatus(**({"attempt": 1} if name in FACTS_OF_AN_ATTEMPT else {}) | {name: value})
         assert getattr(with_memory_of(JobStatus(), known), name) == value, name
         assert getattr(with_memory_of(known, JobStatus()), name) == value, name
 
@@ -78,7 +86,7 @@ def test_each_status_field_is_a_fact_or_computed_and_a_fact_survives_an_older_vi
 def test_each_fact_of_a_status_stays_in_a_draft_and_has_a_type_there() -> None:
     """The plan changes it in the draft; what it leaves alone is written as it was."""
     declared = StatusDraft.__annotations__.keys()
-    assert declared >= FACTS.keys()
+    assert declared >= FACTS.keys() | FACTS_OF_AN_ATTEMPT.keys()
     assert declared <= set(JobStatus.__struct_fields__)
     assert declared <= set(StatusDraft.__slots__)
 
@@ -136,7 +144,7 @@ def test_every_condition_and_every_reason_that_the_operator_writes_is_documented
 def test_each_limit_has_a_field_and_a_row_in_the_guide() -> None:
     """The row says whether the limit applies to a job on hold."""
     fields_of_spec = {f"runPolicy.{name}" for name in validation.RUN_POLICY_FIELDS} | validation.SPEC_FIELDS
-    assert {limit.field for limit in LIMITS.values()} <= fields_of_spec
+    assert {limit.field.removesuffix(".maxRestarts") for limit in LIMITS.values()} <= fields_of_spec
     rows = re.findall(r"^\| `(\S+)` \| `(\w+)` \|.*\|.*\|$", page("tfjob.md").split("\n## Limits\n")[1], re.MULTILINE)
     assert dict(rows[: len(LIMITS)]) == {limit.field: str(reason) for reason, limit in LIMITS.items()}
 

@@ -69,7 +69,7 @@ CHANGES: dict[str, Change] = {
         ],
         "api/v1/types.py": [("    start_after_s: int | None = None\n", "    suspend: bool = False\n")],
         "api/v1/validation.py": [
-            ('"startAfterSeconds", ', '"suspend", "managedBy"'),
+            ('"startAfterSeconds", ', '"suspend",'),
             ("    start_after_s: int | None = None\n", '    suspend: bool = False\n    managed_by: str = ""\n'),
             ('        start_after_s=number("startAfterSeconds"),\n', "        suspend=reader.boolean("),
             ("        start_after_s=policy.start_after_s,\n", "        dynamic_workers=dynamic_workers,\n"),
@@ -111,7 +111,10 @@ CHANGES: dict[str, Change] = {
     },
     "a limit": {
         "api/v1/constants.py": [
-            ('    RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"\n', '    DEADLINE_EXCEEDED = "DeadlineExceeded"\n'),
+            (
+                '    RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"\n',
+                '    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"\n',
+            ),
             (
                 '    EventReason.RESTART_LIMIT_EXCEEDED: Limit("runPolicy.network", "it has restarted too fast"),\n',
                 "    EventReason.DEADLINE_EXCEEDED:",
