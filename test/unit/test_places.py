@@ -21,7 +21,7 @@ from tfjob_operator.api.v1.constants import (
     RestartPolicy,
     SuccessPolicy,
 )
-from tfjob_operator.api.v1.types import Attempt, AvoidedNode, Begun, IndexRestarts, JobStatus, TFJobSpec
+from tfjob_operator.api.v1.types import AvoidedNode, Begun, IndexRestarts, JobAttempt, JobStatus, TFJobSpec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli.app import _BESIDE, COMMANDS
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, with_memory_of
@@ -37,7 +37,7 @@ FACTS_OF_AN_ATTEMPT: dict[str, Any] = {
     "attempt": 2,
     "counted_restarts": 2,
     "observed_restart_request": "2026-11-26T09:15:00Z",
-    "attempt_history": (Attempt(number=1),),
+    "attempt_history": (JobAttempt(number=1),),
     "avoided_nodes": (AvoidedNode("node-1"),),
 }
 """Those that change with the number of the attempt: of two statuses the one with the higher number has them all."""
