@@ -7,8 +7,9 @@ Job's podFailurePolicy, and rule names have JobSet's pattern.
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
+from tfjob_operator.api.meta import JSON
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import FailureReason, FinishedReplicaPolicy, RuleAction
 from tfjob_operator.api.v1.reader import Path, Reader
@@ -35,15 +36,15 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _STATUSES: Final = ("True", "False", "Unknown")
 
 FAILURE_POLICY_FIELDS: Final = frozenset({"maxRestarts", "finishedReplicaPolicy", "rules"})
+OTHER_FIELDS: Final = frozenset({"nodeAvoidance", "nodeLostTimeoutSeconds", "startDeadlineSeconds"})
+"""Fields of `runPolicy` that are read here, beside `failurePolicy`."""
 _MATCHERS: Final = ("onExitCodes", "onPodConditions", "onFailureReasons", "onNodes")
 RULE_FIELDS: Final = frozenset({"name", "action", "targetReplicaTypes", "escalation", *_MATCHERS})
 NODE_AVOIDANCE_FIELDS: Final = frozenset({"failureThreshold", "expirationSeconds"})
 
 
-def read_failure_policy(reader: Reader, value: object, path: str, types: Collection[str]) -> FailurePolicy | None:
-    """Read `failurePolicy` of a job with these replica types. Return None if it is absent."""
-    if value is None:
-        return None
+def read_failure_policy(reader: Reader, value: object, path: str, types: Collection[str]) -> FailurePolicy:
+    """Read `failurePolicy` of a job with these replica types."""
     given = reader.mapping(value, path)
     reader.known(given, FAILURE_POLICY_FIELDS, path)
     listed = given.get("rules")
@@ -198,7 +199,7 @@ def _read_escalation(reader: Reader, value: object, path: Path) -> Escalation | 
         return None
     given = reader.mapping(value, path)
     reader.known(given, {"afterSeconds", "action"}, path)
-    after_s = positive(reader, given.get("afterSeconds"), Path(path, "afterSeconds"))
+    after_s = _positive(reader, given.get("afterSeconds"), Path(path, "afterSeconds"))
     if given.get("afterSeconds") is None:
         reader.error(Path(path, "afterSeconds"), "Required value")
     action = reader.text(given.get("action"), Path(path, "action"))
@@ -219,7 +220,7 @@ def _items(reader: Reader, value: object, path: Path, most: int = MAX_ENTRIES) -
             yield each, Path(path, number)
 
 
-def positive(reader: Reader, value: object, path: Path | str) -> int | None:
+def _positive(reader: Reader, value: object, path: Path | str) -> int | None:
     """Return a whole number of at least 1; absent and null are None."""
     found = reader.integer(value, path, None)
     if found == 0:
@@ -227,24 +228,27 @@ def positive(reader: Reader, value: object, path: Path | str) -> int | None:
     return found or None
 
 
-def read_node_avoidance(reader: Reader, value: object, path: str) -> NodeAvoidance | None:
-    """Read `nodeAvoidance`. Return None if it is absent: then only nodes that a rule is about are avoided."""
+def read_other_fields(reader: Reader, given: JSON, path: str) -> dict[str, Any]:
+    """Read OTHER_FIELDS of `runPolicy`, by the names of the specification."""
+    lost_s = reader.integer(given.get("nodeLostTimeoutSeconds"), f"{path}.nodeLostTimeoutSeconds", None)
+    if lost_s is not None and 0 < lost_s < MIN_NODE_LOST_TIMEOUT_S:
+        reader.error(f"{path}.nodeLostTimeoutSeconds", f"must be 0 (never) or at least {MIN_NODE_LOST_TIMEOUT_S}")
+    return {
+        "node_avoidance": _read_node_avoidance(reader, given.get("nodeAvoidance"), f"{path}.nodeAvoidance"),
+        "node_lost_timeout_s": lost_s,
+        "start_deadline_s": _positive(reader, given.get("startDeadlineSeconds"), f"{path}.startDeadlineSeconds"),
+    }
+
+
+def _read_node_avoidance(reader: Reader, value: object, path: str) -> NodeAvoidance | None:
     if value is None:
         return None
     given = reader.mapping(value, path)
     reader.known(given, NODE_AVOIDANCE_FIELDS, path)
-    threshold = positive(reader, given.get("failureThreshold"), f"{path}.failureThreshold")
-    expiration_s = positive(reader, given.get("expirationSeconds"), f"{path}.expirationSeconds")
+    threshold = _positive(reader, given.get("failureThreshold"), f"{path}.failureThreshold")
+    expiration_s = _positive(reader, given.get("expirationSeconds"), f"{path}.expirationSeconds")
     usual = NodeAvoidance()
     return NodeAvoidance(threshold or usual.threshold, expiration_s or usual.expiration_s)
-
-
-def read_node_lost_timeout(reader: Reader, value: object, path: str) -> int | None:
-    """Read `nodeLostTimeoutSeconds`: 0 for never, else at least a minute."""
-    found = reader.integer(value, path, None)
-    if found is not None and 0 < found < MIN_NODE_LOST_TIMEOUT_S:
-        reader.error(path, f"must be 0 (never) or at least {MIN_NODE_LOST_TIMEOUT_S}")
-    return found
 
 
 def check_against_templates(

@@ -20,11 +20,10 @@ from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, EventReason, Network, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.failure_policy import (
+    OTHER_FIELDS,
     check_against_templates,
-    positive,
     read_failure_policy,
-    read_node_avoidance,
-    read_node_lost_timeout,
+    read_other_fields,
 )
 from tfjob_operator.api.v1.reader import QUANTITY, MapOf, Path, Reader, check, some
 from tfjob_operator.api.v1.templates import containers_of, decode_spec, facts_of, read_template, templates_in
@@ -294,10 +293,8 @@ RUN_POLICY_FIELDS: Final = frozenset(
         "schedulingPolicy",
         "network",
         "failurePolicy",
-        "nodeAvoidance",
-        "nodeLostTimeoutSeconds",
-        "startDeadlineSeconds",
         "completionGracePeriodSeconds",
+        *OTHER_FIELDS,
     }
 )
 SCHEDULING_FIELDS: Final = frozenset(
@@ -346,12 +343,8 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
         managed_by=reader.text(given.get("managedBy"), f"{path}.managedBy"),
         scheduling=_read_scheduling(reader, given.get("schedulingPolicy"), f"{path}.schedulingPolicy"),
         network=reader.choice(given.get("network"), f"{path}.network", Network),
-        node_avoidance=read_node_avoidance(reader, given.get("nodeAvoidance"), f"{path}.nodeAvoidance"),
-        node_lost_timeout_s=read_node_lost_timeout(
-            reader, given.get("nodeLostTimeoutSeconds"), f"{path}.nodeLostTimeoutSeconds"
-        ),
-        start_deadline_s=positive(reader, given.get("startDeadlineSeconds"), f"{path}.startDeadlineSeconds"),
         completion_grace_s=number("completionGracePeriodSeconds"),
+        **(read_other_fields(reader, given, path) if given.keys() & OTHER_FIELDS else {}),
     )
 
 
@@ -359,7 +352,7 @@ def _read_failure_policy(reader: Reader, spec: JSON, replicas: Mapping[str, Repl
     """Read the failure policy, which names replica types and containers of this specification."""
     path, given = "spec.runPolicy.failurePolicy", spec.get("runPolicy")
     value = given.get("failurePolicy") if isinstance(given, dict) else None
-    policy = read_failure_policy(reader, value, path, replicas)
+    policy = None if value is None else read_failure_policy(reader, value, path, replicas)
     if policy is not None and any(rule.exit_codes for rule in policy.rules) and not reader.mistakes:
         templates = {kind: containers_of(template) for kind, template in templates_in(spec).items()}
         check_against_templates(reader, policy, path, templates)

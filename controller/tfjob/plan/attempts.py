@@ -42,7 +42,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     pod_ended_at,
 )
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
-from tfjob_operator.controller.tfjob.plan.status import Replacing, StatusDraft, next_delay, without_rules
+from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, of_a_new_attempt
 
 MAX_HISTORY: Final = 5
 """Attempts that the status remembers."""
@@ -211,13 +211,11 @@ def runs_again(record: IndexRestarts, replica: Replica | None) -> bool:
     return replica is not None and replica.pod.metadata.uid != record.pod and replica.outcome is Outcome.ACTIVE
 
 
-def restart_requested(draft: StatusDraft) -> bool:
+def restart_requested(draft: StatusDraft, wanted: str) -> bool:
     """Return whether a user requests a restart of the whole job that it has not had yet, and take note of the request.
 
-    A job that has not begun has nothing to restart.
+    `wanted` is the value of the annotation. A job that has not begun has nothing to restart.
     """
-    annotations = draft.job.metadata.annotations
-    wanted = annotations.restart_requested_at if annotations is not None else ""
     if not wanted or wanted == draft.observed_restart_request:
         return False
     draft.observed_restart_request = wanted
@@ -238,20 +236,8 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
         return Ending.by_rule(text, None if failure is None else failure_at(failure))
     if decision.action is RuleAction.RESTART_ALL and draft.counted_restarts >= (policy.max_restarts or 0):
         _remember(draft, decision, EventReason.MAX_RESTARTS_EXCEEDED)
-        return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, f"The last failure: {_cause(decision)}")
+        return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, _cause(decision))
     return None
-
-
-def replacing(restarting: Iterable[Replica], decision: Decision, *, delays: bool) -> Replacing:
-    """Return what is to be recorded of failed pods that are replaced one by one."""
-    counted, rules = set(), {}
-    for replica in restarting:
-        uid, rule = replica.pod.metadata.uid, decision.handled.get(replica.pod.metadata.uid)
-        if not (replica.disrupted or (rule is not None and rule.action is RuleAction.IGNORE)):
-            counted.add(uid)
-        if rule is not None and rule.escalation is not None:
-            rules[uid] = rule.name
-    return Replacing(counted, rules, delays=delays)
 
 
 def waiting(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
@@ -282,7 +268,7 @@ def restart_all(draft: StatusDraft, spec: TFJobSpec, decision: Decision, *, dela
     draft.next_restart_time = draft.whole + timedelta(seconds=delay_s) if delay_s else None
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, delay_s=delay_s, all_ran=False)
-    draft.restarts = without_rules(draft.restarts)
+    draft.restarts = of_a_new_attempt(draft.restarts)
     draft.attempt += 1
     draft.counted_restarts += decision.action is RuleAction.RESTART_ALL
     if spec.failure_policy is None or not spec.failure_policy.keeps_finished:

@@ -31,7 +31,7 @@ from typing import Final
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network, RuleAction
 from tfjob_operator.api.v1.tf_config import ClusterSpec, is_surely_short
 from tfjob_operator.api.v1.types import Begun, InvalidSpec, JobStatus, Rule, TFJob, TFJobSpec, ranges_of
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
@@ -57,7 +57,6 @@ from tfjob_operator.controller.tfjob.plan.attempts import (
     decide,
     ending_of,
     past_start_deadline,
-    replacing,
     restart_all,
     restart_requested,
     waiting,
@@ -87,6 +86,7 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
 from tfjob_operator.controller.tfjob.plan.status import (
     NOT_REPLACING,
     Finished,
+    Replacing,
     StatusDraft,
     announce,
     begun,
@@ -167,10 +167,11 @@ def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed, defaults: Defaults 
         and replica.index not in finished[replica.type]
         and (replica.pod.metadata.uid in decision.handled or should_restart(replica, spec))
     ]
-    requested = restart_requested(draft)
+    annotations = draft.job.metadata.annotations
+    requested = annotations is not None and restart_requested(draft, annotations.restart_requested_at)
     whole = decision.action is not None or requested
     draft.record(
-        seen.replicas, finished, NOT_REPLACING if whole else replacing(restarting, decision, delays=defaults.delays)
+        seen.replicas, finished, NOT_REPLACING if whole else _replacing(restarting, decision, delays=defaults.delays)
     )
     _say_what_stays(draft, spec, seen.replicas, restarting)
     replaced = {replica.pod.metadata.uid for replica in restarting}
@@ -185,6 +186,18 @@ def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed, defaults: Defaults 
         restart_all(draft, spec, decision, delays=defaults.delays)
         return _begin_again(draft, spec, seen, finished)
     return _go_on(draft, spec, seen, finished, restarting, decision=decision, running=verdict.running)
+
+
+def _replacing(restarting: Iterable[Replica], decision: Decision, *, delays: bool) -> Replacing:
+    """Return what is to be recorded of failed pods that are replaced one by one."""
+    counted, rules = set(), {}
+    for replica in restarting:
+        uid, rule = replica.pod.metadata.uid, decision.handled.get(replica.pod.metadata.uid)
+        if not (replica.disrupted or (rule is not None and rule.action is RuleAction.IGNORE)):
+            counted.add(uid)
+        if rule is not None and rule.escalation is not None:
+            rules[uid] = rule.name
+    return Replacing(counted, rules, delays=delays)
 
 
 def _begin_again(draft: StatusDraft, spec: TFJobSpec, seen: Observed, finished: Finished) -> Plan:
@@ -218,7 +231,7 @@ def _go_on(
     keys = _keys(name, spec, finished)
     present = {replica.key for replica in seen.replicas}
     missing_pods = _missing(keys, present)
-    later = missing_pods if seen.older else waiting(draft, missing_pods)
+    later = missing_pods if seen.older else waiting(draft, missing_pods) if draft.has_delays else ()
     going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
     problems = problems_of(seen.replicas)
     settled = not (missing_pods or going)

@@ -184,6 +184,11 @@ def taken_over(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) 
     return [record for record in after if pods.get((record.type, record.index), record.pod) != record.pod]
 
 
+def of_a_new_attempt(records: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
+    """Return the records without what is about the pods of an earlier attempt only: its delays and escalations."""
+    return tuple(msgspec.structs.replace(each, next_time=None, rule="") for each in records)
+
+
 def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
     """Merge two lists of records of the same replicas; either may be the newer. No restart is counted twice or lost.
 
@@ -209,11 +214,6 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
         elif other.total > record.total or (other.stopped and other.total == record.total):
             found[place] = other
     return tuple(found[place] for place in sorted(found))
-
-
-def without_rules(records: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
-    """Return the records without the rules that have restarted replicas: the next attempt waits for none of these."""
-    return tuple(msgspec.structs.replace(record, rule="") if record.rule else record for record in records)
 
 
 def in_place_restarts(pod: Pod) -> int:
@@ -359,18 +359,18 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
 
     `observed` may be computed from an older version of the job: another operator process may have written since.
     """
-    others = observed.restarts
     if status.attempt != observed.attempt:  # a restart of the whole job may run replicas again that have finished
         older, newer = sorted((status, observed), key=lambda each: each.attempt)
+        records = merged(of_a_new_attempt(older.restarts), newer.restarts)
         status = msgspec.structs.replace(status, **{name: getattr(newer, name) for name in _OF_ATTEMPTS})
         finished_indices = newer.finished_indices
-        others = without_rules(older.restarts)
     else:
         finished_indices = _merged_indices(status, observed)
+        records = merged(status.restarts, observed.restarts)
     return msgspec.structs.replace(
         status,
         finished_indices=finished_indices,
-        restarts=merged(status.restarts, others),
+        restarts=records,
         begun=_merged_begun(status, observed),
     )
 
@@ -382,7 +382,6 @@ _OF_ATTEMPTS: Final = (
     "next_restart_time",
     "attempt_history",
     "avoided_nodes",
-    "restarts",
 )
 
 
@@ -477,6 +476,12 @@ class StatusDraft(Draft):
         """Set the start time as any draft does, but not of a job that waits."""
         if not self._waits:
             super().start(pods)
+
+    @property
+    def has_delays(self) -> bool:
+        """Whether there may be pods that are not created yet since a restart is delayed."""
+        whole = self.next_restart_time is not None or (self.begun is not None and self.begun.delay_s > 0)
+        return whole or any(record.next_time is not None for record in self.restarts)
 
     def record(self, replicas: Sequence[Replica], finished: Finished, replacing: Replacing = NOT_REPLACING) -> None:
         """Record what the pods show: counters, finished replicas, restarts."""
