@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.text import MAX_NAME, clean
@@ -34,6 +34,8 @@ _PLAIN: Final = frozenset({"", "TFJobFailed", "TFJobSucceeded"})
 _EXIT: Final = re.compile(r"exited with code (\d+)(?: \((\w+)\))?")
 QUIET: Final = frozenset({"Terminating", "Suspended", "Queued", "Pending", "ContainerCreating", "PodInitializing"})
 """Reasons that somebody asked for, or that pass by themselves."""
+BACK_OFF: Final = "BackOff:"
+"""The reason of a job that delays a restart, before the time that is left."""
 _MOST_MESSAGE: Final = 1000
 _SLOW_S: Final = 60.0
 """After how many seconds the operator should have created a job's pods."""
@@ -44,7 +46,8 @@ _BACK_OFF_S: Final = 600.0
 class JobFacts(NamedTuple):
     """What a row needs of a job. `reason` and `message` are those of its status; if it is `over`, they need no pods.
 
-    `sorted_by` is the value of the field that `--sort-by` names. Times are in seconds since 1970.
+    `attempt` is how often the whole job was restarted; before `next_restart` some pods are not created. `sorted_by` is the
+    value of the field that `--sort-by` names. Times are in seconds since 1970.
     """
 
     namespace: str
@@ -60,6 +63,8 @@ class JobFacts(NamedTuple):
     reason: str
     message: str
     over: bool
+    attempt: int = 0
+    next_restart: float | None = None
     sorted_by: Any = None
 
 
@@ -177,7 +182,7 @@ class Listing:
             job.name,
             job.state,
             f"{ready}/{job.wanted}" if self.has_pods else UNKNOWN,
-            str(restarts.total()),
+            str(restarts.total() + job.attempt),
             duration(end - job.started) if job.started is not None and end is not None else "",
             duration(now - job.created) if job.created is not None else UNKNOWN,
             clean(reason, MAX_NAME),
@@ -224,21 +229,27 @@ class Listing:
         if troubles and job.state != "Succeeded":
             reason = troubles.most_common(1)[0][0]
             return reason, next(each.message for each in newest if each.reason == reason) or job.message
+        if job.next_restart is not None and job.next_restart > now and not job.over:
+            return f"{BACK_OFF}{duration(job.next_restart - now)}", f"next restart at {_clock(job.next_restart)}"
         if job.over:
             found = _EXIT.search(job.message)
             return (found[2] or f"ExitCode:{found[1]}" if found else job.reason), job.message
-        if self._is_stuck(key):
-            uids = (job.uid, *(each.uid for each in newest if each.starting))
-            event = next((self._events[uid] for uid in uids if uid in self._events), None)
-            if event is not None:
-                return "QuotaExceeded" if "exceeded quota" in event.message else event.reason, event.message
-            waiting = Counter(each.starting for each in newest if each.starting)
-            if waiting:
-                return waiting.most_common(1)[0][0], job.message
-            # A restarting job has an operator, which may delay the next pod.
-            late = now - (job.started or job.created or now) > _SLOW_S
-            if self.has_pods and late and job.state != "Restarting":
-                return "NotReconciled", "no operator has created the pods of this job"
+        return self._waits_for(key, newest, now) if self._is_stuck(key) else ("", job.message)
+
+    def _waits_for(self, key: str, newest: Sequence[PodFacts], now: float) -> tuple[str, str]:
+        """Return what a job waits for whose pods are missing or start, in the words of events if there are any."""
+        job = self.jobs[key]
+        uids = (job.uid, *(each.uid for each in newest if each.starting))
+        event = next((self._events[uid] for uid in uids if uid in self._events), None)
+        if event is not None:
+            return "QuotaExceeded" if "exceeded quota" in event.message else event.reason, event.message
+        waiting = Counter(each.starting for each in newest if each.starting)
+        if waiting:
+            return waiting.most_common(1)[0][0], job.message
+        # A restarting job has an operator, which may delay the next pod.
+        late = now - (job.started or job.created or now) > _SLOW_S
+        if self.has_pods and late and job.state != "Restarting":
+            return "NotReconciled", "no operator has created the pods of this job"
         return "", job.message
 
     def _is_stuck(self, key: str) -> bool:
@@ -252,6 +263,10 @@ class Listing:
         there = {each.replica for each in pods if not each.succeeded}
         done = max(self.jobs[key].succeeded, sum(each.succeeded for each in pods))
         return len(there) + done < self.jobs[key].wanted
+
+
+def _clock(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%H:%M:%S} UTC"
 
 
 def state_of(body: Mapping[str, Any]) -> str:
@@ -304,6 +319,8 @@ def _job_facts(body: Mapping[str, Any], now: float, sort_by: str, *, gone: bool)
         reason=reason,
         message=message,
         over=over,
+        attempt=attempt if isinstance(attempt := status.get("attempt"), int) else 0,
+        next_restart=_seconds(status.get("nextRestartTime")),
         sorted_by=_value(body, sort_by) if "." in sort_by else None,
     )
 

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, last_words, quoted
-from tfjob_operator.api.v1.types import format_indices, parse_indices
+from tfjob_operator.api.v1.types import Attempt, AvoidedNode, format_indices, parse_indices
 from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, is_up, statuses
-from tfjob_operator.cli.diagnosis.words import ago
+from tfjob_operator.cli.diagnosis.words import ago, avoided_now, ended_by
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.sizes import restarts_of, sizes_of
 from tfjob_operator.cli.timelines.build import ended_of, training_of, utc
@@ -63,7 +63,7 @@ class ConditionStanding(Struct, frozen=True, omit_defaults=False):
 
 
 class JobStanding(Struct, frozen=True, omit_defaults=False):
-    """A job. `state` is that of the STATE column."""
+    """A job. `state` is that of the STATE column; `max_restarts` is that of its spec, the rest about attempts that of its status."""
 
     namespace: str
     name: str
@@ -73,6 +73,12 @@ class JobStanding(Struct, frozen=True, omit_defaults=False):
     ended: datetime | None = None
     conditions: tuple[ConditionStanding, ...] = ()
     types: tuple[TypeStanding, ...] = ()
+    attempt: int = 0
+    counted_restarts: int = 0
+    max_restarts: int | None = None
+    next_restart_time: datetime | None = None
+    attempt_history: tuple[Attempt, ...] = ()
+    avoided_nodes: tuple[AvoidedNode, ...] = ()
 
 
 MISSING: Final = "Missing"
@@ -103,7 +109,20 @@ def standing_of(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> JobSt
             for each in conditions
         ),
         types=tuple(_types(job, body, pods)),
+        attempt=status.attempt,
+        counted_restarts=status.counted_restarts,
+        max_restarts=_max_restarts(body),
+        next_restart_time=utc(status.next_restart_time),
+        attempt_history=status.attempt_history or (),
+        avoided_nodes=status.avoided_nodes or (),
     )
+
+
+def _max_restarts(body: Mapping[str, Any]) -> int | None:
+    found: Any = body
+    for key in ("spec", "runPolicy", "failurePolicy", "maxRestarts"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, int) else None
 
 
 def _types(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> Iterator[TypeStanding]:
@@ -116,12 +135,13 @@ def _types(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> Iterator[T
         there[name.type][name] = newest[name]
     restarts = {ReplicaName(_type(kind), index): times for kind, index, times in restarts_of(body)}
     is_true = {each.type for each in job.status.conditions or () if each.status == "True"}
+    missing = MISSING if job.status.next_restart_time is None else "BackOff"
     for kind in sorted({*wanted, *there}, key=lambda each: order_of(ReplicaName(each))):
         size = wanted.get(kind, 0)
         absent = set(range(size)) - {name.number for name in there[kind]}
         succeeded = parse_indices(_finished(body, kind), size) & absent
         lost = absent - succeeded
-        why = "No pod" if is_true & {"Succeeded", "Failed"} else "Suspended" if "Suspended" in is_true else MISSING
+        why = "No pod" if is_true & {"Succeeded", "Failed"} else "Suspended" if "Suspended" in is_true else missing
         rows = [_standing(name, pod, restarts.get(name, 0)) for name, pod in there[kind].items()]
         rows += [
             _without_pod(kind, indices, each) for indices, each in ((succeeded, "Succeeded"), (lost, why)) if indices
@@ -204,6 +224,7 @@ def _state(pod: Pod) -> tuple[str, str]:
 
 NARROWEST: Final = 30
 """The least width in columns: on a narrower terminal nothing reads well, and lines are this long."""
+_MOST_NODES: Final = 10
 _NAMES: Final = ("REPLICA", "STATE", "NODE", "AGE", "RESTARTS", "EXIT")
 _LEFT_OUT: Final = ("NODE", "AGE", "RESTARTS", "EXIT")
 """The columns that a narrow terminal leaves out, in this order."""
@@ -252,6 +273,25 @@ def _head(job: JobStanding, now: datetime, paint: Paint, width: int) -> Iterator
             when = f" {ago(now, each.since)}" if each.since is not None else ""
             said = f"{quoted(each.type)}{when}: {_one_line(each.message) or quoted(each.reason)}"
             yield from textwrap.wrap(said, width, initial_indent="  ", subsequent_indent="    ")
+    for said in _attempts(job, now):
+        yield from textwrap.wrap(said, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _attempts(job: JobStanding, now: datetime) -> Iterator[str]:
+    """Yield how often the whole job was restarted and why, the last first, when a restart is due, and which nodes it avoids."""
+    if job.attempt:
+        used = f": {job.counted_restarts} of {job.max_restarts} restarts used" if job.max_restarts is not None else ""
+        yield f"Attempt {job.attempt}{used}"
+    if job.next_restart_time is not None and job.next_restart_time > now and job.ended is None:
+        yield f"Next restart in {duration((job.next_restart_time - now).total_seconds())}"
+    for each in reversed(job.attempt_history):
+        start, end = utc(each.start_time), utc(each.end_time)
+        ran = f" after {duration((end - start).total_seconds())}" if start is not None and end is not None else ""
+        yield f"Attempt {each.number} ended {ago(now, end)}{ran}: {ended_by(each)}"
+    nodes = list(avoided_now(job.avoided_nodes, now).values())
+    if nodes and job.ended is None:
+        more = f" and {len(nodes) - _MOST_NODES} more" if len(nodes) > _MOST_NODES else ""
+        yield f"Avoids {', '.join(nodes[:_MOST_NODES])}{more}"
 
 
 def _tree(job: JobStanding, now: datetime, paint: Paint, width: int, signs: Signs) -> Iterator[str]:

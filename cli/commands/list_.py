@@ -13,7 +13,7 @@ import click
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.jobs import GROUP
-from tfjob_operator.cli.listing import COLUMNS, POD_SELECTOR, QUIET, STATES, Listing, state_of
+from tfjob_operator.cli.listing import BACK_OFF, COLUMNS, POD_SELECTOR, QUIET, STATES, Listing, state_of
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.target import kubectl
 from tfjob_operator.cli.terminal import TablePrinter, terminal
@@ -229,7 +229,8 @@ class ListView:
 
 def _steady(row: tuple[str, ...]) -> tuple[str, ...]:
     """Return what of a row changes only when the job or a pod does."""
-    return tuple(cell for place, cell in enumerate(row[: _REASON + 1]) if place not in {_DURATION, _AGE})
+    cells = tuple(cell for place, cell in enumerate(row[:_REASON]) if place not in {_DURATION, _AGE})
+    return *cells, BACK_OFF if row[_REASON].startswith(BACK_OFF) else row[_REASON]
 
 
 _FORMATS: Final = ("wide", "name", "json", "yaml")

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from tfjob_operator.api.text import last_words, quoted
-from tfjob_operator.api.v1.types import JobCondition
+from tfjob_operator.api.v1.types import Attempt, AvoidedNode, JobCondition
 from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.durations import duration
 
@@ -57,6 +57,29 @@ def some(names: Sequence[str], most: int = 3) -> str:
     """Return the first names, and how many more there are."""
     told = ", ".join(named(name) for name in names[:most])
     return f"{told} and {len(names) - most} more" if len(names) > most else told
+
+
+def ended_by(attempt: Attempt) -> str:
+    """Return why an attempt ended: `rule bad-gpu (RestartAll), worker-3 on node-a, exit code 42: CUDA error`."""
+    parts = [f"rule {named(attempt.rule)} ({named(attempt.action)})" if attempt.rule else "restart requested"]
+    if attempt.pod_name:
+        node = f" on {named(attempt.node_name)}" if attempt.node_name else ""
+        parts.append(f"{named(attempt.pod_name)}{node}")
+    if attempt.exit_code is not None:
+        parts.append(f"exit code {attempt.exit_code}")
+    words = said(attempt.message)
+    return f"{', '.join(parts)}{words and ': '}{words}"
+
+
+def avoided_now(nodes: Sequence[AvoidedNode], now: datetime) -> dict[str, str]:
+    """Return by name the nodes that a job avoids now, how often it failed there, and for how long: `1 failure, 58m left`."""
+    found = {}
+    for each in nodes:
+        left_s = 0.0 if each.expiration_time is None else seconds_between(now, each.expiration_time)
+        if left_s > 0:
+            times = f"{each.failures} failure{'s' * (each.failures != 1)}"
+            found[each.name] = f"{named(each.name)} ({times}, {duration(left_s)} left)"
+    return found
 
 
 def failed_line(failed: JobCondition) -> str:

@@ -12,6 +12,7 @@ from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, Con
 from tfjob_operator.api.v1.types import names_in
 from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Event, Pod, Terminated
 from tfjob_operator.cli.diagnosis.pods import condition_of
+from tfjob_operator.cli.diagnosis.words import ended_by
 from tfjob_operator.cli.timelines import values
 
 _CODE: Final = re.compile(r"exited with code (-?\d{1,10})")
@@ -222,8 +223,20 @@ def timeline_of(job: values.Job, pods: Sequence[Pod] = (), events: Sequence[Even
             end,
         ),
         holds=_spans(condition_of(conditions, ConditionType.HELD), own, set(_HELD), {ConditionReason.MENDED}, end),
+        attempts=tuple(_attempts(job, end)),
         happenings=tuple(_happenings(job, own, [*of_jobs, *(event for event in of_pods if _is_of(event, job, pods))])),
     )
+
+
+def _attempts(job: values.Job, end: datetime | None) -> Iterator[values.AttemptSpan]:
+    history = job.status.attempt_history or ()
+    for each in history:
+        start, over = utc(each.start_time), utc(each.end_time)
+        if start is not None and over is not None:
+            yield values.AttemptSpan(each.number, start, max(over, start), ended_by(each))
+    began = utc(history[-1].end_time) if history else None
+    if began is not None:
+        yield values.AttemptSpan(job.status.attempt, began, None if end is None else max(end, began))
 
 
 def _without_namesakes(job: values.Job, pods: Iterable[Pod], events: Sequence[Event]) -> list[Event]:
@@ -391,6 +404,12 @@ def _happenings(job: values.Job, own: Sequence[Event], of_pods: Sequence[Event])
         if at is not None and (condition.status == "True" or off_tells):
             bad = condition.status == "True" and condition.type in {ConditionType.FAILED, ConditionType.HELD}
             told.append(values.Happening(at, name, condition.reason or condition.type, condition.message, bad))
+    reasons = [*(each.message for each in told), *(each.message for each in own)]
+    for attempt in job.status.attempt_history or ():
+        at, words = utc(attempt.end_time), f" restarts as attempt {attempt.number + 1} "
+        if at is not None and not any(words in each for each in reasons):  # its event has expired
+            text = f"{words.strip()}: {ended_by(attempt)}"
+            told.append(values.Happening(at, name, EventReason.RESTARTED_ALL, text, is_warning=bool(attempt.rule)))
     found: dict[tuple[str, str, str], values.Happening] = {}
     for event in (*own, *of_pods):
         at = utc(event.at)

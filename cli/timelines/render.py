@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.timelines.values import Happening, Life, Replica, Span, State, Timeline
+from tfjob_operator.cli.timelines.values import AttemptSpan, Happening, Life, Replica, Span, State, Timeline
 
 NARROWEST: Final = 40
 """The least width in columns: on a narrower terminal nothing reads well, and lines are this long."""
@@ -116,6 +116,8 @@ class _Chart:
             cells = self._cells_of(life for life in replica.lives)
             note = f" {_note(replica)}" if self._note else ""
             yield f"{_label(replica)[: self._label]:<{self._label}} {self._painted(cells)}{note}".rstrip()
+        if timeline.attempts:
+            yield f"{'attempt'[: self._label]:<{self._label}} {self._painted(self._numbered(timeline.attempts))}".rstrip()
         for word, spans in (("suspended", timeline.suspensions), ("held", timeline.holds)):
             if spans:
                 yield f"{word[: self._label]:<{self._label}} {self._painted(self._spanned(spans))}".rstrip()
@@ -167,6 +169,15 @@ class _Chart:
             first = min(self._place(each.start), self._columns - 1)
             last = max(self._place(each.end), first + 1)
             cells[first:last] = [(self._frame.signs.span, "blue")] * (last - first)
+        return cells
+
+    def _numbered(self, attempts: Sequence[AttemptSpan]) -> list[_Cell]:
+        """Return a line of attempts, each with its number at its start, if there is room."""
+        cells = self._spanned(Span(each.start, each.end) for each in attempts)
+        for each in attempts:
+            first = min(self._place(each.start), self._columns - 1)
+            number = str(each.number)[: max(self._place(each.end) - first, 1)]
+            cells[first : first + len(number)] = [(sign, "blue") for sign in number]
         return cells
 
     def _painted(self, cells: list[_Cell]) -> str:

@@ -13,17 +13,22 @@ import msgspec
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, REPLICA_TYPES
-from tfjob_operator.api.v1.types import IndexRestarts
+from tfjob_operator.api.v1.types import Attempt, AvoidedNode, IndexRestarts
 from tfjob_operator.cli.diagnosis.objects import Condition, LifeMeta
 
 
 class JobStatus(Struct, frozen=True):
-    """Times, conditions in their order, and what counts as a restart; the last two are of the alpha dialect alone."""
+    """Times, conditions in their order, what counts as a restart, and attempts; the last two are of the alpha dialect alone."""
 
     conditions: tuple[Condition, ...] | None = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
     restarts: tuple[IndexRestarts, ...] | None = None
+    attempt: int = 0
+    counted_restarts: int = 0
+    next_restart_time: datetime | None = None
+    attempt_history: tuple[Attempt, ...] | None = None
+    avoided_nodes: tuple[AvoidedNode, ...] | None = None
     phase: str = ""
     runtime_id: str = ""
 
@@ -124,6 +129,15 @@ class Span(NamedTuple):
     message: str = ""
 
 
+class AttemptSpan(NamedTuple):
+    """One attempt at the whole job; `end` None is now, and `message` says what ended it, "" for the last one."""
+
+    number: int
+    start: datetime
+    end: datetime | None = None
+    message: str = ""
+
+
 class Happening(NamedTuple):
     """Something that happened, last at `at`. `about` is the name of the object. `times` is 1 or more."""
 
@@ -137,13 +151,17 @@ class Happening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All that is known of a job's life. `end` is None while it goes on, `start` if not even its beginning is known."""
+    """All that is known of a job's life. `end` is None while it goes on, `start` if not even its beginning is known.
+
+    There are `attempts` if the whole job was restarted: the last six.
+    """
 
     start: datetime | None = None
     end: datetime | None = None
     replicas: tuple[Replica, ...] = ()
     suspensions: tuple[Span, ...] = ()
     holds: tuple[Span, ...] = ()
+    attempts: tuple[AttemptSpan, ...] = ()
     happenings: tuple[Happening, ...] = ()
 
 

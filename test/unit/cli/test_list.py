@@ -146,6 +146,33 @@ def test_a_job_without_pods_has_the_reason_of_its_status(  # noqa: PLR0917 - cas
 
 
 @pytest.mark.parametrize(
+    ("left_s", "state", "status", "reason"),
+    [
+        (41, "Running", {}, "BackOff:4"),
+        (41, "Restarting", {}, "BackOff:4"),
+        (41, "Running", waiting("ImagePullBackOff"), "ImagePullBackOff"),
+        (41, "Failed", {}, "TFJobFailed"),
+        (-1, "Restarting", {}, ""),
+    ],
+)
+def test_a_job_that_delays_a_restart_says_for_how_long_and_its_attempts_are_restarts(  # noqa: PLR0917 - cases
+    server: Server, rows: Any, left_s: float, state: str, status: dict[str, Any], reason: str
+) -> None:
+    """A trouble of another pod comes first: the delay passes by itself."""
+    records = [{"type": "Worker", "index": 0, "carried": 2}]
+    serve(
+        server,
+        a_job("mnist", state, attempt=3, restarts=records, nextRestartTime=ago(-left_s)),
+        pods=[pod(**status)],
+    )
+    assert rows()[1][3] == "5"
+    assert reasons(rows())["mnist"].startswith(reason)
+    assert bool(reasons(rows())["mnist"]) is bool(reason)
+    if reason.startswith("BackOff"):
+        assert "next restart at " in server.run("list", "-o", "wide").stdout
+
+
+@pytest.mark.parametrize(
     ("message", "told", "reason"),
     [
         *(

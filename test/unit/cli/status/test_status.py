@@ -122,6 +122,52 @@ def test_restarts_by_new_pods_are_counted_as_well() -> None:
     assert workers.replicas[0].restarts == 3
 
 
+ATTEMPTS: dict[str, Any] = {
+    "attempt": 2,
+    "countedRestarts": 1,
+    "nextRestartTime": "2026-11-22T12:05:40Z",
+    "attemptHistory": [
+        {
+            "number": 0,
+            "startTime": "2026-11-22T12:00:00Z",
+            "endTime": "2026-11-22T12:03:00Z",
+            "rule": "bad-gpu",
+            "action": "RestartAll",
+            "podName": "mnist-worker-2",
+            "nodeName": "node-a",
+            "exitCode": 42,
+            "message": "CUDA error\n",
+        },
+        {"number": 1, "startTime": "2026-11-22T12:03:00Z", "endTime": "2026-11-22T12:04:30Z"},
+    ],
+    "avoidedNodes": [
+        {"name": "node-a", "failures": 1, "expirationTime": "2026-11-22T13:03:00Z"},
+        {"name": "node-b", "failures": 1},
+        {"name": "node-c", "failures": 2, "expirationTime": "2026-11-22T12:04:00Z"},
+    ],
+}
+LIMITED = {"tfReplicaSpecs": {"Worker": {"replicas": 3}}, "runPolicy": {"failurePolicy": {"maxRestarts": 3}}}
+
+
+def test_attempts_are_told_with_what_ended_each_and_nodes_that_are_avoided_now() -> None:
+    """A replica that is not created yet, since its restart is delayed, is not missing."""
+    body = job("Restarting", spec=LIMITED, **ATTEMPTS)
+    assert shown(body, width=120)[2:] == [
+        "  Attempt 2: 1 of 3 restarts used",
+        "  Next restart in 40s",
+        "  Attempt 1 ended 30s ago after 90s: restart requested",
+        "  Attempt 0 ended 2m ago after 3m: rule bad-gpu (RestartAll), mnist-worker-2 on node-a, exit code 42: CUDA error",
+        "  Avoids node-a (1 failure, 58m left)",
+        "",
+        "REPLICA          STATE",
+        "Worker: 0 of 3 running",
+        "`- worker-[0-2]  BackOff",
+    ]
+    over = shown(job("Failed", completionTime="2026-11-22T12:05:00Z", **ATTEMPTS))
+    assert any(line.startswith("  Attempt 2") for line in over)
+    assert not any("Next restart" in line or "Avoids" in line for line in over)
+
+
 def test_a_job_of_the_alpha_dialect_has_a_tree_too() -> None:
     """Its pods are found by the labels that they had then."""
     spec = {"replicaSpecs": [{"tfReplicaType": "MASTER"}, {"tfReplicaType": "PS", "replicas": 2}]}
@@ -134,7 +180,7 @@ def test_a_job_of_the_alpha_dialect_has_a_tree_too() -> None:
 @pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     long = pod("mnist-worker-1", "Failed", containerStatuses=container(ended(1, message="word " * 200)))
-    lines = shown(job("Running"), pod("mnist-worker-0"), long, width=width)
+    lines = shown(job("Running", **ATTEMPTS), pod("mnist-worker-0"), long, width=width)
     assert max(map(len, lines)) <= max(width, 30)
     assert any("worker-0" in line and "Run" in line for line in lines)
     assert any("node-1" in line for line in lines) == (width >= 60)
@@ -149,8 +195,10 @@ ODD: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(
-    st.fixed_dictionaries({}, optional=dict.fromkeys(("tfReplicaSpecs", "replicaSpecs"), ODD)),
-    st.fixed_dictionaries({}, optional=dict.fromkeys(("finishedIndices", "restarts", "conditions", "phase"), ODD)),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("tfReplicaSpecs", "replicaSpecs", "runPolicy"), ODD)),
+    st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(("finishedIndices", "restarts", "conditions", "phase", *ATTEMPTS), ODD)
+    ),
 )
 def test_no_job_is_too_odd_to_be_shown(spec: dict[str, Any], status: dict[str, Any]) -> None:
     """Jobs may be from a time when the CRD had no schema."""

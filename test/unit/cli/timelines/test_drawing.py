@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tfjob_operator.cli.timelines.render import ASCII, MOST_HAPPENINGS, Frame, render
 from tfjob_operator.cli.timelines.values import (
+    AttemptSpan,
     Ending,
     Happening,
     Interval,
@@ -55,6 +56,14 @@ def test_a_bar_shows_what_a_replica_did_when() -> None:
         "",
         ". waiting  # running",
     ]
+
+
+def test_attempts_have_a_line_with_their_numbers() -> None:
+    attempts = (AttemptSpan(9, at(0), at(55), "why"), AttemptSpan(10, at(55), at(56)), AttemptSpan(11, at(56)))
+    assert drawn(Timeline(start=at(0), replicas=(WORKER,), attempts=attempts))[4] == (
+        "attempt   9==========================111===================="
+    )
+    assert not any(line.startswith("attempt") for line in drawn(Timeline(start=at(0), replicas=(WORKER,))))
 
 
 def test_pods_that_outlive_their_job_do_not_lengthen_it() -> None:

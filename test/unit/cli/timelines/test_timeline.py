@@ -256,6 +256,33 @@ def test_suspensions_are_known_from_the_condition_and_earlier_ones_from_events()
     assert timeline(of=job(("Suspended", "False", "TFJobResumed", 40))).suspensions == ()
 
 
+def test_attempts_are_known_from_their_history_and_told_once() -> None:
+    """The event of the first has expired; that of the second says why, and so does the condition."""
+    first = {
+        "number": 3,
+        "startTime": at(0),
+        "endTime": at(40),
+        "rule": "bad-gpu",
+        "action": "RestartAll",
+        "exitCode": 42,
+    }
+    second = {"number": 4, "startTime": at(40), "endTime": at(70), "reason": "RestartRequested"}
+    body = job(("Running", "True", "TFJobRunning", 75), ("Failed", "True", "JobFailed", 90))
+    body["status"] |= {"attempt": 5, "attemptHistory": [first, second], "completionTime": at(90)}
+    why = "TFJob mnist restarts as attempt 5 because a user requested it"
+    found = timeline(events=[event(70, "RestartedAllReplicas", why)], of=body)
+    assert found.attempts == (
+        (3, time(0), time(40), "rule bad-gpu (RestartAll), exit code 42"),
+        (4, time(40), time(70), "restart requested"),
+        (5, time(70), time(90), ""),
+    )
+    assert [(each.at, each.message) for each in found.happenings if each.reason == "RestartedAllReplicas"] == [
+        (time(40), "restarts as attempt 4: rule bad-gpu (RestartAll), exit code 42"),
+        (time(70), why),
+    ]
+    assert timeline(of=job()).attempts == ()
+
+
 def test_a_hold_is_known_from_its_condition_alone() -> None:
     """A job that was invalid from the beginning failed because of that, and was never held."""
     events = [event(10, "InvalidTFJobSpec", "spec: wrong")]
@@ -356,13 +383,16 @@ EVENTS = some(
 )
 
 
-@given(st.lists(PODS, max_size=3), st.lists(EVENTS, max_size=6), CONDITIONS, MAYBE_TIMES)
+HISTORY = st.lists(some(number=st.integers(-1, 9), startTime=MAYBE_TIMES, endTime=MAYBE_TIMES), max_size=3)
+
+
+@given(st.lists(PODS, max_size=3), st.lists(EVENTS, max_size=6), CONDITIONS, MAYBE_TIMES, HISTORY)
 def test_nothing_that_is_missing_or_odd_makes_it_raise(
-    pods: list[Any], events: list[Any], conditions: list[Any], completed: str | None
+    pods: list[Any], events: list[Any], conditions: list[Any], completed: str | None, history: list[Any]
 ) -> None:
     body = {
         "metadata": {"name": "mnist", "uid": "j1"},
-        "status": {"conditions": conditions, "completionTime": completed},
+        "status": {"conditions": conditions, "completionTime": completed, "attemptHistory": history},
     }
     told = timeline(({"kind": "Pod", **each} for each in pods), ({"kind": "Event", **each} for each in events), body)
     for each in (life for replica in told.replicas for life in replica.lives):
@@ -370,7 +400,8 @@ def test_nothing_that_is_missing_or_odd_makes_it_raise(
         assert all(one.end is not None and one.end > one.start for one in each.intervals[:-1])
         if each.ending is not None:
             assert all(one.end is not None for one in each.intervals)
-    for span in (*told.suspensions, *told.holds):
+    spans = [*told.suspensions, *told.holds, *(Span(each.start, each.end) for each in told.attempts)]
+    for span in spans:
         assert span.end is None or span.end >= span.start
     assert [each.at for each in told.happenings] == sorted(each.at for each in told.happenings)
 
