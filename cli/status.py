@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, last_words, quoted
-from tfjob_operator.api.v1.types import Attempt, AvoidedNode, format_indices, parse_indices
+from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, format_indices, parse_indices
 from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, is_up, statuses
 from tfjob_operator.cli.diagnosis.words import ago, avoided_now, ended_by
@@ -63,7 +63,7 @@ class ConditionStanding(Struct, frozen=True, omit_defaults=False):
 
 
 class JobStanding(Struct, frozen=True, omit_defaults=False):
-    """A job. `state` is that of the STATE column; `max_restarts` is that of its spec, the rest about attempts that of its status."""
+    """A job. `state` is that of the STATE column; `max_restarts` is of its spec, the rest about attempts of its status."""
 
     namespace: str
     name: str
@@ -77,7 +77,7 @@ class JobStanding(Struct, frozen=True, omit_defaults=False):
     counted_restarts: int = 0
     max_restarts: int | None = None
     next_restart_time: datetime | None = None
-    attempt_history: tuple[Attempt, ...] = ()
+    attempt_history: tuple[JobAttempt, ...] = ()
     avoided_nodes: tuple[AvoidedNode, ...] = ()
 
 

@@ -231,7 +231,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """Yield why processes of the job ended, and replicas that were restarted and are running again."""
     failed = facts.condition(ConditionType.FAILED)
     if failed is not None:
-        if failed.reason in {ConditionReason.FAILED, ConditionReason.LIMIT}:
+        if failed.reason in {ConditionReason.FAILED, ConditionReason.LIMIT, ConditionReason.BY_RULE}:
             yield from _of_failed_job(facts, _TOLD.search(failed.message), failed.message)
         return
     if facts.finished:

@@ -106,14 +106,21 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _terminating(facts: Facts, pod: Pod) -> Finding:
-    meta, name = pod.metadata, pod.metadata.name
+    name = pod.metadata.name
+    age, why = terminating(facts, pod)
+    return Finding(TERMINATING, name, (f"pod {named(name)}: Terminating for {age}, {why}",), _of(pod, age=age, why=why))
+
+
+def terminating(facts: Facts, pod: Pod) -> tuple[str, str]:
+    """Return for how long a pod has been terminating, and what it may wait for: its grace period, hooks and finalizers."""
+    meta = pod.metadata
     grace_s = meta.deletion_grace_period_seconds or 0
     age = duration(max((facts.age_s(meta.deletion_timestamp) or 0.0) + grace_s, 0.0))
     hooks = [each.name for each in pod.spec.containers or () if each.lifecycle is not None and each.lifecycle.pre_stop]
     why = f"grace period {duration(grace_s)}"
     why += f", preStop of container {', '.join(map(named, hooks[:3]))}" if hooks else ""
     why += f", finalizers {', '.join(map(named, meta.finalizers[:3]))}" if meta.finalizers else ""
-    return Finding(TERMINATING, name, (f"pod {named(name)}: Terminating for {age}, {why}",), _of(pod, age=age, why=why))
+    return age, why
 
 
 def _sidecar(facts: Facts, pod: Pod) -> Finding | None:

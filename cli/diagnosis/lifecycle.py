@@ -20,6 +20,7 @@ from tfjob_operator.api.v1.constants import (
     limit_of,
 )
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJobSpec
+from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Trouble, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -217,6 +218,8 @@ _LONG_S: Final = 600.0
 _OF_LIMITS: Final[Mapping[EventReason | None, Trouble]] = {
     EventReason.DEADLINE_EXCEEDED: DEADLINE,
     EventReason.BACKOFF_LIMIT_EXCEEDED: BACKOFF_LIMIT,
+    EventReason.MAX_RESTARTS_EXCEEDED: attempts.MAX_RESTARTS,
+    EventReason.START_DEADLINE_EXCEEDED: attempts.START_DEADLINE,
 }
 """Limits with advice of their own."""
 
@@ -224,16 +227,19 @@ _OF_LIMITS: Final[Mapping[EventReason | None, Trouble]] = {
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield what is wrong, or soon will be, with a job that has started."""
     failed = facts.condition(ConditionType.FAILED)
-    if failed is not None:
+    if failed is not None and failed.reason != ConditionReason.BY_RULE:
         limit, deadline_s = limit_of(failed.reason, failed.message), facts.spec.active_deadline_s
+        start_s = facts.spec.start_deadline_s if isinstance(facts.spec, TFJobSpec) else None
         values = {
             "words": value(failed.message)[:160] or value(failed.reason) or "no reason given",
             "reason": str(limit or failed.reason),
             "field": "spec.runPolicy" if limit is None else f"spec.{LIMITS[limit].field}",  # None: of a newer operator
             "limit": "its spec" if deadline_s is None else duration(deadline_s),
+            "start": "its spec" if start_s is None else duration(start_s),
         }
         trouble = _OF_LIMITS.get(limit, LIMIT) if failed.reason == ConditionReason.LIMIT else JOB_FAILED
-        yield Finding(trouble, facts.name, (failed_line(failed),), values)
+        before = attempts.history(facts) if trouble is attempts.MAX_RESTARTS else ()
+        yield Finding(trouble, facts.name, (failed_line(failed), *before), values)
     if facts.finished:
         yield from _others(facts)
         yield from _kept(facts)

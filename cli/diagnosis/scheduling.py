@@ -14,7 +14,7 @@ from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import rule, value
-from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.diagnosis.words import avoided_now, named, said
 from tfjob_operator.cli.durations import duration
 
 _TAINTS: Final = (
@@ -162,6 +162,18 @@ UNSCHEDULABLE: Final = _unscheduled(
     ("kubectl -n {namespace} describe pod {pod}", DESCRIBE_NODES),
     "Any other reason given by the scheduler",
 )
+AVOIDED: Final = _unscheduled(
+    "nodes-avoided",
+    503,
+    (
+        (
+            "A pod keeps the nodes that it avoids. When a node is not avoided any more, delete the pods that wait, and they "
+            "are recreated: kubectl -n {namespace} delete pod {pod}"
+        ),
+        _MORE_NODES,
+    ),
+    "The job avoids nodes on which it failed, and no other node has room",
+)
 TROUBLES: Final = defined(globals())
 
 # kubernetes: pkg/scheduler/framework/plugins/*, pkg/scheduler/scheduler.go (ErrReason...), in the words of 1.20 to 1.36. A node
@@ -194,6 +206,7 @@ _RULES: Final = (
     rule(SELECTOR, r"node\(s\) didn't match (Pod's node affinity|node selector|the requested node name)"),
     rule(TAINT, r"untolerated taint|had taint"),
 )
+_AFFINITY: Final = "didn't match Pod's node affinity"
 _LATE_S: Final = 60.0
 """A scheduler looks at a new pod within seconds."""
 _MOST_REASONS: Final = 3
@@ -233,7 +246,7 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
         yield Finding(PREEMPTING, name, (*proofs, seen), values | {"node": node})
     elif message:
         if "pod group" not in message.lower() and "sibling pods" not in message:  # gang.py reports these
-            yield _by_message(name, message, proofs, values)
+            yield _by_message(facts, name, message, proofs, values)
     else:
         age_s = facts.age_s(pod.metadata.creation_timestamp)
         if age_s is not None and age_s > _LATE_S:
@@ -243,9 +256,13 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
             yield Finding(NO_SCHEDULER, name, (seen,), values, scheduler)
 
 
-def _by_message(name: str, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:
+def _by_message(facts: Facts, name: str, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:
     """Return the scheduler's message, with advice for the reasons in it."""
     text = _CUT.split(message[:_LONGEST], 1)[0].rstrip(".")
     found = list(dict.fromkeys(each.trouble for each in _RULES if each.pattern.search(text)))[:_MOST_REASONS]
+    nodes = avoided_now(facts.job.status.avoided_nodes, facts.now)
+    if nodes and _AFFINITY in text:
+        found.insert(0, AVOIDED)
+        proofs += (f"job: avoids {', '.join(nodes.values())}",)
     trouble, *also = found or [UNSCHEDULABLE]
     return Finding(trouble, name, proofs, values | {"short": value(text)[:240]}, text, tuple(also))

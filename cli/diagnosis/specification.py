@@ -168,6 +168,20 @@ ALWAYS: Final = info(
     (Change("set restartPolicy of the template to OnFailure or Never", recreate=False),),
     "An alpha template with restartPolicy: Always",
 )
+RULE_UNREACHABLE: Final = warning(
+    "failure-rule-unreachable",
+    904,
+    "A failure rule never applies: {mistake}",
+    (Change("move the rule in spec.runPolicy.failurePolicy.rules before the other, or remove it", recreate=False),),
+    "A rule of the failure policy stands behind one that matches all that it does",
+)
+NEVER_RESTARTED: Final = info(
+    "pod-restart-policy-never",
+    953,
+    "Pods are created with restartPolicy Never, and restarted by the operator",
+    ("No change is needed. A restart is a new pod, so files that a container wrote outside of volumes are lost",),
+    "The failure policy is about replicas with restartPolicy Always or OnFailure",
+)
 TROUBLES: Final = defined(globals())
 
 # The words of api/v1/validation.py, controller/tfjob/plan/status.py, api/v1/tf_config.py and apply/children.py;
@@ -198,6 +212,8 @@ _WARNINGS: Final = {
     EventReason.NO_WORKERS: NO_WORKERS,
     EventReason.RESTART_POLICY_OVERWRITTEN: ALWAYS,
     EventReason.NOT_QUEUED: NOT_QUEUED,
+    EventReason.RULE_UNREACHABLE: RULE_UNREACHABLE,
+    EventReason.RESTARTED_BY_OPERATOR: NEVER_RESTARTED,
 }
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from tfjob_operator.cli.diagnosis import (
     admission,
+    attempts,
     batch_jobs,
     crashing,
     fallback,
@@ -39,6 +40,7 @@ GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
     "Failing": crashing.TROUBLES,
     "Last words": logs.TROUBLES,
     "On the way": lifecycle.TROUBLES,
+    "Failure policies": attempts.TROUBLES,
     "Quoted": fallback.TROUBLES,
     "TensorBoard": tensorboard.TROUBLES,
 }
@@ -59,6 +61,7 @@ FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     starting.find,
     crashing.find,
     lifecycle.find,
+    attempts.find,
     fallback.find,
     tensorboard.find,
 )
@@ -72,6 +75,7 @@ _KNOWN: Final = frozenset(
     if each.severity is Severity.ERROR and each not in _VAGUE and each not in fallback.TROUBLES
 )
 
+_RESTARTS: Final = frozenset({attempts.EARLIER_PODS.id, attempts.DELAYED.id})
 LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     operator.UNSERVED.id: operator.STOPPED - {operator.UNSERVED.id},
     scheduling.UNBOUND.id: frozenset(each.id for each in storage.TROUBLES),
@@ -91,7 +95,8 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
         )
         if each.severity is Severity.ERROR
     ),
-    lifecycle.RESTARTING.id: frozenset(
+    lifecycle.RESTARTING.id: _RESTARTS
+    | frozenset(
         each.id
         for each in (*admission.TROUBLES, *crashing.TROUBLES)
         if each.severity is Severity.ERROR and each is not admission.NO_PODS
@@ -105,6 +110,7 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
             *specification.TROUBLES,
             lifecycle.STUCK,
             lifecycle.RESTARTING,
+            *attempts.TROUBLES,
             *fallback.TROUBLES,
         )
     ),
@@ -112,5 +118,6 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     crashing.TERMINATED.id: frozenset({fallback.START.id}),
     crashing.CRASH_LOOP.id: frozenset({fallback.START.id}),
     **{each.id: _KNOWN for each in fallback.TROUBLES},
+    fallback.TERMINATING.id: _KNOWN | {attempts.EARLIER_PODS.id},
 }
 """Causes that are left out if one of these others was found, since they add nothing to it."""

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from tfjob_operator.api.text import last_words, quoted
-from tfjob_operator.api.v1.types import Attempt, AvoidedNode, JobCondition
+from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
 from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.durations import duration
 
@@ -59,12 +59,12 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return f"{told} and {len(names) - most} more" if len(names) > most else told
 
 
-def ended_by(attempt: Attempt) -> str:
+def ended_by(attempt: JobAttempt) -> str:
     """Return why an attempt ended: `rule bad-gpu (RestartAll), worker-3 on node-a, exit code 42: CUDA error`."""
     parts = [f"rule {named(attempt.rule)} ({named(attempt.action)})" if attempt.rule else "restart requested"]
-    if attempt.pod_name:
+    if attempt.replica_index is not None:
         node = f" on {named(attempt.node_name)}" if attempt.node_name else ""
-        parts.append(f"{named(attempt.pod_name)}{node}")
+        parts.append(f"{named(attempt.replica_type).lower()}-{attempt.replica_index}{node}")
     if attempt.exit_code is not None:
         parts.append(f"exit code {attempt.exit_code}")
     words = said(attempt.message)

@@ -234,7 +234,7 @@ def _attempts(job: values.Job, end: datetime | None) -> Iterator[values.AttemptS
         start, over = utc(each.start_time), utc(each.end_time)
         if start is not None and over is not None:
             yield values.AttemptSpan(each.number, start, max(over, start), ended_by(each))
-    began = utc(history[-1].end_time) if history else None
+    began = utc(history[-1].end_time) if history and history[-1].number < job.status.attempt else None
     if began is not None:
         yield values.AttemptSpan(job.status.attempt, began, None if end is None else max(end, began))
 
@@ -407,7 +407,8 @@ def _happenings(job: values.Job, own: Sequence[Event], of_pods: Sequence[Event])
     reasons = [*(each.message for each in told), *(each.message for each in own)]
     for attempt in job.status.attempt_history or ():
         at, words = utc(attempt.end_time), f" restarts as attempt {attempt.number + 1} "
-        if at is not None and not any(words in each for each in reasons):  # its event has expired
+        restarted = attempt.number < job.status.attempt  # else a rule has ended the job
+        if at is not None and restarted and not any(words in each for each in reasons):  # its event has expired
             text = f"{words.strip()}: {ended_by(attempt)}"
             told.append(values.Happening(at, name, EventReason.RESTARTED_ALL, text, is_warning=bool(attempt.rule)))
     found: dict[tuple[str, str, str], values.Happening] = {}

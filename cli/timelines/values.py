@@ -13,7 +13,7 @@ import msgspec
 
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, REPLICA_TYPES
-from tfjob_operator.api.v1.types import Attempt, AvoidedNode, IndexRestarts
+from tfjob_operator.api.v1.types import AvoidedNode, IndexRestarts, JobAttempt
 from tfjob_operator.cli.diagnosis.objects import Condition, LifeMeta
 
 
@@ -27,7 +27,7 @@ class JobStatus(Struct, frozen=True):
     attempt: int = 0
     counted_restarts: int = 0
     next_restart_time: datetime | None = None
-    attempt_history: tuple[Attempt, ...] | None = None
+    attempt_history: tuple[JobAttempt, ...] | None = None
     avoided_nodes: tuple[AvoidedNode, ...] | None = None
     phase: str = ""
     runtime_id: str = ""

@@ -28,6 +28,18 @@ UNRESOLVED = (
 )
 CASES: dict[str, Case] = {
     **{name.replace("_", "-"): make for name, make in vars(Troubled).items() if not name.startswith("_")},
+    "failure-rule-unreachable": lambda world: world._ruled("Never", "FailJob", "FailJob"),
+    "pod-restart-policy-never": lambda world: world._ruled("OnFailure", "FailJob"),
+    "max-restarts-exceeded": lambda world: world.end(
+        "Failed", "JobFailed", "Job mnist has failed because it was restarted as often as maxRestarts allows. it is sick"
+    ),
+    "start-deadline-exceeded": lambda world: world.end(
+        "Failed", "JobFailed",
+        "Job mnist has failed because not all of its replicas ran within the start deadline. 1 did not, the first is mnist-ps-0"
+    ),
+    "failed-by-rule": lambda world: world.end(
+        "Failed", "PodFailurePolicy", "TFJob team/mnist has failed by rule bad-gpu: pod mnist-worker-1: its node is sick"
+    ),
     "namespace-terminating": lambda world: world.namespace["status"].update(phase="Terminating"),
     "job-being-deleted": lambda world: world.job["metadata"].update(
         deletionTimestamp=ago(5), finalizers=["example.com/backup"]),

@@ -18,7 +18,7 @@ from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, TROUBLES
 from unit.cli.diagnosis.cases import CASES, world_of
 from unit.cli.diagnosis.troubled import PREEMPTION, Troubled, deployment
-from unit.cli.diagnosis.world import ago, condition
+from unit.cli.diagnosis.world import WORKER, ago, condition
 
 
 def diagnosed(*ids: str) -> Diagnosis:
@@ -414,6 +414,37 @@ def test_a_job_that_failed_is_explained_by_the_pod_that_its_condition_names() ->
     world.failed(137, "OOMKilled")
     first = first_of(world)
     assert (first.id, first.whom) == ("out-of-memory", ("mnist-worker-1",))
+
+
+def test_a_rule_that_failed_the_job_stands_behind_the_failure_that_it_is_about() -> None:
+    world = world_of()
+    why = "pod mnist-worker-1: container tensorflow exited with code 1: ValueError: no data"
+    world.end("Failed", "PodFailurePolicy", f"TFJob team/mnist has failed by rule no-data: {why}")
+    assert ids_of(world) == ["exit-code", "failed-by-rule"]
+
+
+def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> None:
+    """Pods that a restart keeps, since they are done, are waited for by nobody."""
+    world = world_of("attempt-waits-for-pods")
+    for name in ("mnist-ps-0", "mnist-worker-0"):
+        world.pods[name] = deepcopy(world.pods[WORKER])
+        world.pods[name]["metadata"] |= {"name": name, "uid": name}
+    del world.pods["mnist-ps-0"]["metadata"]["deletionTimestamp"]
+    world.pods["mnist-worker-0"]["metadata"]["finalizers"] = ["example.com/log"]
+    world.status["finishedIndices"] = {"Worker": "1"}
+    (cause,) = [each for each in diagnose(world.evidence()).causes if each.id == "attempt-waits-for-pods"]
+    assert cause.whom == ("mnist-ps-0", "mnist-worker-0")
+    assert [line.partition(": ")[2] for line in cause.evidence] == [
+        "attempt 0, not deleted yet",
+        "attempt 0, Terminating for 30s, grace period 30s, finalizers example.com/log",
+    ]
+    delayed = world_of("restart-delayed")
+    record = {"type": "Worker", "index": 1, "carried": 3, "nextTime": ago(-50 / 60)}
+    delayed.status["restarts"] = [record, {"type": "Worker", "index": 0, "carried": 1, "nextTime": ago(1)}]
+    assert first_of(delayed).evidence[1:] == (
+        "worker-1, restarted 3 times: next pod in 50s",
+        "job: attempt 1 ended 30s ago: rule bad-gpu (RestartAll), worker-1 on node-0, exit code 42: CUDA error",
+    )
 
 
 def test_a_job_that_failed_is_explained_when_its_pods_are_gone() -> None:

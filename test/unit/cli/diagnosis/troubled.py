@@ -380,3 +380,38 @@ class Troubled(World):
         del self.pods[WORKER]
         self.workers["template"]["spec"]["nodeName"] = "gpu-node-7"
         self.job_event("SuccessfulCreatePod", "Created pod: mnist-worker-1", type_="Normal", count=9)
+
+    def _ruled(self, restart_policy: str, *actions: str) -> None:
+        rules = [{"name": f"rule{number}", "action": each} for number, each in enumerate(actions)]
+        self.spec["runPolicy"]["failurePolicy"] = {"rules": rules}
+        for entry in self.spec["tfReplicaSpecs"].values():
+            entry["restartPolicy"] = restart_policy
+
+    def _restarted_all(self, attempt: int = 1, **more: Any) -> None:
+        """Restart the whole job, in the status alone."""
+        over = {
+            "number": attempt - 1, "startTime": ago(60), "endTime": ago(0.5), "rule": "bad-gpu", "action": "RestartAll",
+            "replicaType": "Worker", "replicaIndex": 1, "nodeName": "node-0", "exitCode": 42, "message": "CUDA error",
+        }  # fmt: skip
+        self.status.update(attempt=attempt, countedRestarts=attempt, attemptHistory=[over], **more)
+        why = f"TFJob mnist restarts as attempt {attempt} because of rule bad-gpu: pod {WORKER}: {self._CRASH}"
+        self.status["conditions"][-1] = condition("Restarting", reason="TFJobRestarting", message=why, minutes=0.5)
+
+    _CRASH = "container tensorflow exited with code 42: CUDA error"
+
+    def attempt_waits_for_pods(self) -> None:
+        self._restarted_all()
+        self.pods = {WORKER: self.pods[WORKER]}
+        self.pods[WORKER]["metadata"] |= {"deletionTimestamp": ago(0), "deletionGracePeriodSeconds": 30}
+
+    def restart_delayed(self) -> None:
+        self._restarted_all(2, nextRestartTime=ago(-40 / 60))
+        self.pods = {}
+
+    def nodes_avoided(self) -> None:
+        avoided = [{"name": "node-0", "failures": 1, "expirationTime": ago(-55)}, {"name": "node-1", "failures": 1}]
+        self._restarted_all(avoidedNodes=avoided)
+        self.pods[WORKER]["metadata"]["labels"]["training.kubeflow.org/restart-attempt"] = "1"
+        self.unscheduled("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.")
+        for name in ("mnist-ps-0", "mnist-worker-0"):
+            self.pods[name]["metadata"]["labels"]["training.kubeflow.org/restart-attempt"] = "1"

@@ -280,6 +280,11 @@ def test_attempts_are_known_from_their_history_and_told_once() -> None:
         (time(40), "restarts as attempt 4: rule bad-gpu (RestartAll), exit code 42"),
         (time(70), why),
     ]
+    body["status"]["attemptHistory"] += [
+        {"number": 5, "startTime": at(70), "endTime": at(90), "rule": "stop", "action": "FailJob"}
+    ]
+    assert timeline(of=body).attempts[-1] == (5, time(70), time(90), "rule stop (FailJob)")
+    assert "restarts as attempt 6" not in str(timeline(of=body).happenings)
     assert timeline(of=job()).attempts == ()
 
 

@@ -1,0 +1,125 @@
+"""Failure policies: what ended a job, what its next attempt waits for, and which nodes it avoids. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, warning
+from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.cli.diagnosis.fallback import terminating
+from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.diagnosis.words import ago, ended_by, failed_line, named
+from tfjob_operator.cli.durations import duration
+
+_TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
+START_DEADLINE: Final = error(
+    "start-deadline-exceeded",
+    221,
+    "StartDeadlineExceeded: not all replicas were running within startDeadlineSeconds of {start}",
+    (
+        DESCRIBE_JOB,
+        Change("correct what kept the named replica from running, or raise spec.runPolicy.startDeadlineSeconds"),
+    ),
+    "Not all replicas ran at the same time within runPolicy.startDeadlineSeconds",
+)
+MAX_RESTARTS: Final = error(
+    "max-restarts-exceeded",
+    746,
+    "MaxRestartsExceeded: the whole job was restarted as often as maxRestarts allows",
+    (
+        DESCRIBE_JOB,
+        Change("fix what made the replicas fail, and raise spec.runPolicy.failurePolicy.maxRestarts if needed"),
+    ),
+    "A rule restarts the whole job, which runPolicy.failurePolicy.maxRestarts does not allow again",
+)
+BY_RULE: Final = error(
+    "failed-by-rule",
+    761,
+    "Failed by rule {rule} of the failure policy: {words}",
+    (
+        DESCRIBE_JOB,
+        Change("fix what made the replica fail, or correct rule {rule} in spec.runPolicy.failurePolicy.rules"),
+    ),
+    "A rule of the failure policy with the action FailJob matches a failure",
+)
+EARLIER_PODS: Final = warning(
+    "attempt-waits-for-pods",
+    808,
+    "Attempt {attempt} of the job waits for the end of {who} ({why})",
+    (
+        DESCRIBE_POD,
+        "The whole job is being restarted: no pod is created while one of an earlier attempt exists",
+    ),
+    "The whole job is being restarted, and pods of an earlier attempt still exist",
+)
+DELAYED: Final = warning(
+    "restart-delayed",
+    809,
+    "Next restart in {left}: it is delayed after repeated failures",
+    (
+        _TIMELINE,
+        "The delay is 10s at first, doubles with each failure up to 5m, and starts anew after 10m of running",
+    ),
+    "A replica, or the whole job, failed again soon after a restart: status.nextRestartTime",
+)
+TROUBLES: Final = defined(globals())
+
+_RULE: Final = re.compile(r"has failed by rule (\S{1,128}): (.*)", re.DOTALL)
+_MOST_DIGITS: Final = 9
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Yield what a rule has done, and what a restart waits for."""
+    failed = facts.condition(ConditionType.FAILED)
+    if failed is not None and failed.reason == ConditionReason.BY_RULE:
+        found = _RULE.search(failed.message)
+        rule, words = (found[1], found[2]) if found is not None else ("", failed.message)
+        values = {"rule": value(rule), "words": value(words)[:160] or "no reason given"}
+        yield Finding(BY_RULE, facts.name, (failed_line(failed), *history(facts)), values)
+    if not (facts.finished or facts.suspended):
+        yield from _earlier_pods(facts)
+        yield from _delayed(facts)
+
+
+def history(facts: Facts) -> list[str]:
+    """Return the attempts that have ended as lines of evidence, the last first."""
+    return [
+        f"job: attempt {each.number} ended {ago(facts.now, each.end_time) or 'some time ago'}: {ended_by(each)}"
+        for each in reversed(facts.job.status.attempt_history)
+    ]
+
+
+def attempt_of(pod: Pod) -> int:
+    """Return the attempt that a pod belongs to; 0 for a label that is no number."""
+    label = (pod.metadata.labels or {}).get(LABEL_ATTEMPT, "")
+    return int(label) if label.isascii() and label.isdecimal() and len(label) <= _MOST_DIGITS else 0
+
+
+def _earlier_pods(facts: Facts) -> Iterator[Finding]:
+    attempt = facts.job.status.attempt
+    for pod in facts.pods:
+        if attempt_of(pod) >= attempt or facts.shape.replica_of(pod) not in facts.wanted:
+            continue
+        name = pod.metadata.name
+        age, why = terminating(facts, pod) if pod.metadata.deletion_timestamp is not None else ("", "")
+        how = f"Terminating for {age}, {why}" if age else "not deleted yet"
+        seen = f"pod {named(name)}: attempt {attempt_of(pod)}, {how}"
+        yield Finding(EARLIER_PODS, name, (seen,), {"attempt": str(attempt), "pod": name, "why": how})
+
+
+def _delayed(facts: Facts) -> Iterator[Finding]:
+    at = facts.job.status.next_restart_time
+    left_s = -(facts.age_s(at) or 0.0)
+    if at is not None and left_s > 0:
+        waits = [
+            f"{named(each.type).lower()}-{each.index}, restarted {each.total} times: next pod in {duration(over_s)}"
+            for each in facts.job.status.restarts
+            if (over_s := -(facts.age_s(each.next_time) or 0.0)) > 0
+        ]
+        seen = (f"job: status.nextRestartTime is {at:%H:%M:%S} UTC", *waits, *history(facts)[:1])
+        yield Finding(DELAYED, facts.name, seen, {"left": duration(left_s)})
