@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from tfjob_operator.api.v1.failure_policy import MIN_NODE_LOST_TIMEOUT_S
+from tfjob_operator.api.v1.constants import MIN_NODE_LOST_TIMEOUT_S
 from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
 
 PROGRAM: Final = "tfjob-operator"

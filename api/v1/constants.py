@@ -69,6 +69,8 @@ ATTEMPT_VARIABLE: Final = "TFJOB_RESTART_ATTEMPT"
 """The variable that tells the program the attempt, on the same pods."""
 ANNOTATION_RESTART: Final = "training.kubeflow.org/restart-requested-at"
 """On jobs: each new value restarts the whole job once. `kubectl tfjob restart JOB` writes the time."""
+MIN_NODE_LOST_TIMEOUT_S: Final = 60
+"""A kubelet reports to the API server every 10 s, and counts as lost after 50 s (kube-controller-manager)."""
 GROUP_NAME: Final = "kubeflow.org"
 CONTROLLER_NAME: Final = "tf-operator"
 OPERATOR_NAME: Final = "tfjob-controller"

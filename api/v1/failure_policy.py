@@ -28,8 +28,6 @@ MAX_VALUES: Final = 255
 """Exit codes of one rule."""
 MAX_ENTRIES: Final = 20
 """Entries of any other list of a rule."""
-MIN_NODE_LOST_TIMEOUT_S: Final = 60
-"""A kubelet reports to the API server every 10 s, and counts as lost after 50 s (kube-controller-manager)."""
 _NAME: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _MAX_NAME: Final = 128
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -231,8 +229,8 @@ def _positive(reader: Reader, value: object, path: Path | str) -> int | None:
 def read_other_fields(reader: Reader, given: JSON, path: str) -> dict[str, Any]:
     """Read OTHER_FIELDS of `runPolicy`, by the names of the specification."""
     lost_s = reader.integer(given.get("nodeLostTimeoutSeconds"), f"{path}.nodeLostTimeoutSeconds", None)
-    if lost_s is not None and 0 < lost_s < MIN_NODE_LOST_TIMEOUT_S:
-        reader.error(f"{path}.nodeLostTimeoutSeconds", f"must be 0 (never) or at least {MIN_NODE_LOST_TIMEOUT_S}")
+    if lost_s is not None and 0 < lost_s < c.MIN_NODE_LOST_TIMEOUT_S:
+        reader.error(f"{path}.nodeLostTimeoutSeconds", f"must be 0 (never) or at least {c.MIN_NODE_LOST_TIMEOUT_S}")
     return {
         "node_avoidance": _read_node_avoidance(reader, given.get("nodeAvoidance"), f"{path}.nodeAvoidance"),
         "node_lost_timeout_s": lost_s,

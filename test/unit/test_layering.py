@@ -50,7 +50,7 @@ MAY_IMPORT = {
     **dict.fromkeys(PAGE_VIEWS.split(), f"{API_VALUES} api.v1alpha1 cli.diagnosis cli.timelines {PAGE_VIEWS}"),
     "controller": (
         "controller.app controller.manager controller.leaderelection controller.observability controller.config.file "
-        "controller.options api.client"
+        "controller.options api.client api.v1.constants"
     ),
     "controller.app": "controller informers api workqueue",
     "controller.alpha": f"controller.alpha controller.config.values controller.jobs {CONTROLS}",
@@ -86,7 +86,7 @@ ONLY_IN = {
     "aiohappyeyeballs": "api.client.http.transport",
     "prometheus_client": "controller.observability",
     "click": "cli",
-    "time": "workqueue.clock cli.commands.logs_ cli.commands.tensorboard_ cli.commands.watch_",  # elsewhere it is injected
+    "time": "workqueue.clock cli.commands.logs_ cli.commands.restart_ cli.commands.tensorboard_ cli.commands.watch_",  # elsewhere it is injected
 }
 PURE_LIBRARIES = {
     "__future__", "collections", "dataclasses", "datetime", "decimal", "enum", "functools", "hashlib", "itertools", "msgspec",
