@@ -86,7 +86,8 @@ ONLY_IN = {
     "aiohappyeyeballs": "api.client.http.transport",
     "prometheus_client": "controller.observability",
     "click": "cli",
-    "time": "workqueue.clock cli.commands.logs_ cli.commands.restart_ cli.commands.tensorboard_ cli.commands.watch_",  # elsewhere it is injected
+    # Elsewhere it is injected.
+    "time": "workqueue.clock cli.commands.logs_ cli.commands.restart_ cli.commands.tensorboard_ cli.commands.watch_",
 }
 PURE_LIBRARIES = {
     "__future__", "collections", "dataclasses", "datetime", "decimal", "enum", "functools", "hashlib", "itertools", "msgspec",
