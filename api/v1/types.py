@@ -105,7 +105,7 @@ class JobAttempt(Struct, frozen=True):
 class AvoidedNode(Struct, frozen=True):
     """A node on which the job failed, how often, and until when it is avoided; None if it is not avoided (yet)."""
 
-    name: str
+    name: str = ""
     failures: int = 0
     expiration_time: datetime | None = None
 
