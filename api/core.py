@@ -18,6 +18,7 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 SERVICES = Resource("", "v1", "services", "Service")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = Resource("", "v1", "events", "Event")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 JOBS = Resource("batch", "v1", "jobs", "Job")
 IMAGE_REASONS = frozenset(
     {
@@ -155,9 +156,47 @@ class PodStatus(Struct, frozen=True):
     phase: str = PodPhase.PENDING
     reason: str = ""
     message: str = ""
+    start_time: datetime | None = None
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class NodeCondition(Struct, frozen=True):
+    """A condition of a node, such as Ready, or one that a node problem detector sets."""
+
+    type: str
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
+class Taint(Struct, frozen=True):
+    """A taint of a node. Only those with the effect NoExecute have the time at which they were added."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+    time_added: datetime | None = None
+
+
+class NodeSpec(Struct, frozen=True):
+    """Which pods a node repels."""
+
+    taints: tuple[Taint, ...] | None = None
+
+
+class NodeStatus(Struct, frozen=True):
+    """What the kubelet and other agents report about a node."""
+
+    conditions: tuple[NodeCondition, ...] | None = None
+
+
+class Node(Struct, frozen=True, tag_field="kind", tag=NODES.kind):
+    """A node: its health, and nothing else."""
+
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
 
 
 class ServiceSpec(Struct, frozen=True):

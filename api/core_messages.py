@@ -1,4 +1,4 @@
-"""The fields of pods and services that are read, by their numbers in protobuf. Pure.
+"""The fields of pods, services and nodes that are read, by their numbers in protobuf. Pure.
 
 From `generated.proto` of k8s.io/api/core/v1 (July 2026). A number is never given to another field, so the tables hold for all
 versions. A test compares them with the slices that are read.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
+from tfjob_operator.api.core import CONFIG_MAPS, NODES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.protobuf import METADATA, OBJECT_META, Message, many, number, numbers, one, pairs, text, time
 
@@ -45,6 +45,7 @@ _POD_STATUS: Final = Message(
         2: many("conditions", _CONDITION),
         3: text("message"),
         4: text("reason"),
+        7: time("startTime"),
         8: many("containerStatuses", _CONTAINER_STATUS),
         10: many("initContainerStatuses", _CONTAINER_STATUS),
     }
@@ -54,4 +55,14 @@ POD: Final = Message({1: one("metadata", OBJECT_META), 2: one("spec", _POD_SPEC)
 _SERVICE_SPEC: Final = Message({2: pairs("selector")})
 SERVICE: Final = Message({1: one("metadata", OBJECT_META), 2: one("spec", _SERVICE_SPEC)})
 
-BY_RESOURCE: Final[Mapping[Resource, Message]] = {PODS: POD, SERVICES: SERVICE, CONFIG_MAPS: METADATA}
+_TAINT: Final = Message({1: text("key", always=True), 2: text("value"), 3: text("effect"), 4: time("timeAdded")})
+_NODE_CONDITION: Final = Message({1: text("type", always=True), 2: text("status"), 4: time("lastTransitionTime")})
+NODE: Final = Message(
+    {
+        1: one("metadata", OBJECT_META),
+        2: one("spec", Message({5: many("taints", _TAINT)})),
+        3: one("status", Message({4: many("conditions", _NODE_CONDITION)})),
+    }
+)
+
+BY_RESOURCE: Final[Mapping[Resource, Message]] = {PODS: POD, SERVICES: SERVICE, CONFIG_MAPS: METADATA, NODES: NODE}

@@ -16,6 +16,8 @@ import structlog
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings, Transport
 from tfjob_operator.api.client.exchange import ServerClock
 from tfjob_operator.api.client.http.messages import Origin
+from tfjob_operator.api.core import NODES, Node
+from tfjob_operator.api.core_messages import BY_RESOURCE
 from tfjob_operator.api.v1.constants import EVENT_SOURCE, TFJOBS
 from tfjob_operator.controller.config.file import ConfigFile, OwnDeployment
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
@@ -40,9 +42,10 @@ from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.controller import new_controller
 from tfjob_operator.controller.tfjob.crd_check import look_at_crds
+from tfjob_operator.controller.tfjob.nodes import NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import Defaults
 from tfjob_operator.controller.tfjob.view import LeadershipTerm
-from tfjob_operator.informers import SharedInformerFactory
+from tfjob_operator.informers import Codec, SharedInformerFactory
 from tfjob_operator.workqueue import (
     NO_METRICS,
     Clock,
@@ -118,8 +121,10 @@ def build(
     reader = client(transports.watches, limiter=limiter)
     informers = SharedInformerFactory(reader, clock=clock, metrics=metrics)
     recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics)
-    parts = _Parts(options, informers, reader, writing(work_gate), recorder, metrics, clock, config or NO_CONFIG)
     beside = dict(beside or {})
+    parts = _Parts(
+        options, informers, reader, writing(work_gate), recorder, metrics, clock, config or NO_CONFIG, beside
+    )
     if config is not None:
         own = OwnDeployment(
             reader, recorder, options.own_namespace, options.own_deployment, is_leading=lambda: manager.is_leading
@@ -160,6 +165,7 @@ class _Parts:
     metrics: MetricsProvider
     clock: Clock
     config: ConfigSource
+    beside: dict[str, Callable[[], Coroutine[object, object, None]]]
 
     def __post_init__(self) -> None:
         self.counted = JobMetrics(self.metrics)
@@ -191,6 +197,13 @@ class _Parts:
             default_controller_rate_limiter(), name=NAME, metrics=self.metrics, clock=self.clock
         )
         alone = options.election is not None
+        nodes = NodeCache(
+            lambda: self.informers.informer(Codec(NODES, Node, message=BY_RESOURCE[NODES]), required=False),
+            self.reader,
+            caches.pods.indexer,
+            self.clock,
+        )
+        self.beside["nodes"] = nodes.run
         tfjobs = new_controller(
             caches,
             self.writer,
@@ -208,6 +221,7 @@ class _Parts:
                 node_lost_timeout_s=int(options.node_lost_timeout_s),
                 last_words=options.fallback_to_logs,
             ),
+            nodes=nodes,
         )
         yield Controller(
             NAME,

@@ -71,6 +71,12 @@ ANNOTATION_RESTART: Final = "training.kubeflow.org/restart-requested-at"
 """On jobs: each new value restarts the whole job once. `kubectl tfjob restart JOB` writes the time."""
 MIN_NODE_LOST_TIMEOUT_S: Final = 60
 """A kubelet reports to the API server every 10 s, and counts as lost after 50 s (kube-controller-manager)."""
+TOPOLOGY_ANNOTATIONS: Final = frozenset(
+    f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("required", "preferred", "unconstrained")
+)
+"""By these annotations of a pod template Kueue decides on which nodes the pods run."""
+ANNOTATION_FORCE_DELETE: Final = "kueue.x-k8s.io/safe-to-forcefully-delete"
+"""On pods: "false" forbids to force-delete the pod when its node is lost. The word is Kueue's."""
 GROUP_NAME: Final = "kubeflow.org"
 CONTROLLER_NAME: Final = "tf-operator"
 OPERATOR_NAME: Final = "tfjob-controller"
@@ -212,6 +218,10 @@ class EventReason(StrEnum):
     RESTARTED_ALL = "RestartedAllReplicas"
     RULE_UNREACHABLE = "FailureRuleUnreachable"
     RESTARTED_BY_OPERATOR = "PodRestartPolicyNever"
+    NODE_SICK = "NodeSick"
+    NODE_LOST = "NodeLost"
+    NODES_UNAVAILABLE = "NodesUnavailable"
+    NODES_NOT_AVOIDED = "NodesNotAvoided"
     EXITED_WITH_CODE = "ExitedWithCode"
     RESTART_POLICY_OVERWRITTEN = "SettedPodTemplateRestartPolicy"
     DELETED_JOB = "SuccessfulDeleteJob"

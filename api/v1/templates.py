@@ -349,8 +349,15 @@ def facts_of(template: JSON) -> TemplateFacts:
         ports=_named_ports(container),
         sets=frozenset(variable.get("name") for variable in container.get("env") or ()) & c.OUR_VARIABLES,
         scheduler_name=(spec.get("schedulerName") or "") if isinstance(spec, dict) else "",
+        has_topology=_has_topology(template),
     )
     return _NO_FACTS if found == _NO_FACTS else found  # most templates say nothing of all this
+
+
+def _has_topology(template: JSON) -> bool:
+    """Return whether Kueue's topology-aware scheduling decides on which nodes the pods run."""
+    meta: Any = template.get("metadata") or {}
+    return not c.TOPOLOGY_ANNOTATIONS.isdisjoint(meta.get("annotations") or ())
 
 
 def _named_ports(container: Mapping[str, Any]) -> tuple[Port, ...]:

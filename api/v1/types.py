@@ -62,7 +62,8 @@ class IndexRestarts(Struct, frozen=True):
     `replaced` says that it failed, was counted, and is to be replaced, so that it is never counted twice. `stopped` says that
     it is deleted with a longer grace than its own: if that is shortened later, the pod no longer shows when it was deleted.
     `failed_at` is when the operator saw the last failure of the program; the next pod is not created before `next_time`.
-    `rule` is the rule with an escalation that decided about it.
+    `rule` is the rule with an escalation that decided about it. `on_node` says that the end of this pod is counted in
+    `avoided_nodes`.
     """
 
     type: str
@@ -75,6 +76,7 @@ class IndexRestarts(Struct, frozen=True):
     failed_at: datetime | None = None
     next_time: datetime | None = None
     rule: str = ""
+    on_node: bool = False
 
     @property
     def total(self) -> int:
@@ -103,7 +105,10 @@ class JobAttempt(Struct, frozen=True):
 
 
 class AvoidedNode(Struct, frozen=True):
-    """A node on which the job failed, how often, and until when it is avoided; None if it is not avoided (yet)."""
+    """A node on which the job failed, how often, and until when it is avoided; None if it is not avoided (yet).
+
+    The first failure on a node does not count if it is the program's: then there is an entry with 0 `failures`.
+    """
 
     name: str = ""
     failures: int = 0
@@ -220,12 +225,13 @@ class TemplateFacts:
     """What is kept of a pod template; the defaults are those of a template without any of it.
 
     `ports` are all named ports of the training container, `tfjob-port` among them; `sets` are those of our environment
-    variables that the template sets itself: they stay as they are.
+    variables that the template sets itself: they stay as they are. `has_topology`: Kueue places the pods by a topology.
     """
 
     ports: tuple[Port, ...] = (Port(PORT_NAME, DEFAULT_PORT),)
     sets: frozenset[str] = frozenset()
     scheduler_name: str = ""
+    has_topology: bool = False
 
     @property
     def port(self) -> int:
@@ -412,6 +418,11 @@ class TFJobSpec:
     warnings: tuple[SpecWarning, ...] = ()
     spellings: tuple[str, ...] = ()
     too_large: Mistake | None = None
+
+    @property
+    def has_node_rules(self) -> bool:
+        """Whether sick nodes concern its pods while they run."""
+        return self.failure_policy is not None and any(rule.is_about_nodes for rule in self.failure_policy.rules)
 
     @property
     def total_replicas(self) -> int:

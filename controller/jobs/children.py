@@ -93,15 +93,18 @@ class ChildMeta(Meta, frozen=True):
 
 
 class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
-    """A pod."""
+    """A pod. `node` is where it was bound to, `started` when the kubelet accepted it."""
 
     metadata: ChildMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
     node: str = ""
+    started: datetime | None = None
 
     def __post_init__(self) -> None:
         """Store the specification once for all pods of a type but for the `node`, and the status once for all that run alike.
+
+        `started` is kept beside the status, since pods that run alike did not start in the same second.
 
         No two pods end in the same second with the same words, so the status of one that has ended would only fill the memory.
         """
@@ -109,6 +112,9 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
             force_setattr(self, "node", _SHARED[self.spec.node_name])
             force_setattr(self.spec, "node_name", "")
         force_setattr(self, "spec", _SHARED[self.spec])
+        if self.status.start_time is not None:
+            force_setattr(self, "started", self.status.start_time)
+            force_setattr(self.status, "start_time", None)
         if self.status.phase not in TERMINAL:
             force_setattr(self, "status", _SHARED[self.status])
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 import structlog
 
 from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.meta import ObjectMeta, meta_key
+from tfjob_operator.api.v1.conditions import is_finished
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import TFJob
@@ -31,7 +32,9 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Chi
 from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.caches import Caches
+from tfjob_operator.controller.tfjob.nodes import LostPods, NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, Plan
+from tfjob_operator.controller.tfjob.plan.nodes import Nodes
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, UnkeptStatus, View, Views
 from tfjob_operator.workqueue import Clock, RateLimitingQueue
@@ -55,6 +58,7 @@ class TFJobController:
         leadership_term: LeadershipTerm | None = None,
         domain: str = "",
         defaults: Defaults = DEFAULTS,
+        nodes: NodeCache | None = None,
     ) -> None:
         """Register the handlers. `feed` leads into the queue of the workers.
 
@@ -73,6 +77,9 @@ class TFJobController:
         self._leadership_term = leadership_term
         self._domain = domain
         self._defaults = defaults
+        self._nodes = nodes
+        if nodes is not None:
+            nodes.feed = feed
         expectations, blocked = records.expectations, records.blocked
         caches.jobs.add_event_handler(JobHandler[TFJob](feed, self._forget))
         caches.pods.add_event_handler(ChildHandler[Pod](POD.name, feed, expectations, blocked))
@@ -132,9 +139,25 @@ class TFJobController:
             blocked=view.blocked,
             unreported=view.unreported,
             defaults=self._defaults,
+            nodes=self._nodes_of(view),
         )
 
+    def _nodes_of(self, view: View) -> Nodes | None:
+        """Return what is known of the nodes of a job's pods; None if they do not concern it."""
+        spec = view.good_spec
+        if (
+            self._nodes is None
+            or spec is None
+            or not (spec.has_node_rules or self._defaults.node_lost_timeout_of(spec))
+        ):
+            return None
+        if is_finished(view.job.status) and all(pod.metadata.deletion_timestamp is None for pod in view.pods):
+            return None
+        return self._nodes.of(view.key, view.pods)
+
     def _forget(self, gone: ObjectMeta) -> None:
+        if self._nodes is not None:
+            self._nodes.forget(meta_key(gone))
         self._records.forget(gone)
         self._executor.forget(gone.uid)
         # Only jobs that this process has worked on are counted: replicas that wait for the lease see the deletion too, and jobs
@@ -158,12 +181,13 @@ def new_controller(
     expectations: Expectations | None = None,
     delays: Delays | None = None,
     defaults: Defaults = DEFAULTS,
+    nodes: NodeCache | None = None,
 ) -> TFJobController:
     """Return a controller that works on these caches, writes through `client`, and puts its keys into `queue`.
 
     `leadership_term` is None where others may work on jobs at the same time; `domain` is the cluster's DNS domain where
     TF_CONFIG needs it. `leaves_alpha`: jobs of the alpha dialect have a controller of their own. `expectations` and `delays`
-    are new and empty unless they are given.
+    are new and empty unless they are given. Without `nodes` jobs run as if no node were ever sick or lost.
     """
     expectations = expectations or Expectations(clock)
     delays = delays or Delays(clock)
@@ -206,6 +230,7 @@ def new_controller(
             expectations=expectations,
             blocked=blocked,
             feed=feed,
+            lost_pods=LostPods(client, events, recorder, feed, clock),
         ),
         records=ChildRecords(expectations, delays, blocked),
         metrics=metrics,
@@ -213,4 +238,5 @@ def new_controller(
         leadership_term=leadership_term,
         domain=domain,
         defaults=defaults,
+        nodes=nodes,
     )

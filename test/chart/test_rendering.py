@@ -142,6 +142,7 @@ def test_an_installation_has_the_objects_of_its_kustomization(
             (),
         ),
         ("addons/gang-scheduling", ("gangScheduling.enabled=true",), ()),
+        ("addons/nodes", ("nodes.enabled=true",), ()),
         ("addons/page", ("page.enabled=true",), ()),
         ("addons/accelerators-azure", ("cloud=azure",), ()),
         ("addons/accelerators-gke", ("cloud=gke",), ()),
@@ -230,14 +231,17 @@ def test_the_operator_finds_and_reads_what_a_cloud_needs(rendered: Renderer, clo
 
 
 def test_an_operator_of_one_namespace_has_no_right_outside_of_it(rendered: Renderer) -> None:
-    """Nor for pod groups and Jobs; the cluster roles that are left are for people, and bound to nobody."""
-    found = rendered("namespaced=true", "gangScheduling.enabled=true", EVERY_API)
-    assert not [key for key in found if key[0] == "ClusterRoleBinding"]
+    """Nor for pod groups and Jobs; of nodes, which have no namespace, it may read. Other cluster roles are bound to nobody."""
+    found = rendered("namespaced=true", "gangScheduling.enabled=true", "nodes.enabled=true", EVERY_API)
+    assert [name for kind, _, name in found if kind == "ClusterRoleBinding"] == ["tf-job-operator-nodes-kubeflow"]
+    rules = found["ClusterRole", "", "tf-job-operator-nodes-kubeflow"]["rules"]
+    assert rules == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
     assert {name for kind, _, name in found if kind == "RoleBinding"} == {
         "tf-job-operator",
         "tf-job-operator-lease",
         "tf-job-operator-deployment",
         "tf-job-operator-gang-scheduling",
+        "tf-job-operator-lost-pods",
         "tf-job-operator-alpha",
     }
 
@@ -538,7 +542,7 @@ def test_every_value_has_a_test_of_its_effect() -> None:
         *(f"prometheusRule.alerts.{name}" for name in ALERTS),
         *("serviceAccount.annotations", "podDisruptionBudget.enabled", "podDisruptionBudget.maxUnavailable"),
         *(f"page.ingress.{name}" for name in ("enabled", "className", "host", "tlsSecretName", "annotations")),
-        *("cloud", "kubeflowLabels", "podLabels", "podAnnotations"),
+        *("cloud", "kubeflowLabels", "nodes.enabled", "podLabels", "podAnnotations"),
         *("page.enabled", "page.replicas", "page.extraArgs", "page.resources"),
     }
     assert {path for path, _ in leaves(SCHEMA)} == {*FLAGS, *PODS, *elsewhere}

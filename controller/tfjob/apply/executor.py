@@ -8,7 +8,7 @@ Decides nothing about jobs. The order:
    these;
 3. the confirmation of the view (`view.py`), unless the status write was one; and before the first pod of an attempt, that no
    pod of an earlier one is left;
-4. creates, then deletes, each pod after its last event (`children.py`);
+4. creates, then deletes, each pod after its last event (`children.py`); then the end of pods whose node is lost (`nodes.py`);
 5. the deletion of the job itself, when its TTL is over.
 
 Invariants:
@@ -46,6 +46,7 @@ from tfjob_operator.controller.jobs.writes import JobEvents, RefusedError, repla
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer
+from tfjob_operator.controller.tfjob.nodes import LostPods
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.view import Permission, UnkeptStatus, View
 from tfjob_operator.workqueue import Clock
@@ -175,6 +176,7 @@ class Executor:
         expectations: Expectations,
         blocked: BlockedChildren,
         feed: Feed,
+        lost_pods: LostPods,
     ) -> None:
         """`feed` brings a job back when time alone changes what there is to do."""
         self._status_writer = status_writer
@@ -186,6 +188,7 @@ class Executor:
         self._expectations = expectations
         self._blocked = blocked
         self._feed = feed
+        self._lost_pods = lost_pods
 
     async def execute(self, view: View, plan: Plan) -> View | None:
         """Execute a plan on the job of this view, as far as that is allowed and due now.
@@ -211,6 +214,8 @@ class Executor:
                 await self._create_and_delete(view, plan)
             except RefusedError as error:
                 return view.refused(error.message, plan.events)
+            if plan.lost_pods:
+                await self._lost_pods.end(view.key, job, plan.lost_pods)
         # Nothing wakes the job when its expectations expire (EX-02) or a delay is over (U2), so it is queued for then.
         self._feed.after(
             view.key, self._expectations.expires_in_s(owner_uid_key(job)), self._blocked.next_due_in_s(job)

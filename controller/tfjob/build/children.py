@@ -168,6 +168,10 @@ class PodBuilder:
         attempt = job.status.attempt
         self._attempt = str(attempt) if attempt or spec.failure_policy is not None else None
         self._gang = gang
+        # A gang scheduler, or a topology, places the pods of a job together: nobody else may rule out nodes then.
+        self._avoided = (
+            [] if gang is not None else [each.name for each in job.status.avoided_nodes if each.expiration_time]
+        )
         self._templates = templates_of(job.spec)
         if accelerators:
             self._templates = {
@@ -201,6 +205,8 @@ class PodBuilder:
         if self._attempt is not None:
             metadata["labels"][c.LABEL_ATTEMPT] = self._attempt
         pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}
+        if self._avoided and not replica.template.has_topology:
+            pod_spec["affinity"] = avoiding(self._avoided, object_in(pod_spec, "affinity"))
         if self._spec.network is Network.SHARED:
             pod_spec |= {"hostname": key.name, "subdomain": self._job.name}
         if self.cluster.is_shared_with(key.type):
@@ -241,6 +247,28 @@ class PodBuilder:
         ]
 
 
+def avoiding(nodes: list[str], affinity: JSON) -> dict[str, Any]:
+    """Return the affinity of a pod with the requirement that it runs on none of these nodes.
+
+    The terms of a node affinity are alternatives, so each of them gets the requirement, but for an empty one: that matches no
+    node. A requirement about a field may have one value only.
+    """
+    node_affinity = object_in(affinity, "nodeAffinity")
+    required = object_in(node_affinity, _REQUIRED)
+    given = required.get("nodeSelectorTerms")
+    elsewhere = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
+    terms: list[Any] = [{"matchFields": elsewhere}]
+    if isinstance(given, list) and given:
+        terms = [
+            {**term, "matchFields": [*(term.get("matchFields") or []), *elsewhere]}
+            if isinstance(term, dict) and any(term.values())
+            else term
+            for term in given
+        ]
+    return {**affinity, "nodeAffinity": {**node_affinity, _REQUIRED: {**required, "nodeSelectorTerms": terms}}}
+
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 VOLCANO: Final = "volcano"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from tfjob_operator.api.core import POD_GROUP_PENDING, EventType
@@ -37,6 +38,10 @@ class Defaults(NamedTuple):
     node_lost_timeout_s: int = 0
     last_words: bool = True
 
+    def node_lost_timeout_of(self, spec: TFJobSpec) -> int:
+        """Return after how many seconds a node that is not ready is lost for a job; 0 for never."""
+        return self.node_lost_timeout_s if spec.node_lost_timeout_s is None else spec.node_lost_timeout_s
+
 
 DEFAULTS: Final = Defaults()
 
@@ -52,6 +57,13 @@ class PodDeletion:
     event: JobEvent | None = None
     restarts: bool = False
     decision: tuple[str, str, str] | None = None
+
+
+class LostPod(NamedTuple):
+    """A pod whose node is lost, and since when that is not ready."""
+
+    pod: Pod
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +99,8 @@ class Plan:
     the job has outlived its TTL. `relabel` are children whose labels say something else than their names, `reselect` services
     that select something else than their pods. `create_pod_group` is the least number of pods of the group to create, which
     comes before every pod. So do the ConfigMaps of `create_config_maps`, which are hashes. `begins_attempt`: the pods are the
-    first of an attempt, so none of an earlier one may be left on the API server.
+    first of an attempt, so none of an earlier one may be left on the API server. `lost_pods` are on nodes that are lost: those
+    that have not ended are marked as failed, the others, which are being deleted, are force-deleted.
     """
 
     create_services: tuple[ReplicaKey, ...] = ()
@@ -107,6 +120,7 @@ class Plan:
     delete_config_maps: tuple[ConfigMap, ...] = ()
     requeue_after_s: float | None = None
     begins_attempt: bool = False
+    lost_pods: tuple[LostPod, ...] = ()
 
     @property
     def acts(self) -> bool:
@@ -122,6 +136,7 @@ class Plan:
             or self.delete_pod_group
             or self.create_config_maps
             or self.delete_config_maps
+            or self.lost_pods
         )
 
     def requeued_within(self, seconds: float | None) -> Plan:

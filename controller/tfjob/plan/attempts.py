@@ -41,6 +41,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     failure_at,
     pod_ended_at,
 )
+from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, of_a_new_attempt
 
@@ -68,7 +69,8 @@ class Decision:
 
     `action` is one on the whole job, None if there is none; `rule` has decided about it, because of the replica `key`, and
     `failure` is its pod if it has one. `handled` are the rules that decided about single replicas, by the UID of the pod.
-    `late` are replicas that did not run in time, and that no rule is about. `next_in_s` is when the next escalation is due.
+    `late` are replicas that did not run in time, and that no rule is about. `next_in_s` is when the next escalation or
+    hit is due. `cause` is why the pod of `failure` is to go if it has not failed; `hits` are all pods on sick nodes.
     """
 
     action: RuleAction | None = None
@@ -78,6 +80,8 @@ class Decision:
     handled: Mapping[str, Rule] = field(default_factory=dict)
     late: Sequence[Late] = ()
     next_in_s: float | None = None
+    cause: str = ""
+    hits: Hits = NO_HITS
 
 
 NO_DECISION: Final = Decision()
@@ -89,23 +93,34 @@ def decide(
     finished: Mapping[str, Collection[int]],
     draft: StatusDraft,
     start: Decision,
+    *,
+    hits: Hits = NO_HITS,
 ) -> Decision:
-    """Apply the rules to the failures of the present attempt. `start` is what `past_start_deadline` returned."""
+    """Apply the rules to the failures of the present attempt. `start` is what `past_start_deadline` returned.
+
+    `hits` are those of rules about nodes.
+    """
     late: Sequence[Late] = start.late
     present = [replica for replica in replicas if replica.index not in finished[replica.type]]
     left = sorted(filter(has_failed, present), key=lambda each: (pod_ended_at(each.pod), each.type, each.index))
     handled: dict[str, Rule] = {}
     for rule in policy.rules:
-        matched = [replica for replica in left if matches(rule, replica)]
+        sick = [hit for hit in hits.by_rule.get(rule.name, ()) if hit.replica.pod.metadata.uid not in handled]
+        if sick and rule.action in OF_THE_JOB:
+            return Decision(rule.action, rule, sick[0].replica.key, sick[0].replica, cause=sick[0].cause, hits=hits)
+        matched = [hit.replica for hit in sick] or [replica for replica in left if matches(rule, replica)]
         late_ones = [each for each in late if each.key.type in rule.targets and _is_about_late(rule)]
         if (matched or late_ones) and rule.action in OF_THE_JOB:
             first = Late(matched[0].key, matched[0]) if matched else late_ones[0]
-            return Decision(rule.action, rule, *first)
+            return Decision(rule.action, rule, *first, hits=hits)
         matched += [each.replica for each in late_ones if each.replica is not None]
         handled |= {replica.pod.metadata.uid: rule for replica in matched if not replica.terminating}
         left = [replica for replica in left if replica not in matched]
         late = [each for each in late if each not in late_ones]
-    return _escalation(policy, present, draft, replace(start, handled=handled, late=late))
+    next_in_s = min((each for each in (start.next_in_s, hits.next_in_s) if each is not None), default=None)
+    return _escalation(
+        policy, present, draft, replace(start, handled=handled, late=late, next_in_s=next_in_s, hits=hits)
+    )
 
 
 def _is_about_late(rule: Rule) -> bool:
@@ -199,7 +214,7 @@ def _escalation(policy: FailurePolicy, present: Iterable[Replica], draft: Status
         left_s = rule.escalation.after_s - (draft.now - record.failed_at).total_seconds()
         if left_s <= 0:
             key = ReplicaKey.of(draft.job.metadata.name, record.type, record.index)
-            return Decision(rule.escalation.action, rule, key, replica, decision.handled)
+            return Decision(rule.escalation.action, rule, key, replica, decision.handled, hits=decision.hits)
         due.append(left_s)
     if decision.next_in_s is not None:
         due.append(decision.next_in_s)
@@ -238,6 +253,19 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
         _remember(draft, decision, EventReason.MAX_RESTARTS_EXCEEDED)
         return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, _cause(decision))
     return None
+
+
+def failed_on_nodes(
+    decision: Decision, replicas: Iterable[Replica], restarting: Iterable[Replica], *, whole: bool
+) -> list[Replica]:
+    """Return the failures that count on their nodes: of programs only those by which something is restarted.
+
+    When one replica of a collective training fails, others fail because of it, on nodes that have nothing to do with it.
+    """
+    causes = restarting
+    if whole:
+        causes = [] if decision.failure is None else [decision.failure]
+    return [*causes, *(each for each in replicas if each.disrupted and has_failed(each))]
 
 
 def waiting(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
@@ -282,7 +310,9 @@ def _remember(draft: StatusDraft, decision: Decision, reason: str) -> None:
     """Add the present attempt to the history, which ends now for this reason."""
     history, failure, key = draft.attempt_history, decision.failure, decision.key
     ended = None if failure is None else failure.ended
-    words = "" if failure is None else failure.pod.status.message if ended is None else ended.message
+    words = decision.cause
+    if failure is not None and not words:
+        words = failure.pod.status.message if ended is None else ended.message
     over = JobAttempt(
         number=draft.attempt,
         start_time=history[-1].end_time if history else draft.start_time,
@@ -304,6 +334,8 @@ def _cause(decision: Decision) -> str:
     name = "a replica" if decision.key is None else decision.key.name
     if decision.failure is None:
         return f"{name} did not run in time"
+    if decision.cause:
+        return f"pod {name}: {decision.cause}"
     if not has_failed(decision.failure):
         return f"pod {name} did not run in time"
     return f"pod {name}: {cause_of(decision.failure.pod, decision.failure.ended)}"

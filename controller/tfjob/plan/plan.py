@@ -56,6 +56,7 @@ from tfjob_operator.controller.tfjob.plan.attempts import (
     Decision,
     decide,
     ending_of,
+    failed_on_nodes,
     past_start_deadline,
     restart_all,
     restart_requested,
@@ -72,6 +73,14 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     should_restart,
     until_deadline,
     until_workers_end,
+)
+from tfjob_operator.controller.tfjob.plan.nodes import (
+    NO_HITS,
+    Nodes,
+    count_failures,
+    find_hits,
+    with_avoidance_warning,
+    with_nodes,
 )
 from tfjob_operator.controller.tfjob.plan.replicas import (
     GOING_ON,
@@ -112,13 +121,15 @@ def plan(
     blocked: Blocked = NONE_BLOCKED,
     unreported: Sequence[JobEvent] = (),
     defaults: Defaults = DEFAULTS,
+    nodes: Nodes | None = None,
 ) -> Plan:
     """Decide what to do about a job; `pods`, `services` and `config_maps` are those that it controls.
 
     A job that is being deleted is left to the garbage collector, one that another controller manages is left to it, mistakes
     and all (B75). `gang` is None where no gang scheduler is in use; `domain` is the cluster's DNS domain where TF_CONFIG needs
     it. `blocked` are children that could not be created. `unreported` are events of a status that was computed but not written:
-    they come before those of the new one. `defaults` are those of the operator.
+    they come before those of the new one. `defaults` are those of the operator. `nodes` are those of the pods, None where
+    they do not concern the job.
 
     Every change to a plan is a step here. The executor changes none; it only omits what a failure of its own rules out: a pod
     whose ConfigMap could not be created is not sent.
@@ -130,7 +141,11 @@ def plan(
     seen = observe(job, pods, services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
-    decided = _decide(draft, spec, seen, defaults)
+    decided = _decide(draft, spec, seen, defaults, nodes)
+    if nodes is not None and isinstance(spec, TFJobSpec):
+        decided = with_nodes(decided, draft, pods, nodes, defaults.node_lost_timeout_of(spec))
+    if draft.avoided_nodes and isinstance(spec, TFJobSpec):
+        decided = with_avoidance_warning(decided, spec, gang)
     if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_finished(job.status):
         told = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
         decided = replace(decided, problems=(*decided.problems, *told))
@@ -139,17 +154,21 @@ def plan(
     return without_blocked(decided, blocked)
 
 
-def _decide(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, defaults: Defaults) -> Plan:
+def _decide(
+    draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, defaults: Defaults, nodes: Nodes | None
+) -> Plan:
     if conditions.is_finished(draft):
         return clean_up(draft, spec, seen, defaults.completion_grace_s)
     if isinstance(spec, InvalidSpec):
         return hold(draft, spec, seen)
     if spec.suspend:
         return suspend(draft, spec, seen)
-    return run(draft, spec, seen, defaults)
+    return run(draft, spec, seen, defaults, nodes)
 
 
-def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed, defaults: Defaults = DEFAULTS) -> Plan:
+def run(
+    draft: StatusDraft, spec: TFJobSpec, seen: Observed, defaults: Defaults = DEFAULTS, nodes: Nodes | None = None
+) -> Plan:
     """Decide about a running job. When it ends, the plan says so and nothing else."""
     finished = finished_indices(draft.job.status, spec.sizes, seen.replicas)
     _begin(draft, spec, seen.replicas)
@@ -159,7 +178,10 @@ def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed, defaults: Defaults 
         keys = _keys(draft.job.metadata.name, spec, finished)
         decision = past_start_deadline(draft, spec.start_deadline_s, keys, seen.replicas)
     if spec.failure_policy is not None:
-        decision = decide(spec.failure_policy, seen.replicas, finished, draft, decision)
+        hits = NO_HITS
+        if nodes is not None and spec.has_node_rules:
+            hits = find_hits(spec.failure_policy, _unfinished(seen.replicas, finished), nodes, draft.now)
+        decision = decide(spec.failure_policy, seen.replicas, finished, draft, decision, hits=hits)
     restarting = [
         replica
         for replica in seen.replicas
@@ -170,8 +192,15 @@ def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed, defaults: Defaults 
     annotations = draft.job.metadata.annotations
     requested = annotations is not None and restart_requested(draft, annotations.restart_requested_at)
     whole = decision.action is not None or requested
+    on_nodes: Collection[str] = ()
+    if spec.node_avoidance is not None or decision.hits is not NO_HITS or draft.avoided_nodes:
+        failures = failed_on_nodes(decision, _unfinished(seen.replicas, finished), restarting, whole=whole)
+        every = (replica.pod for replica in (*seen.replicas, *seen.surplus))
+        on_nodes = count_failures(draft, spec.node_avoidance, failures, decision.hits, every)
     draft.record(
-        seen.replicas, finished, NOT_REPLACING if whole else _replacing(restarting, decision, delays=defaults.delays)
+        seen.replicas,
+        finished,
+        NOT_REPLACING if whole else _replacing(restarting, decision, on_nodes, delays=defaults.delays),
     )
     _say_what_stays(draft, spec, seen.replicas, restarting)
     replaced = {replica.pod.metadata.uid for replica in restarting}
@@ -188,16 +217,23 @@ def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed, defaults: Defaults 
     return _go_on(draft, spec, seen, finished, restarting, decision=decision, running=verdict.running)
 
 
-def _replacing(restarting: Iterable[Replica], decision: Decision, *, delays: bool) -> Replacing:
-    """Return what is to be recorded of failed pods that are replaced one by one."""
+def _unfinished(replicas: Iterable[Replica], finished: Finished) -> list[Replica]:
+    return [replica for replica in replicas if replica.index not in finished[replica.type]]
+
+
+def _replacing(
+    restarting: Iterable[Replica], decision: Decision, on_nodes: Collection[str], *, delays: bool
+) -> Replacing:
+    """Return what is to be recorded of pods that are replaced one by one; the ends of those `on_nodes` are counted there."""
     counted, rules = set(), {}
     for replica in restarting:
         uid, rule = replica.pod.metadata.uid, decision.handled.get(replica.pod.metadata.uid)
-        if not (replica.disrupted or (rule is not None and rule.action is RuleAction.IGNORE)):
+        healthy = rule is not None and rule.is_about_nodes and replica.outcome in GOING_ON
+        if not (replica.disrupted or healthy or (rule is not None and rule.action is RuleAction.IGNORE)):
             counted.add(uid)
         if rule is not None and rule.escalation is not None:
             rules[uid] = rule.name
-    return Replacing(counted, rules, delays=delays)
+    return Replacing(counted, rules, delays=delays, on_nodes=on_nodes)
 
 
 def _begin_again(draft: StatusDraft, spec: TFJobSpec, seen: Observed, finished: Finished) -> Plan:
@@ -251,7 +287,7 @@ def _go_on(
         status=draft.freeze(),
         events=tuple(draft.events),
         delete_pods=(
-            *(_restart(replica, decision.handled.get(replica.pod.metadata.uid)) for replica in restarting),
+            *(_restart(replica, decision) for replica in restarting),
             *(PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating),
         ),
         delete_services=seen.services_except(wanted),
@@ -267,6 +303,8 @@ def _until_next_look(draft: StatusDraft, spec: TFJobSpec, decision: Decision) ->
     times = [until_deadline(draft, spec.active_deadline_s), decision.next_in_s]
     if draft.next_restart_time is not None:
         times.append((draft.next_restart_time - draft.now).total_seconds())
+    expirations = (node.expiration_time for node in draft.avoided_nodes)
+    times += ((each - draft.now).total_seconds() for each in expirations if each is not None)
     return min((each for each in times if each is not None), default=None)
 
 
@@ -351,9 +389,12 @@ def _say_how_it_goes(
         draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running{but}.")
 
 
-def _restart(replica: Replica, rule: Rule | None) -> PodDeletion:
-    decision = None if rule is None else (rule.name, rule.action.value, replica.type)
-    return PodDeletion(replica.pod, _exit_event(replica, rule), restarts=True, decision=decision)
+def _restart(replica: Replica, decision: Decision) -> PodDeletion:
+    uid = replica.pod.metadata.uid
+    rule, hit = decision.handled.get(uid), decision.hits.of(uid)
+    decided = None if rule is None else (rule.name, rule.action.value, replica.type)
+    event = _exit_event(replica, rule) if hit is None else hit.event
+    return PodDeletion(replica.pod, event, restarts=True, decision=decided)
 
 
 def _exit_event(replica: Replica, rule: Rule | None = None) -> JobEvent | None:

@@ -111,12 +111,14 @@ def next_delay(last_s: int, ran_s: float) -> int:
 class Replacing:
     """The failed pods that are about to be replaced, by UID.
 
-    `counted` failed by themselves. `rules` have an escalation that concerns the pod. `delays`: restarts are delayed.
+    `counted` failed by themselves. `rules` have an escalation that concerns the pod. `delays`: restarts are delayed. The ends
+    of those `on_nodes` are counted in `avoided_nodes`.
     """
 
     counted: Collection[str] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
     delays: bool = False
+    on_nodes: Collection[str] = ()
 
 
 NOT_REPLACING: Final = Replacing()
@@ -139,7 +141,8 @@ def account(
             found[place] = msgspec.structs.replace(before, rule="")  # it runs again, in time
         in_place, fails = in_place_restarts(replica.pod), uid in replacing.counted
         stopped, rule = goes_with_more_grace(replica.pod), replacing.rules.get(uid, "")
-        if not (in_place or fails or stopped or rule):
+        on_node = uid in replacing.on_nodes
+        if not (in_place or fails or stopped or rule or on_node):
             continue
         record = found.get(place, IndexRestarts(type=replica.type, index=replica.index, pod=uid))
         if record.pod != uid:
@@ -159,6 +162,7 @@ def account(
             replaced=record.replaced or fails,
             stopped=record.stopped or stopped,
             rule=rule or record.rule,
+            on_node=record.on_node or on_node,
         )
     return tuple(found[place] for place in sorted(found))
 
@@ -193,8 +197,8 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
     """Merge two lists of records of the same replicas; either may be the newer. No restart is counted twice or lost.
 
     Of two records about one pod the larger counts are true; of records about different pods the one that counts more is the
-    later, since each new pod carries what was counted before. Where they count the same, a pod of `others` that was stopped is
-    the later one: nothing else than that it was stopped can have brought it there.
+    later, since each new pod carries what was counted before. Where they count the same, a pod of `others` that was stopped, or
+    is counted on its node, is the later one: nothing else can have brought it there.
     """
     found = {(record.type, record.index): record for record in records}
     for other in others:
@@ -210,8 +214,9 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
                 failed_at=record.failed_at or other.failed_at,
                 next_time=record.next_time or other.next_time,
                 rule=record.rule or other.rule,
+                on_node=record.on_node or other.on_node,
             )
-        elif other.total > record.total or (other.stopped and other.total == record.total):
+        elif other.total > record.total or ((other.stopped or other.on_node) and other.total == record.total):
             found[place] = other
     return tuple(found[place] for place in sorted(found))
 
@@ -372,6 +377,7 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
         finished_indices=finished_indices,
         restarts=records,
         begun=_merged_begun(status, observed),
+        avoided_nodes=_merged_nodes(status.avoided_nodes, observed.avoided_nodes),
     )
 
 
@@ -381,7 +387,6 @@ _OF_ATTEMPTS: Final = (
     "observed_restart_request",
     "next_restart_time",
     "attempt_history",
-    "avoided_nodes",
 )
 
 
@@ -393,6 +398,18 @@ def _merged_indices(status: JobStatus, observed: JobStatus) -> dict[str, str]:
         for name in status.finished_indices | observed.finished_indices
     }
     return {name: format_indices(indices) for name, indices in finished.items()}
+
+
+def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...]) -> tuple[AvoidedNode, ...]:
+    """Return the larger counts and the later times, as the records of counted pods are merged."""
+    if nodes == others:
+        return nodes
+    found = {each.name: each for each in nodes}
+    for other in others:
+        each = found.get(other.name, other)
+        times = [time for time in (each.expiration_time, other.expiration_time) if time is not None]
+        found[other.name] = AvoidedNode(other.name, max(each.failures, other.failures), max(times, default=None))
+    return tuple(found.values())
 
 
 def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:

@@ -1,0 +1,233 @@
+"""The cache of nodes, and the end of pods whose node is lost.
+
+Nodes are watched from when the first job needs them (`NodeCache.of`), since a cluster can have thousands, and the right to do
+so comes with an addon. Without it jobs run as if no node were ever sick or lost: the log says so once, and each job that needs
+nodes by a Warning. The right is tried again every `RETRY_S`.
+
+`LostPods` takes two syncs for a pod, in the order of Kueue and of PodGC: the pod is marked as failed, with the
+condition DisruptionTarget, and deleted only after its job has recorded the failure in its status. An operator that is killed in
+between finds a failed pod. Both calls carry preconditions, and before each the node and the pod are read from the API server: a
+cache may lag, and a force-delete cannot be undone. On a node that is only cut off the container still runs, beside its
+successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from tfjob_operator.api.client import ListOptions, RestClient
+from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
+from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.core import NODES, PODS, TERMINAL, EventType, Node, PodPhase, object_reference
+from tfjob_operator.api.meta import Meta, ObjectMeta, PartialObjectMetadata, Struct, controller_of, object_key
+from tfjob_operator.api.v1.conditions import TRUE
+from tfjob_operator.api.v1.constants import ANNOTATION_FORCE_DELETE, TFJOBS, EventReason
+from tfjob_operator.api.v1.types import ConditionPattern, TaintPattern
+from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.expectations import Feed
+from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET
+from tfjob_operator.controller.jobs.writes import JobEvents
+from tfjob_operator.controller.tfjob.plan.actions import LostPod
+from tfjob_operator.controller.tfjob.plan.nodes import Nodes, NodeState
+from tfjob_operator.informers import Indexer, SharedIndexInformer, Tombstone, object_of
+from tfjob_operator.workqueue import Clock
+
+RETRY_S: Final = 30.0
+"""How often a right that is missing is tried again: as often as a reflector lists again."""
+TO_DO: Final = "apply manifests/addons/nodes, or set nodes.enabled=true in the Helm chart"
+NODE_INDEX: Final = "pods-by-node"
+log = structlog.get_logger(__name__)
+
+
+class NodeCache:
+    """The states of all nodes, and the jobs that need them.
+
+    An `EventHandler` of the informer: a change of conditions or taints queues the jobs that have pods on the node. Heartbeats
+    change neither.
+    """
+
+    def __init__(
+        self, informer: Callable[[], SharedIndexInformer[Node]], client: RestClient, pods: Indexer[Pod], clock: Clock
+    ) -> None:
+        """`informer` makes the informer of nodes, which `run` runs; `pods` is the cache of pods."""
+        self._informer = informer
+        self._client = client
+        self._pods = pods
+        self._clock = clock
+        self._needed = asyncio.Event()
+        self._states: dict[str, NodeState] = {}
+        self._jobs: set[str] = set()
+        self._failure = ""
+        self.feed: Feed | None = None
+        """Where jobs are queued."""
+
+    async def run(self) -> None:
+        """Watch nodes from when they are needed and may be read, until cancelled or until the informer is stopped."""
+        await self._needed.wait()
+        while True:
+            if await self._may_list():
+                break
+            await asyncio.sleep(RETRY_S)
+        self._pods.add_indexers({NODE_INDEX: lambda pod: (pod.node,) if pod.node else ()})
+        informer = self._informer()
+        informer.set_watch_error_handler(self._note)
+        informer.add_event_handler(self)
+        await informer.run()
+
+    def of(self, key: str, pods: Iterable[Pod]) -> Nodes:
+        """Return the states of the nodes of a job's pods, as far as they are known. Changes queue the job from now on."""
+        self._jobs.add(key)
+        self._needed.set()
+        names = {pod.node for pod in pods}
+        return Nodes({name: self._states[name] for name in names if name in self._states}, self._failure)
+
+    def forget(self, key: str) -> None:
+        """Forget a job that is gone."""
+        self._jobs.discard(key)
+
+    def on_add(self, node: Node, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
+        """Take a new node."""
+        self._take(node)
+
+    def on_update(self, _old: Node, new: Node, /) -> None:
+        """Take a node that changed."""
+        self._take(new)
+
+    def on_delete(self, gone: Node | Tombstone[Node], /) -> None:
+        """Drop a node that is gone; PodGC deletes its pods."""
+        self._states.pop(object_of(gone).metadata.name, None)
+
+    def on_list(self, _resource_version: str, /) -> None:
+        """Note that nodes can be read."""
+        self._failure = ""
+
+    def _take(self, node: Node) -> None:
+        name = node.metadata.name
+        before = self._states.get(name)
+        state = state_of(node, before, self._clock.now())
+        if before == state:
+            return
+        self._states[name] = state
+        for pod in self._pods.by_index(NODE_INDEX, name):
+            owner = controller_of(pod.metadata)
+            if owner is not None and owner.kind == TFJOBS.kind:
+                self._queue(object_key(pod.metadata.namespace, owner.name))
+
+    def _queue(self, key: str) -> None:
+        if self.feed is not None and key in self._jobs:
+            self.feed.add(key)
+
+    async def _may_list(self) -> bool:
+        """Return False if nodes may not be listed. Any other error is the informer's to deal with."""
+        try:
+            await self._client.list_page(NODES, ListOptions(limit=1), PartialObjectMetadata)
+        except ForbiddenError as error:
+            self._note(error)
+            return False
+        except ApiError:
+            pass
+        return True
+
+    def _note(self, error: ApiError) -> None:
+        """Log once that nodes may not be read, and queue the jobs that need them: their next sync says so."""
+        if not isinstance(error, ForbiddenError) or self._failure:
+            return
+        self._failure = f"onNodes rules and nodeLostTimeoutSeconds have no effect: {error}; to grant this, {TO_DO}"
+        log.warning("nodes_unavailable", error=str(error), to_do=TO_DO)
+        for key in self._jobs:
+            self._queue(key)
+
+
+def state_of(node: Node, before: NodeState | None, now: datetime) -> NodeState:
+    """Return the state of a node. What has no time of its own has stood since it was first seen, `before` or now."""
+    conditions = {
+        ConditionPattern(each.type, each.status): each.last_transition_time for each in node.status.conditions or ()
+    }
+    taints = {TaintPattern(each.key, each.value, each.effect): each.time_added for each in node.spec.taints or ()}
+    seen_conditions = before.conditions if before is not None else {}
+    seen_taints = before.taints if before is not None else {}
+    return NodeState(
+        {each: since or seen_conditions.get(each, now) for each, since in conditions.items()},
+        {each: since or seen_taints.get(each, now) for each, since in taints.items()},
+    )
+
+
+class _Annotations(Struct, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Annotated(Struct, frozen=True):
+    metadata: _Annotations = _Annotations()
+
+
+class LostPods:
+    """Marks pods on lost nodes as failed, and force-deletes those that were being deleted."""
+
+    def __init__(
+        self, client: RestClient, events: JobEvents, recorder: EventRecorder, feed: Feed, clock: Clock
+    ) -> None:
+        self._client = client
+        self._events = events
+        self._recorder = recorder
+        self._feed = feed
+        self._clock = clock
+
+    async def end(self, key: str, job: ObjectMeta, lost: Iterable[LostPod]) -> None:
+        """Take the next step for each of these pods. Raises ApiError, but not for a missing right, which is reported."""
+        for pod, since in lost:
+            name = pod.metadata.name
+            try:
+                done = await self._end(pod, since)
+            except ForbiddenError as error:
+                text = f"Pod {name} stays, though its node {pod.node} is lost: {error}; to grant this, {TO_DO}"
+                self._events.warn(job, EventReason.NODES_UNAVAILABLE, text)
+                self._feed.after(key, RETRY_S)
+                return
+            except (ConflictError, NotFoundError):
+                continue  # the pod or the node has changed, which the caches will show
+            if done:
+                text = f"{done} pod {name}: its node {pod.node} has not been ready since {since:%Y-%m-%dT%H:%M:%SZ}"
+                self._events.warn(job, EventReason.NODE_LOST, text)
+                self._recorder.event(
+                    object_reference(PODS, pod.metadata), EventType.WARNING, EventReason.NODE_LOST, text
+                )
+
+    async def _end(self, pod: Pod, since: datetime) -> str:
+        """Take the next step for a pod, and return what was done, if anything. Raises ApiError."""
+        meta = pod.metadata
+        node = state_of(await self._client.get(NODES, "", pod.node, Node), None, self._clock.now())
+        if node.lost_since() != since:
+            return ""
+        found = await self._client.get(PODS, meta.namespace, meta.name, _Annotated)
+        if (found.metadata.annotations or {}).get(ANNOTATION_FORCE_DELETE) == "false":
+            return f'Annotation {ANNOTATION_FORCE_DELETE} is "false", so nothing was done about'
+        if pod.status.phase in TERMINAL:
+            await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_s=0)
+            return "Force-deleted"
+        await self._mark(meta, f"Node {pod.node} is lost")
+        return "Marked as failed:"
+
+    async def _mark(self, meta: Meta, message: str) -> None:
+        condition: Mapping[str, object] = {
+            "type": DISRUPTION_TARGET,
+            "status": TRUE,
+            "reason": EventReason.NODE_LOST,
+            "message": message,
+            "lastTransitionTime": self._clock.now().replace(microsecond=0),
+        }
+        status = {
+            "phase": PodPhase.FAILED,
+            "reason": EventReason.NODE_LOST,
+            "message": message,
+            "conditions": [condition],
+        }
+        body = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": status}
+        await self._client.patch(
+            PODS, meta.namespace, meta.name, body, subresource="status", content_type=STRATEGIC_MERGE_PATCH
+        )

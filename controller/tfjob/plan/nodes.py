@@ -1,0 +1,252 @@
+"""Sick and lost nodes: which pods they concern, and which nodes a job avoids. Pure.
+
+A rule with `onNodes` is hit by a pod whose node has had one of its conditions or taints for `STANDS_S`. The pod may still run.
+The hit counts from the later of the transition and the start of the pod. Rules that only look at pods come too late for a sick
+node: in collective training one slow or silent worker holds up all others.
+
+Failures are counted by node in `status.avoidedNodes`, in the status write that decides what becomes of the pod: the restart of
+the whole job after which pods of that attempt are not looked at, or a record of the replica (`IndexRestarts.on_node`). So no
+pod is counted twice, whatever call the operator is killed after. A first failure of the program on a node does not count, since
+it says more about the program; nor does a pod that was preempted or evicted through the API, which says nothing about the node.
+
+A node is lost when its Ready condition has not been True for as long as the job allows. Its kubelet reports nothing and deletes
+nothing, so its pods would run, or terminate, for ever. They are marked as failed. Rules and restart policies then decide as
+about any failure, and a failed pod is deleted without a grace period; one that was terminating already is force-deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from tfjob_operator.api.core import TERMINAL, EventType
+from tfjob_operator.api.v1.conditions import TRUE, is_finished
+from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.types import (
+    AvoidedNode,
+    ConditionPattern,
+    FailurePolicy,
+    NodeAvoidance,
+    Rule,
+    TaintPattern,
+    TFJobSpec,
+)
+from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET, problem_of_job
+from tfjob_operator.controller.tfjob.plan.actions import Gang, LostPod, Plan
+from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
+from tfjob_operator.controller.tfjob.plan.status import StatusDraft
+
+STANDS_S: Final = 30
+"""How long a condition or taint must last before it counts: agents set and clear conditions within seconds."""
+MAX_AVOIDED: Final = 32
+"""Nodes that the status remembers, and that pods avoid by name."""
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+"""A taint that says that a node is shut down: then kube-controller-manager fails and force-deletes its terminating pods."""
+_READY: Final = "Ready"
+_NOT_READY: Final = ("False", "Unknown")
+_TAKEN: Final = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI", "Preempting", "Preempted"})
+"""Reasons of disruptions that say nothing about the node."""
+
+
+class NodeState(NamedTuple):
+    """The conditions and taints of a node, and since when it has each."""
+
+    conditions: Mapping[ConditionPattern, datetime]
+    taints: Mapping[TaintPattern, datetime]
+
+    def lost_since(self) -> datetime | None:
+        """Return since when the node is not ready; None if it is, or if kube-controller-manager takes care of its pods."""
+        if any(taint.key == OUT_OF_SERVICE for taint in self.taints):
+            return None
+        found = (self.conditions.get(ConditionPattern(_READY, status)) for status in _NOT_READY)
+        return next((since for since in found if since is not None), None)
+
+
+class Nodes(NamedTuple):
+    """What is known of the nodes of a job's pods, by name; `failure` says why nothing is, if nodes cannot be read."""
+
+    states: Mapping[str, NodeState]
+    failure: str = ""
+
+
+class Hit(NamedTuple):
+    """A pod on a sick node: since when, and what the node has."""
+
+    at: datetime
+    replica: Replica
+    cause: str
+
+    @property
+    def event(self) -> JobEvent:
+        """The event about its deletion."""
+        return JobEvent(EventType.WARNING, EventReason.NODE_SICK, f"Pod {self.replica.pod.metadata.name}: {self.cause}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """The hits of each rule by its name, the earliest first; `next_in_s` is when there may be more by time alone."""
+
+    by_rule: Mapping[str, Sequence[Hit]] = field(default_factory=dict)
+    next_in_s: float | None = None
+
+    def of(self, pod: str) -> Hit | None:
+        """Return a hit of the pod with this UID."""
+        return next(
+            (hit for hits in self.by_rule.values() for hit in hits if hit.replica.pod.metadata.uid == pod), None
+        )
+
+
+NO_HITS: Final = Hits()
+
+
+def find_hits(policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes, now: datetime) -> Hits:
+    """Return the pods that run, or failed, on nodes that rules are about. `replicas` are those that are not done."""
+    found: dict[str, list[Hit]] = {}
+    due: list[float] = []
+    present = [each for each in replicas if each.pod.node in nodes.states and not each.terminating]
+    for rule in policy.rules:
+        hits = found.setdefault(rule.name, [])
+        for replica in present if rule.is_about_nodes else ():
+            pod = replica.pod
+            sick = _first_match(rule, nodes.states[pod.node])
+            if sick is None or replica.type not in rule.targets or replica.outcome is Outcome.SUCCEEDED:
+                continue
+            since, what = sick
+            at = max(since, pod.started or pod.metadata.creation_timestamp or since)
+            left_s = STANDS_S - (now - at).total_seconds()
+            if left_s > 0:
+                due.append(left_s)
+            else:
+                hits.append(Hit(at, replica, f"its node {pod.node} has {what}"))
+        hits.sort(key=lambda hit: (hit.at, hit.replica.type, hit.replica.index))
+    return Hits({name: hits for name, hits in found.items() if hits}, min(due, default=None))
+
+
+def _first_match(rule: Rule, node: NodeState) -> tuple[datetime, str] | None:
+    """Return since when a node has what a rule is about, whatever of it came first, and what that is."""
+    found = [
+        (node.conditions[each], f"condition {each.type}={each.status}")
+        for each in rule.node_conditions
+        if each in node.conditions
+    ]
+    for taint, since in node.taints.items():
+        if any(_is_about(pattern, taint) for pattern in rule.node_taints):
+            found.append((since, f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"))
+    return min(found, default=None)
+
+
+def _is_about(pattern: TaintPattern, taint: TaintPattern) -> bool:
+    return pattern.key == taint.key and pattern.value in {"", taint.value} and pattern.effect in {"", taint.effect}
+
+
+def count_failures(
+    draft: StatusDraft, avoidance: NodeAvoidance | None, failures: Iterable[Replica], hits: Hits, pods: Iterable[Pod]
+) -> Collection[str]:
+    """Count failures and hits on their nodes, once for each pod, and decide which nodes are avoided from now on.
+
+    `pods` are all of the job: they say which nodes it uses. Returns the UIDs of pods that are counted now or were before.
+    """
+    counted = {record.pod for record in draft.job.status.restarts if record.on_node}
+    sick = {hit.replica.pod.metadata.uid: hit.replica.pod.node for found in hits.by_rule.values() for hit in found}
+    new = dict.fromkeys((uid, node, True) for uid, node in sick.items() if uid not in counted)
+    if avoidance is not None:
+        for replica in failures:
+            pod = replica.pod
+            uid = pod.metadata.uid
+            if pod.node and uid not in counted and uid not in sick and not _was_taken(pod):
+                new[uid, pod.node, replica.ended is None or replica.disrupted] = None
+    found = {each.name: each for each in draft.avoided_nodes if not _is_over(each, draft.now)}
+    for _, node, counts in new:
+        before = found.get(node)
+        more = counts or before is not None
+        found[node] = AvoidedNode(
+            node,
+            (before.failures if before is not None else 0) + more,
+            before.expiration_time if before is not None else None,
+        )
+    if new:
+        usual = avoidance or NodeAvoidance()
+        until = draft.whole + timedelta(seconds=usual.expiration_s)
+        used = {pod.node for pod in pods if pod.node} | found.keys()
+        most = (len(used) + 1) // 2
+        struck, hit = {node for _, node, _ in new}, set(sick.values())
+        # Those that failed most often first, since not all may fit.
+        for node in sorted(found, key=lambda name: (name not in hit, -found[name].failures)):
+            each = found[node]
+            avoided = sum(other.expiration_time is not None for other in found.values())
+            failed_often = avoidance is not None and each.failures >= avoidance.threshold
+            is_avoided = each.expiration_time is not None
+            if node in hit or (is_avoided and node in struck) or (failed_often and not is_avoided and avoided < most):
+                found[node] = AvoidedNode(node, each.failures, until)
+    draft.avoided_nodes = _limited(found.values())
+    return counted | {uid for uid, _, _ in new}
+
+
+def _is_over(node: AvoidedNode, now: datetime) -> bool:
+    return node.expiration_time is not None and node.expiration_time <= now
+
+
+def _was_taken(pod: Pod) -> bool:
+    found = pod.status.conditions or ()
+    reasons = {each.reason for each in found if each.type == DISRUPTION_TARGET and each.status == TRUE}
+    return not _TAKEN.isdisjoint(reasons | {pod.status.reason})
+
+
+def _limited(nodes: Collection[AvoidedNode]) -> tuple[AvoidedNode, ...]:
+    """Return at most as many nodes as may be remembered: those that are avoided, for longest, and then where most failed."""
+    if len(nodes) <= MAX_AVOIDED:
+        return tuple(nodes)
+
+    def rank(node: AvoidedNode) -> tuple[float, int]:
+        return (node.expiration_time.timestamp() if node.expiration_time is not None else 0.0, node.failures)
+
+    kept = sorted(nodes, key=rank, reverse=True)[:MAX_AVOIDED]
+    return tuple(node for node in nodes if node in kept)
+
+
+def with_avoidance_warning(plan: Plan, spec: TFJobSpec, gang: Gang | None) -> Plan:
+    """Return the plan with a Warning if pods go where another component sends them, though the job avoids nodes."""
+    placed = [kind for kind, each in spec.replicas.items() if gang is not None or each.template.has_topology]
+    if not placed:
+        return plan
+    by = "a gang scheduler" if gang is not None else "Kueue's topology-aware scheduling"
+    text = f"status.avoidedNodes has no effect on {', '.join(placed)}: {by} decides where their pods run"
+    return replace(plan, problems=(*plan.problems, problem_of_job(EventReason.NODES_NOT_AVOIDED, text)))
+
+
+def with_nodes(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: Nodes, timeout_s: int) -> Plan:
+    """Return the plan with the pods whose node is lost, or with a Warning if nodes cannot be read. `timeout_s` 0 is never."""
+    if nodes.failure:
+        return replace(plan, problems=(*plan.problems, problem_of_job(EventReason.NODES_UNAVAILABLE, nodes.failure)))
+    return with_lost_pods(plan, draft, pods, nodes, timeout_s) if timeout_s else plan
+
+
+def with_lost_pods(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: Nodes, timeout_s: int) -> Plan:
+    """Return the plan with the pods whose node is lost: to be marked as failed, or if they have ended, to be force-deleted.
+
+    A failed pod that is not terminating is left to the rest of the plan. Pods of a finished job that nobody deletes stay.
+    """
+    lost: list[LostPod] = []
+    finished = is_finished(draft.job.status)
+    for pod in pods:
+        node = nodes.states.get(pod.node)
+        since = node.lost_since() if node is not None else None
+        if since is None or not _needs_help(pod, finished=finished):
+            continue
+        left_s = timeout_s - (draft.now - since).total_seconds()
+        if left_s > 0:
+            plan = plan.requeued_within(left_s)
+        else:
+            lost.append(LostPod(pod, since))
+    return replace(plan, lost_pods=tuple(lost)) if lost else plan
+
+
+def _needs_help(pod: Pod, *, finished: bool) -> bool:
+    if pod.metadata.deletion_timestamp is None:
+        return pod.status.phase not in TERMINAL and not finished
+    # With a grace of 0 it is force-deleted already, and a finalizer keeps it.
+    return pod.status.phase not in TERMINAL or pod.metadata.deletion_grace_period_seconds != 0

@@ -1,0 +1,420 @@
+"""Sick and lost nodes: which pods they concern, which nodes a job avoids, and what its pods look like then."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from fakes.jobs import at, decide, good_spec, job, pod, replica, synced, true_of
+from fakes.objects import after, changed, labelled
+from tfjob_operator.api.core import Condition
+from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, TaintPattern, TFJob
+from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
+from tfjob_operator.controller.tfjob.build.children import PodBuilder, avoiding, gang_scheduler
+from tfjob_operator.controller.tfjob.plan.actions import Defaults, Gang, LostPod, Plan
+from tfjob_operator.controller.tfjob.plan.nodes import MAX_AVOIDED, Nodes, NodeState
+from tfjob_operator.controller.tfjob.plan.status import with_memory_of
+
+GPU = {"onNodes": {"conditions": [{"type": "GpuUnhealthy"}]}}
+TAINTED = {"onNodes": {"taints": [{"key": "sick"}]}}
+
+
+def node(conditions: Mapping[str, datetime] | None = None, /, **taints: Any) -> NodeState:
+    """A node with these conditions, `Type=Status`, and taints without value, since then."""
+    found = {ConditionPattern(*name.split("=")): since for name, since in (conditions or {}).items()}
+    return NodeState(found, {TaintPattern(key, "", "NoSchedule"): since for key, since in taints.items()})
+
+
+def nodes(**states: NodeState) -> Nodes:
+    """The nodes by name."""
+    return Nodes(states)
+
+
+SICK = node({"GpuUnhealthy=True": at(10)})
+"""Since 50 s, when the plan is made."""
+
+
+def on(name: str, found: Pod, **more: Any) -> Pod:
+    """The pod on this node."""
+    return changed(found, node=name, **more)
+
+
+def workers(count: int = 3, /, **others: Any) -> list[Pod]:
+    """Running workers, each on a node of its own: n0, n1, ...; `others` take the place of those on the same node."""
+    return [others.get(f"n{index}", on(f"n{index}", pod("Worker", index, uid=f"{index}"))) for index in range(count)]
+
+
+def failed(index: int, code: int = 42, **more: Any) -> Pod:
+    return pod("Worker", index, "Failed", code, ended_s=30, **more)
+
+
+def lost(index: int, **more: Any) -> Pod:
+    """A worker that was marked as failed since its node is lost."""
+    return pod("Worker", index, "Failed", reason="NodeLost", **more)
+
+
+def policy(*rules: dict[str, Any], **run_policy: Any) -> dict[str, Any]:
+    """A specification with these rules, or without a failure policy."""
+    given = {"failurePolicy": {"rules": [*rules], "maxRestarts": 3}} if rules else {}
+    return {"tfReplicaSpecs": {"Worker": replica(3, "ExitCode")}, "runPolicy": given | run_policy}
+
+
+def started(given: dict[str, Any]) -> TFJob:
+    """A job whose pods run."""
+    return synced(synced(job(given), at_s=0), *workers(), at_s=5)
+
+
+def deleted(found: Plan) -> list[str]:
+    return [each.pod.metadata.name for each in found.delete_pods]
+
+
+def avoided(found: TFJob) -> dict[str, tuple[int, bool]]:
+    """By name how often the job failed on a node, and whether it avoids it."""
+    return {each.name: (each.failures, each.expiration_time is not None) for each in found.status.avoided_nodes}
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("FailJob", ("Failed", 0, [])),
+        ("RestartAll", ("Restarting", 1, ["mnist-worker-0", "mnist-worker-1", "mnist-worker-2"])),
+        ("RestartAllAndIgnoreMaxRestarts", ("Restarting", 1, ["mnist-worker-0", "mnist-worker-1", "mnist-worker-2"])),
+        ("RestartReplica", ("Restarting", 0, ["mnist-worker-1"])),
+    ],
+)
+def test_a_rule_about_nodes_applies_its_action_to_a_pod_that_still_runs(
+    action: str, expected: tuple[str, int, list[str]]
+) -> None:
+    """No program has failed, so nothing counts to backoffLimit; the cause is named where a failure's would be."""
+    before = started(policy({"action": action, "name": "gpu"} | GPU))
+    found = decide(before, *workers(), nodes=nodes(n1=SICK))
+    done = after(before, found)
+    assert (true_of(done)[-1], done.status.attempt, deleted(found)) == expected
+    assert sum(record.total for record in done.status.restarts) == 0
+    words = [
+        *(event.message for event in found.events),
+        *(each.event.message for each in found.delete_pods if each.event),
+    ]
+    assert any("its node n1 has condition GpuUnhealthy=True" in each for each in words)
+    if done.status.attempt:
+        assert done.status.attempt_history[-1].node_name == "n1"
+        assert "GpuUnhealthy" in done.status.attempt_history[-1].message
+
+
+@pytest.mark.parametrize(
+    ("rule", "state", "is_hit"),
+    [
+        (GPU, node({"GpuUnhealthy=True": at(30)}), True),
+        (GPU, node({"GpuUnhealthy=True": at(31)}), False),
+        (GPU, node({"GpuUnhealthy=False": at(0)}), False),
+        (GPU, node(GpuUnhealthy=at(0)), False),
+        ({"onNodes": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, node({"Ready=Unknown": at(0)}), True),
+        (TAINTED, node(sick=at(0)), True),
+        (TAINTED, node(sicker=at(0)), False),
+        ({"onNodes": {"taints": [{"key": "sick", "effect": "NoExecute"}]}}, node(sick=at(0)), False),
+        ({"onNodes": {"taints": [{"key": "sick", "effect": "NoSchedule"}]}}, node(sick=at(0)), True),
+        ({"onNodes": {"taints": [{"key": "sick", "value": "very"}]}}, node(sick=at(0)), False),
+        ({"onNodes": GPU["onNodes"] | TAINTED["onNodes"]}, node({"GpuUnhealthy=True": at(55)}, sick=at(0)), True),
+        (TAINTED | {"targetReplicaTypes": ["PS"]}, node(sick=at(0)), False),
+    ],
+    ids=[
+        "a condition that has stood for 30 s",
+        "one that has not",
+        "another status",
+        "a taint of the same name",
+        "a status that is given",
+        "a taint of any value and effect",
+        "another taint",
+        "another effect",
+        "an effect that is given",
+        "another value",
+        "one entry is enough",
+        "another replica type",
+    ],
+)
+def test_any_entry_of_a_rule_is_enough_after_standing_for_half_a_minute(
+    rule: dict[str, Any], state: NodeState, *, is_hit: bool
+) -> None:
+    given = policy({"action": "RestartReplica"} | rule)
+    given["tfReplicaSpecs"]["PS"] = replica(0)
+    assert deleted(decide(started(given), *workers(), nodes=nodes(n1=state))) == (["mnist-worker-1"] if is_hit else [])
+
+
+def test_a_hit_counts_from_the_start_of_the_pod_if_that_is_later_and_time_alone_brings_the_next_plan() -> None:
+    before = started(policy({"action": "RestartReplica"} | GPU))
+    late = on("n1", pod("Worker", 1, uid="1"), started=at(40))
+    found = decide(before, *workers(n1=late), nodes=nodes(n1=SICK))
+    assert (deleted(found), found.requeue_after_s) == ([], 10)
+    assert deleted(decide(before, *workers(n1=late), nodes=nodes(n1=SICK), at_s=70)) == ["mnist-worker-1"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "by"),
+    [
+        (({"action": "FailJob", "name": "code"}, {"action": "RestartAll", "name": "node"} | GPU), "code"),
+        (({"action": "RestartAll", "name": "node"} | GPU, {"action": "FailJob", "name": "code"}), "node"),
+    ],
+    ids=["a failure first", "a node first"],
+)
+def test_rules_about_nodes_take_their_turn_among_the_others(rules: tuple[dict[str, Any], ...], by: str) -> None:
+    before = started(policy(*rules))
+    found = decide(before, *workers(n0=failed(0, uid="0")), nodes=nodes(n1=SICK))
+    assert any(f"rule {by}" in event.message for event in found.events)
+
+
+def test_of_several_hits_of_a_rule_the_earliest_is_the_cause() -> None:
+    before = started(policy({"action": "RestartAll"} | GPU))
+    sick = nodes(n1=SICK, n2=node({"GpuUnhealthy=True": at(9)}))
+    assert synced(before, *workers(), nodes=sick).status.attempt_history[-1].node_name == "n2"
+
+
+def test_a_pod_that_is_terminating_or_done_is_not_hit() -> None:
+    before = started(policy({"action": "RestartReplica"} | GPU))
+    for each in (pod("Worker", 1, terminating=True), pod("Worker", 1, "Succeeded", 0)):
+        found = decide(before, *workers(n1=on("n1", each)), nodes=nodes(n1=SICK))
+        assert (deleted(found), avoided(after(before, found))) == ([], {})
+
+
+def test_a_sick_node_is_avoided_for_an_hour_though_the_job_asks_for_no_avoidance() -> None:
+    """Both pods on it are counted, each once, also if the operator is killed after the write."""
+    before = started(policy({"action": "RestartReplica"} | GPU))
+    pods = workers(n2=on("n1", pod("Worker", 2, uid="2")))
+    first = synced(before, *pods, nodes=nodes(n1=SICK))
+    assert first.status.avoided_nodes == (AvoidedNode("n1", 2, at(60 + 3600)),)
+    again = decide(first, *pods, nodes=nodes(n1=SICK), at_s=61)
+    assert deleted(again) == ["mnist-worker-1", "mnist-worker-2"]
+    assert avoided(after(first, again)) == {"n1": (2, True)}
+    gone = decide(first, *workers(1), at_s=61)
+    assert gone.requeue_after_s == 3600 - 1
+    assert avoided(synced(first, *workers(), at_s=3661)) == {}
+
+
+@pytest.mark.parametrize(
+    ("pods", "avoidance", "expected"),
+    [
+        ({"n1": lost(1)}, {}, {"n1": (1, True)}),
+        ({"n1": lost(1)}, {"failureThreshold": 2}, {"n1": (1, False)}),
+        ({"n1": failed(1, 137)}, {}, {"n1": (0, False)}),
+        ({"n1": pod("Worker", 1, "Failed", 137, reason="Evicted")}, {}, {"n1": (1, True)}),
+        ({"n1": pod("Worker", 1, "Failed", reason="Preempting")}, {}, {}),
+        ({"n1": pod("Worker", 1, terminating=True)}, {}, {}),
+        ({"n1": lost(1, terminating=True)}, {}, {"n1": (1, True)}),
+        ({f"n{index}": lost(index) for index in range(3)}, {}, {"n0": (1, True), "n1": (1, True), "n2": (1, False)}),
+    ],
+    ids=[
+        "a lost node",
+        "below the threshold",
+        "the program's first failure",
+        "an eviction by the kubelet",
+        "a preemption",
+        "a pod that a user deletes",
+        "a lost node whose pod was terminating",
+        "at most half of the nodes, rounded up",
+    ],
+)
+def test_a_node_with_enough_failures_is_avoided(
+    pods: dict[str, Pod], avoidance: dict[str, int], expected: dict[str, tuple[int, bool]]
+) -> None:
+    """Each failure is counted once: the plan for the same pods changes nothing any more."""
+    before = started(policy(nodeAvoidance=avoidance))
+    there = workers(**{name: on(name, each) for name, each in pods.items()})
+    first = synced(before, *there)
+    assert avoided(first) == expected
+    assert avoided(synced(first, *there, at_s=61)) == expected
+
+
+def test_the_program_has_to_fail_twice_on_a_node() -> None:
+    found = started(policy(nodeAvoidance={"expirationSeconds": 100}))
+    for number, expected in enumerate([(0, False), (1, True), (2, True)]):
+        found = synced(found, *workers(n1=on("n1", failed(1, 137, uid=f"try-{number}"))), at_s=60 + number)
+        assert avoided(found) == {"n1": expected}
+    assert found.status.avoided_nodes[0].expiration_time == at(162)
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ({"n0": failed(0, 1), "n1": failed(1, 42)}, {"n1": (0, False)}),
+        ({"n0": lost(0), "n1": failed(1, 42)}, {"n0": (1, True), "n1": (0, False)}),
+    ],
+    ids=["that of the others may be its consequence", "a lost node is to blame in any case"],
+)
+def test_a_restart_of_the_whole_job_counts_the_failure_that_is_its_cause(
+    pods: dict[str, Pod], expected: dict[str, tuple[int, bool]]
+) -> None:
+    """Once: from the same write on the pods are those of an earlier attempt."""
+    on_42 = {"onExitCodes": {"operator": "In", "values": [42]}}
+    before = started(policy({"action": "RestartAll"} | on_42, nodeAvoidance={}))
+    there = [labelled(each, attempt="0") for each in workers(**{name: on(name, each) for name, each in pods.items()})]
+    first = synced(before, *there)
+    assert (first.status.attempt, avoided(first)) == (1, expected)
+    assert avoided(synced(first, *there, at_s=61)) == expected
+
+
+def test_the_status_remembers_a_limited_number_of_nodes_and_first_those_that_are_avoided() -> None:
+    held = tuple(AvoidedNode(f"a{number}", 1, at(1000 + number)) for number in range(MAX_AVOIDED - 1))
+    before = started(policy(nodeAvoidance={"failureThreshold": 5}))
+    before = changed(before, status__avoided_nodes=(AvoidedNode("old", 4), *held))
+    found = synced(before, *workers(n1=on("n1", lost(1)), n2=on("n2", lost(2))))
+    assert list(avoided(found)) == ["old", *(each.name for each in held)]
+
+
+def test_a_status_whose_write_failed_counts_no_failure_twice_and_loses_none() -> None:
+    before = started(policy(nodeAvoidance={}))
+    there = workers(n1=on("n1", lost(1)))
+    observed = synced(before, *there)
+    for written in (before, observed):  # the write was lost, or its response was
+        merged = changed(written, status=with_memory_of(written.status, observed.status))
+        assert avoided(synced(merged, *there, at_s=61)) == {"n1": (1, True)}
+        assert avoided(synced(merged, *workers(1), at_s=61)) == {"n1": (1, True)}
+
+
+AVOIDED = (AvoidedNode("n1", 1, at(100)), AvoidedNode("n2", 1), AvoidedNode("n3", 1, at(100)))
+NOT = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in ("n1", "n3")]
+ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "terms"),
+    [
+        (None, [{"matchFields": NOT}]),
+        ([], [{"matchFields": NOT}]),
+        (
+            [{"matchExpressions": [ZONE]}, {"matchFields": [ZONE]}],
+            [{"matchExpressions": [ZONE], "matchFields": NOT}, {"matchFields": [ZONE, *NOT]}],
+        ),
+        ([{}, {"matchExpressions": [ZONE]}], [{}, {"matchExpressions": [ZONE], "matchFields": NOT}]),
+    ],
+    ids=["no affinity", "no terms", "each alternative", "a term that matches nothing still does"],
+)
+def test_a_pod_must_run_on_none_of_the_avoided_nodes(given: list[Any] | None, terms: list[Any]) -> None:
+    """Whatever else its template requires stays; a requirement about a name has one value only."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    own: dict[str, Any] = {"podAffinity": {"x": 1}}
+    if given is not None:
+        own["nodeAffinity"] = {required: {"nodeSelectorTerms": given}, "preferred": []}
+    made = avoiding(["n1", "n3"], own)
+    assert made["nodeAffinity"][required]["nodeSelectorTerms"] == terms
+    assert made["podAffinity"] == {"x": 1}
+    assert ("preferred" in made["nodeAffinity"]) is (given is not None)
+
+
+TOPOLOGY = {"metadata": {"annotations": {"kueue.x-k8s.io/podset-preferred-topology": "rack"}}}
+
+
+@pytest.mark.parametrize("by", ["nobody", "a gang scheduler", "a topology"])
+def test_nodes_are_avoided_unless_another_component_places_the_pods(by: str) -> None:
+    """Then one Warning says that it is not."""
+    given = policy(nodeAvoidance={})
+    if by == "a topology":
+        given["tfReplicaSpecs"]["Worker"]["template"] |= TOPOLOGY
+    gang = gang_scheduler("volcano") if by == "a gang scheduler" else None
+    found = changed(started(given), status__avoided_nodes=AVOIDED)
+    made = PodBuilder(found, good_spec(found), gang=gang).build(ReplicaKey.of("mnist", "Worker", 0))
+    assert ("affinity" in made["spec"]) is (by == "nobody")
+    plan = decide(found, *workers(), gang=Gang(gang) if gang is not None else None)
+    reasons = [each.event.reason for each in plan.problems]
+    assert reasons.count("NodesNotAvoided") == (by != "nobody")
+
+
+def test_avoided_nodes_change_nothing_that_pods_are_compared_by() -> None:
+    """No pod is called outdated because the next one avoids a node."""
+    found = started(policy(nodeAvoidance={}))
+    avoiding = changed(found, status__avoided_nodes=AVOIDED)
+    assert synced(avoiding, *workers()).status.begun == found.status.begun
+
+
+LOST = node({"Ready=Unknown": at(-60)})
+"""Since two minutes, when the plan is made."""
+
+
+def terminating(found: Pod, grace_s: int = 30) -> Pod:
+    return changed(found, metadata__deletion_timestamp=at(20), metadata__deletion_grace_period_seconds=grace_s)
+
+
+@pytest.mark.parametrize(
+    ("each", "state", "is_lost"),
+    [
+        (pod("Worker", 1), LOST, True),
+        (pod("Worker", 1), node({"Ready=False": at(-60)}), True),
+        (pod("Worker", 1), node({"Ready=True": at(-60)}), False),
+        (pod("Worker", 1), node({"Ready=False": at(-59)}), False),
+        (
+            pod("Worker", 1),
+            NodeState(LOST.conditions, node(**{"node.kubernetes.io/out-of-service": at(0)}).taints),
+            False,
+        ),
+        (terminating(pod("Worker", 1)), LOST, True),
+        (terminating(lost(1)), LOST, True),
+        (terminating(lost(1), grace_s=0), LOST, False),
+        (lost(1), LOST, False),
+        (pod("Worker", 7), LOST, True),
+    ],
+    ids=[
+        "a pod that runs on a node of unknown state",
+        "on a node that is not ready",
+        "on a node that is ready",
+        "on one that is not lost yet",
+        "on one that is out of service, which PodGC deals with",
+        "a pod that terminates",
+        "one that is marked as failed, and terminates",
+        "one that is force-deleted already",
+        "one that has failed, which is deleted as others are",
+        "one that is too many",
+    ],
+)
+def test_pods_of_a_lost_node_are_ended(each: Pod, state: NodeState, *, is_lost: bool) -> None:
+    before = started(policy(nodeLostTimeoutSeconds=120))
+    there = [*workers(1), on("n1", each)]
+    found = decide(before, *there, nodes=nodes(n1=state))
+    assert found.lost_pods == ((LostPod(there[1], at(-60)),) if is_lost else ())
+    assert found.acts or not is_lost
+
+
+@pytest.mark.parametrize(
+    ("policies", "default_s", "due"),
+    [
+        ({}, 120, True),
+        ({}, 0, False),
+        ({"nodeLostTimeoutSeconds": 0}, 120, False),
+        ({"nodeLostTimeoutSeconds": 120}, 0, True),
+    ],
+)
+def test_the_job_or_else_the_operator_says_after_how_long(
+    policies: dict[str, int], default_s: int, *, due: bool
+) -> None:
+    before = started(policy(**policies))
+    how: dict[str, Any] = {"nodes": nodes(n1=LOST), "defaults": Defaults(node_lost_timeout_s=default_s)}
+    assert bool(decide(before, *workers(), **how).lost_pods) is due
+    early = decide(before, *workers(), at_s=50, **how)
+    assert (early.lost_pods, early.requeue_after_s) == ((), 10 if due else None)
+
+
+def test_of_a_finished_job_only_pods_that_are_being_deleted_are_ended() -> None:
+    finished = synced(started(policy(nodeLostTimeoutSeconds=60)), *workers(n0=pod("Worker", 0, "Succeeded", 0)))
+    found = decide(finished, *workers(n2=on("n2", terminating(pod("Worker", 2)))), nodes=nodes(n1=LOST, n2=LOST))
+    assert [each.pod.metadata.name for each in found.lost_pods] == ["mnist-worker-2"]
+
+
+def test_a_rule_about_lost_nodes_decides_before_the_pod_is_gone() -> None:
+    """The pod is marked first. So the action is not lost, whenever the operator is killed."""
+    before = started(policy({"action": "RestartAll", "onFailureReasons": ["NodeLost"]}, nodeLostTimeoutSeconds=60))
+    pods = [labelled(each, attempt="0") for each in workers()]
+    first = decide(before, *pods, nodes=nodes(n1=LOST))
+    assert (len(first.lost_pods), first.delete_pods, first.status) == (1, (), None)
+    condition = Condition("DisruptionTarget", "True", "NodeLost")
+    marked = changed(pods[1], status__phase="Failed", status__reason="NodeLost", status__conditions=(condition,))
+    for each in (marked, terminating(marked)):
+        found = decide(before, pods[0], each, pods[2], nodes=nodes(n1=LOST))
+        assert after(before, found).status.attempt == 1
+        assert len(found.lost_pods) == (each is not marked)
+
+
+def test_a_job_whose_nodes_cannot_be_read_gets_a_warning_and_runs_on() -> None:
+    before = started(policy({"action": "FailJob"} | GPU, nodeLostTimeoutSeconds=60))
+    found = decide(before, *workers(), nodes=Nodes({}, "nodes is forbidden"))
+    assert [(each.event.reason, each.event.message) for each in found.problems] == [
+        ("NodesUnavailable", "nodes is forbidden")
+    ]
+    assert found.status is None
