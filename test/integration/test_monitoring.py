@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from fakes.manifests import read_document
 from hack.control_plane.build.commands import ControlPlaneError
 from hack.prometheus import Prometheus, alertmanager, program, run
-from integration.cluster import Cluster
+from integration.cluster import Cluster, replica, specs
 from integration.operator_process import ROOT
 from support.waiting import eventually
 from tfjob_operator.api.meta import ObjectMeta
@@ -113,6 +113,10 @@ def test_a_real_prometheus_scrapes_the_operator_and_has_data_for_every_panel(
         cluster.create("bad", {})
         failed = f'increase(training_operator_jobs_failed_total{{job_namespace="{namespace}"}}[1m]) > 0'
         eventually(lambda: prometheus.query(failed), "the failed job is counted")
+        late = {"startDeadlineSeconds": 1, "failurePolicy": {"maxRestarts": 9, "rules": [{"action": "RestartAll"}]}}
+        cluster.create("late", specs(Worker=replica()) | {"runPolicy": late})
+        restarted = f'rate(tf_operator_failure_policy_actions_total{{namespace="{namespace}"}}[30s]) >= 0'
+        eventually(lambda: prometheus.query(restarted), "the restart of a job is counted")
         empty = [(title, query) for title, asked in queries().items() for query in asked if not prometheus.query(query)]
         assert empty == []
         for rule in alerts():
