@@ -60,7 +60,7 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 
 def ended_by(attempt: JobAttempt) -> str:
-    """Return why an attempt ended: `rule bad-gpu (RestartAll), worker-3 on node-a, exit code 42: CUDA error`."""
+    """Return why an attempt ended: `rule badGpu (RestartAll), worker-3 on node-a, exit code 42: CUDA error`."""
     parts = [f"rule {named(attempt.rule)} ({named(attempt.action)})" if attempt.rule else "restart requested"]
     if attempt.replica_index is not None:
         node = f" on {named(attempt.node_name)}" if attempt.node_name else ""

@@ -22,9 +22,11 @@ from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.diagnosis.facts import natural
 from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Event, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
+from tfjob_operator.cli.diagnosis.words import ended_by
 from tfjob_operator.cli.page.objects import Job
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
 from tfjob_operator.cli.timelines.values import (
+    AttemptSpan,
     Ending,
     Interval,
     Life,
@@ -50,12 +52,13 @@ _OVER: Final = {alpha.Phase.DONE, alpha.Phase.FAILED}
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a job asks for, as far as it can be read: sizes by type, its queue, and what is wrong with it."""
+    """What a job asks for, as far as it can be read: sizes by type, queue, limit of restarts, and what is wrong with it."""
 
     sizes: Mapping[str, int]
     queue: str = ""
     mistakes: str = ""
     alpha: bool = False
+    max_restarts: int | None = None
 
 
 def wish_of(job: Job) -> Wish:
@@ -71,7 +74,9 @@ def wish_of(job: Job) -> Wish:
     else:
         spec = read_spec(name, job.spec, was_good=begun is not None)
         if not isinstance(spec, InvalidSpec):
-            return Wish(spec.sizes, queue or spec.scheduling.queue)
+            policy = spec.failure_policy
+            most = policy.max_restarts if policy is not None else None
+            return Wish(spec.sizes, queue or spec.scheduling.queue, max_restarts=most)
         invalid = spec
     return Wish(begun.replicas if begun is not None else {}, queue, clean(invalid.text, MAX_WORDS), job.is_alpha)
 
@@ -93,7 +98,7 @@ def row_of(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event] = 
         "note": note,
         "why": " ".join(clean(why, MAX_WHY).split()),
         "replicas": _counts(job, wish, pods),
-        "restarts": restarts.total(),
+        "restarts": restarts.total() + status.attempt,
         "queue": clean(wish.queue, MAX_WORDS),
         "created": seconds(meta.creation_timestamp),
         "started": seconds(status.start_time) if restarts.total() or _has_run(job, pods) else None,
@@ -115,6 +120,33 @@ def job_view(job: Job, wish: Wish, pods: Sequence[Pod], events: Sequence[Event])
         "replicas": _replicas(job, wish, pods),
         "events": _events(job, events),
         "timeline": timeline_view(job, pods, events),
+        "alpha": wish.alpha,
+        "attempts": _attempts(job, wish),
+    }
+
+
+def _attempts(job: Job, wish: Wish) -> dict[str, Any]:
+    """Return how often the whole job was restarted, why, and when it will be again, and the nodes that it avoids."""
+    status = job.status
+    return {
+        "number": status.attempt,
+        "counted": status.counted_restarts,
+        "most": wish.max_restarts,
+        "next": seconds(status.next_restart_time),
+        "history": [
+            {
+                "number": each.number,
+                "start": seconds(each.start_time),
+                "end": seconds(each.end_time),
+                "why": clean(ended_by(each), MAX_WORDS),
+            }
+            for each in status.attempt_history
+        ],
+        "avoided": [
+            {"name": clean(each.name, MAX_WORDS), "failures": each.failures, "until": seconds(each.expiration_time)}
+            for each in status.avoided_nodes
+            if each.expiration_time is not None
+        ],
     }
 
 
@@ -145,6 +177,8 @@ def _reason(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event]) 
         return "on hold: invalid edit", held.message
     if wish.mistakes:
         return "invalid spec", wish.mistakes
+    if not note and job.status.next_restart_time is not None:
+        note, words = "BackOff", f"next restart at {job.status.next_restart_time:%H:%M:%S} UTC"
     if note:
         return note, words
     state = last.type if last is not None else ""
@@ -266,6 +300,7 @@ def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dic
         "end": seconds(timeline.end),
         "lanes": [_lane(timeline.replicas[place], timeline.start) for place in sorted(worst[:MOST_LANES])],
         "more": max(0, len(timeline.replicas) - MOST_LANES),
+        "attempts": [_plain(each) for each in timeline.attempts],
         "spans": [
             {"kind": kind, **_plain(each)}
             for kind, spans in (("suspended", timeline.suspensions), ("held", timeline.holds))
@@ -305,7 +340,7 @@ def _plain(value: Any) -> Any:
         return seconds(value)
     if isinstance(value, str):
         return clean(value, MAX_WORDS)
-    if isinstance(value, Life | Interval | Span):
+    if isinstance(value, Life | Interval | Span | AttemptSpan):
         names = _OF_LIFE if isinstance(value, Life) else value._fields
         return {name: _plain(getattr(value, name)) for name in names}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from browser.conftest import ROOT, Dashboard, Looking, browsing, dashboard_of, reads_well
-from browser.scene import SCRIPT, ended, fill, job, pod, runs
+from browser.scene import SCRIPT, before, ended, fill, job, pod, runs
 from hack.page_cluster import ADDON, PageCluster, page_of
 from hack.page_objects import a_board
 from support.waiting import eventually
@@ -350,6 +350,36 @@ def test_every_command_can_be_copied_and_buttons_of_others_are_commands_here(
         tab.shows(".why .advice, .commands")
         assert tab.page.locator("code:not(.command > code:has(+ .copy))").count() == 0
     dashboard.cluster.delete("tfjobs", "vision", "board")
+
+
+def test_attempts_are_shown_with_what_ended_them_and_when_the_next_one_begins(tab: Looking, dashboard: Dashboard) -> None:
+    """In the head of the job, and over its timeline; what to do is a command."""
+    item = job("gang", "Restarting", 600, {"Worker": 2})
+    over = {"number": 0, "startTime": before(600), "endTime": before(300), "rule": "badGpu", "action": "RestartAll"}
+    over |= {"replicaType": "Worker", "replicaIndex": 1, "nodeName": "gpu-node-2", "exitCode": 42, "message": SCRIPT}
+    again = {"number": 1, "startTime": before(300), "endTime": before(20), "reason": "RestartRequested"}
+    item["spec"]["runPolicy"]["failurePolicy"] = {"maxRestarts": 3, "rules": [{"name": "badGpu", "action": "RestartAll"}]}
+    item["status"] |= {
+        "attempt": 2,
+        "countedRestarts": 1,
+        "nextRestartTime": before(-100),
+        "attemptHistory": [over, again],
+        "avoidedNodes": [{"name": "gpu-node-2", "failures": 1, "expirationTime": before(-3_000)}],
+    }
+    dashboard.cluster.put("tfjobs", item)
+    tab.open("/vision/gang?tab=timeline")
+    facts = " ".join(tab.shows(".facts", "Next restart in").inner_text().split())
+    for words in ("Restarts 2", "Attempt 2, 1 of 3 restarts used", "Next restart in 1m", "gpu-node-2 (1 failure, 49m"):
+        assert words in facts
+    tab.shows(".gantt", "Attempt")
+    assert tab.page.locator(".gantt .count").all_text_contents()[:2] == ["0", "1"]
+    first, last = tab.page.locator("[aria-label='Attempts'] tbody tr").all_inner_texts()
+    assert "restart requested" in first
+    assert f"rule badGpu (RestartAll), worker-1 on gpu-node-2, exit code 42: {SCRIPT}" in last
+    assert reads_well(tab.page)
+    tab.shows(".commands summary").click()
+    assert "kubectl tfjob restart -n vision gang" in tab.page.locator(".commands code").all_inner_texts()
+    dashboard.cluster.delete("tfjobs", "vision", "gang")
 
 
 def test_replicas_show_cpu_and_memory_or_why_there_is_none(tab: Looking, dashboard: Dashboard) -> None:

@@ -33,7 +33,15 @@ export function age(then, suffix = '') {
   return text;
 }
 
+/** The time that is left, which goes on too. */
+export function left(then) {
+  const text = h('time', { datetime: new Date(then * 1000).toISOString(), title: clock(then), class: 'num', 'data-until': then });
+  text.textContent = span(then - now());
+  return text;
+}
+
 export function tick() {
+  for (const each of document.querySelectorAll('time[data-until]')) each.textContent = span(Number(each.dataset.until) - now());
   for (const each of document.querySelectorAll('time[data-since]')) {
     const text = since(Number(each.dataset.since)) + each.dataset.suffix;
     if (each.textContent !== text) each.textContent = text;

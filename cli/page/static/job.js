@@ -1,7 +1,7 @@
 // The page of one job: its state, why it does not run, and tabs for the details.
 
 import { command, copyButton, h, headings, keyed, place, show, tablePanel } from './dom.js';
-import { API, age, isOver, meters, pill, plural, runs, span, took } from './format.js';
+import { API, age, isOver, left, meters, now, pill, plural, runs, span, took } from './format.js';
 import { Curves } from './curves.js';
 import { LogView } from './log.js';
 import { Replicas } from './replicas.js';
@@ -91,13 +91,15 @@ export class JobPage {
   }
 
   showHead() {
-    const { row, message, held, mistakes, tensorboard } = this.view;
+    const { row, message, held, mistakes, tensorboard, alpha, attempts } = this.view;
     const over = isOver(row);
     const { watch } = this.app;
     const length = row.state === 'Suspended' ? null : took(row);
     const words = this.gone ? 'This job was deleted. The page shows its last known state.' : mistakes || held || message;
     const fact = (label, value) => h('div', null, h('dt', null, label), h('dd', null, value));
-    show(this.head, [row, words, this.board.url, watch.possible && watch.words(this.key), this.gone], () => [
+    const used = attempts.most === null ? '' : `, ${attempts.counted} of ${plural(attempts.most, 'restart')} used`;
+    const avoided = over ? [] : attempts.avoided.filter((each) => each.until > now()).map((each, number) => [number ? ', ' : '', `${each.name} (${plural(each.failures, 'failure')}, `, left(each.until), ' left)']);
+    show(this.head, [row, words, attempts, this.board.url, watch.possible && watch.words(this.key), this.gone], () => [
       h('div', { class: 'crumbs' }, h('a', { href: this.app.home, 'data-link': true }, 'Jobs'), ' / ', h('a', { href: `/?ns=${encodeURIComponent(row.namespace)}`, 'data-link': true }, row.namespace)),
       h('div', { class: 'title' }, h('h1', null, row.name), pill(this.gone ? 'Deleted' : row.state, { big: true }),
         !over && !this.gone && watch.possible && h('button', { type: 'button', class: 'button', 'data-focus': 'watch', 'aria-pressed': String(watch.keys.has(this.key)),
@@ -105,22 +107,24 @@ export class JobPage {
         !this.gone && this.board.url && h('a', { class: 'button', href: this.board.url, target: '_blank', rel: 'noopener noreferrer' }, 'TensorBoard')),
       h('p', { class: 'lead' }, words),
       h('dl', { class: 'facts' },
-        row.api !== API && fact('API', row.api), fact('Replicas', meters(row.replicas, over)), fact('Restarts of all replicas', String(row.restarts)),
+        row.api !== API && fact('API', row.api), fact('Replicas', meters(row.replicas, over)), fact('Restarts', String(row.restarts)),
+        attempts.number > 0 && fact('Attempt', `${attempts.number}${used}`), !over && attempts.next !== null && fact('Next restart in', left(attempts.next)),
+        avoided.length > 0 && fact('Avoided nodes', avoided),
         row.queue && fact('Queue', row.queue), fact('Created', age(row.created, ' ago')),
         length !== null && fact(over ? 'Duration' : runs(row) ? 'Running for' : 'Waiting for', over ? span(length) : age(row.started)),
         over && row.ended !== null && fact('Ended', age(row.ended, ' ago')))]);
-    show(this.menu, this.commands(row, tensorboard), (commands) => commands.map(([label, text]) => [h('dt', null, label), h('dd', null, command(text))]));
+    show(this.menu, this.commands(row, tensorboard, alpha), (commands) => commands.map(([label, text]) => [h('dt', null, label), h('dd', null, command(text))]));
   }
 
   /** The page changes nothing: these commands do, if their user may. */
-  commands(row, tensorboard) {
+  commands(row, tensorboard, alpha) {
     const name = row.api === API ? row.name : `tfjob.${row.api}/${row.name}`;
     const tfjob = (verb, more = '') => `kubectl tfjob ${verb} -n ${row.namespace} ${name}${more}`;
     const over = isOver(row);
     return [
       tensorboard && ['TensorBoard', tfjob('tensorboard')],
       !over && (row.state === 'Suspended' ? ['Resume', tfjob('resume')] : ['Suspend', tfjob('suspend')]),
-      !over && row.state !== 'Suspended' && ['Restart', tfjob('restart')],
+      !over && row.state !== 'Suspended' && ['Restart', tfjob('restart', alpha ? row.replicas.map((each) => ` --type=${each.type.toLowerCase()}`).join('') : '')],
       !over && row.replicas.some((each) => each.type === 'Worker') && ['Scale', tfjob('scale', ' worker=COUNT')],
       row.api === API && ['Clone', `kubectl -n ${row.namespace} get tfjobs.${row.api} ${row.name} -o yaml | kubectl tfjob submit ${row.name}-copy -n ${row.namespace} -f -`],
       ['Delete', `kubectl -n ${row.namespace} delete tfjobs.${row.api} ${row.name}`],

@@ -22,18 +22,23 @@ export class Timeline {
     this.legend = h('div', { class: 'legend' });
     this.table = h('tbody');
     const table = tablePanel('', 'Timeline as a table', headings(['Replica', 'Pod', 'From', 'To', 'Restarts', 'Ending']), this.table);
+    this.history = h('tbody');
+    this.attempts = tablePanel('events', 'Attempts', headings(['Attempt', 'From', 'To', 'Ended by']), this.history);
     this.element = h('div', null, h('section', { class: 'panel' }, h('h2', null, 'Timeline', h('span', { class: 'muted' }, 'of each replica and its pods')), this.frame, this.legend),
-      h('details', { class: 'more' }, h('summary', null, 'As a table'), table));
+      this.attempts, h('details', { class: 'more' }, h('summary', null, 'As a table'), table));
     new ResizeObserver(() => this.update()).observe(this.frame);
   }
 
   update() {
-    const { timeline } = this.page.view;
+    const { timeline, attempts } = this.page.view;
     const width = Math.max(NARROWEST, this.frame.clientWidth);
     clearTimeout(this.timer);
     if (timeline.end === null) this.timer = setTimeout(() => this.element.isConnected && this.update(), EVERY_MS);
     show(this.frame, [timeline, width, timeline.end ?? Math.floor(Date.now() / EVERY_MS)], () => this.draw(timeline, width));
     show(this.table, timeline, () => rows(timeline));
+    this.attempts.hidden = !attempts.history.length;
+    show(this.history, attempts.history, () => attempts.history.toReversed().map((each) => h('tr', null,
+      h('td', null, String(each.number)), h('td', null, clock(each.start)), h('td', null, clock(each.end)), h('td', { class: 'words' }, each.why))));
   }
 
   draw(timeline, width) {
@@ -45,13 +50,15 @@ export class Timeline {
     const names = timeline.lanes.map((lane) => (lane.type ? `${lane.type} ${lane.index}` : lane.lives[0]?.pod ?? ''));
     const left = Math.min(180, 24 + 8 * Math.max(6, ...names.map((each) => each.length)));
     const x = (time) => left + ((Math.min(Math.max(time, begin), last) - begin) / (last - begin)) * (width - left - 20);
-    const height = TOP + timeline.lanes.length * LANE + 10;
+    const top = TOP + (timeline.attempts.length ? LANE : 0);
+    const height = top + timeline.lanes.length * LANE + 10;
     const used = new Set();
     const picture = s('svg', { class: 'gantt', width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Timeline of ${timeline.lanes.length} replicas over ${span(last - begin)}; the table below says the same` },
       s('defs', null, s('pattern', { id: 'stripes', width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
         s('rect', { width: 6, height: 6, fill: 'var(--blue-fill)' }), s('rect', { width: 3, height: 6, fill: 'var(--c1)' }))),
       timeline.spans.map((each) => this.band(each, x, last, height, used)), this.axis(begin, last, x, height, (width - left) / TICK),
-      timeline.lanes.map((lane, number) => this.lane(lane, names[number], TOP + number * LANE, x, last, used)));
+      timeline.attempts.length > 0 && s('text', { class: 'name', x: 16, y: TOP + 17 }, 'Attempt'), timeline.attempts.map((each) => attempt(each, x, last)),
+      timeline.lanes.map((lane, number) => this.lane(lane, names[number], top + number * LANE, x, last, used)));
     const entry = ([label, fill]) => h('span', null, s('svg', { width: 14, height: 10, 'aria-hidden': 'true' }, s('rect', { width: 14, height: 10, rx: 3, fill })), label);
     this.legend.replaceChildren(...Object.entries({ ...STATES, ...BANDS }).filter(([id]) => used.has(id)).map(([, each]) => entry(each)),
       timeline.more ? `${timeline.more} more replicas, which run and have no more restarts than these, are not drawn.` : '');
@@ -93,6 +100,13 @@ export class Timeline {
     }
     return parts;
   }
+}
+
+function attempt({ number, start, end, message }, x, last) {
+  const [from, to] = [x(start), x(end ?? last)];
+  return [s('rect', { x: from, y: TOP + 5, width: Math.max(2, to - from - 2), height: LANE - 12, rx: 3, fill: 'var(--violet-bg)' },
+    s('title', null, `Attempt ${number} for ${span((end ?? last) - start)}${message ? `, ended by ${message}` : ''}`)),
+    to - from > 16 && s('text', { class: 'count', x: (from + to) / 2, y: TOP + 18, 'text-anchor': 'middle' }, String(number))];
 }
 
 const rows = (timeline) => timeline.lanes.flatMap((lane) => lane.lives.map((life) => h('tr', null,

@@ -38,7 +38,7 @@ CASES: dict[str, Case] = {
         "Job mnist has failed because not all of its replicas ran within the start deadline. 1 did not, the first is mnist-ps-0"
     ),
     "failed-by-rule": lambda world: world.end(
-        "Failed", "PodFailurePolicy", "TFJob team/mnist has failed by rule bad-gpu: pod mnist-worker-1: its node is sick"
+        "Failed", "PodFailurePolicy", "TFJob team/mnist has failed by rule badGpu: pod mnist-worker-1: its node is sick"
     ),
     "namespace-terminating": lambda world: world.namespace["status"].update(phase="Terminating"),
     "job-being-deleted": lambda world: world.job["metadata"].update(

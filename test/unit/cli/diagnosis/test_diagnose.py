@@ -419,7 +419,7 @@ def test_a_job_that_failed_is_explained_by_the_pod_that_its_condition_names() ->
 def test_a_rule_that_failed_the_job_stands_behind_the_failure_that_it_is_about() -> None:
     world = world_of()
     why = "pod mnist-worker-1: container tensorflow exited with code 1: ValueError: no data"
-    world.end("Failed", "PodFailurePolicy", f"TFJob team/mnist has failed by rule no-data: {why}")
+    world.end("Failed", "PodFailurePolicy", f"TFJob team/mnist has failed by rule noData: {why}")
     assert ids_of(world) == ["exit-code", "failed-by-rule"]
 
 
@@ -443,7 +443,7 @@ def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> Non
     delayed.status["restarts"] = [record, {"type": "Worker", "index": 0, "carried": 1, "nextTime": ago(1)}]
     assert first_of(delayed).evidence[1:] == (
         "worker-1, restarted 3 times: next pod in 50s",
-        "job: attempt 1 ended 30s ago: rule bad-gpu (RestartAll), worker-1 on node-0, exit code 42: CUDA error",
+        "job: attempt 1 ended 30s ago: rule badGpu (RestartAll), worker-1 on node-0, exit code 42: CUDA error",
     )
 
 

@@ -390,11 +390,11 @@ class Troubled(World):
     def _restarted_all(self, attempt: int = 1, **more: Any) -> None:
         """Restart the whole job, in the status alone."""
         over = {
-            "number": attempt - 1, "startTime": ago(60), "endTime": ago(0.5), "rule": "bad-gpu", "action": "RestartAll",
+            "number": attempt - 1, "startTime": ago(60), "endTime": ago(0.5), "rule": "badGpu", "action": "RestartAll",
             "replicaType": "Worker", "replicaIndex": 1, "nodeName": "node-0", "exitCode": 42, "message": "CUDA error",
         }  # fmt: skip
         self.status.update(attempt=attempt, countedRestarts=attempt, attemptHistory=[over], **more)
-        why = f"TFJob mnist restarts as attempt {attempt} because of rule bad-gpu: pod {WORKER}: {self._CRASH}"
+        why = f"TFJob mnist restarts as attempt {attempt} because of rule badGpu: pod {WORKER}: {self._CRASH}"
         self.status["conditions"][-1] = condition("Restarting", reason="TFJobRestarting", message=why, minutes=0.5)
 
     _CRASH = "container tensorflow exited with code 42: CUDA error"

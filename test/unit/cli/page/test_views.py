@@ -80,6 +80,45 @@ def test_the_reason_of_a_job_has_the_message_of_most_of_its_pods_in_one_line_of_
     assert row(job("mnist", "Succeeded"), pod("mnist", "PS", status=ended(3)))["note"] == ""
 
 
+def test_attempts_are_restarts_and_shown_with_what_ended_them_and_nodes_that_are_avoided() -> None:
+    """A delayed restart is the reason of a job whose pods have no other."""
+    policy = {"maxRestarts": 3, "rules": [{"name": "badGpu", "action": "RestartAll"}]}
+    over = {
+        "number": 1,
+        "startTime": CREATED,
+        "endTime": CREATED,
+        "rule": "badGpu",
+        "action": "RestartAll",
+        "exitCode": 42,
+    }
+    nodes = [{"name": "node-a", "failures": 2, "expirationTime": CREATED}, {"name": "node-b", "failures": 1}]
+    status = {
+        "attempt": 2,
+        "countedRestarts": 1,
+        "nextRestartTime": CREATED,
+        "attemptHistory": [over],
+        "avoidedNodes": nodes,
+    }
+    item = job("mnist", "Restarting", spec=wanting(Worker=2) | {"runPolicy": {"failurePolicy": policy}}, status=status)
+    found = view(item)
+    assert (found["row"]["note"], found["row"]["why"]) == ("BackOff", "next restart at 10:00:00 UTC")
+    assert (found["row"]["restarts"], found["alpha"]) == (2, False)
+    why = "rule badGpu (RestartAll), exit code 42"
+    assert found["attempts"] == {
+        "number": 2,
+        "counted": 1,
+        "most": 3,
+        "next": CREATED_S,
+        "history": [{"number": 1, "start": CREATED_S, "end": CREATED_S, "why": why}],
+        "avoided": [{"name": "node-a", "failures": 2, "until": CREATED_S}],
+    }
+    assert found["timeline"]["attempts"] == [
+        {"number": 1, "start": CREATED_S, "end": CREATED_S, "message": why},
+        {"number": 2, "start": CREATED_S, "end": None, "message": ""},
+    ]
+    assert row(item, pod("mnist", status=ended(3)))["note"] == "exit code 3"
+
+
 def test_the_reason_of_a_job_without_pods_is_its_newest_warning() -> None:
     """Unless it is suspended, a pod was created later, or the event is about an earlier job of the same name."""
     quota = event("mnist", number=1, type="Warning", reason="FailedCreatePod", message="exceeded quota: team")

@@ -262,7 +262,7 @@ def test_attempts_are_known_from_their_history_and_told_once() -> None:
         "number": 3,
         "startTime": at(0),
         "endTime": at(40),
-        "rule": "bad-gpu",
+        "rule": "badGpu",
         "action": "RestartAll",
         "exitCode": 42,
     }
@@ -272,12 +272,12 @@ def test_attempts_are_known_from_their_history_and_told_once() -> None:
     why = "TFJob mnist restarts as attempt 5 because a user requested it"
     found = timeline(events=[event(70, "RestartedAllReplicas", why)], of=body)
     assert found.attempts == (
-        (3, time(0), time(40), "rule bad-gpu (RestartAll), exit code 42"),
+        (3, time(0), time(40), "rule badGpu (RestartAll), exit code 42"),
         (4, time(40), time(70), "restart requested"),
         (5, time(70), time(90), ""),
     )
     assert [(each.at, each.message) for each in found.happenings if each.reason == "RestartedAllReplicas"] == [
-        (time(40), "restarts as attempt 4: rule bad-gpu (RestartAll), exit code 42"),
+        (time(40), "restarts as attempt 4: rule badGpu (RestartAll), exit code 42"),
         (time(70), why),
     ]
     body["status"]["attemptHistory"] += [
