@@ -229,7 +229,7 @@ def timeline_of(job: values.Job, pods: Sequence[Pod] = (), events: Sequence[Even
 
 
 def _attempts(job: values.Job, end: datetime | None) -> Iterator[values.AttemptSpan]:
-    history = job.status.attempt_history or ()
+    history = (job.status.attempt_history or ()) if job.status.attempt else ()
     for each in history:
         start, over = utc(each.start_time), utc(each.end_time)
         if start is not None and over is not None:
