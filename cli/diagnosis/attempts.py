@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType
-from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, warning
-from tfjob_operator.cli.diagnosis.facts import Facts
+from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, info, warning
+from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
 from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.diagnosis.rules import value
@@ -67,8 +67,41 @@ DELAYED: Final = warning(
     ),
     "A replica, or the whole job, failed again soon after a restart: status.nextRestartTime",
 )
+NODE_LOST: Final = warning(
+    "node-lost",
+    823,
+    "Node {node} of the job is lost",
+    (
+        DESCRIBE_NODE,
+        (
+            "Make sure that the node is shut down: containers may still run there, and write the same checkpoints as those "
+            "that replace them"
+        ),
+    ),
+    "A node was not ready for runPolicy.nodeLostTimeoutSeconds: its pods were failed",
+)
+NO_RIGHT: Final = warning(
+    "nodes-unavailable",
+    845,
+    "The operator has no right to look after nodes: {words}",
+    ("Ask your cluster administrator to run: kubectl apply -k manifests/addons/nodes",),
+    "The job has onNodes rules or nodeLostTimeoutSeconds, and the addon `nodes` is missing",
+)
+NOT_AVOIDED: Final = info(
+    "nodes-not-avoided",
+    956,
+    "Nodes are not avoided: {words}",
+    (
+        (
+            "Only the component that places the pods can avoid nodes: ask your cluster administrator to cordon a sick node, "
+            "by its NAME: kubectl cordon NAME"
+        ),
+    ),
+    "A gang scheduler or Kueue's topology assignment decides about the nodes of the job",
+)
 TROUBLES: Final = defined(globals())
 
+_ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
 _RULE: Final = re.compile(r"has failed by rule (\S{1,128}): (.*)", re.DOTALL)
 _MOST_DIGITS: Final = 9
 
@@ -84,6 +117,16 @@ def find(facts: Facts) -> Iterator[Finding]:
     if not (facts.finished or facts.suspended):
         yield from _earlier_pods(facts)
         yield from _delayed(facts)
+        yield from _nodes(facts)
+
+
+def _nodes(facts: Facts) -> Iterator[Finding]:
+    for event in facts.job_events(EventReason.NODE_LOST):
+        node = value(found[1] if (found := _ON_NODE.search(event.message)) is not None else "")
+        yield Finding(NODE_LOST, facts.name, (facts.line(event),), {"node": node}, node)
+    for trouble, reason in ((NO_RIGHT, EventReason.NODES_UNAVAILABLE), (NOT_AVOIDED, EventReason.NODES_NOT_AVOIDED)):
+        for event in latest(facts.job_events(reason)):
+            yield Finding(trouble, facts.name, (facts.line(event),), {"words": value(event.message)[:160]})
 
 
 def history(facts: Facts) -> list[str]:

@@ -28,6 +28,11 @@ UNRESOLVED = (
 )
 CASES: dict[str, Case] = {
     **{name.replace("_", "-"): make for name, make in vars(Troubled).items() if not name.startswith("_")},
+    "node-lost": lambda world: world.job_event(
+        "NodeLost", "Marked as failed: pod mnist-worker-1: its node node-9 has not been ready since 2026-11-22T11:50:00Z"
+    ),
+    "nodes-unavailable": lambda world: world.job_event("NodesUnavailable", "onNodes rules have no effect: nodes is forbidden"),
+    "nodes-not-avoided": lambda world: world.job_event("NodesNotAvoided", "status.avoidedNodes has no effect on Worker"),
     "failure-rule-unreachable": lambda world: world._ruled("Never", "FailJob", "FailJob"),
     "pod-restart-policy-never": lambda world: world._ruled("OnFailure", "FailJob"),
     "max-restarts-exceeded": lambda world: world.end(
