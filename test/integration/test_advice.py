@@ -23,7 +23,7 @@ from hack.hollow_node.script import RUN
 from integration import edits
 from integration.cluster import Cluster, replica, specs, with_policy
 from integration.stage import FOREVER, MERGE, POD, TRAINING, Stage, Then, Trouble, asks, one
-from integration.test_life_troubles import LAST_WORDS, edit, ends, held_back, mistaken, probed
+from integration.test_life_troubles import LAST_WORDS, edit, ends, held_back, mistaken, probed, ruled
 from integration.test_pod_troubles import STARTING
 from integration.test_troubles import scaled
 from support.waiting import eventually
@@ -336,6 +336,18 @@ ADVICE: Final = [
         RUNS | {"spec runPolicy backoffLimit": 9},
     ),
     Advice(
+        Trouble("max-restarts-exceeded", ruled("RestartAll", one("0s:1"), most=0)),
+        RUNS | {"spec runPolicy failurePolicy maxRestarts": 9},
+    ),
+    Advice(
+        Trouble("start-deadline-exceeded", with_policy(one("image-pull-back-off"), startDeadlineSeconds=1)),
+        RUNS | {"spec runPolicy startDeadlineSeconds": 600},
+    ),
+    Advice(
+        Trouble("failure-rule-unreachable", ruled("FailJob", one())),
+        {"spec runPolicy failurePolicy rules": [{"action": "FailJob"}]},
+    ),
+    Advice(
         Trouble("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),
         {"spec runPolicy backoffLimit": 9},
     ),
@@ -459,7 +471,8 @@ NOT_FOLLOWED: Final = {
         waits-for-terminating-pod former-child-in-the-way pod-status startup-failed sidecar-failed pod-warning node-missing
         pods-recreated empty-dir-limit restarts-for-ever succeeded-without-others was-restarted service-missing
         service-selector-edited disrupted replicas-restarting not-adopted delete-failed children-edited
-        replica-without-log-output tensorboard-failed tensorboard-unavailable
+        replica-without-log-output tensorboard-failed tensorboard-unavailable attempt-waits-for-pods restart-delayed
+        nodes-avoided nodes-unavailable nodes-not-avoided pod-restart-policy-never
     """,
     "it takes Kueue or a gang scheduler": """
         kueue-deactivated kueue-queue-missing kueue-too-large kueue-quota kueue-one-by-one kueue-replicas-not-counted
@@ -477,9 +490,9 @@ NOT_FOLLOWED: Final = {
         limit-range-maximum limit-range-minimum limit-range-ratio
     """,
     "its steps are those of rows that are followed": """
-        node-selector volume-key-missing rejected-by-node init-container-failed job-failed
+        node-selector volume-key-missing rejected-by-node init-container-failed job-failed failed-by-rule
     """,
-    "it takes a node that is lost": "node-not-ready",
+    "it takes a node that is lost": "node-not-ready node-lost",
     "it takes an operator that is newer than the plugin": "limit-reached",
     "it takes ten minutes or a day": "no-log-output finished-and-kept",
 }

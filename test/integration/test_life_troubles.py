@@ -36,6 +36,12 @@ def held_back(stage: Stage, job: str) -> None:
     stage.api("DELETE", f"pods/{name}")
 
 
+def ruled(action: str, spec: dict[str, Any], most: int = 1) -> dict[str, Any]:
+    """A job with two rules that match every failure; the second never applies."""
+    rules = [{"action": action}, {"action": "RestartReplica", "name": "second"}][: 1 + (action == "FailJob")]
+    return with_policy(spec, failurePolicy={"maxRestarts": most, "rules": rules})
+
+
 def relabelled(stage: Stage, job: str) -> None:
     """Change the label of the pod with the index of its replica."""
     stage.cluster.wait_for(job, "Running")
@@ -99,6 +105,14 @@ LIVES = [
     Trouble("segmentation-fault", one("1s:139")),
     Trouble("deadline-exceeded", with_policy(one(), activeDeadlineSeconds=2)),
     Trouble("backoff-limit", with_policy(one("0s:1", "OnFailure"), backoffLimit=1)),
+    Trouble("max-restarts-exceeded", ruled("RestartAll", one("0s:1"), most=0)),
+    Trouble("restart-delayed", ruled("RestartAll", one("0s:1"), most=9)),
+    Trouble("start-deadline-exceeded", with_policy(one("image-pull-back-off"), startDeadlineSeconds=1)),
+    Trouble("failure-rule-unreachable", ruled("FailJob", one())),
+    Trouble(
+        "pod-restart-policy-never",
+        with_policy(one(policy="OnFailure"), failurePolicy={"rules": [{"action": "Ignore"}]}),
+    ),
     Trouble("out-of-memory", one("1s:oom-killed")),
     Trouble("evicted", one("1s:evicted")),
     Trouble("illegal-instruction", one("1s:132")),
