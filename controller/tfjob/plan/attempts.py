@@ -138,7 +138,9 @@ def past_start_deadline(
     if deadline_s is None or (draft.begun is not None and draft.begun.all_ran):
         return NO_DECISION
     present = {replica.key: replica for replica in replicas}
-    waits = [key for key in keys if key not in present or present[key].outcome is Outcome.WAITING]
+    waits = [
+        key for key in keys if key not in present or present[key].outcome is Outcome.WAITING or present[key].terminating
+    ]
     since = _attempt_began(draft)
     late, left = [], []
     for key in waits:

@@ -28,6 +28,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
@@ -267,7 +269,8 @@ def _go_on(
     keys = _keys(name, spec, finished)
     present = {replica.key for replica in seen.replicas}
     missing_pods = _missing(keys, present)
-    later = missing_pods if seen.older else waiting(draft, missing_pods) if draft.has_delays else ()
+    delayed = waiting(draft, missing_pods) if draft.has_delays else ()
+    later = missing_pods if seen.older else delayed
     going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
     problems = problems_of(seen.replicas)
     settled = not (missing_pods or going)
@@ -446,6 +449,8 @@ def take_all(draft: StatusDraft, seen: Observed) -> Plan:
     draft.set_true(ConditionType.SUSPENDED, ConditionReason.SUSPENDED, message)
     draft.replica_statuses = count_unended(draft.replica_statuses, (*seen.replicas, *seen.surplus))
     draft.next_restart_time = None
+    if draft.begun is not None:
+        draft.begun = msgspec.structs.replace(draft.begun, all_ran=False)
     return Plan(
         status=draft.freeze(),
         events=tuple(draft.events),

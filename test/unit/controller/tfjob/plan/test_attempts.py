@@ -244,6 +244,16 @@ def test_restarts_of_the_whole_job_are_delayed_as_a_kubelet_delays_those_of_a_co
     assert delays == [0, 10, 20, 40, 80, 160, 300, 300, 0]
 
 
+def test_a_job_whose_earlier_pods_outlast_its_back_off_waits_for_them_and_not_for_a_time() -> None:
+    """Their deletion brings the next sync; a time that is over would bring one after the other."""
+    found = synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)}))
+    found = synced(synced(found, at_s=61), *running(attempt=1, but={1: failed(1)}), at_s=70)
+    assert found.status.next_restart_time == at(80)
+    left = of(1, pod("Worker", 0, terminating=True))
+    assert decide(found, left, at_s=75).requeue_after_s == 5
+    assert decide(found, left, at_s=81).requeue_after_s is None
+
+
 def test_the_memory_of_a_later_attempt_wins() -> None:
     """Whichever of two processes wrote it, what an earlier attempt had finished is not finished any more."""
     early = JobStatus(finished_indices={"Worker": "0-1"})
@@ -278,3 +288,17 @@ def test_a_rule_may_restart_the_whole_job_that_did_not_start_in_time() -> None:
     found = synced(found, at_s=102)
     assert decide(found, *running(attempt=1, but={2: None}), at_s=201).requeue_after_s == 1
     assert synced(found, *running(attempt=1, but={2: None}), at_s=202).status.attempt == 2
+
+
+def test_a_job_that_is_resumed_has_its_start_deadline_again() -> None:
+    """Pods of before that still terminate do not count as running."""
+    given = policy(RESTART_ALL | on(1))
+    given["runPolicy"]["startDeadlineSeconds"] = 100
+    ran = synced(synced(job(given, creation_timestamp=at(0)), at_s=0), *running(), at_s=10)
+    given["runPolicy"]["suspend"] = True
+    paused = synced(changed(ran, spec=job(given).spec), *running(), at_s=20)
+    given["runPolicy"]["suspend"] = False
+    left = [pod("Worker", index, terminating=True) for index in range(3)]
+    resumed = synced(changed(paused, spec=job(given).spec), *left, at_s=30)
+    assert true_of(synced(resumed, *running(but={2: pod("Worker", 2, "Pending")}), at_s=130))[-1] == "Running"
+    assert true_of(synced(resumed, *running(but={2: pod("Worker", 2, "Pending")}), at_s=131))[-1] == "Failed"
