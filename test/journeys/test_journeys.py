@@ -46,11 +46,13 @@ registry.example.com/mnist:killed: {run: "1s:137, 6s:0"}
 registry.example.com/resnet:1: {run: forever}
 registry.example.com/bert:1: {run: "1s:42, 2s:0"}
 registry.example.com/bert:wrong: {run: "1s:2"}
+registry.example.com/bert:evicted: {run: "1s:evicted, 1s:0"}
 registry.example.com/bert:stuck: {run: "1s:oom-killed, never-start, 1s:0"}
 registry.example.com/export:1: {run: "2s:0"}
 """
 NODES: Final = """
 - {name: node-1}
+- {name: node-2, taints: [{key: spare, value: "true", effect: NoSchedule}]}
 """
 AT_ONCE: Final = 3
 """Stories that are played beside each other: most of their time they wait for the operator and for pods."""

@@ -269,17 +269,16 @@ def test_every_reason_to_drop_an_event_is_there_at_zero() -> None:
     assert page(registry)["tf_operator_events_dropped_total,type=Warning,why=overflow"] == 1.0
 
 
-def an_operator(registry: CollectorRegistry) -> Manager:
+def an_operator(metrics: PrometheusMetrics) -> Manager:
     line = ModelTransport(ModelServer(), "operator")
     options = Options(namespace="team", enable_gang_scheduling=True, election=ElectionOptions(namespace="team"))
-    metrics = PrometheusMetrics(registry)
     LoopLag(metrics, FakeClock())
     return build(options, Transports(line, line, line), asyncio.Event(), identity="a", metrics=metrics, host="api:6443")
 
 
 async def test_the_leader_says_so() -> None:
     registry = new_registry()
-    manager = an_operator(registry)
+    manager = an_operator(PrometheusMetrics(registry))
     assert page(registry)["tf_operator_is_leader"] == 0.0
     manager._working = manager._elector._leading = True  # type: ignore[union-attr]
     assert page(registry)["tf_operator_is_leader"] == 1.0
@@ -290,11 +289,14 @@ async def test_the_page_has_the_names_labels_and_help_texts_that_dashboards_know
 ) -> None:
     """A7: all series are there before anything happens, and each as it was in version 0.1.0.
 
-    Those of the process and the interpreter are prometheus_client's, and differ from machine to machine.
+    Users name rules, so one stands for all. Those of the process and the interpreter are prometheus_client's, and differ from
+    machine to machine.
     """
     new_registry()  # switches off the `_created` series of the whole process
     registry = CollectorRegistry()
-    an_operator(registry)
+    metrics = PrometheusMetrics(registry)
+    an_operator(metrics)
+    JobMetrics(metrics).decided("team", "any", "RestartAll", "Worker")
     lines = [
         line if line.startswith("#") else line.rpartition(" ")[0] for line in exposition(registry).decode().splitlines()
     ]
