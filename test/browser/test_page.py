@@ -352,13 +352,18 @@ def test_every_command_can_be_copied_and_buttons_of_others_are_commands_here(
     dashboard.cluster.delete("tfjobs", "vision", "board")
 
 
-def test_attempts_are_shown_with_what_ended_them_and_when_the_next_one_begins(tab: Looking, dashboard: Dashboard) -> None:
+def test_attempts_are_shown_with_what_ended_them_and_when_the_next_one_begins(
+    tab: Looking, dashboard: Dashboard
+) -> None:
     """In the head of the job, and over its timeline; what to do is a command."""
     item = job("gang", "Restarting", 600, {"Worker": 2})
     over = {"number": 0, "startTime": before(600), "endTime": before(300), "rule": "badGpu", "action": "RestartAll"}
     over |= {"replicaType": "Worker", "replicaIndex": 1, "nodeName": "gpu-node-2", "exitCode": 42, "message": SCRIPT}
     again = {"number": 1, "startTime": before(300), "endTime": before(20), "reason": "RestartRequested"}
-    item["spec"]["runPolicy"]["failurePolicy"] = {"maxRestarts": 3, "rules": [{"name": "badGpu", "action": "RestartAll"}]}
+    item["spec"]["runPolicy"]["failurePolicy"] = {
+        "maxRestarts": 3,
+        "rules": [{"name": "badGpu", "action": "RestartAll"}],
+    }
     item["status"] |= {
         "attempt": 2,
         "countedRestarts": 1,
