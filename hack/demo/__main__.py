@@ -37,19 +37,30 @@ EXAMPLES: Final = {
     "migration/v1beta2.yaml": "Succeeded",
 }
 """The jobs of the first act, and the condition with which each of them ends."""
-POLICIES: Final = ("07-exit-code", "08-failure", "09-all-workers", "10-suspend", "11-elastic", "12-ttl")
+POLICIES: Final = (
+    "07-exit-code",
+    "08-failure",
+    "09-all-workers",
+    "10-suspend",
+    "11-elastic",
+    "12-ttl",
+    "14-restart-all",
+)
 ENDS: Final = {
     "killed-once": "Succeeded",
     "fails": "Failed",
     "all-workers": "Succeeded",
     "sleeper": "Succeeded",
     "elastic": "Succeeded",
+    "restart-all": "Succeeded",
 }
 ALPHA: Final = ("parameter-servers", "gpu", "tensorflow-org", "tensorboard")
 APIS: Final = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1"
 LIMIT_S: Final = 60  # the longest step takes twelve seconds; a busy machine may be several times slower
 END_LIMIT_S: Final = 10.0
 LABEL: Final = "training.kubeflow.org/"
+NODES: Final = ("hollow-node-0", "hollow-node-1")
+RUN: Final = "hollow.tfjob.kubeflow.org/run"
 WATCHED: Final = {"tfjob": "apis/kubeflow.org/v1/tfjobs", "pod": "api/v1/pods", "service": "api/v1/services"}
 Item = dict[str, Any]
 
@@ -185,6 +196,7 @@ class Demo:
             self.create(f"{file}.yaml")
         self._until_suspended()
         self._suspend("false")
+        self._break_a_node()
         self._until_running("elastic", 2)
         for workers in (4, 1):
             self.kubectl("scale", "tfjob", "elastic", f"--replicas={workers}")
@@ -198,8 +210,26 @@ class Demo:
             self.until(f"{name} has {end}", lambda key=f"default/{name}", end=end: self.is_true(key, end))  # type: ignore[misc]
         self.until("short-lived is gone after its TTL", lambda: "default/short-lived" not in self._seen["tfjob"])
         self.kubectl("get", "tfjobs")
-        for name in ("killed-once", "fails", "elastic"):
+        for name in ("killed-once", "fails", "elastic", "restart-all"):
             self.kubectl("describe", "tfjob", name, only="Status:")
+
+    def _break_a_node(self) -> None:
+        """Let worker 3 fail together with its node: the whole job is restarted on the other one."""
+        self._until_running("restart-all", 4)
+        node = self._nodes_of("restart-all", "0")["restart-all-worker-3"]
+        self.kubectl("taint", "node", node, "example.com/broken-gpu:NoSchedule")
+        self.kubectl("annotate", "pod", "restart-all-worker-3", f"{RUN}=0s:42", "--overwrite")
+        self.until(
+            "restart-all runs elsewhere as attempt 1",
+            lambda: list(self._nodes_of("restart-all", "1").values()) == [NODES[node == NODES[0]]] * 4,
+        )
+        self.kubectl("taint", "node", node, "example.com/broken-gpu-")
+
+    def _nodes_of(self, job: str, attempt: str) -> dict[str, str]:
+        """Return the nodes of the pods of an attempt by name."""
+        wanted = {f"{LABEL}job-name": job, f"{LABEL}restart-attempt": attempt}
+        found = [each for each in self._seen["pod"].values() if wanted.items() <= each["metadata"]["labels"].items()]
+        return {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in found}
 
     def _suspend(self, value: str) -> None:
         patch = f'{{"spec":{{"runPolicy":{{"suspend":{value}}}}}}}'
@@ -240,9 +270,13 @@ def running(plane: ControlPlane, name: str, module: str, *flags: str) -> Iterato
 @contextlib.contextmanager
 def at_work(demo: Demo, kubelet: Kubernetes) -> Iterator[None]:
     """Run the operator and a hollow node whose pods live and end as on a kubelet of this version."""
+    nodes = demo.plane.directory / "nodes.yaml"
+    nodes.write_text("\n".join(f"- {{name: {name}, allocatable: {{nvidia.com/gpu: 8}}}}" for name in NODES))
     with (
         running(demo.plane, f"operator-{kubelet}", "tfjob_operator.controller", "--monitoring-port=0", APIS) as log,
-        running(demo.plane, f"hollow-node-{kubelet}", "hack.hollow_node", f"--kubernetes={kubelet}"),
+        running(
+            demo.plane, f"hollow-node-{kubelet}", "hack.hollow_node", f"--kubernetes={kubelet}", f"--nodes={nodes}"
+        ),
     ):
         demo.say(f"operator and hollow node started; the node behaves as a kubelet of Kubernetes {kubelet}")
         try:
