@@ -55,6 +55,8 @@ def test_every_job_of_the_gallery_reaches_the_state_of_its_line(control_plane: C
             cluster.wait_for(job, state)
         nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.items("pods")}
         assert (nodes["gpu-worker-0"], nodes["spot-worker-0"]) == ("gpu", "spot")
+        status = cluster.job("restart-all")["status"]
+        assert (status["attempt"], status["attemptHistory"][0]["exitCode"]) == (1, 42)
         assert "board-tensorboard" in cluster.names("deployments")
         assert len(cluster.kubectl("get", "tfjobs", "--selector=sweep=rate", "--output=name").split()) == 3
 
