@@ -35,6 +35,7 @@ STORIES: Final = {
     "scale": ("docs/tfjob.md", "Elastic jobs"),
     "a failure policy": ("docs/tfjob.md", "Failure policy"),
     "a grace period": ("docs/tfjob.md", "How a job ends"),
+    "restarts": (TROUBLESHOOTING, "A job is restarted again and again"),
     "two namespaces": (TROUBLESHOOTING, "A job is not found"),
     "no permissions": (TROUBLESHOOTING, "Permission is denied"),
 }
@@ -45,6 +46,7 @@ registry.example.com/mnist:11: {run: image-pull-back-off}
 registry.example.com/mnist:killed: {run: "1s:137, 6s:0"}
 registry.example.com/resnet:1: {run: forever}
 registry.example.com/bert:1: {run: "1s:42, 2s:0"}
+registry.example.com/bert:crash: {run: "1s:42"}
 registry.example.com/bert:wrong: {run: "1s:2"}
 registry.example.com/bert:evicted: {run: "1s:evicted, 1s:0"}
 registry.example.com/bert:stuck: {run: "1s:oom-killed, never-start, 1s:0"}
