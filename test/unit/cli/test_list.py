@@ -148,10 +148,10 @@ def test_a_job_without_pods_has_the_reason_of_its_status(  # noqa: PLR0917 - cas
 @pytest.mark.parametrize(
     ("left_s", "state", "status", "reason"),
     [
-        (41, "Running", {}, "BackOff:4"),
-        (41, "Restarting", {}, "BackOff:4"),
-        (41, "Running", waiting("ImagePullBackOff"), "ImagePullBackOff"),
-        (41, "Failed", {}, "TFJobFailed"),
+        (49, "Running", {}, "BackOff:4"),
+        (49, "Restarting", {}, "BackOff:4"),
+        (49, "Running", waiting("ImagePullBackOff"), "ImagePullBackOff"),
+        (49, "Failed", {}, "TFJobFailed"),
         (-1, "Restarting", {}, ""),
     ],
 )
