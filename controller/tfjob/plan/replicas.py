@@ -236,9 +236,10 @@ def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTermina
         return (Outcome.ACTIVE if phase == PodPhase.RUNNING else Outcome.WAITING), None
     # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
     # was ended as a whole (its deadline, an eviction), and an end with 0 may be the response to that.
-    restarts_always = pod.spec.restart_policy == PodRestartPolicy.NEVER and (
-        (pod.metadata.labels or NO_LABELS).restart_policy == RestartPolicy.ALWAYS
-    )  # then this operator does what the kubelet would have done
+    # Under Always this operator does what the kubelet would have done, unless the container has a policy of its own.
+    own = next((each.restart_policy for each in pod.spec.containers if each.name == c.CONTAINER_NAME), "")
+    policy = (pod.metadata.labels or NO_LABELS).restart_policy
+    restarts_always = policy == RestartPolicy.ALWAYS and pod.spec.restart_policy == PodRestartPolicy.NEVER and not own
     did_its_work = not restarts_always and (
         phase == PodPhase.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
     )

@@ -7,7 +7,7 @@ import pytest
 
 from fakes.jobs import at, decide, job, pod, replica, synced, true_of
 from fakes.objects import after, changed, labelled
-from tfjob_operator.api.core import Condition
+from tfjob_operator.api.core import Condition, Container
 from tfjob_operator.api.v1.constants import RuleAction
 from tfjob_operator.api.v1.types import JobAnnotations, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod
@@ -302,3 +302,17 @@ def test_a_job_that_is_resumed_has_its_start_deadline_again() -> None:
     resumed = synced(changed(paused, spec=job(given).spec), *left, at_s=30)
     assert true_of(synced(resumed, *running(but={2: pod("Worker", 2, "Pending")}), at_s=130))[-1] == "Running"
     assert true_of(synced(resumed, *running(but={2: pod("Worker", 2, "Pending")}), at_s=131))[-1] == "Failed"
+
+
+@pytest.mark.parametrize(("own", "created"), [("", ["mnist-worker-1"]), ("Never", [])])
+def test_the_operator_restarts_after_success_only_what_the_kubelet_would_have_restarted(
+    own: str, created: list[str]
+) -> None:
+    """A container's own restart policy overrides that of its pod, Always."""
+    found = pod("Worker", 1, "Succeeded", 0)
+    spec = msgspec.structs.replace(found.spec, containers=(Container(name="tensorflow", restart_policy=own),))
+    done = changed(labelled(found, restart_policy="Always"), spec=spec)
+    given = policy(RESTART_ALL | {"onFailureReasons": ["OOMKilled"]}, restart="Always") | {
+        "successPolicy": "AllWorkers"
+    }
+    assert names(decide(started(given), *running(but={1: done})))[0] == created
