@@ -8,6 +8,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
 def plane(audit: AuditLog) -> Iterator[ControlPlane]:
     """An API server that logs the requests of the operator's account, with the operator's roles as users apply them."""
     arguments = (*audit.flags, "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
-    with ControlPlane.start("rbac", extra_apiserver_args=arguments) as plane:
+    with ControlPlane.start("rbac", extra_apiserver_args=arguments, extra_controllers=("podgc",)) as plane:
         plane.run_kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / "standalone"))
         plane.wait_for_crd("tfjobs.kubeflow.org")
         plane.restart_controller_manager()  # its garbage collector knows TFJobs now
@@ -285,6 +286,89 @@ def test_a_child_that_blocks_the_deletion_of_its_job_needs_the_right_over_finali
     without_rule(plane, "tfjobs/finalizers")
     eventually(lambda: "cannot set blockOwnerDeletion" in create().stderr, "the rule is missed")
     restore(plane)  # for whichever test comes next
+
+
+SICK: dict[str, Any] = {"action": "RestartReplica", "onNodes": {"taints": [{"key": "sick"}]}}
+LOST: dict[str, Any] = {"action": "RestartAll", "onFailureReasons": ["NodeLost"]}
+
+
+def on_node(name: str, node: str, *rules: dict[str, Any], **policy: Any) -> dict[str, Any]:
+    """A job of one worker whose pod is bound to this node, whoever runs it, with these rules."""
+    worker = replica(1, "ExitCode", "forever")
+    if node:
+        worker["template"]["spec"]["nodeName"] = node
+    rules_of_job = {"failurePolicy": {"rules": [*rules], "maxRestarts": 1}} if rules else {}
+    head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}}
+    return head | {"spec": with_policy(specs(Worker=worker), **rules_of_job, **policy)}
+
+
+def with_node(plane: ControlPlane, name: str, ready: str) -> None:
+    """Let there be a Node that nobody runs, whose condition Ready has had this status for ten minutes."""
+    since = (datetime.now(UTC) - timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": since}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+    plane.request("POST", "/api/v1/nodes", node)
+    change, kind = {"status": {"conditions": [condition]}}, "application/strategic-merge-patch+json"
+    code, found = plane.request("PATCH", f"/api/v1/nodes/{name}/status", change, content_type=kind)
+    assert code == 200, found
+
+
+def test_every_right_over_nodes_is_used_and_none_is_missing(
+    plane: ControlPlane, audit: AuditLog, world: JobsNamespace
+) -> None:
+    """Without the addon jobs run and are warned. With it they leave sick nodes, and pods of lost nodes are ended.
+
+    A pod that terminates on a lost node is marked as failed before it is force-deleted. Pods of a node that is gone are left
+    to PodGC. The last test here but one, as requests of it are refused.
+    """
+    with_node(plane, "lost", "Unknown")
+    with_node(plane, "cut-off", "True")
+    with world.operator() as operator, world.node("[{name: first}, {name: second}]"):
+        world.post(on_node("gone", "gone", nodeLostTimeoutSeconds=60), on_node("sick", "", SICK, nodeAvoidance={}))
+        uid = eventually(lambda: world.uids("pods").get("pods/gone-worker-0"), "a pod is on a node that is gone")
+        told = eventually(lambda: dict(world.warnings("sick")).get("NodesUnavailable"), "the job is warned")
+        assert "manifests/addons/nodes" in told
+        assert 'cannot list resource "nodes"' in told
+        assert len(operator.lines("nodes_unavailable")) == 1
+        refused = audit.refused()
+        world.wait_for("sick", ConditionType.RUNNING)
+        node = world.find("pods", "sick-worker-0")["spec"]["nodeName"]
+        taint = {"spec": {"taints": [{"key": "sick", "effect": "PreferNoSchedule"}]}}
+        plane.request("PATCH", f"/api/v1/nodes/{node}", taint, content_type="application/merge-patch+json")
+        plane.run_kubectl("apply", "-k", str(MANIFESTS / "addons" / "nodes"))
+
+        world.post(
+            on_node("stuck", "cut-off", nodeLostTimeoutSeconds=60),
+            on_node("lost", "lost", LOST, nodeLostTimeoutSeconds=60),
+        )
+        before = eventually(lambda: world.uids("pods").get("pods/stuck-worker-0"), "a pod is there")
+        world.api("DELETE", "pods", "stuck-worker-0")
+        eventually(
+            lambda: world.state("lost") == ConditionType.FAILED,
+            "a lost node restarts the job once",
+            limit_s=LIMIT_S * 2,
+        )
+        status = world.job("lost")["status"]
+        assert (status["attempt"], status["attemptHistory"][0]["nodeName"]) == (1, "lost")
+        assert dict(world.warnings("lost")).keys() >= {"NodeLost", "RestartedAllReplicas", "MaxRestartsExceeded"}
+        assert world.uids("pods")["pods/stuck-worker-0"] == before
+        with_node(plane, "cut-off", "False")
+        eventually(lambda: world.uids("pods").get("pods/stuck-worker-0", before) != before, "it is made again")
+        told = [message for reason, message in world.warnings("stuck") if reason == "NodeLost"]
+        assert [message.partition(" pod ")[0] for message in told[:2]] == ["Marked as failed:", "Force-deleted"]
+
+        eventually(lambda: world.find("pods", "sick-worker-0")["spec"].get("nodeName", node) != node, "it moves")
+        world.wait_for("sick", ConditionType.RUNNING)
+        (avoided,) = world.job("sick")["status"]["avoidedNodes"]
+        assert (avoided["name"], avoided["failures"]) == (node, 1)
+        assert f"its node {node} has taint sick:PreferNoSchedule" in dict(world.warnings("sick"))["NodeSick"]
+        eventually(
+            lambda: world.uids("pods").get("pods/gone-worker-0", uid) != uid, "PodGC deletes it", limit_s=LIMIT_S * 2
+        )
+        assert "NodeLost" not in dict(world.warnings("gone"))
+    may = allowed(*(MANIFESTS / "addons" / "nodes").glob("*-role.yaml"))
+    assert {fact for fact in audit.asked() if fact.resource in {"nodes", "pods/status"}} == may
+    assert {each for each in audit.refused() if each not in refused} == set()
 
 
 def test_under_the_role_of_an_older_version_jobs_run_and_those_with_a_tensorboard_get_a_warning(
