@@ -183,7 +183,7 @@ class LostPods:
         for pod, since in lost:
             name = pod.metadata.name
             try:
-                done = await self._end(pod, since)
+                done = await self._end(job, pod, since)
             except ForbiddenError as error:
                 text = f"Pod {name} stays, though its node {pod.node} is lost: {error}; to grant this, {TO_DO}"
                 self._events.warn(job, EventReason.NODES_UNAVAILABLE, text)
@@ -193,12 +193,12 @@ class LostPods:
                 continue  # the pod or the node has changed, which the caches will show
             if done:
                 text = f"{done} pod {name}: its node {pod.node} has not been ready since {since:%Y-%m-%dT%H:%M:%SZ}"
-                self._events.warn(job, EventReason.NODE_LOST, text)
+                self._events.record(job, EventType.WARNING, EventReason.NODE_LOST, text)
                 self._recorder.event(
                     object_reference(PODS, pod.metadata), EventType.WARNING, EventReason.NODE_LOST, text
                 )
 
-    async def _end(self, pod: Pod, since: datetime) -> str:
+    async def _end(self, job: ObjectMeta, pod: Pod, since: datetime) -> str:
         """Take the next step for a pod, and return what was done, if anything. Raises ApiError."""
         meta = pod.metadata
         node = state_of(await self._client.get(NODES, "", pod.node, Node), None, self._clock.now())
@@ -206,7 +206,9 @@ class LostPods:
             return ""
         found = await self._client.get(PODS, meta.namespace, meta.name, _Annotated)
         if (found.metadata.annotations or {}).get(ANNOTATION_FORCE_DELETE) == "false":
-            return f'Annotation {ANNOTATION_FORCE_DELETE} is "false", so nothing was done about'
+            text = f'Pod {meta.name} stays, though its node is lost: it has the annotation {ANNOTATION_FORCE_DELETE}: "false"'
+            self._events.warn(job, EventReason.NODE_LOST, text)
+            return ""
         if pod.status.phase in TERMINAL:
             await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid, grace_s=0)
             return "Force-deleted"

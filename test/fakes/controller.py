@@ -16,6 +16,7 @@ from fakes.recorder import FakeRecorder, job_events
 from fakes.virtual_loop import FakeClock, VirtualClock
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.api.core import Node
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import JobStatus, TFJob
@@ -32,6 +33,7 @@ from tfjob_operator.controller.tfjob.apply.ownership import RefManager
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
 from tfjob_operator.controller.tfjob.caches import Caches, PodGroupCache
 from tfjob_operator.controller.tfjob.controller import new_controller
+from tfjob_operator.controller.tfjob.nodes import NodeCache
 from tfjob_operator.controller.tfjob.view import LeadershipTerm, UnkeptStatus
 from tfjob_operator.informers import EventHandler, Indexer, SharedIndexInformer
 from tfjob_operator.informers.handlers import ListHandler
@@ -51,6 +53,7 @@ class StubInformer:
         self.indexer = indexer
         self.handlers: list[EventHandler[Any]] = []
         self.has_synced = True
+        self.has_run = False
         self.on_error: Callable[[ApiError], None]
 
     def set_watch_error_handler(self, handler: Callable[[ApiError], None]) -> None:
@@ -72,6 +75,11 @@ class StubInformer:
         for handler in self.handlers:
             if isinstance(handler, ListHandler):
                 handler.on_list(version)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        self.has_run = True
+        await asyncio.Event().wait()
 
     def remove(self, item: Any) -> None:
         self.indexer.remove(meta_key(item.metadata))
@@ -96,6 +104,7 @@ class ControllerHarness:
         self.services = StubInformer(Indexer(CHILD_INDEXERS))
         self.config_maps = StubInformer(Indexer(CHILD_INDEXERS))
         self.pod_groups = StubInformer(Indexer())
+        self.nodes = StubInformer(Indexer())
         self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
         groups = cast("SharedIndexInformer[PodGroup]", self.pod_groups)
         self.caches = Caches(
@@ -105,6 +114,8 @@ class ControllerHarness:
             config_maps=cast("SharedIndexInformer[ConfigMap]", self.config_maps),
             pod_groups=PodGroupCache(gang, groups) if gang is not None else None,
         )
+        nodes = cast("SharedIndexInformer[Node]", self.nodes)
+        self.node_cache = NodeCache(lambda: nodes, self.client, self.caches.pods.indexer, clock)
         self.controller = new_controller(
             self.caches,
             self.client,
@@ -115,6 +126,7 @@ class ControllerHarness:
             leadership_term=self.leadership_term,
             leaves_alpha=leaves_alpha,
             expectations=self.expectations,
+            nodes=self.node_cache,
         )
         self.workers = Controller("tfjob", self.controller.sync, queue=self.queue, clock=clock)
         self.controller.feed()

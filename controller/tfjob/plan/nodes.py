@@ -37,7 +37,7 @@ from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET, problem_of_job
 from tfjob_operator.controller.tfjob.plan.actions import Gang, LostPod, Plan
-from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
+from tfjob_operator.controller.tfjob.plan.replicas import Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
 STANDS_S: Final = 30
@@ -113,7 +113,7 @@ def find_hits(policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes, 
         for replica in present if rule.is_about_nodes else ():
             pod = replica.pod
             sick = _first_match(rule, nodes.states[pod.node])
-            if sick is None or replica.type not in rule.targets or replica.outcome is Outcome.SUCCEEDED:
+            if sick is None or replica.type not in rule.targets:
                 continue
             since, what = sick
             at = max(since, pod.started or pod.metadata.creation_timestamp or since)
@@ -148,7 +148,7 @@ def count_failures(
 ) -> Collection[str]:
     """Count failures and hits on their nodes, once for each pod, and decide which nodes are avoided from now on.
 
-    `pods` are all of the job: they say which nodes it uses. Returns the UIDs of pods that are counted now or were before.
+    `pods` are all of the job: they say which nodes it uses. Returns the UIDs of pods that are counted now.
     """
     counted = {record.pod for record in draft.job.status.restarts if record.on_node}
     sick = {hit.replica.pod.metadata.uid: hit.replica.pod.node for found in hits.by_rule.values() for hit in found}
@@ -183,7 +183,7 @@ def count_failures(
             if node in hit or (is_avoided and node in struck) or (failed_often and not is_avoided and avoided < most):
                 found[node] = AvoidedNode(node, each.failures, until)
     draft.avoided_nodes = _limited(found.values())
-    return counted | {uid for uid, _, _ in new}
+    return {uid for uid, _, _ in new}
 
 
 def _is_over(node: AvoidedNode, now: datetime) -> bool:

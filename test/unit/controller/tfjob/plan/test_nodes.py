@@ -163,6 +163,15 @@ def test_rules_about_nodes_take_their_turn_among_the_others(rules: tuple[dict[st
     assert any(f"rule {by}" in event.message for event in found.events)
 
 
+def test_a_pod_about_which_an_earlier_rule_has_decided_is_left_alone_by_rules_about_nodes() -> None:
+    rules = (
+        {"action": "RestartReplica", "onExitCodes": {"operator": "In", "values": [42]}},
+        {"action": "FailJob"} | GPU,
+    )
+    found = synced(started(policy(*rules)), *workers(n1=on("n1", failed(1))), nodes=nodes(n1=SICK))
+    assert (true_of(found)[-1], avoided(found)) == ("Restarting", {"n1": (1, True)})
+
+
 def test_of_several_hits_of_a_rule_the_earliest_is_the_cause() -> None:
     before = started(policy({"action": "RestartAll"} | GPU))
     sick = nodes(n1=SICK, n2=node({"GpuUnhealthy=True": at(9)}))
@@ -219,9 +228,10 @@ def test_a_node_with_enough_failures_is_avoided(
     """Each failure is counted once: the plan for the same pods changes nothing any more."""
     before = started(policy(nodeAvoidance=avoidance))
     there = workers(**{name: on(name, each) for name, each in pods.items()})
-    first = synced(before, *there)
-    assert avoided(first) == expected
-    assert avoided(synced(first, *there, at_s=61)) == expected
+    found = before
+    for at_s in (60, 61, 62):
+        found = synced(found, *there, at_s=at_s)
+        assert avoided(found) == expected
 
 
 def test_the_program_has_to_fail_twice_on_a_node() -> None:
@@ -260,14 +270,20 @@ def test_the_status_remembers_a_limited_number_of_nodes_and_first_those_that_are
     assert list(avoided(found)) == ["old", *(each.name for each in held)]
 
 
-def test_a_status_whose_write_failed_counts_no_failure_twice_and_loses_none() -> None:
-    before = started(policy(nodeAvoidance={}))
-    there = workers(n1=on("n1", lost(1)))
+@pytest.mark.parametrize(
+    "earlier",
+    [pod("Worker", 1), lost(1, uid="earlier"), pod("Worker", 1, restarts=2, uid="now")],
+    ids=["nothing before", "a failure of an earlier pod", "restarts in place of the same pod"],
+)
+def test_a_status_whose_write_failed_counts_no_failure_twice_and_loses_none(earlier: Pod) -> None:
+    before = synced(started(policy(nodeAvoidance={})), *workers(n1=on("n1", earlier)), at_s=20)
+    count = sum(failures for failures, _ in avoided(before).values()) + 1
+    there = workers(n1=on("n1", lost(1, uid="now")))
     observed = synced(before, *there)
     for written in (before, observed):  # the write was lost, or its response was
         merged = changed(written, status=with_memory_of(written.status, observed.status))
-        assert avoided(synced(merged, *there, at_s=61)) == {"n1": (1, True)}
-        assert avoided(synced(merged, *workers(1), at_s=61)) == {"n1": (1, True)}
+        assert avoided(synced(merged, *there, at_s=61)) == {"n1": (count, True)}
+        assert avoided(synced(merged, *workers(1), at_s=61)) == {"n1": (count, True)}
 
 
 AVOIDED = (AvoidedNode("n1", 1, at(100)), AvoidedNode("n2", 1), AvoidedNode("n3", 1, at(100)))
@@ -312,7 +328,8 @@ def test_nodes_are_avoided_unless_another_component_places_the_pods(by: str) -> 
     gang = gang_scheduler("volcano") if by == "a gang scheduler" else None
     found = changed(started(given), status__avoided_nodes=AVOIDED)
     made = PodBuilder(found, good_spec(found), gang=gang).build(ReplicaKey.of("mnist", "Worker", 0))
-    assert ("affinity" in made["spec"]) is (by == "nobody")
+    affinity = made["spec"].get("affinity")
+    assert affinity == (avoiding(["n1", "n3"], {}) if by == "nobody" else None)
     plan = decide(found, *workers(), gang=Gang(gang) if gang is not None else None)
     reasons = [each.event.reason for each in plan.problems]
     assert reasons.count("NodesNotAvoided") == (by != "nobody")
