@@ -160,16 +160,28 @@ def test_both_kinds_of_apply_take_a_job(cluster: Cluster) -> None:
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=document)
 
 
-def test_kubectl_explains_the_fields(control_plane: ControlPlane, crd: None) -> None:
+@pytest.mark.parametrize(
+    ("field", "of_the_field", "of_all"),
+    [
+        ("backoffLimit", "one more fails it", "backoffLimit (restarts that the"),
+        (
+            "failurePolicy.rules.action",
+            "RestartAll restarts the whole job",
+            "failurePolicy (rules: restart the whole job",
+        ),
+        ("nodeLostTimeoutSeconds", "Containers on such a node may still run.", "nodeLostTimeoutSeconds"),
+    ],
+)
+def test_kubectl_explains_the_fields(
+    control_plane: ControlPlane, crd: None, field: str, of_the_field: str, of_all: str
+) -> None:
     """U6: an old kubectl, which reads OpenAPI v2, shows the description of the whole object, which names the field."""
-    field = "tfjob.spec.runPolicy.backoffLimit"
 
     def explained() -> str:
-        return " ".join(control_plane.run_kubectl("explain", field, check=False).stdout.split())
+        path = f"tfjob.spec.runPolicy.{field}"
+        return " ".join(control_plane.run_kubectl("explain", path, check=False).stdout.split())
 
-    expected = (
-        "one more fails it" if control_plane.version.minor >= EXPLAINS_BY_V3 else "backoffLimit (restarts that the"
-    )
+    expected = of_the_field if control_plane.version.minor >= EXPLAINS_BY_V3 else of_all
     eventually(lambda: expected in explained(), f"{field} is explained")
 
 
