@@ -124,7 +124,7 @@ def _policy_warnings(policy: FailurePolicy | None, replicas: Mapping[str, Replic
     if policy is None:
         return
     for rule, earlier in policy.unreachable():
-        text = f"rule {rule} of spec.runPolicy.failurePolicy never applies: rule {earlier} matches all that it matches"
+        text = f"spec.runPolicy.failurePolicy.rules: rule {rule} never applies: {earlier} matches all that it matches"
         yield SpecWarning(EventReason.RULE_UNREACHABLE, text)
     restarted = [
         name

@@ -171,7 +171,7 @@ ALWAYS: Final = info(
 RULE_UNREACHABLE: Final = warning(
     "failure-rule-unreachable",
     904,
-    "A failure rule never applies: {mistake}",
+    "Failure rule without effect: {mistake}",
     (Change("move the rule in spec.runPolicy.failurePolicy.rules before the other, or remove it", recreate=False),),
     "A rule of the failure policy stands behind one that matches all that it does",
 )

@@ -201,3 +201,32 @@ def test_a_warning_has_the_line_of_its_field_and_is_an_error_only_where_that_is_
     ]
     assert [run("validate", *strict, file).exit_code for strict in ([], ["--strict"])] == [0, 1]
     assert run("validate", "--strict", write(tmp_path, JOB)).exit_code == 0
+
+
+def test_all_mistakes_of_a_failure_policy_are_told_at_once_and_the_alpha_dialect_has_none(tmp_path: Path) -> None:
+    """Each with its line, and so is a rule that never applies."""
+    rules = "rules: [{name: bad-gpu, action: RestartAll}, {action: Retry}]"
+    policy = f"  runPolicy:\n    startDeadlineSeconds: -1\n    nodeLostTimeoutSeconds: 5\n    failurePolicy:\n      {rules}\n"
+    file = write(tmp_path, JOB.replace("spec:\n", f"spec:\n{policy}", 1))
+    found = {line.removeprefix(file).partition(": ")[0::2] for line in run("validate", file).stdout.splitlines()}
+    assert {(line, said.partition(": ")[0]) for line, said in found} == {
+        (":6", "spec.runPolicy.startDeadlineSeconds"),
+        (":7", "spec.runPolicy.nodeLostTimeoutSeconds"),
+        (":8", "spec.runPolicy.failurePolicy.maxRestarts"),
+        (":9", "spec.runPolicy.failurePolicy.rules[0].name"),
+        (":9", "spec.runPolicy.failurePolicy.rules[1].action"),
+    }
+    unreachable = policy.replace("bad-gpu, action: RestartAll", "first, action: FailJob").replace(
+        "Retry", "FailJob, name: b"
+    )
+    valid = unreachable.replace("-1", "60").replace("5\n", "60\n")
+    warned = run("validate", write(tmp_path, JOB.replace("spec:\n", f"spec:\n{valid}", 1))).stdout
+    assert warned.endswith(
+        ":9: warning: spec.runPolicy.failurePolicy.rules: rule b never applies: first matches all that it matches\n"
+    )
+    entry = "  replicaSpecs:\n  - template: {spec: {containers: [{name: tensorflow, image: x}]}}\n"
+    alpha = JOB.replace("kubeflow.org/v1", "kubeflow.org/v1alpha1").partition("  tfReplicaSpecs")[0] + policy + entry
+    assert (
+        ":8: warning: spec.runPolicy.failurePolicy: unknown field is ignored"
+        in run("validate", write(tmp_path, alpha)).stdout
+    )
