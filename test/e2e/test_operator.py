@@ -1,6 +1,5 @@
-"""The operator's own problems: its leader dies, its node is lost, a new version is rolled out."""
+"""The operator's own problems: its leader dies, a new version is rolled out."""
 
-import datetime as dt
 import json
 import time
 from collections.abc import Callable
@@ -12,10 +11,8 @@ from e2e.cluster import OPERATOR, NodeCluster, job, replica, runs, script
 from tfjob_operator.api.v1.constants import ConditionType
 
 JOBS = 50
-FOREVER = "while true; do sleep 1; done"
 LEASE_S = 15.0
 RETRY_S = 2.0
-NODE_LOST_LIMIT_S = 120.0  # the API server's controllers give a silent node 40 s, and its pods TOLERATION_S more
 
 
 def test_the_trouble_shooting_guide_works_as_written(cluster: NodeCluster) -> None:
@@ -93,59 +90,3 @@ def test_jobs_do_not_notice_a_new_version_of_the_operator(cluster: NodeCluster) 
     cluster.wait_for("goes-on", ConditionType.SUCCEEDED)
     assert runs("goes-on") == 1
     cluster.delete("goes-on")
-
-
-class SpareNode:
-    """A Node object without a machine, which is ready as long as a test calls `beat`.
-
-    If the lost node were the only one, Kubernetes would assume that it is itself cut off, and evict no pods.
-    """
-
-    def __init__(self, cluster: NodeCluster) -> None:
-        self._cluster = cluster
-        ready = {"type": "Ready", "status": "True", "reason": "Spare", "message": "made by a test"}
-        node = {"kind": "Node", "metadata": {"name": "spare"}, "spec": {"unschedulable": True}}
-        self._apply("create", {"apiVersion": "v1", **node, "status": {"conditions": [ready]}})
-        self._lease("create")
-
-    def beat(self) -> None:
-        """Renew the node's lease, as a kubelet does every ten seconds."""
-        self._lease("replace")
-
-    def _lease(self, verb: str) -> None:
-        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {"holderIdentity": "spare", "leaseDurationSeconds": 40, "renewTime": now}
-        meta = {"name": "spare", "namespace": "kube-node-lease"}
-        self._apply(verb, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec})
-
-    def _apply(self, verb: str, content: dict[str, Any]) -> None:
-        self._cluster.kubectl(verb, "-f", "-", stdin=json.dumps(content))
-
-
-def test_a_job_outlives_the_loss_of_its_node(cluster: NodeCluster) -> None:
-    """The pods of a lost node are evicted, but may still run: no other pod is started before the node says that they ended."""
-    then = f"test $RUN -ge 2 || {FOREVER}"
-    cluster.create(job("stranded", {"Worker": replica(script("stranded", then=then), policy="OnFailure")}))
-    cluster.eventually(lambda: runs("stranded") == 1 and cluster.is_running("stranded-worker-0"), "it runs")
-    spare = SpareNode(cluster)
-
-    def is_evicted() -> bool:
-        spare.beat()
-        return not cluster.pods_of("stranded")
-
-    cluster.node.stop_kubelet()
-    try:
-        cluster.eventually(is_evicted, "its pod is to go", NODE_LOST_LIMIT_S)
-        assert not cluster.node.is_ready()
-        uid, _ = cluster.pod("stranded-worker-0")
-        assert uid
-        assert cluster.state("stranded") == ConditionType.RUNNING
-    finally:
-        cluster.node.start_kubelet()
-        cluster.kubectl("delete", "node", "spare")
-    cluster.eventually(cluster.node.is_ready, "the node is back")
-    cluster.wait_for("stranded", ConditionType.SUCCEEDED, NODE_LOST_LIMIT_S)
-    assert runs("stranded") == 2
-    assert cluster.pod("stranded-worker-0")[0] != uid
-    cluster.delete("stranded")
-    cluster.wait_for_operator()
