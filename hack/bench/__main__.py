@@ -28,6 +28,7 @@ SUITES: Final[dict[str, dict[str, Subject]]] = {
         "storm": operator.measure_storm,
         "idle": operator.measure_idle,
         "workers": operator.measure_workers,
+        "restart": operator.measure_restart,
     },
     "scale": {"replicas": scale.measure},
     "page": {"viewers": page.measure},

@@ -164,9 +164,9 @@ class Field:
             time.sleep(tick_s)
         return time.perf_counter()
 
-    def operator(self, *, ready: str = "operator_ready") -> AbstractContextManager[subprocess.Popen[bytes]]:
-        """Run the operator with an account and the settings of its pod."""
-        flags = (str(self._account), f"--monitoring-port={any_free()}")
+    def operator(self, *more: str, ready: str = "operator_ready") -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """Run the operator with an account and the settings of its pod, and with `more` flags."""
+        flags = (str(self._account), f"--monitoring-port={any_free()}", *more)
         return running(self.plane, "hack.bench.deployed", *flags, ready=ready, environment=self._variables)
 
     def operator_with_kubeconfig(self) -> AbstractContextManager[subprocess.Popen[bytes]]:

@@ -1,18 +1,26 @@
-"""Subjects `idle`, `storm`, `workers`: the whole operator on a real API server."""
+"""Subjects `idle`, `storm`, `workers`, `restart`: the whole operator on a real API server."""
 
+import contextlib
+import http.client
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
 from typing import Final
 
+import msgspec
+
 from hack.audit import AuditLog
 from hack.bench.field import AGENT, Field, cpu_s, memory
-from hack.bench.load import ps_and_workers
+from hack.bench.load import MeasureError, ps_and_workers
 from hack.bench.measuring import Bench, Result, interleaved, ratio
+from hack.hollow_node.objects import HollowPod
+from hack.hollow_node.script import RUN
 from hack.matrix.cluster import hollow_node
+from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.v1.constants import ConditionType
 
 # Subject `idle`: a thousand finished jobs, what they cost in a minute, and how long a new job waits behind them.
@@ -181,3 +189,71 @@ def _one_job(bench: Bench, workers: int) -> dict[str, float]:
             time.sleep(WORKERS_SETTLE_S)
             grown, peak = field.bytes_in_etcd() - before, memory(operator.pid)["peak"]
     return {"ceiling": ceiling, "seconds": seconds, "bytes": grown, "peak": peak}
+
+
+# Subject `restart`: how long a restart of a whole job takes, against its start.
+
+
+RESTARTED: Final = 500
+RESTARTS: Final = 5
+PLACE: Final = "/api/v1/namespaces/restart/pods"
+
+
+class _PodEvent(msgspec.Struct):
+    type: str
+    object: HollowPod
+
+
+def measure_restart(bench: Bench) -> list[Result]:
+    """Start jobs of 500 workers whose pods end at once, then let one worker fail, so that a rule restarts the whole job."""
+    spec = ps_and_workers(RESTARTED, servers=0, run="forever")
+    spec["tfReplicaSpecs"]["Worker"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 0}
+    spec["runPolicy"] |= {"failurePolicy": {"maxRestarts": 1, "rules": [{"name": "any", "action": "RestartAll"}]}}
+    starts, restarts = [], []
+    with Field(["restart"]) as field, field.operator("--restart-backoff=false"), hollow_node(field.plane):
+        bench.say(f"a job of {RESTARTED} workers starts and is restarted, {RESTARTS} times")
+        for number in range(RESTARTS):
+            name = f"restart-{number}"
+            with _watch(field) as events:
+                field.send(field.target.jobs("restart", [name], spec))
+                starts.append(_until_all_run(events, again=False))
+                time.sleep(WORKERS_SETTLE_S)
+                body = {"metadata": {"annotations": {RUN: "0s:42"}}}
+                field.plane.request("PATCH", f"{PLACE}/{name}-worker-3", body, content_type=MERGE_PATCH)
+                restarts.append(_until_all_run(events, again=True))
+            time.sleep(WORKERS_SETTLE_S)
+            field.send(field.target.deletes("restart", [name], spec))
+    return [
+        Result("restart_500_started", median(starts), "s"),
+        Result("restart_500_restarted", median(restarts), "s"),
+        Result("restart_vs_start", ratio(restarts, starts), "x", "<= 1.5"),
+    ]
+
+
+@contextlib.contextmanager
+def _watch(field: Field) -> Iterator[Iterator[_PodEvent]]:
+    target, version = field.target, field.get(PLACE)["metadata"]["resourceVersion"]
+    connection = http.client.HTTPSConnection(target.host, target.port, timeout=60.0, context=target.tls)
+    with contextlib.closing(connection):
+        connection.request("GET", f"{PLACE}?watch=1&resourceVersion={version}")
+        decoder = msgspec.json.Decoder(_PodEvent)
+        yield map(decoder.decode, connection.getresponse())
+
+
+def _until_all_run(events: Iterator[_PodEvent], *, again: bool) -> float:
+    """Return the seconds from the first pod that is created, or with `again` deleted, until all pods run."""
+    began, running = 0.0, set()
+    for event in events:
+        pod = event.object
+        gone = event.type == "DELETED" or pod.metadata.deletion_timestamp is not None
+        if not began:
+            if gone is not again:
+                continue
+            began = time.perf_counter()
+        if gone:
+            running.discard(pod.metadata.uid)
+        elif pod.status.phase == "Running":
+            running.add(pod.metadata.uid)
+        if len(running) == RESTARTED:
+            return time.perf_counter() - began
+    raise MeasureError("the watch has ended")
