@@ -82,7 +82,7 @@ async def test_a_job_that_has_finished_needs_no_nodes() -> None:
         asking.append(KEY)
         return Nodes({})
 
-    world.node_cache.of = asked  # type: ignore[method-assign]
+    world.node_cache.of = asked  # type: ignore[assignment,method-assign]
     await world.sync_and_observe()
     assert world.conditions[-1] == "Succeeded"
     asking.clear()
