@@ -5,7 +5,14 @@ from typing import Final, cast
 
 from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1.conditions import is_end
-from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType, Network, SuccessPolicy
+from tfjob_operator.api.v1.constants import (
+    WORKER,
+    CleanPodPolicy,
+    ConditionReason,
+    ConditionType,
+    Network,
+    SuccessPolicy,
+)
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus
 from worlds.kubelet import OWN_GRACE, has_sidecar
 from worlds.values import NO_STATUS, Call, Child, Job, now_at, policy_of, spec_of, status_of
@@ -17,6 +24,7 @@ from worlds.world import (
     Posture,
     Slot,
     State,
+    attempt_of,
     children,
     finished_in,
     mode_of,
@@ -24,6 +32,8 @@ from worlds.world import (
     written_as_finished,
 )
 
+MOST_REMEMBERED: Final = 5
+MAX_RESTARTS: Final = "as often as maxRestarts allows"
 NOBODY: Final = ReplicaStatus()
 """The counters of a job whose specification was never valid."""
 
@@ -98,6 +108,7 @@ def _judge_create(world: State, call: Call) -> None:
     require(
         not unseen, f"create of {call.resource} {call.name}, which this operator has made, and only has not seen yet"
     )
+    require(call.attempt <= attempt_of(world.job), f"{call.name} of attempt {call.attempt}, which is not written")
     reasons = set()
     # Any version of a job that nobody has worked on may be acted upon, but only with what has succeeded by now.
     excused = {each._replace(finished=now.finished) for each in world.untouched for now in world.postures}
@@ -139,6 +150,7 @@ def _judge_delete(world: State, call: Call) -> None:
         return
     require(modes != {"held"}, f"delete of pod {call.name} of a job that is held")
     failed = is_over(child) and not did_its_work(child)
+    surplus |= child.attempt < attempt_of(world.job)
     require(
         surplus or failed or modes & {"suspended", "ended"},
         f"delete of pod {call.name}, which is {child.phase}, of a job that is {', '.join(sorted(modes))}",
@@ -187,6 +199,7 @@ def judge_step(before: State, after: State) -> None:
     was, now = status_of(old.status), status_of(new.status)
     ends = {ConditionType.SUCCEEDED, ConditionType.FAILED}
     _judge_success(new, finished_in(new) - finished_in(old), after)
+    _judge_attempt(old, new, after)
     if ends & set(told(was)):
         require(told(now) == told(was), f"a job that has ended goes on: {told(was)}, then {told(now)}")
         require(now.completion_time == was.completion_time, "a job ends a second time")
@@ -196,7 +209,8 @@ def judge_step(before: State, after: State) -> None:
     require(
         len({ConditionType.RUNNING, ConditionType.RESTARTING} & set(told(now))) < 2, "Running and Restarting at once"
     )
-    require(finished_in(old) <= finished_in(new), "a finished replica is forgotten")
+    begins = now.attempt > was.attempt  # then all replicas may run again
+    require(begins or finished_in(old) <= finished_in(new), "a finished replica is forgotten")
     failures = dict(after.failures)
     totals = {(new.uid, each.type, each.index): each.total for each in now.restarts}
     for each in was.restarts:
@@ -206,6 +220,26 @@ def judge_step(before: State, after: State) -> None:
         require(
             total <= failures.get(slot, 0), f"{slot} has failed {failures.get(slot, 0)} times, and {total} are counted"
         )
+
+
+def _judge_attempt(old: Job, job: Job, world: State) -> None:
+    """A whole-job restart has one reason, a failure of its attempt or a request, and is counted once, for a failure alone."""
+    was, now, spec = status_of(old.status), status_of(job.status), spec_of(job.spec)
+    upset, requested = (
+        (job.uid, was.attempt) in world.upset,
+        now.observed_restart_request != was.observed_restart_request,
+    )
+    more, counted = now.attempt - was.attempt, now.counted_restarts - was.counted_restarts
+    ended = any(map(is_end, now.conditions))
+    require(not (more and ended), "a job that has ended restarts")
+    require(0 <= counted <= more <= 1, f"{more} more attempts, and {counted} more are counted")
+    if more:
+        require(upset if counted else requested, f"attempt {was.attempt} ends, and nobody knows why")
+        assert spec is not None
+        most = spec.failure_policy.max_restarts if spec.failure_policy is not None else None
+        require(not counted or now.counted_restarts <= (most or 0), f"{now.counted_restarts} counted restarts")
+    require(more or not requested or ended or was.begun is None, "a requested restart is noted, and not made")
+    require(len(now.attempt_history) >= min(now.attempt, MOST_REMEMBERED), "an attempt is not remembered")
 
 
 def _judge_success(job: Job, recorded: frozenset[Slot], world: State) -> None:
@@ -223,6 +257,8 @@ def _judge_end(old: Job, job: Job, world: State) -> None:
         require(refused, "an edit has ended a job that had begun")
     if mode_of(world, old) == "held":
         require(reason == ConditionReason.LIMIT, f"a job that is held ends by {reason}")
+    elif reason == ConditionReason.LIMIT and MAX_RESTARTS in status.conditions[-1].message:
+        require((job.uid, status.attempt) in world.upset, f"attempt {status.attempt} ends the job, and has not failed")
     elif ConditionType.SUCCEEDED in told(status):
         require(_has_succeeded(job, world.done), "the job has succeeded, and what decides has not")
     elif all(
@@ -237,7 +273,24 @@ def _judge_end(old: Job, job: Job, world: State) -> None:
 
 
 def at_rest(world: State) -> bool:
-    """Whether the operator has nothing to do, and no event is on its way to it."""
+    """Whether the operator has nothing to do, now or later, and no event is on its way to it."""
+    return is_idle(world) and not waits(world)
+
+
+def waits(world: State) -> bool:
+    """Whether the job goes on by time alone: a restart is delayed, or workers of a job that has succeeded may run on."""
+    job, now = world.job, now_at(world.epoch)
+    if job is None:
+        return False
+    status = status_of(job.status)
+    if status.next_restart_time is not None and status.next_restart_time > now:
+        return True
+    ends = any(each.type == ConditionType.SUCCEEDED and each.last_transition_time == now for each in status.conditions)
+    return ends and any(pod.type == WORKER and _runs(pod) for pod in world.pods)
+
+
+def is_idle(world: State) -> bool:
+    """Whether the operator has nothing to do now, and no event is on its way to it."""
     mind = world.mind
     return not (
         mind.calls is not None
@@ -320,6 +373,12 @@ def _judge_live(job: Job, pods: list[Child], world: State) -> None:
     require(ConditionType.RUNNING in told(status), f"running, but {told(status)}")
     require(ConditionType.HELD not in told(status), f"good, but {told(status)}")
     require(spec.active_deadline_s is None or status.start_time == now_at(world.epoch), "the deadline has passed")
+    require(all(pod.attempt == status.attempt or did_its_work(pod) for pod in pods), f"not of this attempt: {pods}")
+    policed = spec.failure_policy is not None  # here each policy has one rule, which is about every failure
+    require(
+        not policed or (job.uid, status.attempt) not in world.upset, f"attempt {status.attempt} has failed, and goes on"
+    )
+    require(status.observed_restart_request == job.requested, "a requested restart is not made")
     if spec.backoff_limit is not None:
         require(sum(each.total for each in status.restarts) <= spec.backoff_limit, "over the back-off limit")
 

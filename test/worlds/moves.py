@@ -1,20 +1,22 @@
 """Every move that can be made in a world, and where it leads.
 
 There are three kinds. *Progress* is what a cluster that is left alone does sooner or later: events arrive, requests are carried
-out and answered, a worker takes the key, a second passes, pods start and stop, garbage is collected. *Choices* may happen or
-not: a pod succeeds, the user makes the next edit. *Surprises* are what goes wrong, and are counted.
+out and answered, a worker takes the key, a second passes, pods start and stop, garbage is collected, and where nothing else is
+left a delay is over. *Choices* may happen or not: a pod succeeds, the user makes the next edit. *Surprises* are what goes
+wrong, and are counted.
 
 Simplified on purpose: a request takes effect at one moment; each watch keeps its order; long times pass only between syncs;
 caches list their objects in the order of their names; a restarted operator begins at its predecessor's place in each watch or
 later; a pod that has not started is gone as soon as it is deleted; the kubelet's last delete of a pod and the removal of the
-object are one move, though two events; a grace longer than a pod's own is shortened to that only when the operator has seen it.
+object are one move, though two events; a create that nobody waits for is not carried out any more when another attempt has
+begun; a grace longer than a pod's own is shortened to that only when the operator has seen it.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
 from hack.kubernetes_versions import DISRUPTION_TARGET
-from worlds.judge import at_rest, did_its_work, is_over, judge_sent, judge_step, wanted
+from worlds.judge import at_rest, did_its_work, is_idle, is_over, judge_sent, judge_step, waits, wanted
 from worlds.kubelet import (
     AFTER,
     AFTER_SECOND,
@@ -39,6 +41,7 @@ from worlds.world import (
     TFJOBS,
     Slot,
     State,
+    attempt_of,
     carry_out,
     children,
     delete_job,
@@ -50,6 +53,7 @@ from worlds.world import (
     written_as_finished,
 )
 
+READS: Final = frozenset({"get", "list"})
 PROGRESS: Final = 0
 CHOICE: Final = 1
 SURPRISE: Final = 2
@@ -101,6 +105,8 @@ class Moves:
                 yield (PROGRESS, "deliver", resource), _heard(world, told, field, pending[1:])
         if mind.due == 1:
             yield (PROGRESS, "second"), world._replace(mind=self._operator.step(mind, world.epoch, "second"))
+        if is_idle(world) and waits(world):
+            yield (PROGRESS, "leap"), self._leap(world)
         if mind.calls is None:
             if mind.ready:
                 yield (PROGRESS, "start"), self._start(world)
@@ -140,6 +146,8 @@ class Moves:
         for number, call in enumerate(world.adrift):
             rest = world._replace(adrift=world.adrift[:number] + world.adrift[number + 1 :])
             yield (PROGRESS, "drop", *call[:4]), rest
+            if call.resource == PODS and call.verb == "create" and call.attempt < attempt_of(world.job):
+                continue
             yield (PROGRESS, "carry out late", *call[:4]), carry_out(rest, call)[0]
 
     def _choices(self, world: State) -> Iterator[Step]:
@@ -166,8 +174,7 @@ class Moves:
                     told = self._operator.step(mind, world.epoch, "replace", resource, _objects(world, resource))
                     yield (SURPRISE, "relist", resource), _heard(world, told, field, ())
         if "leap" in may and mind.calls is None:
-            leapt = self._operator.step(mind, world.epoch + 1, "leap")
-            yield (SURPRISE, "leap"), world._replace(mind=leapt, epoch=world.epoch + 1, made=frozenset())
+            yield (SURPRISE, "leap"), self._leap(world)
         if "refuse" in may:
             for call in mind.calls or ():
                 if call.verb == "create" and call.resource == PODS and call.number not in dict(world.answered):
@@ -176,11 +183,15 @@ class Moves:
         for pod in world.pods:
             yield from self._misfortunes_of(world, pod)
 
+    def _leap(self, world: State) -> State:
+        leapt = self._operator.step(world.mind, world.epoch + 1, "leap")
+        return world._replace(mind=leapt, epoch=world.epoch + 1, made=frozenset())
+
     def _crash(self, world: State) -> State:
         """Kill the operator and start it again. Calls may still be carried out later; what was only in memory is lost."""
         mind = world.mind
         answered = dict(world.answered)
-        adrift = tuple(call for call in mind.calls or () if call.number not in answered and call.verb != "get")
+        adrift = tuple(call for call in mind.calls or () if call.number not in answered and call.verb not in READS)
         adrift = (*world.adrift, *adrift)
         # Without the fence a call of the last life could come after its end; then the start of its term is not known.
         since = NEVER if adrift else world.head
@@ -190,7 +201,7 @@ class Moves:
 
     def _lose(self, world: State, call: Call) -> State:
         """The operator is told that the connection was lost: after the call was carried out or before (it still may be)."""
-        if call.number not in dict(world.answered) and call.verb != "get":
+        if call.number not in dict(world.answered) and call.verb not in READS:
             world = world._replace(adrift=(*world.adrift, call))
         return self._answer(world, call, Answer("ConnectionLostError"))
 
@@ -235,7 +246,7 @@ class Moves:
         kubernetes = world.kubernetes
         if _runs(pod):
             for name, code in FAILURES.items():
-                if name in may:
+                if name in may and pod.name not in self._setting.never_fails:
                     yield (SURPRISE, name, pod.name), _ends(world, pod, code)
             if "restart" in may:
                 code = 0 if starts_again(pod, 0) else 1
@@ -309,7 +320,8 @@ def _recognised(world: State) -> frozenset[Slot]:
     if not jobs:
         return frozenset()
     job = cast("Job", jobs[0])
-    seen = frozenset(pod.slot for pod in cast("tuple[Child, ...]", pods) if did_its_work(pod))
+    now = attempt_of(world.job)
+    seen = frozenset(pod.slot for pod in cast("tuple[Child, ...]", pods) if did_its_work(pod) and pod.attempt == now)
     return seen if mode_of(world, job) == "held" else wanted(job) & seen
 
 
@@ -333,9 +345,11 @@ def _ends(world: State, pod: Child, code: int) -> State:
     after = put_child(world, PODS, ended)
     if starts_again(pod, code):
         return _failed(after, pod) if ended.restarts > pod.restarts else after
+    if code == 0 and pod.attempt < attempt_of(world.job):
+        return after
     if code == 0:
         return after._replace(finished=after.finished | {pod.slot}, done=after.done | {pod.slot})
-    return _failed(after, pod)._replace(lost=after.lost | {pod.slot})
+    return _upset(_failed(after, pod), pod)
 
 
 def _onward(world: State, pod: Child) -> State | None:
@@ -360,7 +374,12 @@ def _after(pod: Child) -> int:
 
 def _lost(world: State, pod: Child, gone: Child) -> State:
     """The cluster takes the pod."""
-    return put_child(world, PODS, gone)._replace(lost=world.lost | {pod.slot})
+    return _upset(put_child(world, PODS, gone), pod)
+
+
+def _upset(world: State, pod: Child) -> State:
+    """The pod has failed, and with it its attempt."""
+    return world._replace(lost=world.lost | {pod.slot}, upset=world.upset | {(pod.owner, pod.attempt)})
 
 
 def _failed(world: State, pod: Child) -> State:

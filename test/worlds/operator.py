@@ -24,7 +24,7 @@ import msgspec
 import structlog
 
 from fakes.api import answered, status_error
-from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client import errors as api_errors
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource, meta_key
@@ -185,12 +185,17 @@ class WaitingClient(RestClient):
     async def get(self, resource: Resource, namespace: str, name: str, into: Any = None, **options: Any) -> Any:
         return answered(msgspec.json.encode(self.json_of((await self.ask("get", resource, name)).value)), into)
 
+    async def list_page(self, resource: Resource, options: ListOptions, into: Any = None, **how: Any) -> Any:
+        found = (await self.ask("list", resource, "")).value
+        return answered(msgspec.json.encode({"items": [self.json_of(each) for each in found]}), into)
+
     async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
         metadata = cast("dict[str, Any]", body)["metadata"]
         labels, owner = metadata["labels"], metadata["ownerReferences"][0]["uid"]
         slot = owner, _TYPES[labels.get("replica-type", "")], int(labels.get("replica-index", 0))
         spec = msgspec.json.encode(cast("dict[str, Any]", body)["spec"]) if resource == PODS else b""
-        await self.ask("create", resource, metadata["name"], body=slot, spec=spec)
+        attempt = int(labels.get(c.LABEL_ATTEMPT, 0))
+        await self.ask("create", resource, metadata["name"], body=slot, spec=spec, attempt=attempt)
         return answered(b"{}", into)
 
     async def patch(

@@ -1,7 +1,7 @@
 """The small jobs whose worlds are searched exhaustively, and what may happen to each of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -9,10 +9,10 @@ import msgspec
 from fakes.jobs import replica, template
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.constants import RestartPolicy, SuccessPolicy
+from tfjob_operator.api.v1.constants import RestartPolicy, RuleAction, SuccessPolicy
 from worlds.operator import Office
 from worlds.values import SIDECAR
-from worlds.world import State, create_job, delete_job, edit_job
+from worlds.world import State, create_job, delete_job, edit_job, request_restart
 
 FAILURES: Final = {"error": 1, "killed": 137, "rule": 42}
 """Ways in which a pod may fail by itself, with exit codes: one that is permanent, one with which ExitCode restarts it, and
@@ -32,7 +32,8 @@ class Setting:
     and answered at once; of each of the others at most `lag` events are under way. If verb and resource of a call are not in
     `open`, its response arrives at the moment when it is carried out. With `runs_at_once` a pod does not wait for its node.
     `kubernetes` is the version of API server and kubelets; without one the end of a pod is a single step. Settings without
-    `everyday` take minutes. With `office` the operator knows since when it leads; a `busy` one has other keys in its queue.
+    `everyday` take minutes; `nightly` ones take one. Replicas of types in `never_ends` never succeed; pods of the names in
+    `never_fails` never fail. With `office` the operator knows since when it leads; a `busy` one has other keys in its queue.
     """
 
     name: str
@@ -46,9 +47,11 @@ class Setting:
     runs_at_once: bool = False
     kubernetes: Kubernetes | None = None
     everyday: bool = True
+    nightly: bool = False
     has_stranger: bool = False
     office: Office | None = None
-    never_ends: frozenset[str] = field(default_factory=lambda: frozenset({"PS"}))
+    never_ends: frozenset[str] = frozenset({"PS"})
+    never_fails: frozenset[str] = frozenset()
 
     @property
     def raw(self) -> bytes:
@@ -111,6 +114,11 @@ def create_again(given: dict[str, Any]) -> Script:
     return lambda world: world if world.job is not None else create_job(world, "job-2", encoded(given))
 
 
+def request(value: str) -> Script:
+    """The user requests a restart of the whole job."""
+    return lambda world: request_restart(world, value)
+
+
 ONE: Final = spec(Worker=(1, RestartPolicy.EXIT_CODE))
 TWO: Final = spec(Worker=(2, RestartPolicy.EXIT_CODE)) | {"successPolicy": SuccessPolicy.ALL_WORKERS}
 PAIR: Final = {policy: spec(Chief=(1, policy), Worker=(1, policy)) for policy in RestartPolicy}
@@ -162,6 +170,13 @@ def _of_pods(
 NEVER, EXIT_CODE = PAIR[RestartPolicy.NEVER], PAIR[RestartPolicy.EXIT_CODE]
 SERVED: Final = spec(PS=(1, RestartPolicy.EXIT_CODE), Worker=(1, RestartPolicy.EXIT_CODE))
 THREE: Final = spec(Worker=(3, RestartPolicy.NEVER)) | {"successPolicy": SuccessPolicy.ALL_WORKERS}
+RULE: Final = {"action": RuleAction.RESTART_ALL}
+POLICED: Final = with_policy(TWO, failurePolicy={"maxRestarts": 1, "rules": [RULE]})
+KEEPING: Final = with_policy(TWO, failurePolicy={"maxRestarts": 1, "rules": [RULE], "finishedReplicaPolicy": "Keep"})
+AT_LIMIT: Final = with_policy(ONE, failurePolicy={"maxRestarts": 0, "rules": [RULE]})
+WORKERS: Final = frozenset({"Worker"})
+START: Final[dict[str, Any]] = {"never_ends": WORKERS, "runs_at_once": False}
+ONE_FAILS: Final[dict[str, Any]] = {"never_ends": WORKERS, "never_fails": frozenset({"j-worker-1"})}
 LIMITED: Final = with_policy(ONE, activeDeadlineSeconds=300, ttlSecondsAfterFinished=300)
 ALWAYS: Final = spec(Worker=(1, RestartPolicy.ALWAYS))
 SHARED, TWO_SHARED = with_policy(ONE, network="shared"), with_policy(TWO, network="shared")
@@ -236,6 +251,13 @@ SETTINGS: Final = (
     _of_pods("a kubelet turns the pod away", ONE, ("turn away", "crash"), runs_at_once=False),
     _of_pods("a node shuts down", ONE, ("shut down", "remove", "crash"), 2),
     _of_pods("a node shuts down, 1.20", ONE, ("shut down", "crash"), kubernetes=OLDEST),
+    _brief("all restart", POLICED, ("error", "crash"), 2, **ONE_FAILS),
+    _at_once("all restart, and views lag", POLICED, ("error", "crash", "lose"), 2, **ONE_FAILS, nightly=True),
+    _brief("all restart by request", TWO, ("crash",), 1, request("1"), never_ends=WORKERS),
+    _brief("all restart as they start", TWO, ("crash",), 1, request("1"), **START, nightly=True),
+    _brief("all restart by rule or request", POLICED, ("error", "crash"), 1, request("1"), **ONE_FAILS, nightly=True),
+    _brief("all restart but what has finished", KEEPING, ("error",), 1, never_fails=frozenset({"j-worker-0"})),
+    _brief("a request to restart what has failed", AT_LIMIT, ("error", "crash"), 2, request("1")),
     Setting("an invalid specification", spec(Worker=(1, "Sometimes")), CLUSTER, 2, (SUSPEND, delete)),
     Setting("another's job", with_policy(ONE, managedBy="kueue.x-k8s.io/multikueue"), CLUSTER, 2, (delete,)),
 )

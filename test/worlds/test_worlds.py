@@ -26,6 +26,7 @@ from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.apply.conflicts import ChildHandler
 from tfjob_operator.controller.tfjob.apply.executor import Executor
 from tfjob_operator.controller.tfjob.plan import (
+    attempts,
     ending,
     plan,
     replicas,
@@ -35,16 +36,21 @@ from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.view import Confirmer, View
 from worlds.search import search
 from worlds.settings import (
+    AT_LIMIT,
     BESIDE,
     BREAK,
     ONE,
+    ONE_FAILS,
+    POLICED,
     RESTART,
     RESTART_ALL,
     SETTINGS,
     SUSPEND,
     TWO,
     VIEWS_OF_PODS,
+    WORKERS,
     Setting,
+    request,
     with_policy,
     with_rule,
 )
@@ -54,7 +60,10 @@ UNBOUNDED = 1000
 """Events that a watch may lag behind; no job here has so many."""
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize(
+    "setting",
+    [pytest.param(each, id=each.name, marks=[pytest.mark.nightly] * each.nightly) for each in SETTINGS],
+)
 def test_every_world_is_safe_and_leads_to_rest(setting: Setting, deep: int | None) -> None:
     """B42, EX-04, EX-06, EX-08: never two pods for an index, none for a finished one or a job that needs none; an end is final.
 
@@ -85,8 +94,13 @@ TWICE: Final = Setting(
 )
 _on = partial(Setting, "")
 _newest = partial(Setting, "", kubernetes=NEWEST)
-_execute, _complete = Executor.execute, Draft.complete
+_execute, _complete, _decide = Executor.execute, Draft.complete, plan._decide
 _good: dict[str, Any] = {}
+
+
+def _all_restart(failures: int) -> Setting:
+    """A job whose whole restarts are counted, and so many failures."""
+    return Setting("", POLICED, ("error",), failures, lags=VIEWS_OF_PODS, runs_at_once=True, **ONE_FAILS)
 
 
 async def _believe(*_: Any) -> None:
@@ -98,6 +112,21 @@ async def _early(executor: Any, seen: View, decided: Plan) -> View | None:
     if seen.may_act and seen.good_spec is not None:
         await executor._creator.create(seen.job, seen.good_spec, decided)
     return await _execute(executor, seen, decided)
+
+
+async def _delete_first(executor: Any, seen: View, decided: Plan) -> View | None:
+    """Pods are deleted before the status says why: an operator that is killed in between never knows that a job restarts."""
+    if seen.may_act:
+        await executor._deleter.delete(seen.job, decided)
+    return await _execute(executor, seen, decided)
+
+
+def _revived(draft: Any, spec: Any, *more: Any) -> Plan:
+    """A requested restart comes before the end of the job."""
+    if draft.job.metadata.annotations and conditions.is_finished(draft):
+        attempts.restart_all(draft, spec, attempts.NO_DECISION, delays=False)
+        return Plan(status=draft.freeze())
+    return _decide(draft, spec, *more)
 
 
 async def _once(controller: Controller, key: str) -> str:
@@ -177,6 +206,23 @@ BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
     "the pod's policy decides": (POLICY, _newest(RULED, ("rule",), 1), NOT_LOST),
     "the pod's policy decides about all": (POLICY, _newest(RULED_ALL, ("rule",), 1), NOT_LOST),
     "rejections are a list": ([(pods, "is_rejected", _is_listed)], _newest(ONE, ("turn away",), 1), NOT_LOST),
+    "an attempt begins without a look": (
+        [(Confirmer, "confirm_no_earlier_pods", _believe)],
+        _on(TWO, ("crash",), 1, (request("1"),), lags=VIEWS_OF_PODS, never_ends=WORKERS),
+        "and .* of an earlier one may run",
+    ),
+    "pods of an earlier attempt count": (
+        [(replicas, "of_earlier_attempts", lambda *_: [])],
+        _all_restart(1),
+        "attempt 1",
+    ),
+    "the status of a restart comes last": ([(Executor, "execute", _delete_first)], _all_restart(1), "is not written"),
+    "an attempt has no limit": ([(plan, "ending_of", _nothing)], _all_restart(2), "2 counted restarts"),
+    "a failure is revived": (
+        [(plan, "_decide", _revived)],
+        _on(AT_LIMIT, ("error",), 1, (request("1"),)),
+        "ended restarts",
+    ),
     "a failed sync is dropped": (
         [(Controller, "_sync_safely", _once)],
         _on(ONE, ("lose",), 1),

@@ -23,7 +23,7 @@ from tfjob_operator.api.core import (
 )
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import InvalidSpec, JobMeta, JobStatus, TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import InvalidSpec, JobAnnotations, JobMeta, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.jobs.children import ChildLabels, ChildMeta, Pod, Service
 from worlds.kubelet import has_sidecar, spec_of_pod
@@ -46,7 +46,10 @@ class Rv(int):
 
 
 class Job(NamedTuple):
-    """The job on the server. `spec` is the JSON of its specification, `status` that of its status."""
+    """The job on the server. `spec` is the JSON of its specification, `status` that of its status.
+
+    `requested` is the value of the annotation that requests a restart of the whole job.
+    """
 
     rv: Rv
     uid: str
@@ -54,6 +57,7 @@ class Job(NamedTuple):
     spec: bytes
     status: bytes
     deleting: bool
+    requested: str = ""
 
 
 class Child(NamedTuple):
@@ -64,7 +68,7 @@ class Child(NamedTuple):
     `exit_code` and `ended` are how and when the container `tensorflow` terminated, as long as its state says so; `asked` is
     the grace of the first delete of the pod, `grace` the present one, `leaves` its deletionTimestamp; `targeted` and
     `restarting` are the conditions DisruptionTarget and AllContainersRestarting. `left`: by the pod's policies this end of
-    `tensorflow` is final, which the status does not say. Times are seconds since `EPOCH`.
+    `tensorflow` is final, which the status does not say. `attempt` is that of its label. Times are seconds since `EPOCH`.
     """
 
     name: str
@@ -84,6 +88,7 @@ class Child(NamedTuple):
     targeted: bool = False
     restarting: bool = False
     left: bool = False
+    attempt: int = 0
     spec: bytes = b""
 
     @property
@@ -109,7 +114,7 @@ class Event(NamedTuple):
 
 class Call(NamedTuple):
     """A request of the operator, the `number`th of its sync. `body` is what is written: a status, or owner, type and index;
-    for the delete of a child, its version. `spec` is that of a pod that is created.
+    for the delete of a child, its version. `spec` and `attempt` are those of a pod that is created.
     """
 
     number: int
@@ -120,6 +125,7 @@ class Call(NamedTuple):
     rv: Rv | None = None
     body: Any = None
     spec: bytes = b""
+    attempt: int = 0
 
 
 class Answer(NamedTuple):
@@ -163,6 +169,7 @@ def job_struct(job: Job) -> TFJob:
         resource_version=f"rv{job.rv}",
         generation=job.generation,
         deletion_timestamp=EPOCH if job.deleting else None,
+        annotations=JobAnnotations(job.requested) if job.requested else None,
     )
     return TFJob(metadata=meta, spec=msgspec.Raw(job.spec), status=status_of(job.status))
 
@@ -232,6 +239,7 @@ def _labels(child: Child) -> ChildLabels:
         prefixed_job_name=JOB,
         prefixed_replica_type=kind,
         prefixed_replica_index=index,
+        attempt=str(child.attempt) if child.attempt else "",
     )
 
 

@@ -47,8 +47,9 @@ class State(NamedTuple):
     ended otherwise; `failures`, how often each replica failed by itself; `postures`, those of the job since this sync began;
     `made`, the children (resource, UID) whose creation was confirmed to this life of the operator, but of which no watch has
     told it yet; `untouched`, the postures of jobs without a status; `begun`, the jobs that have had a pod, by their UID, and
-    the generation that they had then; `refused`, those of which a pod was refused. `tenured` says that the operator knows since
-    when it leads: then it may act on any version of a job that was created since and is untouched.
+    the generation that they had then; `refused`, those of which a pod was refused; `upset`, the attempts (UID of the job,
+    number) of which a pod has failed or was taken away. `tenured` says that the operator knows since when it leads: then it may
+    act on any version of a job that was created since and is untouched.
     """
 
     mind: Mind
@@ -76,6 +77,7 @@ class State(NamedTuple):
     untouched: frozenset[Posture] = frozenset()
     begun: tuple[tuple[str, int], ...] = ()
     refused: frozenset[str] = frozenset()
+    upset: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def unversioned(self) -> tuple[Any, ...]:
@@ -162,6 +164,12 @@ def edit_job(world: State, spec: bytes) -> State:
     if job is None or job.spec == spec:
         return world
     return _with_job(world, job._replace(rv=_next(world), generation=job.generation + 1, spec=spec), "MODIFIED")
+
+
+def request_restart(world: State, value: str) -> State:
+    """Set the annotation that requests a restart of the whole job."""
+    job = world.job
+    return world if job is None else _with_job(world, job._replace(rv=_next(world), requested=value), "MODIFIED")
 
 
 def delete_job(world: State, *, foreground: bool = False) -> State:
@@ -254,6 +262,20 @@ def finished_in(job: Job) -> frozenset[Slot]:
     return frozenset(found)
 
 
+def attempt_of(job: Job | None) -> int:
+    return 0 if job is None else status_of(job.status).attempt
+
+
+def _keeps_finished(job: Job) -> bool:
+    spec = spec_of(job.spec)
+    return spec is not None and spec.failure_policy is not None and spec.failure_policy.keeps_finished
+
+
+def _of_others(slots: frozenset[Slot], job: Job) -> frozenset[Slot]:
+    """The replicas of other jobs: all of this one run again."""
+    return frozenset(slot for slot in slots if slot[0] != job.uid)
+
+
 # The server.
 
 
@@ -261,18 +283,26 @@ def carry_out(world: State, call: Call) -> tuple[State, Answer]:
     """Carry out a request; return the world after it, and the response."""
     if call.resource == TFJOBS:
         return _on_job(world, call)
+    if call.verb == "list":
+        return world, Answer(value=tuple(child for child in children(world, call.resource) if child.uid != STRANGER))
     present = next((child for child in children(world, call.resource) if child.name == call.name), None)
     if call.verb == "create":
         if present is not None:
             return world, Answer("AlreadyExistsError")
         owner, replica_type, index = call.body
+        older = [
+            pod.name
+            for pod in world.pods
+            if pod.owner == owner and pod.attempt < call.attempt and pod.phase not in {"Succeeded", "Failed"}
+        ]
+        require(not older, f"{call.name} of attempt {call.attempt} is created, and {older} of an earlier one may run")
         births = dict(world.births)
         what = f"{call.resource}/{call.name}"
         number = births.get(what, 0)
         phase = "Pending" if call.resource == PODS else ""
         child = Child(call.name, f"{call.name}.{number}", owner, "TFJob", replica_type, index, phase)
         if call.resource == PODS:
-            child = child._replace(spec=stored_spec(call.spec, world.kubernetes))
+            child = child._replace(spec=stored_spec(call.spec, world.kubernetes), attempt=call.attempt)
             generation = world.job.generation if world.job is not None else 0
             world = world._replace(begun=tuple(sorted(({owner: generation} | dict(world.begun)).items())))
         world = world._replace(births=tuple(sorted((births | {what: number + 1}).items())))
@@ -299,5 +329,8 @@ def _on_job(world: State, call: Call) -> tuple[State, Answer]:
     if call.body == job.status:
         return world, Answer(value=job.rv)
     written = job._replace(rv=_next(world), status=call.body)
+    if attempt_of(written) > attempt_of(job) and not _keeps_finished(job):
+        world = world._replace(finished=_of_others(world.finished, job), known=_of_others(world.known, job))
+        world = world._replace(done=_of_others(world.done, job))
     world = world._replace(finished=world.finished | finished_in(written))
     return _with_job(world, written, "MODIFIED"), Answer(value=written.rv)
