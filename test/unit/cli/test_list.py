@@ -12,6 +12,7 @@ from fakes.recordings import kueue
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs, listing
+from tfjob_operator.cli.commands import list_
 from unit.cli.conftest import Server, job, run
 from unit.cli.conftest import pod as a_pod
 
@@ -170,6 +171,8 @@ def test_a_job_that_delays_a_restart_says_for_how_long_and_its_attempts_are_rest
     assert bool(reasons(rows())["mnist"]) is bool(reason)
     if reason.startswith("BackOff"):
         assert "next restart at " in server.run("list", "-o", "wide").stdout
+        row = ("mnist", state, "0/2", "5", "1m", "1m", "BackOff:49s")
+        assert list_._steady(row) == list_._steady((*row[:-1], "BackOff:48s")), "a watch prints no row for it"
 
 
 @pytest.mark.parametrize(

@@ -426,6 +426,10 @@ def test_a_rule_that_failed_the_job_stands_behind_the_failure_that_it_is_about()
 def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> None:
     """Pods that a restart keeps, since they are done, are waited for by nobody."""
     world = world_of("attempt-waits-for-pods")
+    assert [ids_of(each) for each in (world, world_of("restart-delayed"))] == [
+        ["attempt-waits-for-pods"],
+        ["restart-delayed"],
+    ]
     for name in ("mnist-ps-0", "mnist-worker-0"):
         world.pods[name] = deepcopy(world.pods[WORKER])
         world.pods[name]["metadata"] |= {"name": name, "uid": name}
