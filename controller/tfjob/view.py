@@ -205,8 +205,8 @@ class _Memory:
 
     `spec` is the specification as it was read for the key `reading`. `ours` says that no other controller manages the job.
     `written` is the job as our last status write left it, and stands in for the versions in `superseded`. `unwritten` is
-    the last status that was computed and is not known to be written: its write failed, or waits. `touched` says that a
-    status write was tried, `acted` that children were created or deleted.
+    the last status that was computed and is not known to be written: its write failed, or waits; `events` are its events.
+    `touched` says that a status write was tried, `acted` that children were created or deleted.
     """
 
     reading: tuple[int, bool] | None = None
@@ -215,6 +215,7 @@ class _Memory:
     written: TFJob | None = None
     superseded: set[str] = field(default_factory=set)
     unwritten: JobStatus | None = None
+    events: Sequence[JobEvent] = ()
     touched: bool = False
     acted: bool = False
 
@@ -280,9 +281,9 @@ class View:
         """Make sure that no pod of an earlier attempt is left before this one begins. Raises StaleViewError if one is."""
         await self._confirmer.confirm_no_earlier_pods(self.job)
 
-    def keep(self, status: JobStatus | None) -> None:
+    def keep(self, status: JobStatus | None, events: Sequence[JobEvent] = ()) -> None:
         """Keep a status that is not written yet: its pods may be gone at the next sync. None: there is nothing to write."""
-        self._memory.unwritten = status
+        self._memory.unwritten, self._memory.events = status, events
 
     def writing(self) -> None:
         """Note that a status write is about to be tried: whatever the response, the job may have a status from now on."""
@@ -370,6 +371,7 @@ class Views:
             may_wait=untouched,
             _memory=memory,
             _confirmer=self._confirmer,
+            unreported=memory.events if job.status.attempt > newest.status.attempt else (),
         )
 
     def forget(self, job: ObjectMeta) -> bool:
@@ -413,7 +415,12 @@ def _with_unwritten(job: TFJob, memory: _Memory) -> TFJob:
     """
     if memory.unwritten is None or job.metadata.deletion_timestamp is not None:
         return job
+    restarts = memory.unwritten.attempt > job.status.attempt
+    if restarts and conditions.is_finished(job.status):
+        return job
     status = with_memory_of(job.status, memory.unwritten)
+    if restarts:  # no later plan decides it again
+        status = msgspec.structs.replace(status, conditions=memory.unwritten.conditions)
     if is_of_predecessor(job.status):  # which an older view did not show: its children must still be looked for
         status = msgspec.structs.replace(status, begun=None)
     if memory.acted and status.start_time is None:

@@ -124,7 +124,7 @@ async def _delete_first(executor: Any, seen: View, decided: Plan) -> View | None
 def _revived(draft: Any, spec: Any, *more: Any) -> Plan:
     """A requested restart comes before the end of the job."""
     if draft.job.metadata.annotations and conditions.is_finished(draft):
-        attempts.restart_all(draft, spec, attempts.NO_DECISION, delays=False)
+        attempts.restart_all(draft, spec, attempts.NO_DECISION, (), delays=False)
         return Plan(status=draft.freeze())
     return _decide(draft, spec, *more)
 

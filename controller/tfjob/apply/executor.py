@@ -110,7 +110,7 @@ class StatusWriter:
         status = plan.status
         if status is None and view.job.status != view.written:
             status = view.job.status
-        view.keep(status)
+        view.keep(status, plan.events)
         if status is not None:
             if not (at_once or self._is_due(view, status)):
                 return view

@@ -287,8 +287,13 @@ def waiting(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[Rep
     return due.keys()
 
 
-def restart_all(draft: StatusDraft, spec: TFJobSpec, decision: Decision, *, delays: bool) -> None:
-    """Begin the next attempt: in the status alone, by which all pods become those of an earlier one."""
+def restart_all(
+    draft: StatusDraft, spec: TFJobSpec, decision: Decision, pods: Iterable[Replica], *, delays: bool
+) -> None:
+    """Begin the next attempt: in the status alone, by which all `pods` become those of an earlier one.
+
+    After a roll-back to a release that does not know attempts, pods may be of a higher one than the status says.
+    """
     name, failure, rule = draft.job.metadata.name, decision.failure, decision.rule
     why = "a user requested it" if rule is None else f"of rule {rule.name}: {_cause(decision)}"
     delay_s = 0
@@ -299,7 +304,7 @@ def restart_all(draft: StatusDraft, spec: TFJobSpec, decision: Decision, *, dela
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, delay_s=delay_s, all_ran=False)
     draft.restarts = of_a_new_attempt(draft.restarts)
-    draft.attempt += 1
+    draft.attempt = max([draft.attempt, *(each.attempt for each in pods)]) + 1
     draft.counted_restarts += decision.action is RuleAction.RESTART_ALL
     if spec.failure_policy is None or not spec.failure_policy.keeps_finished:
         draft.finished_indices = {}

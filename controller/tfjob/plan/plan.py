@@ -214,7 +214,7 @@ def run(
             return Plan(status=draft.freeze(), events=tuple(draft.events), requeue_after_s=wait_s)
         return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)
     if whole:
-        restart_all(draft, spec, decision, delays=defaults.delays)
+        restart_all(draft, spec, decision, (*seen.replicas, *seen.surplus), delays=defaults.delays)
         return _begin_again(draft, spec, seen, finished)
     return _go_on(draft, spec, seen, finished, restarting, decision=decision, running=verdict.running)
 

@@ -364,6 +364,7 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
 
     `observed` may be computed from an older version of the job: another operator process may have written since.
     """
+    begun = _merged_begun(status, observed)
     if status.attempt != observed.attempt:  # a restart of the whole job may run replicas again that have finished
         older, newer = sorted((status, observed), key=lambda each: each.attempt)
         records = merged(of_a_new_attempt(older.restarts), newer.restarts)
@@ -376,7 +377,7 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
         status,
         finished_indices=finished_indices,
         restarts=records,
-        begun=_merged_begun(status, observed),
+        begun=begun,
         avoided_nodes=_merged_nodes(status.avoided_nodes, observed.avoided_nodes),
     )
 
@@ -413,7 +414,7 @@ def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...
 
 
 def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
-    """Return the earlier of the two generations, and the sizes of the later specification.
+    """Return the earlier of the two generations, the sizes of the later specification, and what is known of the later attempt.
 
     What pods are made of is that of `status`: until the other one is written, the job has not been told what stays.
     """
@@ -421,7 +422,14 @@ def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
         return status.begun or observed.begun
     newer = observed if observed.observed_generation > status.observed_generation else status
     generation = min(status.begun.generation, observed.begun.generation)
-    return msgspec.structs.replace(newer.begun or status.begun, generation=generation, made_of=status.begun.made_of)
+    last = observed.begun if observed.attempt > status.attempt else status.begun
+    return msgspec.structs.replace(
+        newer.begun or status.begun,
+        generation=generation,
+        made_of=status.begun.made_of,
+        delay_s=last.delay_s,
+        all_ran=last.all_ran,
+    )
 
 
 def counted(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from pytest_mock import MockerFixture
 from structlog.testing import capture_logs
@@ -19,7 +20,7 @@ from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError
 from tfjob_operator.api.meta import OWNER_INDEX
 from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, ReplicaKey
-from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S
+from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import is_of_predecessor
@@ -56,6 +57,21 @@ async def test_children_of_another_operator_are_looked_for_though_its_status_sho
     found = opened(views).job.status
     assert is_of_predecessor(found)
     assert found.finished_indices == {"Worker": "0"}
+
+
+async def test_a_restart_that_is_not_written_yet_is_reported_with_the_write_that_succeeds() -> None:
+    """No later plan decides it again: its condition and its event are kept with it. A job that has ended never restarts."""
+    restarting = JobStatus(conditions=(JobCondition(type="Restarting", status="True"),), attempt=1)
+    event = JobEvent("Warning", "RestartedAllReplicas", "mnist restarts")
+    world = ControllerHarness(job(spec(Worker=1), status=CREATED), alone=True)
+    views = await views_of(world)
+    opened(views).keep(restarting, [event])
+    found = opened(views)
+    assert (found.job.status.conditions, found.job.status.attempt) == (restarting.conditions, 1)
+    assert list(found.unreported) == [event]
+    for status in (ENDED, msgspec.structs.replace(CREATED, attempt=1)):
+        world.jobs.put(job(spec(Worker=1), status=status, resource_version="2"))
+        assert (opened(views).job.status.conditions, list(opened(views).unreported)) == (status.conditions, [])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from fakes.jobs import at, decide, job, pod, replica, synced, true_of
 from fakes.objects import after, changed, labelled
 from tfjob_operator.api.core import Condition, Container
 from tfjob_operator.api.v1.constants import RuleAction
-from tfjob_operator.api.v1.types import JobAnnotations, JobStatus, TFJob
+from tfjob_operator.api.v1.types import Begun, JobAnnotations, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.status import with_memory_of
@@ -209,6 +209,14 @@ def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job(
     assert (later.status.attempt, later.status.counted_restarts) == (1, 1)
 
 
+def test_a_restart_after_a_roll_back_is_of_a_higher_attempt_than_any_pod() -> None:
+    """An older release drops the attempt from the status, and the label stays on the pods."""
+    before = started(policy(RESTART_ALL))
+    found = decide(before, *running(attempt=3, but={1: failed(1)}))
+    assert names(found) == (ALL, [])
+    assert after(before, found).status.attempt == 4
+
+
 def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
     """It is not counted, and needs no policy. What was requested before the job began is nothing to do."""
 
@@ -257,9 +265,11 @@ def test_a_job_whose_earlier_pods_outlast_its_back_off_waits_for_them_and_not_fo
 def test_the_memory_of_a_later_attempt_wins() -> None:
     """Whichever of two processes wrote it, what an earlier attempt had finished is not finished any more."""
     early = JobStatus(finished_indices={"Worker": "0-1"})
-    late = JobStatus(attempt=1, counted_restarts=1, finished_indices={"Worker": "2"})
+    late = JobStatus(attempt=1, counted_restarts=1, finished_indices={"Worker": "2"}, begun=Begun(delay_s=10))
+    early = msgspec.structs.replace(early, begun=Begun(all_ran=True))
     for merged in (with_memory_of(early, late), with_memory_of(late, early)):
         assert (merged.attempt, merged.counted_restarts, merged.finished_indices) == (1, 1, {"Worker": "2"})
+        assert merged.begun == Begun(delay_s=10)
 
 
 def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> None:
