@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.jobs import decide, good_spec, job, pod, replica, service, synced, true_of
-from fakes.objects import after, changed
+from fakes.objects import after, changed, labelled
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import PodPhase, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
@@ -284,7 +284,8 @@ def test_carried_out_a_few_times_it_has_nothing_left_to_do(
         assert all(deletion.pod.metadata.deletion_timestamp is None for deletion in decided.delete_pods)
         gone = {deletion.pod.metadata.name for deletion in decided.delete_pods}
         pods = [found for found in pods if found.metadata.name not in gone]
-        pods += [pod(slot.type, slot.index, PodPhase.PENDING, uid=f"new-{slot.name}") for slot in decided.create_pods]
+        new = [pod(slot.type, slot.index, PodPhase.PENDING, uid=f"new-{slot.name}") for slot in decided.create_pods]
+        pods += [labelled(each, attempt=str(tfjob.status.attempt)) for each in new]
         dropped = {found.metadata.name for found in decided.delete_services}
         services = [found for found in services if found.metadata.name not in dropped]
         services += [service(slot.type, slot.index) for slot in decided.create_services]
