@@ -45,6 +45,8 @@ from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, of_a_new_attempt
 
+MAX_BY_LABEL: Final = 10**6
+"""A larger number on a pod was written by a user. The number of an attempt must stay one that `attempt_of` reads."""
 MAX_HISTORY: Final = 5
 """Attempts that the status remembers."""
 MAX_MESSAGE: Final = 2048
@@ -304,7 +306,7 @@ def restart_all(
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, delay_s=delay_s, all_ran=False)
     draft.restarts = of_a_new_attempt(draft.restarts)
-    draft.attempt = max([draft.attempt, *(each.attempt for each in pods)]) + 1
+    draft.attempt = max([draft.attempt, *(each.attempt for each in pods if each.attempt < MAX_BY_LABEL)]) + 1
     draft.counted_restarts += decision.action is RuleAction.RESTART_ALL
     if spec.failure_policy is None or not spec.failure_policy.keeps_finished:
         draft.finished_indices = {}
