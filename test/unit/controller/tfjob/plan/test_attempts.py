@@ -210,10 +210,13 @@ def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job(
 
 
 def test_a_restart_after_a_roll_back_is_of_a_higher_attempt_than_any_pod() -> None:
-    """An older release drops the attempt from the status, and the label stays on the pods. Users can edit it, too."""
+    """An older release drops the attempt from the status, and the label stays on the pods.
+
+    A label that a user wrote is no such number: the next one could not be read, and its pods would be deleted for ever.
+    """
     before = started(policy(RESTART_ALL))
     edited = decide(before, *running(attempt=999_999_999, but={1: failed(1)}))
-    assert after(before, edited).status.attempt == 1, "else no label has the attempt's number, and its pods are deleted for ever"
+    assert after(before, edited).status.attempt == 1
     found = decide(before, *running(attempt=3, but={1: failed(1)}))
     assert names(found) == (ALL, [])
     assert after(before, found).status.attempt == 4
