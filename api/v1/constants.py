@@ -75,6 +75,8 @@ TOPOLOGY_ANNOTATIONS: Final = frozenset(
     f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("required", "preferred", "unconstrained")
 )
 """By these annotations of a pod template Kueue decides on which nodes the pods run."""
+TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+"""The scheduling gate of pods that wait for this decision."""
 ANNOTATION_FORCE_DELETE: Final = "kueue.x-k8s.io/safe-to-forcefully-delete"
 """On pods: "false" forbids to force-delete the pod when its node is lost. The word is Kueue's."""
 GROUP_NAME: Final = "kubeflow.org"

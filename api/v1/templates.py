@@ -357,7 +357,11 @@ def facts_of(template: JSON) -> TemplateFacts:
 def _has_topology(template: JSON) -> bool:
     """Return whether Kueue's topology-aware scheduling decides on which nodes the pods run."""
     meta: Any = template.get("metadata") or {}
-    return not c.TOPOLOGY_ANNOTATIONS.isdisjoint(meta.get("annotations") or ())
+    spec: Any = template.get("spec") or {}
+    gates = spec.get("schedulingGates") or ()
+    return not c.TOPOLOGY_ANNOTATIONS.isdisjoint(meta.get("annotations") or ()) or any(
+        gate.get("name") == c.TOPOLOGY_GATE for gate in gates
+    )
 
 
 def _named_ports(container: Mapping[str, Any]) -> tuple[Port, ...]:

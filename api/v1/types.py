@@ -424,6 +424,10 @@ class TFJobSpec:
         """Whether sick nodes concern its pods while they run."""
         return self.failure_policy is not None and any(rule.is_about_nodes for rule in self.failure_policy.rules)
 
+    def node_lost_after_s(self, default_s: int) -> int:
+        """Return after how many seconds a node that is not ready is lost; 0 for never. `default_s` is the operator's."""
+        return default_s if self.node_lost_timeout_s is None else self.node_lost_timeout_s
+
     @property
     def total_replicas(self) -> int:
         """How many pods the job wants altogether."""

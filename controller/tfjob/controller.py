@@ -148,7 +148,7 @@ class TFJobController:
         if (
             self._nodes is None
             or spec is None
-            or not (spec.has_node_rules or self._defaults.node_lost_timeout_of(spec))
+            or not (spec.has_node_rules or spec.node_lost_after_s(self._defaults.node_lost_timeout_s))
         ):
             return None
         if is_finished(view.job.status) and all(pod.metadata.deletion_timestamp is None for pod in view.pods):

@@ -38,10 +38,6 @@ class Defaults(NamedTuple):
     node_lost_timeout_s: int = 0
     last_words: bool = True
 
-    def node_lost_timeout_of(self, spec: TFJobSpec) -> int:
-        """Return after how many seconds a node that is not ready is lost for a job; 0 for never."""
-        return self.node_lost_timeout_s if spec.node_lost_timeout_s is None else spec.node_lost_timeout_s
-
 
 DEFAULTS: Final = Defaults()
 

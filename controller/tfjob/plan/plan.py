@@ -145,7 +145,7 @@ def plan(
         seen = seen.limited_to(spec.sizes)
     decided = _decide(draft, spec, seen, defaults, nodes)
     if nodes is not None and isinstance(spec, TFJobSpec):
-        decided = with_nodes(decided, draft, pods, nodes, defaults.node_lost_timeout_of(spec))
+        decided = with_nodes(decided, draft, pods, nodes, spec.node_lost_after_s(defaults.node_lost_timeout_s))
     if draft.avoided_nodes and isinstance(spec, TFJobSpec):
         decided = with_avoidance_warning(decided, spec, gang)
     if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_finished(job.status):

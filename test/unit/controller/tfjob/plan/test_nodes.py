@@ -319,12 +319,14 @@ def test_a_pod_must_run_on_none_of_the_avoided_nodes(given: list[Any] | None, te
 TOPOLOGY = {"metadata": {"annotations": {"kueue.x-k8s.io/podset-preferred-topology": "rack"}}}
 
 
-@pytest.mark.parametrize("by", ["nobody", "a gang scheduler", "a topology"])
+@pytest.mark.parametrize("by", ["nobody", "a gang scheduler", "a topology", "a gate"])
 def test_nodes_are_avoided_unless_another_component_places_the_pods(by: str) -> None:
     """Then one Warning says that it is not."""
     given = policy(nodeAvoidance={})
     if by == "a topology":
         given["tfReplicaSpecs"]["Worker"]["template"] |= TOPOLOGY
+    if by == "a gate":
+        given["tfReplicaSpecs"]["Worker"]["template"]["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
     gang = gang_scheduler("volcano") if by == "a gang scheduler" else None
     found = changed(started(given), status__avoided_nodes=AVOIDED)
     made = PodBuilder(found, good_spec(found), gang=gang).build(ReplicaKey.of("mnist", "Worker", 0))
