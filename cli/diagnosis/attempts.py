@@ -50,7 +50,7 @@ BY_RULE: Final = error(
 EARLIER_PODS: Final = warning(
     "attempt-waits-for-pods",
     808,
-    "Attempt {attempt} of the job waits for the end of {who} ({why})",
+    "Attempt {attempt} waits for {who} of an earlier attempt to end ({why})",
     (
         DESCRIBE_POD,
         "The whole job is being restarted: no pod is created while one of an earlier attempt exists",
@@ -60,7 +60,7 @@ EARLIER_PODS: Final = warning(
 DELAYED: Final = warning(
     "restart-delayed",
     809,
-    "Next restart in {left}: it is delayed after repeated failures",
+    "Next restart in {left}, delayed after repeated failures",
     (
         _TIMELINE,
         "The delay is 10s at first, doubles with each failure up to 5m, and starts anew after 10m of running",
@@ -70,7 +70,7 @@ DELAYED: Final = warning(
 NODE_LOST: Final = warning(
     "node-lost",
     823,
-    "Node {node} of the job is lost",
+    "Node {node} is lost, and pods of the job with it",
     (
         DESCRIBE_NODE,
         (
@@ -83,7 +83,7 @@ NODE_LOST: Final = warning(
 NO_RIGHT: Final = warning(
     "nodes-unavailable",
     845,
-    "The operator has no right to look after nodes: {words}",
+    "The operator lacks permissions for nodes: {words}",
     ("Ask your cluster administrator to run: kubectl apply -k manifests/addons/nodes",),
     "The job has onNodes rules or nodeLostTimeoutSeconds, and the addon `nodes` is missing",
 )
