@@ -46,7 +46,7 @@ REPLACE: Final = (
 )
 CREATE_RENAMED: Final = "Create the job under its new name: kubectl -n {namespace} replace --force -f {job}.saved.yaml"
 DELETE_RENAMED: Final = "Delete the job of the old name with its pods: kubectl -n {namespace} delete tfjob {job}"
-_DELETE_PODS: Final = f"kubectl -n {{namespace}} delete pod --selector={LABEL_PREFIX}{LABEL_JOB_NAME}={{job}}"
+_DELETE_PODS: Final = f"kubectl -n {{namespace}} delete pod --selector={LABEL_PREFIX}{LABEL_JOB_NAME}={{job}} --field-selector=status.phase!=Succeeded"
 _MOST_PODS: Final = 30
 """Pods that one command names; the others are named when the job is explained again."""
 _V1_LABEL: Final = f"{LABEL_PREFIX}{LABEL_JOB_NAME}="
@@ -141,7 +141,8 @@ def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:
         line = f"Ask your cluster administrator to {verb}{line[0].lower()}{line[1:]}"
     if values.get("operators"):
         line = line.replace(_WHERE, "")
-    if facts.shape.is_alpha:  # it has no restart of the whole job
+    # The alpha dialect has no restart of the whole job, and that of v1 runs replicas again that have succeeded.
+    if facts.shape.is_alpha or any(facts.job.status.finished_indices.values()):
         line = line.replace(RESTART, _DELETE_PODS)
     for v1, here in ((" tfjob {job}", f" {facts.shape.resource} {{job}}"), (_V1_LABEL, f"{facts.shape.label}=")):
         line = line.replace(v1, here)

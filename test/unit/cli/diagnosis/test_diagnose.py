@@ -656,12 +656,15 @@ def test_commands_about_a_job_of_tensorflow_org_name_it_and_its_label() -> None:
     assert (first.id, "--selector=tf_job_name=mnist" in " ".join(first.to_do)) == ("peer-unreachable", True)
 
 
-def test_pods_of_an_alpha_job_are_recreated_without_attempts() -> None:
-    """`restart` refuses to restart such a job as a whole."""
-    world = alpha_world()
-    world.spec["retries"] = 3
-    (cause,) = diagnose(world.evidence()).causes
-    assert cause.to_do[-1].endswith(": kubectl -n team delete pod --selector=tf_job_name=mnist")
+def test_pods_are_recreated_without_a_restart_of_the_whole_job_where_that_is_too_much() -> None:
+    """`restart` refuses to restart a job of the alpha dialect as a whole, and runs replicas of v1 again that have succeeded."""
+    alpha, partly = alpha_world(), world_of()
+    partly.status["finishedIndices"] = {"Worker": "0"}
+    for world, label in ((alpha, "tf_job_name"), (partly, "training.kubeflow.org/job-name")):
+        world.spec["retries"] = 3
+        (cause,) = diagnose(world.evidence()).causes
+        command = f"kubectl -n team delete pod --selector={label}=mnist --field-selector=status.phase!=Succeeded"
+        assert cause.to_do[-1].endswith(f": {command}")
 
 
 def test_of_the_pods_of_one_replica_the_newest_counts() -> None:
