@@ -46,7 +46,10 @@ REPLACE: Final = (
 )
 CREATE_RENAMED: Final = "Create the job under its new name: kubectl -n {namespace} replace --force -f {job}.saved.yaml"
 DELETE_RENAMED: Final = "Delete the job of the old name with its pods: kubectl -n {namespace} delete tfjob {job}"
-_DELETE_PODS: Final = f"kubectl -n {{namespace}} delete pod --selector={LABEL_PREFIX}{LABEL_JOB_NAME}={{job}} --field-selector=status.phase!=Succeeded"
+_DELETE_PODS: Final = (
+    f"kubectl -n {{namespace}} delete pod --selector={LABEL_PREFIX}{LABEL_JOB_NAME}={{job}} "
+    "--field-selector=status.phase!=Succeeded"
+)
 _MOST_PODS: Final = 30
 """Pods that one command names; the others are named when the job is explained again."""
 _V1_LABEL: Final = f"{LABEL_PREFIX}{LABEL_JOB_NAME}="
