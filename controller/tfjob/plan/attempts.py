@@ -41,8 +41,8 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     failure_at,
     pod_ended_at,
 )
-from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits
-from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
+from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_failures
+from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, of_a_new_attempt
 
 MAX_BY_LABEL: Final = 10**6
@@ -103,7 +103,7 @@ def decide(
     `hits` are those of rules about nodes.
     """
     late: Sequence[Late] = start.late
-    present = [replica for replica in replicas if replica.index not in finished[replica.type]]
+    present = unfinished(replicas, finished)
     left = sorted(filter(has_failed, present), key=lambda each: (pod_ended_at(each.pod), each.type, each.index))
     handled: dict[str, Rule] = {}
     for rule in policy.rules:
@@ -259,17 +259,30 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
     return None
 
 
-def failed_on_nodes(
-    decision: Decision, replicas: Iterable[Replica], restarting: Iterable[Replica], *, whole: bool
-) -> list[Replica]:
-    """Return the failures that count on their nodes: of programs only those by which something is restarted.
+def unfinished(replicas: Iterable[Replica], finished: Mapping[str, Collection[int]]) -> list[Replica]:
+    """Return the replicas that have not succeeded."""
+    return [replica for replica in replicas if replica.index not in finished[replica.type]]
 
+
+def count_on_nodes(
+    draft: StatusDraft,
+    spec: TFJobSpec,
+    decision: Decision,
+    seen: Observed,
+    *,
+    finished: Mapping[str, Collection[int]],
+    causes: Iterable[Replica],
+) -> Collection[str]:
+    """Count failures on their nodes, and return the UIDs of their pods.
+
+    Of programs only `causes` count, by which something is restarted.
     When one replica of a collective training fails, others fail because of it, on nodes that have nothing to do with it.
     """
-    causes = restarting
-    if whole:
-        causes = [] if decision.failure is None else [decision.failure]
-    return [*causes, *(each for each in replicas if each.disrupted and has_failed(each))]
+    if spec.node_avoidance is None and decision.hits is NO_HITS and not draft.avoided_nodes:
+        return ()
+    disrupted = [each for each in unfinished(seen.replicas, finished) if each.disrupted and has_failed(each)]
+    pods = (replica.pod for replica in (*seen.replicas, *seen.surplus))
+    return count_failures(draft, spec.node_avoidance, [*causes, *disrupted], decision.hits, pods)
 
 
 def waiting(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:

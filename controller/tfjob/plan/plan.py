@@ -56,12 +56,13 @@ from tfjob_operator.controller.tfjob.plan.actions import (
 from tfjob_operator.controller.tfjob.plan.attempts import (
     NO_DECISION,
     Decision,
+    count_on_nodes,
     decide,
     ending_of,
-    failed_on_nodes,
     past_start_deadline,
     restart_all,
     restart_requested,
+    unfinished,
     waiting,
 )
 from tfjob_operator.controller.tfjob.plan.ending import (
@@ -79,7 +80,6 @@ from tfjob_operator.controller.tfjob.plan.ending import (
 from tfjob_operator.controller.tfjob.plan.nodes import (
     NO_HITS,
     Nodes,
-    count_failures,
     find_hits,
     with_avoidance_warning,
     with_nodes,
@@ -182,7 +182,7 @@ def run(
     if spec.failure_policy is not None:
         hits = NO_HITS
         if nodes is not None and spec.has_node_rules:
-            hits = find_hits(spec.failure_policy, _unfinished(seen.replicas, finished), nodes, draft.now)
+            hits = find_hits(spec.failure_policy, unfinished(seen.replicas, finished), nodes, draft.now)
         decision = decide(spec.failure_policy, seen.replicas, finished, draft, decision, hits=hits)
     restarting = [
         replica
@@ -194,11 +194,7 @@ def run(
     annotations = draft.job.metadata.annotations
     requested = annotations is not None and restart_requested(draft, annotations.restart_requested_at)
     whole = decision.action is not None or requested
-    on_nodes: Collection[str] = ()
-    if spec.node_avoidance is not None or decision.hits is not NO_HITS or draft.avoided_nodes:
-        failures = failed_on_nodes(decision, _unfinished(seen.replicas, finished), restarting, whole=whole)
-        every = (replica.pod for replica in (*seen.replicas, *seen.surplus))
-        on_nodes = count_failures(draft, spec.node_avoidance, failures, decision.hits, every)
+    on_nodes = () if whole else count_on_nodes(draft, spec, decision, seen, finished=finished, causes=restarting)
     draft.record(
         seen.replicas,
         finished,
@@ -214,13 +210,11 @@ def run(
             return Plan(status=draft.freeze(), events=tuple(draft.events), requeue_after_s=wait_s)
         return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)
     if whole:
+        causes = [] if decision.failure is None else [decision.failure]
+        count_on_nodes(draft, spec, decision, seen, finished=finished, causes=causes)
         restart_all(draft, spec, decision, (*seen.replicas, *seen.surplus), delays=defaults.delays)
         return _begin_again(draft, spec, seen, finished)
     return _go_on(draft, spec, seen, finished, restarting, decision=decision, running=verdict.running)
-
-
-def _unfinished(replicas: Iterable[Replica], finished: Finished) -> list[Replica]:
-    return [replica for replica in replicas if replica.index not in finished[replica.type]]
 
 
 def _replacing(

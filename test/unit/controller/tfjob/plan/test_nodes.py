@@ -262,6 +262,17 @@ def test_a_restart_of_the_whole_job_counts_the_failure_that_is_its_cause(
     assert avoided(synced(first, *there, at_s=61)) == expected
 
 
+def test_a_failure_that_a_success_outweighs_is_not_counted_again_and_again() -> None:
+    """The success waits for another worker that still runs."""
+    given = policy({"action": "RestartAll"}, nodeAvoidance={}, completionGracePeriodSeconds=600)
+    done = on("n0", pod("Worker", 0, "Succeeded", 0, ended_s=50))
+    found = started(given)
+    for at_s in (60, 61, 62):
+        found = synced(found, *workers(n0=done, n1=on("n1", failed(1))), at_s=at_s)
+        assert (found.status.attempt, avoided(found)) == (0, {})
+    assert true_of(found)[-1] == "Running"
+
+
 def test_the_status_remembers_a_limited_number_of_nodes_and_first_those_that_are_avoided() -> None:
     held = tuple(AvoidedNode(f"a{number}", 1, at(1000 + number)) for number in range(MAX_AVOIDED - 1))
     before = started(policy(nodeAvoidance={"failureThreshold": 5}))
