@@ -74,7 +74,6 @@ ELSEWHERE: Final = (
     Elsewhere("docs/tfjob.md", "kubectl tfjob", "journeys/test_journeys.py, with what each command prints"),
     Elsewhere("docs/tfjob.md", "kubectl get tfjob/", "the same"),
     Elsewhere("docs/tfjob.md", "kubectl taint", "the same"),
-    Elsewhere("docs/tfjob.md", "kubectl get pods --selector", "the same"),
     Elsewhere("docs/troubleshooting.md", "", "journeys/test_journeys.py, with what each command prints"),
     Elsewhere("docs/training.md", "kubectl logs", "`make e2e-tensorflow` compares what they print"),
     Elsewhere("docs/training.md", "kubectl get events", "of the run of `make e2e-tensorflow`"),

@@ -50,7 +50,8 @@ registry.example.com/bert:crash: {run: "1s:42"}
 registry.example.com/bert:wrong: {run: "1s:2"}
 registry.example.com/bert:evicted: {run: "1s:evicted, 1s:0"}
 registry.example.com/bert:stuck: {run: "1s:oom-killed, never-start, 1s:0"}
-registry.example.com/export:1: {run: "2s:0"}
+registry.example.com/export:chief: {run: "1s:0"}
+registry.example.com/export:worker: {run: "5s:0"}
 """
 NODES: Final = """
 - {name: node-1}
