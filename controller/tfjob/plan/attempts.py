@@ -278,8 +278,6 @@ def count_on_nodes(
     Of programs only `causes` count, by which something is restarted.
     When one replica of a collective training fails, others fail because of it, on nodes that have nothing to do with it.
     """
-    if spec.node_avoidance is None and decision.hits is NO_HITS and not draft.avoided_nodes:
-        return ()
     disrupted = [each for each in unfinished(seen.replicas, finished) if each.disrupted and has_failed(each)]
     pods = (replica.pod for replica in (*seen.replicas, *seen.surplus))
     return count_failures(draft, spec.node_avoidance, [*causes, *disrupted], decision.hits, pods)

@@ -194,7 +194,10 @@ def run(
     annotations = draft.job.metadata.annotations
     requested = annotations is not None and restart_requested(draft, annotations.restart_requested_at)
     whole = decision.action is not None or requested
-    on_nodes = () if whole else count_on_nodes(draft, spec, decision, seen, finished=finished, causes=restarting)
+    counts = spec.node_avoidance is not None or decision.hits is not NO_HITS or draft.avoided_nodes
+    on_nodes: Collection[str] = ()
+    if counts and not whole:
+        on_nodes = count_on_nodes(draft, spec, decision, seen, finished=finished, causes=restarting)
     draft.record(
         seen.replicas,
         finished,
@@ -210,8 +213,9 @@ def run(
             return Plan(status=draft.freeze(), events=tuple(draft.events), requeue_after_s=wait_s)
         return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)
     if whole:
-        causes = [] if decision.failure is None else [decision.failure]
-        count_on_nodes(draft, spec, decision, seen, finished=finished, causes=causes)
+        if counts:
+            causes = [] if decision.failure is None else [decision.failure]
+            count_on_nodes(draft, spec, decision, seen, finished=finished, causes=causes)
         restart_all(draft, spec, decision, (*seen.replicas, *seen.surplus), delays=defaults.delays)
         return _begin_again(draft, spec, seen, finished)
     return _go_on(draft, spec, seen, finished, restarting, decision=decision, running=verdict.running)
