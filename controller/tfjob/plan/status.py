@@ -32,7 +32,7 @@ import msgspec
 from tfjob_operator.api.core import EventType, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.constants import ON_HOLD, ConditionReason, ConditionType, EventReason, Network
+from tfjob_operator.api.v1.constants import ON_HOLD, ConditionReason, ConditionType, EventReason, Network, RestartPolicy
 from tfjob_operator.api.v1.tf_config import ClusterSpec
 from tfjob_operator.api.v1.types import (
     AvoidedNode,
@@ -272,8 +272,11 @@ def stay(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica]) -> str:
 
 
 def _parts_of_pods(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
-    replica = spec.replicas[kind]
-    return replica.digest, str(replica.restart_policy), deciding_type(spec.replicas) == kind, _told(cluster, spec, kind)
+    replica, rules = spec.replicas[kind], spec.failure_policy
+    policy = str(replica.restart_policy)
+    if rules is not None and kind in rules.targets and policy in {RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE}:
+        policy = f"{policy}, by the operator"  # an edit of the rules does not change the policy of a pod that exists
+    return replica.digest, policy, deciding_type(spec.replicas) == kind, _told(cluster, spec, kind)
 
 
 def _told(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:

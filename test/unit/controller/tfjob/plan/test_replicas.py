@@ -254,6 +254,9 @@ OTHER = with_workers(template=container(image="other"))
 
 ENDED = (pod("PS", 0), pod("Worker", 0, "Failed", 137), pod("Worker", 1, terminating=True))
 RETRIED = with_workers(restartPolicy="ExitCode")
+RULES: dict[str, Any] = {
+    "runPolicy": {"failurePolicy": {"rules": [{"action": "FailJob", "targetReplicaTypes": ["Worker"]}]}}
+}
 
 
 @pytest.mark.parametrize(
@@ -266,6 +269,8 @@ RETRIED = with_workers(restartPolicy="ExitCode")
         (SPEC, spec(PS=1, Worker=2, Chief=1), PODS, ["PS", "Worker"]),
         (SPEC, SPEC | {"runPolicy": {"backoffLimit": 3, "cleanPodPolicy": "All"}}, PODS, []),
         (SPEC, SPEC | {"successPolicy": "AllWorkers"}, PODS, []),
+        (with_workers(restartPolicy="OnFailure"), with_workers(restartPolicy="OnFailure") | RULES, PODS, ["Worker"]),
+        (SPEC, SPEC | RULES, PODS, []),
         (ELASTIC, with_workers(4) | {"enableDynamicWorker": True}, PODS, []),
         (RETRIED, with_workers(restartPolicy="ExitCode", template=container(image="other")), ENDED, []),
         (SPEC, OTHER | {"runPolicy": {"suspend": True}}, PODS, []),
