@@ -184,12 +184,13 @@ def run(
         if nodes is not None and spec.has_node_rules:
             hits = find_hits(spec.failure_policy, unfinished(seen.replicas, finished), nodes, draft.now)
         decision = decide(spec.failure_policy, seen.replicas, finished, draft, decision, hits=hits)
+    handled = decision.handled
     restarting = [
         replica
         for replica in seen.replicas
         if not replica.terminating
         and replica.index not in finished[replica.type]
-        and (replica.pod.metadata.uid in decision.handled or should_restart(replica, spec))
+        and (should_restart(replica, spec) or (handled and replica.pod.metadata.uid in handled))
     ]
     annotations = draft.job.metadata.annotations
     requested = annotations is not None and restart_requested(draft, annotations.restart_requested_at)
@@ -201,7 +202,9 @@ def run(
     draft.record(
         seen.replicas,
         finished,
-        NOT_REPLACING if whole else _replacing(restarting, decision, on_nodes, delays=defaults.delays),
+        _replacing(restarting, decision, on_nodes, delays=defaults.delays)
+        if (restarting or on_nodes) and not whole
+        else NOT_REPLACING,
     )
     _say_what_stays(draft, spec, seen.replicas, restarting)
     replaced = {replica.pod.metadata.uid for replica in restarting}
@@ -302,11 +305,11 @@ def _go_on(
 def _until_next_look(draft: StatusDraft, spec: TFJobSpec, decision: Decision) -> float | None:
     """Return in how many seconds time alone changes what there is to do; None for never."""
     times = [until_deadline(draft, spec.active_deadline_s), decision.next_in_s]
-    if draft.next_restart_time is not None:
-        times.append((draft.next_restart_time - draft.now).total_seconds())
-    expirations = (node.expiration_time for node in draft.avoided_nodes)
-    times += ((each - draft.now).total_seconds() for each in expirations if each is not None)
-    return min((each for each in times if each is not None), default=None)
+    if draft.next_restart_time is not None or draft.avoided_nodes:
+        moments = (draft.next_restart_time, *(node.expiration_time for node in draft.avoided_nodes))
+        times += [(each - draft.now).total_seconds() for each in moments if each is not None]
+    known = [each for each in times if each is not None]
+    return min(known) if known else None
 
 
 def _begin(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> None:

@@ -133,15 +133,16 @@ def account(
     when that has something to count; whether that pod is the later one must be confirmed (see `taken_over`).
     """
     found = {(record.type, record.index): record for record in records}
+    counts, rules, on_nodes = replacing.counted, replacing.rules, replacing.on_nodes
     for replica in replicas:
         uid = replica.pod.metadata.uid
         place = (replica.type, replica.index)
-        before = found.get(place)
+        before = found.get(place) if found else None
         if before is not None and before.rule and before.pod != uid and replica.outcome is Outcome.ACTIVE:
             found[place] = msgspec.structs.replace(before, rule="")  # it runs again, in time
-        in_place, fails = in_place_restarts(replica.pod), uid in replacing.counted
-        stopped, rule = goes_with_more_grace(replica.pod), replacing.rules.get(uid, "")
-        on_node = uid in replacing.on_nodes
+        in_place, fails = in_place_restarts(replica.pod), uid in counts
+        stopped, rule = goes_with_more_grace(replica.pod), rules.get(uid, "") if rules else ""
+        on_node = uid in on_nodes
         if not (in_place or fails or stopped or rule or on_node):
             continue
         record = found.get(place, IndexRestarts(type=replica.type, index=replica.index, pod=uid))
@@ -509,7 +510,7 @@ class StatusDraft(Draft):
     def has_delays(self) -> bool:
         """Whether there may be pods that are not created yet since a restart is delayed."""
         whole = self.next_restart_time is not None or (self.begun is not None and self.begun.delay_s > 0)
-        return whole or any(record.next_time is not None for record in self.restarts)
+        return whole or (bool(self.restarts) and any(record.next_time is not None for record in self.restarts))
 
     def record(self, replicas: Sequence[Replica], finished: Finished, replacing: Replacing = NOT_REPLACING) -> None:
         """Record what the pods show: counters, finished replicas, restarts."""
