@@ -193,7 +193,7 @@ def test_a_sick_node_is_avoided_for_an_hour_though_the_job_asks_for_no_avoidance
     assert first.status.avoided_nodes == (AvoidedNode("n1", 2, at(60 + 3600)),)
     again = decide(first, *pods, nodes=nodes(n1=SICK), at_s=61)
     assert deleted(again) == ["mnist-worker-1", "mnist-worker-2"]
-    assert avoided(after(first, again)) == {"n1": (2, True)}
+    assert after(first, again).status.avoided_nodes == first.status.avoided_nodes
     gone = decide(first, *workers(1), at_s=61)
     assert gone.requeue_after_s == 3600 - 1
     assert avoided(synced(first, *workers(), at_s=3661)) == {}
@@ -232,6 +232,13 @@ def test_a_node_with_enough_failures_is_avoided(
     for at_s in (60, 61, 62):
         found = synced(found, *there, at_s=at_s)
         assert avoided(found) == expected
+
+
+def test_where_not_all_nodes_may_be_avoided_those_come_first_that_failed_most_often() -> None:
+    held = (AvoidedNode("n0", 1), AvoidedNode("n1", 1), AvoidedNode("n2", 3))
+    before = changed(started(policy(nodeAvoidance={})), status__avoided_nodes=held)
+    found = synced(before, *workers(n2=on("n2", lost(2))))
+    assert avoided(found) == {"n0": (1, True), "n1": (1, False), "n2": (4, True)}
 
 
 def test_the_program_has_to_fail_twice_on_a_node() -> None:
