@@ -138,6 +138,9 @@ BUGS: Final[dict[str, Bug]] = {
     "the-status-is-written-last": Bug(
         partial(_act_first, lambda plan: plan.delete_pods), "crash matrix", "restarts", "restarts are {"
     ),
+    "a-restart-of-all-is-written-last": Bug(
+        partial(_act_first, lambda plan: plan.delete_pods), "crash matrix", "all-restarted", "the status: attempt"
+    ),
     "views-are-believed": Bug(_views_are_believed, "staleness", "suspended", "was created"),
     "refusals-are-believed": Bug(_refusals_are_believed, "ailing server", "plain", "not: 2 pods run"),
     "lists-meet-no-expectation": Bug(

@@ -1,4 +1,4 @@
-"""Counts what the API server has really made: the UIDs of children, by a watch of its own.
+"""Counts what the API server has really made: the UIDs of children, by a watch of its own. And whether attempts overlap.
 
 The audit log cannot say that. A create that is under way when its client is killed is carried out, and logged with another code
 than 201, or the client's end comes first and the code says nothing of what the server did then.
@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import TransportError
-from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, JOBS, PODS, SERVICES, VOLCANO_POD_GROUPS
+from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, JOBS, PODS, SERVICES, TERMINAL, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import Resource
-from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, TFJOBS
 
 CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, JOBS, VOLCANO_POD_GROUPS)
 """What an operator creates for a job."""
@@ -27,6 +27,9 @@ class Census:
 
     def __init__(self) -> None:
         self._uids: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self._unended: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self.overlaps: defaultdict[str, list[str]] = defaultdict(list)
+        """By namespace, the pods that were created while a pod of an earlier attempt had not ended."""
 
     def take(self, resource: Resource, item: Mapping[str, Any]) -> None:
         """Note an object as a watch or a list shows it; what is known already changes nothing."""
@@ -39,6 +42,16 @@ class Census:
         """How often each child was made in a namespace, by resource and name."""
         return Counter({child: len(uids) for child, uids in self._uids[namespace].items()})
 
+    def see(self, event: str, pod: Mapping[str, Any]) -> None:
+        """Note the next event of the watch of pods, which come in the order in which the API server has carried writes out."""
+        meta, attempt = pod["metadata"], int((pod["metadata"].get("labels") or {}).get(LABEL_ATTEMPT, 0))
+        unended = self._unended[meta["namespace"]]
+        if event == "ADDED" and any(other < attempt for other in unended.values()):
+            self.overlaps[meta["namespace"]].append(f"{meta['name']} of attempt {attempt} overlaps with an earlier one")
+        unended[meta["uid"]] = attempt
+        if event == "DELETED" or pod["status"].get("phase") in TERMINAL:
+            del unended[meta["uid"]]
+
     async def follow(self, client: RestClient, resource: Resource, version: str) -> None:
         """Note all objects of a resource that come after a resource version, until cancelled.
 
@@ -50,10 +63,13 @@ class Census:
                 async with client.watch(resource, options) as lines:
                     async for batch in lines:
                         for line in batch:
-                            item = json.loads(line)["object"]
+                            event = json.loads(line)
+                            item = event["object"]
                             if item["kind"] == "Status":
                                 raise AssertionError(f"the watch of {resource.plural} has missed something: {item}")
                             self.take(resource, item)
+                            if resource is PODS and event["type"] != "BOOKMARK":
+                                self.see(event["type"], item)
                             options = replace(options, resource_version=item["metadata"]["resourceVersion"])
             except TransportError:
                 continue  # from where it ended

@@ -12,7 +12,7 @@ from faults.field import Thing
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
-from tfjob_operator.api.v1.constants import TFJOBS, EventReason
+from tfjob_operator.api.v1.constants import ATTEMPT_VARIABLE, LABEL_ATTEMPT, TFJOBS, EventReason
 from tfjob_operator.controller.tensorboard.children import HASH_ANNOTATION
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 from tfjob_operator.informers.store import NAMESPACE_INDEX
@@ -105,11 +105,20 @@ def _made_as(child: Thing, job: str) -> str:
     meta = child.metadata
     notes = {name: value for name, value in (meta.annotations or {}).items() if name not in OF_ONE}
     spec = {name: value for name, value in child.spec.items() if name not in {"nodeName", "clusterIPs"}}
+    # The attempt is on pods of jobs with a failure policy, which may come with an edit: neither label nor variable is told of.
+    labels = {name: value for name, value in (meta.labels or {}).items() if name != LABEL_ATTEMPT}
+    if "containers" in spec:
+        spec["containers"] = [_without_attempt(container) for container in spec["containers"]]
     if spec.get("clusterIP") not in {None, "None"}:
         spec["clusterIP"] = "one of its own"
     if spec.get("type") in {"NodePort", "LoadBalancer"}:
         spec["ports"] = [{name: value for name, value in port.items() if name != "nodePort"} for port in spec["ports"]]
-    return json.dumps([meta.labels, notes, spec], sort_keys=True).replace(job, "JOB")
+    return json.dumps([labels, notes, spec], sort_keys=True).replace(job, "JOB")
+
+
+def _without_attempt(container: Mapping[str, Any]) -> dict[str, Any]:
+    others = [each for each in container.get("env") or () if each["name"] != ATTEMPT_VARIABLE]
+    return {name: value for name, value in container.items() if name != "env"} | ({"env": others} if others else {})
 
 
 @asynccontextmanager

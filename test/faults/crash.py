@@ -81,7 +81,7 @@ async def run(
                 await at_rest.judge(outcome, right, scheme)
             except WaitedInVainError as error:
                 outcome.violations.append(str(error))
-        outcome.violations += operator.judge()
+        outcome.violations += [*operator.judge(), *field.census.overlaps[namespace]]
         outcome.writes = list(writes(proxy.history))
     outcome.seconds = time.monotonic() - began
     return outcome

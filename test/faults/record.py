@@ -102,12 +102,14 @@ def _status(job: Mapping[str, Any], namespace: str) -> dict[str, Any]:
         f"{each['type']}-{each['index']}": each.get("carried", 0) + each.get("inPlace", 0) + each.get("replaced", False)
         for each in status.get("restarts") or ()
     }
+    told = ("number", "reason", "rule", "action", "podName", "exitCode")
     same = ("replicaStatuses", "finishedIndices", "observedGeneration", "phase", "state", "alphaReplicaStatuses")
     return {
         "conditions": conditions,
         "restarts": {place: total for place, total in counted.items() if total},
         "is completed": "completionTime" in status,
-    } | {name: status.get(name) for name in same}
+        "attempts": [[each.get(name) for name in told] for each in status.get("attemptHistory") or ()],
+    } | {name: status.get(name) for name in (*same, "attempt", "countedRestarts")}
 
 
 # Each create and each delete is told by one event; a fact that is told before a pod is deleted waits for nobody.

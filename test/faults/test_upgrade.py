@@ -16,8 +16,12 @@ from faults.field import Field, field
 from faults.matrix import Matrix
 from faults.processes import say
 from faults.releases import NotThereError, Release, before, present
-from faults.upgrade import ORDERS, WAYS, Course, courses, table, wave
-from faults.workloads import WORKLOADS
+from faults.upgrade import ORDERS, SHARED, TERMINATED, WAYS, Course, Deployment, courses, table, wave
+from faults.user import LIMIT_S, NAME, User
+from faults.workloads import workers
+from hack.fault_proxy.proxy import Proxy
+from integration.cluster import with_policy
+from support.waiting import until
 
 WAVES: Final = [(order, turn) for order in ORDERS for turn in range(len(WAYS))]
 HUNTS: Final = 4
@@ -46,7 +50,7 @@ def test_a_job_whose_operator_is_upgraded_and_rolled_back_ends_as_without_a_faul
         cases: list[Course] = []
         outcomes: list[Outcome] = []
         async with field(tmp_path) as it:
-            matrix = await Matrix.of(it, sorted({case.workload for case in named}) or WORKLOADS)
+            matrix = await Matrix.of(it, sorted({case.workload for case in named}) or SHARED)
             for wanted in _waves(matrix, named, seed, tenth):
                 cases += wanted
                 outcomes += await wave(it, wanted[0].order, wanted, (older, present()), matrix.references)
@@ -68,6 +72,47 @@ def _waves(matrix: Matrix, named: Sequence[Course], seed: int, tenth: int | None
     writes = {name: len(outcome.writes) for name, outcome in matrix.references.items()}
     chosen = WAVES if tenth is None else [WAVES[tenth % len(WAVES)]]
     return [courses(writes, order, turn, Random(f"{seed} {order} {turn}")) for order, turn in chosen]
+
+
+def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path: Path, older: Release) -> None:
+    """The release before drops attempt and count. No pod is restarted for that, and the next attempt is a higher one."""
+
+    async def play(it: Field, namespace: str, deployment: Deployment) -> None:
+        user = User(it, namespace)
+
+        async def change(release: Release, generation: int) -> None:
+            """Another release works on the job, and writes its status after an edit."""
+            pods = {name: pod.metadata.uid for name, pod in user.pods.items()}
+            await deployment.leave(TERMINATED)
+            await deployment.come(release, TERMINATED)
+            await user.edit(runPolicy={"backoffLimit": generation})
+            await user.until("it is observed", lambda: user.status.get("observedGeneration") == generation)
+            assert pods == {name: pod.metadata.uid for name, pod in user.pods.items()}
+
+        await deployment.start(present())
+        await until(lambda: deployment.is_ready, limit_s=LIMIT_S)
+        policy = {"maxRestarts": 1, "rules": [{"action": "RestartAll"}]}
+        await user.create(with_policy(workers(2), failurePolicy=policy))
+        await user.running(2)
+        for attempt, replica in ((1, f"{NAME}-worker-1"), (2, f"{NAME}-worker-0")):
+            await user.fail(replica, 42)
+            await user.running(2)
+            assert (user.status["attempt"], user.status["countedRestarts"]) == (attempt, 1)
+            if attempt == 1:
+                await change(older, 2)
+                assert "attempt" not in user.status
+                await change(present(), 3)
+        await user.finish(2)
+        await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+        assert (deployment.judge(), it.census.overlaps[namespace]) == ([], [])
+
+    async def run() -> None:
+        async with field(tmp_path) as it, Proxy(it.kubeconfig, serving=it.serving) as proxy:
+            namespace = await it.new_namespace("rolled-back")
+            async with Deployment(it, namespace, proxy, ()) as deployment:
+                await play(it, namespace, deployment)
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("name", found_by("upgrades"))

@@ -47,6 +47,8 @@ UNTOLD: Final = frozenset({f"Normal {EventReason.POD_TEMPLATE_NOT_APPLIED}"})
 """Events that may be missing: what the release before did not write down cannot be told of."""
 NOT_KEPT: Final = frozenset({f"Warning {EventReason.STATUS_FIELDS_PRUNED}"})
 """What is true under a CRD that drops fields."""
+SHARED: Final = tuple(name for name in WORKLOADS if name != "all-restarted")
+"""The workloads that the release before can play, too: it does not know failure policies."""
 STOPPED_S: Final = 120.0
 SETTLE_S: Final = 120.0
 BUGGY_SETTLE_S: Final = 10.0

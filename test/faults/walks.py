@@ -43,8 +43,18 @@ FAIL_IN: Final = 3
 """Before one edit in so many a pod may fail."""
 RETRYABLE: Final = 143
 LIMIT: Final = "backoffLimit"
+RULES: Final = "failurePolicy"
+RACES: Final = "startDeadlineSeconds"
+"""What a new job may fail by on a busy machine."""
 WRONG_IN: Final = 10
 """One edit in so many may be a mistake."""
+POLICY: Final = {
+    "maxRestarts": 2,
+    "rules": [
+        {"action": "RestartAll", "onExitCodes": {"operator": "In", "values": [42]}},
+        {"name": "others", "action": "RestartReplica", "targetReplicaTypes": ["Worker"]},
+    ],
+}
 SHAPES: Final[Sequence[Mapping[str, int]]] = (
     {"Worker": 1},
     {"Worker": 3},
@@ -124,12 +134,12 @@ class Walk:
         """Let one pod of a job that runs fail with a code for which it is made again; return what has become of the job.
 
         None if it is not as before with another pod in that place, which is a violation. Of a job with a back-off limit, or
-        with pods that are not made again, none fails.
+        with pods that are not made again, or with rules, none fails.
         """
         if ConditionType.HELD in job.true or ConditionType.RUNNING not in job.true or self._good is not spec:
             return job
         pods = sorted(key for key in job.children if key.startswith("pods/"))
-        if not pods or not job.seen or LIMIT in json.dumps(spec):
+        if not pods or not job.seen or any(field in json.dumps(spec) for field in (LIMIT, RULES)):
             return job
         key = self._dice.choice(pods)
         name = key.removeprefix("pods/").replace("JOB", JOB)
@@ -164,7 +174,8 @@ class Walk:
         if self._dice.random() < 0.3:
             spec["enableDynamicWorker"] = True
         network = {"network": "shared"} if self._dice.random() < 0.2 else {}
-        return _without_an_end(spec | {"runPolicy": {"cleanPodPolicy": "Running"} | network})
+        rules = {RULES: POLICY} if self._dice.random() < 0.3 else {}
+        return _without_an_end(spec | {"runPolicy": {"cleanPodPolicy": "Running"} | network | rules})
 
     def _in_force(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the specification with the network with which the job began, which stays, and without a time to live."""
@@ -187,7 +198,7 @@ class Walk:
         for _ in range(MOST_DRAWS):
             edited, path = self._grammar.edit(spec)
             edited = _without_an_end(edited)
-            if edited == spec or MOST_REPLICAS < _size(edited) < TOO_MANY:
+            if edited == spec or MOST_REPLICAS < _size(edited) < TOO_MANY or RACES in json.dumps(edited):
                 continue
             if await self._is_good(spec, edited, path):
                 return edited, path

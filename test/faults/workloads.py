@@ -1,4 +1,4 @@
-"""The eight workloads of the crash matrix: what a user does with a job, step by step.
+"""The nine workloads of the crash matrix: what a user does with a job, step by step.
 
 Every step waits for what the one before has led to, and pods run until the user ends them. So a workload comes to one end,
 however long an operator is away in between.
@@ -127,6 +127,19 @@ async def held(user: User) -> None:
     await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
 
 
+async def all_restarted(user: User) -> None:
+    """A rule is edited while the job runs, and restarts the whole job when one of two workers fails."""
+    rules = [{"action": "FailJob"}]
+    await user.create(with_policy(workers(2), failurePolicy={"rules": rules}))
+    await user.running(2)
+    await user.edit(runPolicy={"failurePolicy": {"maxRestarts": 1, "rules": [{"action": "RestartAll"}]}})
+    await user.until("the edit is observed", lambda: user.status.get("observedGeneration") == 2)
+    await user.fail(f"{NAME}-worker-0", 42)
+    await user.running(2)
+    await user.finish(2)
+    await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+
+
 WORKLOADS: Final[Mapping[str, Workload]] = {
     "plain": Workload(plain),
     "restarts": Workload(restarts, restarts={"PS-0": 1, "Worker-1": 1}),
@@ -139,4 +152,5 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     ),
     "alpha": Workload(alpha, (APIS,)),
     "held": Workload(held),
+    "all-restarted": Workload(all_restarted),
 }
