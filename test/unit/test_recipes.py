@@ -84,7 +84,7 @@ CHANGES: dict[str, Change] = {
         "api/v1/types.py": [("    resumes: int = 0\n", "    last_reconcile_time: datetime | None = None\n")],
         "controller/tfjob/plan/status.py": [
             ("    resumes: int\n", "    worker_selector: str\n"),
-            ("        resumes=max(status.resumes, observed.resumes),\n", "        begun=_merged_begun("),
+            ("        resumes=max(status.resumes, observed.resumes),\n", "        restarts=records,\n"),
         ],
         "manifests/base/crd.yaml": [
             (
