@@ -115,6 +115,18 @@ class AvoidedNode(Struct, frozen=True):
     expiration_time: datetime | None = None
 
 
+def merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...]) -> tuple[AvoidedNode, ...]:
+    """Merge what two statuses know of the same nodes: the larger counts and the later times are true."""
+    if nodes == others:
+        return nodes
+    found = {each.name: each for each in nodes}
+    for other in others:
+        each = found.get(other.name, other)
+        times = [time for time in (each.expiration_time, other.expiration_time) if time is not None]
+        found[other.name] = AvoidedNode(other.name, max(each.failures, other.failures), max(times, default=None))
+    return tuple(found.values())
+
+
 class Begun(Struct, frozen=True):
     """That a job has begun: pods were created for it, or were about to be. From then on no edit of its specification ends it.
 
@@ -423,10 +435,6 @@ class TFJobSpec:
     def has_node_rules(self) -> bool:
         """Whether sick nodes concern its pods while they run."""
         return self.failure_policy is not None and any(rule.is_about_nodes for rule in self.failure_policy.rules)
-
-    def node_lost_after_s(self, default_s: int) -> int:
-        """Return after how many seconds a node that is not ready is lost; 0 for never. `default_s` is the operator's."""
-        return default_s if self.node_lost_timeout_s is None else self.node_lost_timeout_s
 
     @property
     def total_replicas(self) -> int:

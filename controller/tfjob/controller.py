@@ -35,7 +35,7 @@ from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.nodes import LostPods, NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, Plan
 from tfjob_operator.controller.tfjob.plan.nodes import Nodes
-from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.plan import node_lost_after_s, plan
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, UnkeptStatus, View, Views
 from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
@@ -145,11 +145,7 @@ class TFJobController:
     def _nodes_of(self, view: View) -> Nodes | None:
         """Return what is known of the nodes of a job's pods; None if they do not concern it."""
         spec = view.good_spec
-        if (
-            self._nodes is None
-            or spec is None
-            or not (spec.has_node_rules or spec.node_lost_after_s(self._defaults.node_lost_timeout_s))
-        ):
+        if self._nodes is None or spec is None or not (spec.has_node_rules or node_lost_after_s(spec, self._defaults)):
             return None
         if is_finished(view.job.status) and all(pod.metadata.deletion_timestamp is None for pod in view.pods):
             return None

@@ -251,7 +251,7 @@ def test_all_that_can_be_switched_on_is_taken_by_the_api_server(release: Install
     for kind, plural in MONITORING_KINDS.items():
         release.kubectl("apply", "-f", "-", stdin=json.dumps(open_crd("monitoring.coreos.com", kind, plural)))
         plane.wait_for_crd(f"{plural}.monitoring.coreos.com")
-    switches = ("serviceMonitor", "prometheusRule", "grafanaDashboard", "gangScheduling", "flowControl")
+    switches = ("serviceMonitor", "prometheusRule", "grafanaDashboard", "gangScheduling", "flowControl", "nodes")
     release.install(CHART, *(f"--set={name}.enabled=true" for name in switches))
     for kind in (*MONITORING_KINDS.values(), "flowschema"):
         assert release.get(kind, "tf-job-operator") is not None

@@ -145,7 +145,7 @@ def plan(
         seen = seen.limited_to(spec.sizes)
     decided = _decide(draft, spec, seen, defaults, nodes)
     if nodes is not None and isinstance(spec, TFJobSpec):
-        decided = with_nodes(decided, draft, pods, nodes, spec.node_lost_after_s(defaults.node_lost_timeout_s))
+        decided = with_nodes(decided, draft, pods, nodes, node_lost_after_s(spec, defaults))
     if draft.avoided_nodes and isinstance(spec, TFJobSpec):
         decided = with_avoidance_warning(decided, spec, gang)
     if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_finished(job.status):
@@ -154,6 +154,11 @@ def plan(
     decided = with_gang(decided, job, spec, seen.replicas, gang)
     decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
     return without_blocked(decided, blocked)
+
+
+def node_lost_after_s(spec: TFJobSpec, defaults: Defaults) -> int:
+    """Return after how many seconds a node that is not ready is lost for a job; 0 for never."""
+    return defaults.node_lost_timeout_s if spec.node_lost_timeout_s is None else spec.node_lost_timeout_s
 
 
 def _decide(

@@ -47,6 +47,7 @@ from tfjob_operator.api.v1.types import (
     TFJob,
     TFJobSpec,
     format_indices,
+    merged_nodes,
     parse_indices,
 )
 from tfjob_operator.api.v1.validation import BOUNDS, MAX_REPLICAS, Bound, read_spec
@@ -382,7 +383,7 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
         finished_indices=finished_indices,
         restarts=records,
         begun=begun,
-        avoided_nodes=_merged_nodes(status.avoided_nodes, observed.avoided_nodes),
+        avoided_nodes=merged_nodes(status.avoided_nodes, observed.avoided_nodes),
     )
 
 
@@ -403,18 +404,6 @@ def _merged_indices(status: JobStatus, observed: JobStatus) -> dict[str, str]:
         for name in status.finished_indices | observed.finished_indices
     }
     return {name: format_indices(indices) for name, indices in finished.items()}
-
-
-def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...]) -> tuple[AvoidedNode, ...]:
-    """Return the larger counts and the later times, as the records of counted pods are merged."""
-    if nodes == others:
-        return nodes
-    found = {each.name: each for each in nodes}
-    for other in others:
-        each = found.get(other.name, other)
-        times = [time for time in (each.expiration_time, other.expiration_time) if time is not None]
-        found[other.name] = AvoidedNode(other.name, max(each.failures, other.failures), max(times, default=None))
-    return tuple(found.values())
 
 
 def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
