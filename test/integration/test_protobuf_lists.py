@@ -7,7 +7,7 @@ import pytest
 from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import BadRequestError, StatusError
-from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
+from tfjob_operator.api.core import CONFIG_MAPS, NODES, PODS, SERVICES, Node
 from tfjob_operator.api.core_messages import BY_RESOURCE
 from tfjob_operator.api.meta import PartialObjectMetadata, Resource
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
@@ -82,21 +82,41 @@ async def create_objects(client: RestClient, namespace: str) -> None:
         await client.create(CONFIG_MAPS, namespace, {"metadata": meta} | data)
 
 
-@pytest.mark.parametrize(("resource", "kind"), [(PODS, Pod), (SERVICES, Service), (CONFIG_MAPS, ConfigMap)])
+async def create_nodes(client: RestClient, name: str) -> None:
+    """A node with taints of both sorts and conditions, and one without."""
+    await client.create(NODES, "", {"metadata": {"name": f"{name}-2", "labels": LABELS}})
+    taints = [
+        {"key": "a", "effect": "NoSchedule"},
+        {"key": "b", "value": "c", "effect": "NoExecute", "timeAdded": TIME},
+    ]
+    await client.create(NODES, "", {"metadata": {"name": name, "labels": LABELS}, "spec": {"taints": taints}})
+    beat = {"type": "Ready", "status": "Unknown", "lastHeartbeatTime": TIME, "lastTransitionTime": TIME, "reason": "x"}
+    await client.patch(
+        NODES, "", name, {"status": {"conditions": [beat, {"type": "Sick", "status": "True"}]}}, subresource="status"
+    )
+
+
+@pytest.mark.parametrize(
+    ("resource", "kind"), [(PODS, Pod), (SERVICES, Service), (CONFIG_MAPS, ConfigMap), (NODES, Node)]
+)
 async def test_an_api_server_lists_the_same_in_protobuf_as_in_json(
-    control_plane: ControlPlane, namespace: str, resource: Resource, kind: type[Pod | Service | ConfigMap]
+    control_plane: ControlPlane, namespace: str, resource: Resource, kind: type[Pod | Service | ConfigMap | Node]
 ) -> None:
     """Field numbers, what is left out, times, negative numbers: whatever the tables have wrong would differ."""
     async with HttpTransport(load_settings(str(control_plane.kubeconfig))) as transport:
         client = RestClient(transport)
-        await create_objects(client, namespace)
+        await (create_nodes(client, namespace) if resource is NODES else create_objects(client, namespace))
         lists = []
         for message in (None, BY_RESOURCE[resource]):
             codec = Codec(resource, kind, message=message)
             # What controllers put into a namespace has no labels, and may come between the two lists.
             source = ListWatch(client, codec, namespace=namespace, label_selector="job-name=mnist")
             lists.append(await source.list(ListOptions()))
-        await client.patch(PODS, namespace, "stays", {"metadata": {"finalizers": None}})
+        if resource is NODES:
+            for name in (namespace, f"{namespace}-2"):
+                await client.delete(NODES, "", name)
+        else:
+            await client.patch(PODS, namespace, "stays", {"metadata": {"finalizers": None}})
     in_json, in_protobuf = lists
     assert len(in_json.items) >= 2
     assert (in_protobuf.items, in_protobuf.skipped) == (in_json.items, in_json.skipped)
