@@ -43,7 +43,7 @@ def test_logs_are_followed_over_a_restart_in_place_and_a_new_pod(cluster: NodeCl
             cluster.eventually(lambda: runs(name) == 2, "it was restarted in place")
             cluster.eventually(lambda: cluster.pod(pod)[1] == 1 and cluster.is_running(pod), "the kubelet tells of it")
             assert told(cluster, "exec", name, "--", "cat", f"/runs/{name}") == "run\nrun\n"
-            assert told(cluster, "restart", name, "worker-0") == f"pod/{pod} deleted\n"
+            assert told(cluster, "restart", name, "--replica=worker-0") == f"pod/{pod} deleted\n"
             cluster.wait_for(name, ConditionType.SUCCEEDED)
             output, errors = following.communicate(timeout=LIMIT_S)
         finally:
