@@ -350,7 +350,8 @@ def test_every_right_over_nodes_is_used_and_none_is_missing(
         )
         status = world.job("lost")["status"]
         assert (status["attempt"], status["attemptHistory"][0]["nodeName"]) == (1, "lost")
-        assert dict(world.warnings("lost")).keys() >= {"NodeLost", "RestartedAllReplicas", "MaxRestartsExceeded"}
+        reasons = {"NodeLost", "RestartedAllReplicas", "MaxRestartsExceeded"}
+        eventually(lambda: dict(world.warnings("lost")).keys() >= reasons, "the job is told")
         assert world.uids("pods")["pods/stuck-worker-0"] == before
         with_node(plane, "cut-off", "False")
         eventually(lambda: world.uids("pods").get("pods/stuck-worker-0", before) != before, "it is made again")
