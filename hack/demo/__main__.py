@@ -44,7 +44,7 @@ POLICIES: Final = (
     "10-suspend",
     "11-elastic",
     "12-ttl",
-    "14-restart-all",
+    "28-restart-all",
 )
 ENDS: Final = {
     "killed-once": "Succeeded",

@@ -49,6 +49,8 @@ def test_every_job_of_the_gallery_reaches_the_state_of_its_line(control_plane: C
             )
             for each in variants:
                 jobs |= dict.fromkeys(created(cluster, each), state)
+        eventually(lambda: "restart-all-worker-3" in cluster.names("pods"), "the pod that is to fail exists")
+        cluster.kubectl("annotate", "pod", "restart-all-worker-3", "hollow.tfjob.kubeflow.org/run=0s:42", "--overwrite")
         jobs[nightly(control_plane, cluster)] = states["27-nightly.yaml"]
         assert len(cluster.names("tfjobs")) == len(jobs) == len(states) + 2
         for job, state in jobs.items():
