@@ -4,8 +4,10 @@ The kubelet's model has this in `hack.hollow_node.containers`. An oracle that us
 model, so this is a second, independent implementation. The table of versions is common to both.
 """
 
-from hack.hollow_node.objects import ContainerStatus, HollowPod
+from hack.hollow_node.objects import NEVER, ContainerStatus, HollowPod
 from hack.kubernetes_versions import CONTAINER_RESTART_RULES, Kubernetes
+
+POLICY_LABEL = "training.kubeflow.org/restart-policy"
 
 
 def is_last(pod: HollowPod, status: ContainerStatus, kubernetes: Kubernetes) -> bool:
@@ -23,3 +25,9 @@ def is_last(pod: HollowPod, status: ContainerStatus, kubernetes: Kubernetes) -> 
             return False  # the only action of a rule is to restart something
         policy = spec.restart_policy or policy
     return policy == "Never" or (policy == "OnFailure" and end.exit_code == 0)
+
+
+def restarts_always(pod: HollowPod, container: str) -> bool:
+    """Whether the operator restarts a pod whatever this container's exit code is, in place of a kubelet that may not."""
+    always = (pod.metadata.labels or {}).get(POLICY_LABEL) == "Always" and pod.spec.restart_policy == NEVER
+    return always and not any(each.name == container and each.restart_policy for each in pod.spec.containers)

@@ -27,8 +27,8 @@ from simulation.model.network import NETWORK
 from simulation.model.storage import Body, Change, Feed
 from simulation.nodes import Nodes
 from simulation.pod_writer import PodWriter
-from simulation.scripts import DrawnScript, Script
-from simulation.slots import slot_of
+from simulation.scripts import STUCK, TEMPER, DrawnScript, Script
+from simulation.slots import attempt_of_pod, slot_of
 from simulation.world import World
 from tfjob_operator.api.core import PODS
 
@@ -103,14 +103,15 @@ class Kubelet:
     def _begin(self, change: Change) -> None:
         body = change.new.body
         owners = body["metadata"].get("ownerReferences") or [{"uid": ""}]
-        fate = Fate(body["metadata"]["uid"], owners[0]["uid"], slot_of(body["metadata"]))
+        fate = Fate(body["metadata"]["uid"], owners[0]["uid"], slot_of(body["metadata"]), attempt_of_pod(body))
         pod = msgspec.convert(body, HollowPod)
         script = DrawnScript(self._script, self._random, pod, partial(self._count, fate), self._world.kubernetes)
         place = Place("", "192.0.2.1", "10.244.0.1", self._random.choice(TIMINGS), self._world.kubernetes)
         life = Life(change.new.key, pod, fate, script, place)
         self._lives[fate.uid] = life
         self.fates[fate.uid] = fate
-        self._soon(life, 2.0, self._bind)
+        if (pod.metadata.annotations or {}).get(TEMPER) != STUCK:
+            self._soon(life, 2.0, self._bind)
 
     def _count(self, fate: Fate, container: str) -> int:
         """Count a run of a container; return how many its replica has had before, in all of its pods."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hack.hollow_node.containers import PodContainers, Rules, last_end
 from hack.hollow_node.moment import DISRUPTED, Place, holds
 from hack.hollow_node.objects import NEVER, RUNNING, TERMINAL, ContainerStatus, HollowPod, HollowStatus, Terminated
-from simulation.ends import is_last
+from simulation.ends import is_last, restarts_always
 from simulation.model.storage import Key
 from simulation.scripts import TENSORFLOW, DrawnScript
 from simulation.slots import Slot
@@ -36,12 +36,13 @@ class Fate:
     `leaving`: it was already being deleted when it ended. `in_place`: restarts that count (B37, M7). `over`: nothing of its
     work runs or will run again, whatever its phase says. `orderly`: it was taken away and exited with 0, and its phase is not
     Failed. `fatal`: it failed, and its container's own restart policy does not restart it. `exits`: every reported end of its
-    work, in place or for good.
+    work, in place or for good. `attempt`: the attempt of its job, by its label.
     """
 
     uid: str
     owner: str
     slot: Slot
+    attempt: int = 0
     runs: bool = False
     in_place: int = 0
     end: End | None = None
@@ -124,18 +125,18 @@ class Life:
     def _truth(self, mine: ContainerStatus) -> tuple[End, int | None] | None:
         """How the pod's work has ended, with the exit code, or None. Only what a process did unasked is its own doing."""
         ended = last_end(mine) if self.leaving else mine.state.terminated
-        code = ended.exit_code if ended is not None else None
+        code, again = ended.exit_code if ended is not None else None, restarts_always(self.pod, TENSORFLOW)
         if self.done and (self.told.reason or holds(self.told.conditions, DISRUPTED)):
             return End.DISRUPTED, code
         if ended is None:
             return (End.DISRUPTED, None) if self.done else None
         if self.script.has_ended_so(mine.name, mine.restart_count, ended):
             over = self.leaving or self._is_last(mine)
-            return (End.FAILED if code else End.SUCCEEDED, code) if over else None
+            return (End.FAILED if code or again else End.SUCCEEDED, code) if over else None
         if self.leaving:
             return End.FAILED if code else End.DISRUPTED, code
         # A process that exits with 0 counts as done if the pod has no mark of a disruption (M9): nobody could tell otherwise.
-        return (End.SUCCEEDED, code) if self.done else None
+        return (End.FAILED if again else End.SUCCEEDED, code) if self.done else None
 
     def _in_place(self, containers: PodContainers) -> int:
         """The restarts in place that count; those of native sidecars do not where the pod asks for none (M7)."""

@@ -7,7 +7,8 @@ from typing import Any
 from simulation.lives import End, Fate
 from simulation.meddlers import FORGED, SECOND, WATCHED, is_marked
 from simulation.model.storage import Body
-from simulation.records import Records, is_final
+from simulation.policies import attempt_of, request_of
+from simulation.records import Records
 from simulation.slots import Slot, labels_of, selector_of, slot_of
 from simulation.wishes import Wish, ending_of, finished_of, has_begun, restarts_of, wish_of
 from simulation.world import World
@@ -167,6 +168,13 @@ class _Case:
             yield f"has no services of {sorted(missing)}"
         if surplus := self._services.keys() - wish.slots:
             yield f"has services of {sorted(surplus)}, which are not asked for"
+        requested = request_of(self._job)
+        if requested and requested != self._status.get("observedRestartRequest"):
+            yield f"was not restarted as {requested} requests"
+        waiting = [slot for slot, pod in self._pods.items() if pod["status"].get("phase") == "Pending"]
+        all_ran = (self._status.get("begun") or {}).get("allRan")
+        if waiting and not all_ran and "startDeadlineSeconds" in (self._job["spec"].get("runPolicy") or {}):
+            yield f"goes on until {sorted(waiting)} should run"
         yield from self._meddled_with()
         conditions = {each["type"]: each["status"] for each in self._status["conditions"]}
         running = conditions.get("Running") == "True"
@@ -197,7 +205,9 @@ class _Case:
             yield f"has a pod of {slot}, which is not asked for"
         elif fate.end is End.SUCCEEDED and slot not in finished_of(self._job):
             yield f"does not know that {slot} has succeeded"
-        elif is_final(fate, self._wish.replicas[slot[0]][1]):
+        elif fate.attempt != attempt_of(self._job) and slot not in self._records.kept[self._uid]:
+            yield f"has a pod of another attempt than {attempt_of(self._job)}: {fate}"
+        elif self._records.ends_job(self._job, self._wish.replicas[slot[0]][1], fate):
             yield f"goes on though {slot} has failed for good: {fate}"
         elif fate.end not in {None, End.SUCCEEDED}:
             yield f"does not replace the pod of {slot}: {fate}"

@@ -1,17 +1,23 @@
 """What has happened to jobs and their pods, as the server and the nodes know it: the facts on which the judges decide."""
 
 from collections import Counter, defaultdict
-from datetime import datetime
+from collections.abc import Iterable
+from typing import Final
 
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.model.storage import Body
+from simulation.policies import Rule, attempt_of, is_restartable, rule_about, rules_of, shows_failure
 from simulation.slots import Slot
 from simulation.wishes import Wish
+from simulation.world import World
+
+LATE_EDIT_S: Final = 60.0
+"""How long the operator may act on an older version of a job: of one that has ended, or in a write that it has to repeat."""
 
 
 def is_final(fate: Fate, policy: str) -> bool:
-    """Whether, under this restart policy, the end of this pod makes its job fail.
+    """Whether, under this restart policy, the end of this pod makes its job fail if no rule is about it.
 
     A pod that was already being deleted does not, nor does one that the cluster took away, unless the policy is Never and its
     phase is Failed. A failure counts only if the container's own restart policy does not restart it.
@@ -26,7 +32,10 @@ def is_final(fate: Fate, policy: str) -> bool:
 class Records:
     """The last version of each job by UID, also of those that are gone; and the pods that each replica has had, in order."""
 
-    def __init__(self, kubelet: Kubelet) -> None:
+    def __init__(self, world: World, kubelet: Kubelet, *, prompt: bool) -> None:
+        """`prompt`: nothing makes an operator late."""
+        self._world = world
+        self.prompt = prompt
         self.kubelet = kubelet
         self.jobs: dict[str, Body] = {}
         self.edited_at: dict[str, float] = {}
@@ -52,6 +61,14 @@ class Records:
         count; one that was the only pod for a moment may count, and is in `pods`."""
         self.replaced: defaultdict[str, Counter[Slot]] = defaultdict(Counter)
         """How many pods the operator has deleted because they failed by themselves, by the job's UID and the replica."""
+        self.states: defaultdict[str, list[tuple[float, Body]]] = defaultdict(list)
+        """The states that each pod has had on the server, with their times, by its UID."""
+        self.specs: defaultdict[str, list[tuple[float, Body]]] = defaultdict(list)
+        """The versions of each job with another specification than before, with their times, by its UID."""
+        self.requests: defaultdict[str, set[str]] = defaultdict(set)
+        """The values by which users have requested restarts of a job, by its UID."""
+        self.kept: defaultdict[str, set[Slot]] = defaultdict(set)
+        """The replicas that had succeeded when the present attempt of a job began, and stay so, by its UID."""
 
     def edited(self, job: str, now: float, before: set[Slot], after: set[Slot]) -> None:
         """Note which replicas a job asked for `before` and `after` an edit of its specification."""
@@ -73,8 +90,58 @@ class Records:
     def all_fates(self, job: str) -> list[Fate]:
         return [self.kubelet.fates[uid] for uids in self.pods[job].values() for uid in uids]
 
-    def succeeded(self, job: str) -> set[Slot]:
-        return {fate.slot for fate in self.all_fates(job) if fate.end is End.SUCCEEDED}
+    @property
+    def now(self) -> float:
+        return self._world.time
+
+    def of_attempt(self, job: Body) -> list[Fate]:
+        """The pods of the present attempt of this version of a job."""
+        return [fate for fate in self.all_fates(job["metadata"]["uid"]) if fate.attempt == attempt_of(job)]
+
+    def working(self, job: str) -> list[Fate]:
+        """The workers of a job that run, and that nobody has deleted."""
+        workers = (fate for fate in self.all_fates(job) if fate.slot[0] == "Worker")
+        return [fate for fate in workers if fate.runs and fate.uid not in self.removers]
+
+    def succeeded(self, job: Body) -> set[Slot]:
+        kept = self.kept[job["metadata"]["uid"]]
+        return kept | {fate.slot for fate in self.of_attempt(job) if fate.end is End.SUCCEEDED}
+
+    def recent(self, job: str) -> list[Body]:
+        """The versions of a job on which the operator may have decided: the last one, and those replaced just now."""
+        versions, since = self.specs[job], self._world.time - LATE_EDIT_S
+        replaced = [at for at, _ in versions[1:]]
+        return [body for at, (_, body) in zip([*replaced, self._world.time], versions, strict=True) if at >= since]
+
+    def deciders(self, jobs: Iterable[Body], fate: Fate) -> list[tuple[float, Rule | None]]:
+        """For each failure that a pod has shown: when, and which rule of these versions of its job is about it."""
+        return [
+            (at, None if is_restartable(pod) else rule_about(job, fate.slot[0], pod))
+            for job in jobs
+            for at, pod in self.states[fate.uid]
+            if shows_failure(pod, fate)
+        ]
+
+    def ends_job(self, job: Body, policy: str, fate: Fate) -> bool:
+        """Whether a pod makes its job fail: by a rule or, where no rule is about it, by its restart policy."""
+        return any(
+            rule["action"] == "FailJob" if rule is not None else is_final(fate, policy)
+            for _, rule in self.deciders([job], fate)
+        )
+
+    def decided_at(self, old: Body, new: Body) -> float:
+        """Since when a restart of the whole job was due, if a failure is the reason; else now."""
+        over = new["status"]["attemptHistory"][-1]
+        found = self.rule(new["metadata"]["uid"], over.get("rule", ""))
+        if found is None or found[1]["action"] != over["action"]:
+            return self.now
+        deciders = (each for fate in self.of_attempt(old) for each in self.deciders([found[0]], fate))
+        return min((at for at, decider in deciders if decider == found[1]), default=self.now)
+
+    def rule(self, job: str, name: str) -> tuple[Body, Rule] | None:
+        """The newest version of a job that has a rule of this name, and the rule."""
+        found = ((body, rule) for body in reversed(self.recent(job)) for rule in rules_of(body) if rule["name"] == name)
+        return next(found, None)
 
     def most_restarts(self, job: str, slot: Slot) -> int:
         """How often a replica was or must be restarted, in place or by a new pod, if the operator missed none of it."""
@@ -82,23 +149,20 @@ class Records:
         return sum(fate.in_place + fate.counts for fate in fates)
 
     def lost_at(self, job: str, wish: Wish) -> float:
-        wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in self.all_fates(job) if fate.slot in wish.slots)
-        return min((fate.ended_at for fate, policy in wanted if is_final(fate, policy)), default=0.0)
+        body = self.jobs[job]
+        wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in self.of_attempt(body) if fate.slot in wish.slots)
+        return min((fate.ended_at for fate, policy in wanted if self.ends_job(body, policy, fate)), default=0.0)
 
     def done_at(self, job: str, wish: Wish) -> float:
         """When a job with these wishes had succeeded, by how its pods ended; 0 if it has not.
 
         The success of a pod that was already being deleted may be counted or not: it is used only if the others do not suffice.
         """
-        ended = [fate for fate in self.all_fates(job) if fate.end is End.SUCCEEDED]
+        ended = [fate for fate in self.of_attempt(self.jobs[job]) if fate.end is End.SUCCEEDED]
         for fates in ([fate for fate in ended if not fate.leaving], ended):
-            done: set[Slot] = set()
+            done = set(self.kept[job])
             for fate in sorted(fates, key=lambda fate: fate.ended_at):
                 done.add(fate.slot)
                 if wish.is_done(done):
                     return fate.ended_at
         return 0.0
-
-
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)

@@ -13,14 +13,16 @@ from hack.hollow_node.containers import After, after, end_of
 from hack.hollow_node.objects import HollowPod, Running, Terminated
 from hack.hollow_node.script import SIGKILL_EXIT, STATUS_UNKNOWN, Outcome, Run
 from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION, NEWEST, Kubernetes
+from simulation.ends import restarts_always
 
 TEMPER: Final = "simulation/temper"
-"""The annotation with one of the next five."""
+"""The annotation with one of the next six."""
 STEADY: Final = "steady"  # succeeds at the first try
 RETRYING: Final = "retrying"  # is ended by signals, then succeeds
 FLAKY: Final = "flaky"  # may end in any way, then succeeds
 BROKEN: Final = "broken"  # fails more often than any limit allows, for jobs with a limit; then never ends
 ENDLESS: Final = "endless"  # never ends
+STUCK: Final = "stuck"  # is never scheduled
 
 SIDECAR: Final = "simulation/sidecar"
 """The annotation of a pod with a second container, with one of the next three."""
@@ -102,7 +104,8 @@ def next_run(random: Random, pod: HollowPod, tries: int) -> Run:
 def _is_left(pod: HollowPod) -> bool:
     """Whether the container is not restarted after a success; the server has dropped policies unknown to its version."""
     mine = next(each for each in pod.spec.containers if each.name == TENSORFLOW)
-    return after(Terminated(exit_code=0), mine, pod.spec.restart_policy, NEWEST, init=False) is After.NOTHING
+    left = after(Terminated(exit_code=0), mine, pod.spec.restart_policy, NEWEST, init=False) is After.NOTHING
+    return left and not restarts_always(pod, TENSORFLOW)
 
 
 class DrawnScript:
@@ -149,6 +152,14 @@ class DrawnScript:
             return False
         run = self.run(container, index)
         return run.outcome is Outcome.EXIT and end.finished_at == end_of(Running(started_at=end.started_at), run)
+
+
+class HungryScript(Script):
+    """Some processes that would be killed run out of memory."""
+
+    def run(self, random: Random, pod: HollowPod, name: str, tries: int) -> Run:
+        found = super().run(random, pod, name, tries)
+        return replace(found, reason="OOMKilled") if found.exit_code == 137 and random.random() < 0.3 else found
 
 
 class AlphaScript(Script):

@@ -1,5 +1,6 @@
 """Which replica of its job a child is for, read from its name without the code under test."""
 
+from datetime import datetime
 from typing import Any, Final
 
 REPLICA_TYPES: Final = {name.lower(): name for name in ("Chief", "Master", "PS", "Worker", "Evaluator")}
@@ -18,6 +19,10 @@ def slot_of(meta: dict[str, Any]) -> Slot:
         return REPLICA_TYPES[kind], int(index)
     labels = meta["labels"]
     return REPLICA_TYPES[labels["replica-type"]], int(labels["replica-index"])
+
+
+def attempt_of_pod(pod: dict[str, Any]) -> int:
+    return int((pod["metadata"].get("labels") or {}).get("training.kubeflow.org/restart-attempt") or 0)
 
 
 def replica_of(name: str) -> tuple[Slot, str]:
@@ -45,3 +50,7 @@ def labels_of(job: str, slot: Slot) -> dict[str, str]:
         "replica-index": str(slot[1]),
     }
     return short | selector_of(job, slot)
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)

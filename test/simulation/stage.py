@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from random import Random
 from typing import Final
 
 from simulation.kubelet import Kubelet
+from simulation.model.network import NETWORK
+from simulation.model.server import Answer
 from simulation.nodes import Nodes
 from simulation.processes import OperatorProcess
 from simulation.watchman import OPERATOR, WriteJudge
 from simulation.world import World, require
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
 from tfjob_operator.controller.options import V1
 
@@ -69,6 +73,25 @@ async def haunt(world: World, replica: OperatorProcess, pauses_s: tuple[float, .
         await asyncio.sleep(random.choice((0.0, 1.0, 10.0)))
 
 
+def _kill_in_mid_course(world: World, replicas: list[OperatorProcess]) -> None:
+    """Now and then kill an operator when the server has executed one of its writes, mostly before any answer."""
+    random, loop = Random(f"sudden {world.seed}"), asyncio.get_running_loop()
+    rate, dying = random.choice((0.0, 0.05, 0.2)), set[asyncio.Task[None]]()
+
+    def kill(replica: OperatorProcess) -> None:
+        task = loop.create_task(replica.kill(), name="sudden death", context=NETWORK)
+        dying.add(task)
+        task.add_done_callback(dying.discard)
+
+    def hear(request: Request, client: str, _answer: Answer) -> None:
+        own = [replica for replica in replicas if client == replica.name]
+        acts = own and request.method != "GET" and "/events" not in request.path
+        if acts and world.time < world.calm_at and random.random() < rate:
+            loop.call_soon(kill, own[0], context=NETWORK)
+
+    world.server.on_answer.append(hear)
+
+
 async def play(
     world: World,
     judge: WriteJudge,
@@ -79,10 +102,13 @@ async def play(
     domain: str = "",
     apis: tuple[str, ...] = (V1,),
     settled_s: float = SETTLED_S,
+    deadly: bool = False,
 ) -> None:
     """Run two operators, with trouble for them and for the nodes of a `kubelet`, until all is at rest and stays so.
 
-    Users are done at `done_at`. Raises OracleError if something is wrong, or it takes too long.
+    Users are done at `done_at`. `deadly`: operators may die by their own writes.
+
+    Raises OracleError if something is wrong, or it takes too long.
     """
     random = world.random
     election, workers = random.choice(ELECTIONS), random.choice((1, 4, 16))
@@ -92,6 +118,8 @@ async def play(
     ]
     for replica in replicas:
         replica.start()
+    if deadly:
+        _kill_in_mid_course(world, replicas)
     if kubelet is not None:
         async with asyncio.TaskGroup() as group:
             trouble_nodes(world, kubelet)

@@ -12,7 +12,12 @@ from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.scenarios.leaders import one_leader_writes
-from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
+from simulation.scenarios.operators import (
+    failure_policies_are_followed,
+    failure_policies_are_followed_in_time,
+    operators_are_in_time,
+    operators_keep_their_promises,
+)
 from simulation.weather import CALM
 from simulation.world import OracleError, run_seed
 from tfjob_operator.api import meta
@@ -25,7 +30,7 @@ from tfjob_operator.controller.alpha.controller import AlphaController
 from tfjob_operator.controller.alpha.observe import derived
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
-from tfjob_operator.controller.tfjob.plan import ending, plan, replicas, status
+from tfjob_operator.controller.tfjob.plan import attempts, ending, plan, replicas, status
 from tfjob_operator.controller.tfjob.view import Confirmer
 
 pytestmark = pytest.mark.usefixtures("logged_errors")
@@ -36,6 +41,8 @@ ON_THE_NEWEST: Final = partial(PROMISES, kubernetes=NEWEST)
 LEADERS: Final = partial(run_seed, one_leader_writes)
 """Leaders that do little else than stall and write: with operators that happens rarely."""
 IN_TIME: Final = partial(run_seed, operators_are_in_time, weather=CALM)
+POLICIES: Final = partial(run_seed, failure_policies_are_followed)
+POLICIES_IN_TIME: Final = partial(run_seed, failure_policies_are_followed_in_time, weather=CALM)
 ALPHA: Final = partial(run_seed, alpha_jobs_keep_their_promises)
 
 
@@ -46,6 +53,8 @@ def _alpha_later(seed: int) -> object:
 
 # What a bug replaces, and calls.
 _with_config_maps, _replicas_of, _until_deadline = plan.with_config_maps, replicas.replicas_of, ending.until_deadline
+_decide, _go_on, _begin_again, _restart_all = attempts.decide, plan._go_on, plan._begin_again, attempts.restart_all
+_replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, ending.clean_up
 _tidy_up, _conclude, _run, _settle_status = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController._settle_status
 
 
@@ -123,6 +132,50 @@ async def _act_first(controller: Any, key: str, job: Any, decided: Any, memory: 
     return bool(await _settle_status(controller, key, job, decided, memory, at_once=at_once))
 
 
+def _rules_backwards(policy: Any, *given: Any, **named: Any) -> Any:
+    return _decide(replace(policy, rules=policy.rules[::-1]), *given, **named)
+
+
+def _count_twice(draft: Any, *given: Any, **named: Any) -> None:
+    _restart_all(draft, *given, **named)
+    draft.counted_restarts += draft.counted_restarts > draft.job.status.counted_restarts
+
+
+def _delete_first(*given: Any, **named: Any) -> Any:
+    """Pods are deleted before the attempt is written."""
+    found = _begin_again(*given, **named)
+    return replace(found, status=None) if found.delete_pods else found
+
+
+def _revive(draft: Any, spec: Any, seen: Any, *given: Any) -> Any:
+    """A job that a rule has failed runs again when its pods are gone."""
+    if not seen.replicas and any(
+        (each.reason, each.status) == ("PodFailurePolicy", "True") for each in draft.conditions
+    ):
+        draft.conditions, draft.completion_time = draft.conditions[:-1], None
+    return _clean_up(draft, spec, seen, *given)
+
+
+def _count_all(restarting: Any, _decision: Any, *given: Any, **named: Any) -> Any:
+    """What a rule ignores counts."""
+    return _replacing(restarting, attempts.NO_DECISION, *given, **named)
+
+
+def _never_exceeded(draft: Any, policy: Any, decision: Any) -> Any:
+    return None if decision.action is c.RuleAction.RESTART_ALL else _ending_of(draft, policy, decision)
+
+
+def _request_lost(draft: Any, wanted: str) -> bool:
+    """A request is noted, and its restart is for later."""
+    draft.observed_restart_request = wanted
+    return False
+
+
+def _overlap(draft: Any, spec: Any, seen: Any, *given: Any, **named: Any) -> Any:
+    """Pods are created as soon as their names are free."""
+    return _go_on(draft, spec, replace(seen, older=False), *given, **named)
+
+
 def _never(*_: object) -> bool:
     return False
 
@@ -152,6 +205,24 @@ BUGS: Final[dict[str, Row]] = {
     "M7": (ON_THE_NEWEST, status, "native_sidecars", lambda _: frozenset(), "was restarted|restarts of"),
     "writes without the lease": (LEADERS, Fence, "check", lambda _: 60.0, "while the lease names"),
     "dawdling": (IN_TIME, plan, "until_deadline", _dawdle, "too late"),
+    # Failure policies.
+    "a survivor of an attempt": (
+        POLICIES,
+        replicas,
+        "of_earlier_attempts",
+        lambda *_: [],
+        "another attempt|may still run",
+    ),
+    "a restart counts twice": (POLICIES, plan, "restart_all", _count_twice, "the restarts by 2"),
+    "rules backwards": (POLICIES, plan, "decide", _rules_backwards, "about nothing|was wanted|a rule|comes before"),
+    "a failure is revived": (POLICIES, plan, "clean_up", _revive, "after the end"),
+    "an action is lost by a kill": (POLICIES, plan, "_begin_again", _delete_first, "was wanted"),
+    "what is ignored counts": (POLICIES, plan, "_replacing", _count_all, "does not count"),
+    "maxRestarts is no limit": (POLICIES, plan, "ending_of", _never_exceeded, "times of . allowed"),
+    "a request is lost": (POLICIES, plan, "restart_requested", _request_lost, "did not restart"),
+    "no back-off": (POLICIES, plan, "waiting", lambda *_: (), "its back-off ends"),
+    "a success waits for nobody": (POLICIES_IN_TIME, plan, "until_workers_end", lambda *_: None, "did not wait"),
+    "workers go with the success": (POLICIES_IN_TIME, ending, "_workers_wait_s", lambda *_: 0.0, "a worker has"),
     # The second controller.
     "a RuntimeId that does not stay": (ALPHA, alpha, "_runtime_id", _by_generation, "RuntimeId"),
     "an alpha view is not confirmed": (ALPHA, controller, "confirm", _believe, "never confirmed"),

@@ -7,7 +7,12 @@ from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.memory import ROUGH, nothing_is_remembered_of_the_dead
-from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
+from simulation.scenarios.operators import (
+    failure_policies_are_followed,
+    failure_policies_are_followed_in_time,
+    operators_are_in_time,
+    operators_keep_their_promises,
+)
 from simulation.scenarios.upgrades import nothing_of_another_operator_runs_twice
 from simulation.weather import CALM
 
@@ -30,7 +35,17 @@ def test_two_operators_keep_every_promise_whatever_stalls_dies_is_lost_or_edited
     seeds.play(operators_keep_their_promises, share=1.5, may_log={"lease_lost"})
 
 
-def test_in_calm_weather_everything_happens_within_two_seconds(seeds: Seeds) -> None:
+def test_failure_policies_are_followed_whatever_stalls_dies_is_lost_or_edited(seeds: Seeds) -> None:
+    """Each restart of a whole job follows from a rule or a request, counts once, and no two attempts overlap."""
+    seeds.play(failure_policies_are_followed, share=0.5, may_log={"lease_lost"})
+
+
+def test_in_calm_weather_rules_decide_in_their_order_and_within_two_seconds(seeds: Seeds) -> None:
+    """The first rule that is about any failure decides, and of its failures the earliest."""
+    seeds.play(failure_policies_are_followed_in_time, share=0.3, weather=CALM)
+
+
+def test_in_calm_weather_everything_everything_happens_within_two_seconds(seeds: Seeds) -> None:
     """B12, B29, B45, B46: pods are made, jobs end and are deleted on time, whatever users do."""
     seeds.play(operators_are_in_time, share=0.2, weather=CALM)
 

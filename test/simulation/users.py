@@ -22,6 +22,7 @@ from simulation.meddlers import HELD
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.model.network import NETWORK
 from simulation.model.storage import Body
+from simulation.policies import REQUEST
 from simulation.wishes import FOREIGN, INVALID
 from simulation.world import World
 from tfjob_operator.api.core import PODS
@@ -159,10 +160,14 @@ MISTAKES: Final[tuple[dict[str, Any], ...]] = (
 class Users(Owner):
     """Create `jobs` jobs and, if `busy`, edit, suspend, scale, break and delete them and their pods."""
 
-    def __init__(self, world: World, random: Random, *, jobs: int, busy: bool) -> None:
+    def __init__(self, world: World, random: Random, *, jobs: int, busy: bool, policies: float = 0.0) -> None:
+        """`policies`: which share of the jobs has a failure policy."""
         super().__init__(world, TFJOBS, random)
+        self._policies = policies
         often, seldom = (self._suspend, self._scale, self._delete_pod), (self._delete, self._retire, self._break)
         self.acts = (*often, *often, *seldom, self._delete_config_map)
+        if policies:
+            self.acts += (self._request_restart,) * 5 + (self._change_policy,) * 3
         for number in range(jobs):
             # Two namespaces may hold jobs of one name, which must not be taken for each other (B19).
             place = (random.choice(NAMESPACES), f"job-{number // 2}" if random.random() < 0.3 else f"run-{number}")
@@ -170,6 +175,10 @@ class Users(Owner):
 
     def create(self, place: Place) -> bool:
         job = a_job(self._random, place[1], self._world.kubernetes)
+        if self._policies and INVALID not in job["metadata"].get("annotations", {}):
+            _make_eventful(self._random, job["spec"])
+            if self._random.random() < self._policies:
+                _add_policy(self._random, job["spec"])
         return self._send("POST", TFJOBS.path(place[0]), job) < 300
 
     def mistake(self) -> dict[str, Any]:
@@ -208,6 +217,16 @@ class Users(Owner):
         if (found := self._pick(place, CONFIG_MAPS)) is not None:
             self._send("DELETE", CONFIG_MAPS.path(place[0], found["metadata"]["name"]), {})
 
+    def _request_restart(self, place: Place) -> None:
+        """Restart a whole job, mostly by a value that it has not had."""
+        value = self._random.choice(("again", f"at {self._world.time:.3f}", f"at {self._world.time:.3f}"))
+        self._patch(place, {"metadata": {"annotations": {REQUEST: value}}})
+
+    def _change_policy(self, place: Place) -> None:
+        if (job := self._good_job(place)) is not None and not _is_stuck(job["spec"]):
+            policy = a_policy(self._random, job["spec"]) if self._random.random() < 0.8 else None
+            self._patch(place, {"spec": {"runPolicy": {"failurePolicy": policy}}})
+
     def _delete_with(self, pod: str, grace: int | None) -> None:
         self._send("DELETE", pod, {} if grace is None else {"gracePeriodSeconds": grace})
 
@@ -241,6 +260,76 @@ def a_job(random: Random, name: str, kubernetes: Kubernetes) -> dict[str, Any]:
         job["metadata"] = {"name": name, **mistake["metadata"]}
         job["spec"] = spec | mistake["spec"]
     return job
+
+
+def _templates(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each["template"] for each in spec["tfReplicaSpecs"].values() if "template" in each]
+
+
+def _make_eventful(random: Random, spec: dict[str, Any]) -> None:
+    """Let most replicas fail, though no more often than a whole job can be restarted, and let few jobs end before that."""
+    for template in _templates(spec):
+        annotations = template["metadata"]["annotations"]
+        if annotations[scripts.TEMPER] in {scripts.STEADY, scripts.BROKEN}:
+            annotations[scripts.TEMPER] = random.choice((scripts.FLAKY, scripts.FLAKY, scripts.RETRYING))
+    if random.random() < 0.7:
+        spec["runPolicy"].pop("activeDeadlineSeconds", None)
+    if random.random() < 0.3:
+        spec["runPolicy"]["completionGracePeriodSeconds"] = random.choice((0, 4, 20))
+
+
+def _add_policy(random: Random, spec: dict[str, Any]) -> None:
+    run_policy = spec["runPolicy"]
+    if random.random() < 0.2:
+        run_policy["startDeadlineSeconds"] = random.choice((15, 40))
+        if random.random() < 0.3:
+            random.choice(_templates(spec))["metadata"]["annotations"][scripts.TEMPER] = scripts.STUCK
+    run_policy["failurePolicy"] = a_policy(random, spec)
+
+
+def _is_stuck(spec: dict[str, Any]) -> bool:
+    return any(each["metadata"]["annotations"][scripts.TEMPER] == scripts.STUCK for each in _templates(spec))
+
+
+EXIT_CODES: Final = (
+    ("In", [137]),
+    ("In", [1, 2]),
+    ("In", [1, 130, 138, 143]),
+    ("NotIn", [1]),
+    ("NotIn", [2, 137, 143]),
+)
+REASONS: Final = ("OOMKilled", "Evicted", "NodeLost", "StartDeadlineExceeded")
+
+
+def a_policy(random: Random, spec: dict[str, Any]) -> dict[str, Any]:
+    """A failure policy for a job. Each rule ever written has another name."""
+    own = any(each.get("restartPolicy") for template in _templates(spec) for each in template["spec"]["containers"])
+    kinds = ["onPodConditions", "onFailureReasons", "onFailureReasons", "", *([] if own else ["onExitCodes"] * 4)]
+    actions = ["FailJob", "RestartAll", "RestartAll"]
+    if not _is_stuck(spec):
+        actions += ["RestartAllAndIgnoreMaxRestarts"]
+    if "startDeadlineSeconds" not in spec["runPolicy"]:
+        actions += ["RestartReplica", "RestartReplica", "Ignore", "Ignore"]
+    rules = []
+    for _ in range(random.choice((1, 2, 2, 3))):
+        rule: dict[str, Any] = {"name": f"r{random.randrange(10**9)}", "action": random.choice(actions)}
+        match random.choice(kinds):
+            case "onExitCodes":
+                operator, values = random.choice(EXIT_CODES)
+                rule["onExitCodes"] = {"operator": operator, "values": values}
+                rule["onExitCodes"] |= random.choice(({}, {"containerName": "tensorflow"}))
+            case "onPodConditions":
+                rule["onPodConditions"] = [{"type": "DisruptionTarget"} | random.choice(({}, {"status": "True"}))]
+            case "onFailureReasons":
+                rule["onFailureReasons"] = random.sample(REASONS, random.choice((1, 2)))
+        if random.random() < 0.3:
+            rule["targetReplicaTypes"] = [random.choice([*spec["tfReplicaSpecs"]])]
+        if rule["action"] == "RestartReplica" and random.random() < 0.4:
+            action = random.choice(("RestartAll", "RestartAll", "FailJob"))
+            rule["escalation"] = {"afterSeconds": random.choice((2, 10)), "action": action}
+        rules.append(rule)
+    kept = random.choice(({}, {"finishedReplicaPolicy": "Restart"}, {"finishedReplicaPolicy": "Keep"}))
+    return {"maxRestarts": random.choice((0, 1, 1, 2, 3)), "rules": rules} | kept
 
 
 def _broken(random: Random) -> dict[str, Any]:

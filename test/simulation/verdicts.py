@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from simulation.attempts import StatusWrite
 from simulation.model.storage import Body
-from simulation.records import Records, is_final, moment
-from simulation.slots import Slot
+from simulation.policies import attempt_of, grace_of, start_is_late
+from simulation.records import Records, is_final
+from simulation.slots import Slot, moment
 from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
 from tfjob_operator.api.v1.constants import EventReason, limit_of
 
@@ -16,7 +18,7 @@ TICK_S: Final = 0.01
 
 def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
     """What is wrong with the end that was just written into a job's status."""
-    wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
+    wish, ending = wish_of(job), ending_of(job)
     assert ending is not None
     reason = ending["reason"]
     never_good = reason == "InvalidTFJobSpec"
@@ -29,20 +31,52 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
         yield from _justify_mistakes(job, records)
     if never_good:
         return
-    succeeded = records.succeeded(uid)
     if ending["type"] == "Succeeded":
-        if not wish.is_done(succeeded):
-            yield f"only {sorted(succeeded)} have succeeded"
+        yield from _justify_success(job, records, now)
     elif reason == "TFJobFailed":
-        wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in records.all_fates(uid) if fate.slot in wish.slots)
-        if not any(is_final(fate, policy) for fate, policy in wanted):
-            yield f"no replica has failed for good: {records.all_fates(uid)}"
-    elif limit_of(reason, ending["message"]) is EventReason.BACKOFF_LIMIT_EXCEEDED:
-        restarts = sum(records.most_restarts(uid, slot) for slot in records.pods[uid])
-        if wish.backoff_limit is None or restarts <= wish.backoff_limit:
-            yield f"there were {restarts} restarts of {wish.backoff_limit} allowed"
-    elif wish.deadline_s is None or now < started + timedelta(seconds=wish.deadline_s + 1 - TICK_S):
-        yield f"the deadline of {wish.deadline_s} s after {job['status']['startTime']} is not over"
+        wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in records.of_attempt(job) if fate.slot in wish.slots)
+        final = (fate for fate, policy in wanted if is_final(fate, policy))
+        if not any(rule is None for fate in final for _, rule in records.deciders([job], fate)):
+            yield f"no replica has failed for good: {records.of_attempt(job)}"
+    elif reason == "PodFailurePolicy":
+        yield from _justify_by_rule(job)
+    else:
+        yield from _justify_limit(job, records, now)
+
+
+def _justify_success(job: Body, records: Records, now: datetime) -> Iterator[str]:
+    succeeded, completed = records.succeeded(job), moment(job["status"]["completionTime"])
+    if not wish_of(job).is_done(succeeded):
+        yield f"only {sorted(succeeded)} have succeeded"
+    grace_s, left = grace_of(job), records.working(job["metadata"]["uid"]) if records.prompt else []
+    if left and grace_s is not None and now < completed + timedelta(seconds=grace_s):
+        yield f"did not wait for {left}"
+
+
+def _justify_limit(job: Body, records: Records, now: datetime) -> Iterator[str]:
+    wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
+    assert ending is not None
+    match limit_of(ending["reason"], ending["message"]):
+        case EventReason.MAX_RESTARTS_EXCEEDED:
+            yield from _justify_by_rule(job)
+        case EventReason.START_DEADLINE_EXCEEDED:
+            if not start_is_late(job, now):
+                yield "its replicas may take longer to run"
+        case EventReason.BACKOFF_LIMIT_EXCEEDED:
+            restarts = sum(records.most_restarts(uid, slot) for slot in records.pods[uid])
+            if wish.backoff_limit is None or restarts <= wish.backoff_limit:
+                yield f"there were {restarts} restarts of {wish.backoff_limit} allowed"
+        case _:
+            started = moment(job["status"]["startTime"])
+            if wish.deadline_s is None or now < started + timedelta(seconds=wish.deadline_s + 1 - TICK_S):
+                yield f"the deadline of {wish.deadline_s} s after {job['status']['startTime']} is not over"
+
+
+def _justify_by_rule(job: Body) -> Iterator[str]:
+    """Check that the history says by which rule the last attempt ended; whether that is true, `attempts.py` says."""
+    over: dict[str, Any] = (job["status"].get("attemptHistory") or [{}])[-1]
+    if over.get("number", 0) != attempt_of(job) or "rule" not in over:
+        yield f"no rule is known to have ended it: {over}"
 
 
 def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
@@ -58,12 +92,13 @@ def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
         yield "the job had begun, and no edit ends one that has"
 
 
-def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:
+def status_mistakes(old: Body, new: Body, records: Records, now: datetime) -> Iterator[str]:
     """What is wrong with a new status, by itself and compared with the old one."""
     uid = new["metadata"]["uid"]
     if wish_of(new).foreign:
         yield "the job is somebody else's"
-    yield from final_mistakes(old, new, records.succeeded(uid))
+    yield from final_mistakes(old, new, records.succeeded(old), ("attempt", "countedRestarts"))
+    yield from StatusWrite(old, new, records, now).mistakes()
     counted = restarts_of(new)
     for slot, restarts in restarts_of(old).items():
         if counted.get(slot, 0) < restarts:
@@ -81,7 +116,8 @@ def final_mistakes(old: Body, new: Body, succeeded: set[Slot], more: tuple[str, 
         for name in ("conditions", "completionTime", "startTime", *more):
             if before.get(name) != after.get(name):
                 yield f"{name} changed after the end from {before.get(name)} to {after.get(name)}"
-    if lost := finished_of(old) - finished_of(new):
+    lost = finished_of(old) - finished_of(new)
+    if lost and attempt_of(old) == attempt_of(new):
         yield f"{sorted(lost)} had succeeded, and that is forgotten"
     if untrue := finished_of(new) - succeeded:
         yield f"{sorted(untrue)} have not succeeded"

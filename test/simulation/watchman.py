@@ -16,8 +16,9 @@ from simulation.lives import End, Fate
 from simulation.meddlers import FORGED, SECOND, WATCHED, is_marked
 from simulation.model.server import Answer, Write
 from simulation.model.storage import Body, Change, Feed, Storage
-from simulation.records import Records, is_final, moment
-from simulation.slots import Slot, slot_of
+from simulation.policies import attempt_of, backoff_ends, grace_of, policy_of, request_of
+from simulation.records import LATE_EDIT_S, Records, is_final
+from simulation.slots import Slot, attempt_of_pod, moment, slot_of
 from simulation.verdicts import TICK_S, justify, status_mistakes
 from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
 from simulation.world import World
@@ -28,9 +29,13 @@ from tfjob_operator.api.v1.constants import CONTAINER_NAME, TFJOBS, EventReason,
 
 OPERATOR: Final = "operator-"
 """The prefix of the operators' names, as clients and in the election."""
-LATE_EDIT_S: Final = 60.0
-"""How long the operator may act on an older version of an ended job: its end is final, so the view is not confirmed."""
 LEASE: Final = ("kube-system", "tf-operator")
+WORKERS_S: Final = 30.0
+"""How long workers may run on after the success of a job that says nothing about it."""
+PROMPT_S: Final = 2.0
+"""How long anything takes at most where there are no faults."""
+ATTEMPT_LABEL: Final = "training.kubeflow.org/restart-attempt"
+REPLACING: Final = frozenset({"RestartReplica", "Ignore"})
 
 
 def _seconds(text: str) -> float:
@@ -99,7 +104,7 @@ class Watchman(WriteJudge):
         """`forgivable_s`: how long a succeeded pod may be there, until somebody deletes it, without the operator seeing it."""
         super().__init__(world, TFJOBS)
         self._forgivable_s = forgivable_s
-        self.records = Records(kubelet)
+        self.records = Records(world, kubelet, prompt=forgivable_s < math.inf)
         self._kubelet = kubelet
         self._pods, self._services = Feed(self._storage, PODS), Feed(self._storage, SERVICES)
         self._untouched: dict[str, list[Body]] = {}
@@ -107,11 +112,16 @@ class Watchman(WriteJudge):
         self._second: set[str] = set()
         """The UIDs of all second pods, also of those that are gone."""
         self._free_since: dict[tuple[str, str], float] = {}
-        """When the last pod of a job of this name was removed, by namespace and name: it may have been in the way."""
+        """When the last pod of a job of this name was removed, or its attempt began, by namespace and name."""
         self._exits: Counter[tuple[str, str]] = Counter()
         """How many pods were deleted to be recreated, by the UID of their job and the text that their events must have."""
         self._slots: dict[str, set[Slot]] = {}
         """The replicas that the last good specification of a job asks for, by UID."""
+
+    @property
+    def late(self) -> list[str]:
+        """What has taken longer than it may where there are no faults."""
+        return [f"{what} after {delay:.3f} s" for delay, what in self.records.delays if delay > PROMPT_S]
 
     def _see(self, write: Write, *, by_operator: bool) -> None:
         for change in self._jobs.news():
@@ -129,6 +139,7 @@ class Watchman(WriteJudge):
         body, records, now = change.new.body, self.records, self._world.time
         uid = body["metadata"]["uid"]
         records.jobs[uid] = body
+        records.requests[uid].add(request_of(body))
         if not (body.get("status") or {}).get("conditions"):
             self._untouched.setdefault(uid, []).append(body)
         else:
@@ -144,6 +155,7 @@ class Watchman(WriteJudge):
             before = self._slots.get(uid, set())
             self._slots[uid] = before if wish_of(body).invalid else wish_of(body).slots
             records.edited(uid, now, before, self._slots[uid])
+            records.specs[uid].append((now, body))
             if by_operator:
                 self._accuse(write, "specifications are the users'")
         if old is None or old.get("status") == body.get("status"):
@@ -153,8 +165,13 @@ class Watchman(WriteJudge):
             self._note_delay("end", self._due(body), body)
             for problem in justify(body, records, self._world.server.now()):
                 self._accuse(write, problem)
-        for problem in status_mistakes(old, body, records):
+        for problem in status_mistakes(old, body, records, self._world.server.now()):
             self._accuse(write, problem)
+        if attempt_of(old) != attempt_of(body):
+            self._note_delay("restart", records.decided_at(old, body), body)
+            records.kept[uid] = finished_of(body)
+            meta = body["metadata"]
+            self._free_since[meta["namespace"], meta["name"]] = now
 
     def _check_expiry(self, job: Body, write: Write) -> None:
         """Check that the operator deletes a job only when its TTL has expired."""
@@ -171,10 +188,19 @@ class Watchman(WriteJudge):
         wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
         assert ending is not None
         if ending["type"] == "Succeeded":
-            return self.records.done_at(uid, wish)
+            return self._waited_until(self.records.done_at(uid, wish), grace_of(job), uid)
         if limit_of(ending["reason"], ending["message"]) is EventReason.DEADLINE_EXCEEDED:
             return _seconds(job["status"]["startTime"]) + (wish.deadline_s or 0) + 1
         return self.records.lost_at(uid, wish) if ending["reason"] == "TFJobFailed" else self._world.time
+
+    def _waited_until(self, done_at: float, grace_s: int | None, uid: str) -> float:
+        """Until when a success had to wait for the workers that ran on."""
+        if grace_s is None:
+            return done_at
+        ends = [fate.ended_at for fate in self.records.all_fates(uid) if fate.slot[0] == "Worker"]
+        return max(
+            done_at, min(done_at + grace_s + 1, max(ends, default=0.0) if not self.records.working(uid) else math.inf)
+        )
 
     def _note_delay(self, what: str, due: float, job: Body) -> None:
         """Note how long something took that could have been done since `due`, or since the job was edited."""
@@ -187,6 +213,7 @@ class Watchman(WriteJudge):
             return
         meta = change.new.body["metadata"]
         owner, slot = meta["ownerReferences"][0]["uid"], slot_of(meta)
+        self.records.states[meta["uid"]].append((self._world.time, change.new.body))
         if is_marked(change.new.body, SECOND):
             if change.old is None:
                 self._second.add(meta["uid"])
@@ -197,11 +224,14 @@ class Watchman(WriteJudge):
             if by_operator:
                 self._check_creation(owner, change, write)
                 self._check_first(owner, change, write)
+                self._check_overlap(owner, change, write)
             self.records.pods[owner][slot].append(meta["uid"])
             if by_operator:
                 job = self.records.jobs[owner]
                 place = (meta["namespace"], job["metadata"]["name"])
-                self._note_delay(f"creation of {meta['name']}", self._free_since.get(place, 0.0), job)
+                ends, free = backoff_ends(job, slot), self._free_since.get(place, 0.0)
+                due = max(free, (ends - EPOCH).total_seconds()) if ends is not None else free
+                self._note_delay(f"creation of {meta['name']}", due, job)
         elif is_deletion(change):
             if by_operator:
                 self._check_deletion(owner, change, write)
@@ -254,7 +284,7 @@ class Watchman(WriteJudge):
             return
         self._check_not_foreign(owner, write)
         slot = slot_of(change.new.body["metadata"])
-        objections = [self._objections(job, slot) for job in views]
+        objections = [[*self._objections(job, slot), *self._wrong_attempt(job, slot, change.new.body)] for job in views]
         if all(objections):
             for reason in objections[-1]:
                 self._accuse(write, reason)
@@ -278,6 +308,30 @@ class Watchman(WriteJudge):
         }
         return [reason for reason, holds in reasons.items() if holds]
 
+    def _wrong_attempt(self, job: Body, slot: Slot, child: Body) -> list[str]:
+        """What this version of a job says against the attempt of a new pod, and its time."""
+        if child["kind"] != PODS.kind:
+            return []
+        attempt, ends = attempt_of(job), backoff_ends(job, slot)
+        labels, environment = child["metadata"]["labels"], child["spec"]["containers"][0].get("env") or ()
+        told = next((each["value"] for each in environment if each["name"] == "TFJOB_RESTART_ATTEMPT"), None)
+        wanted = str(attempt) if attempt or policy_of(job) else None
+        reasons = {
+            f"it is told attempt {told} of {wanted}": not wanted == told == labels.get(ATTEMPT_LABEL),
+            f"its back-off ends at {ends}": ends is not None
+            and (ends - self._world.server.now()).total_seconds() > TICK_S,
+        }
+        return [reason for reason, holds in reasons.items() if holds]
+
+    def _check_overlap(self, owner: str, change: Change, write: Write) -> None:
+        """Check that no pod of an earlier attempt may still run, but for what runs on beside a replica that is done."""
+        attempt = attempt_of_pod(change.new.body)
+        for fate in self.records.all_fates(owner):
+            done = fate.end is End.SUCCEEDED and fate.slot in self.records.kept[owner]
+            left = self._kubelet.knows(fate.uid) and not fate.over and fate.uid not in self._second
+            if fate.attempt < attempt and left and not done:
+                self._accuse(write, f"a pod of attempt {fate.attempt} may still run: {fate}")
+
     def _check_first(self, owner: str, change: Change, write: Write) -> None:
         """Check that no replica gets two pods, and none that has succeeded runs again.
 
@@ -292,6 +346,8 @@ class Watchman(WriteJudge):
             remover = self.records.removers.get(fate.uid, "")
             if not remover:
                 self._accuse(write, f"there is another pod of {slot}")
+            if fate.attempt < attempt_of_pod(change.new.body) and slot not in self.records.kept[owner]:
+                continue
             stood_s = self.records.pod_removed_at.get(fate.uid, 0.0) - fate.ended_at
             seen = remover.startswith(OPERATOR) or stood_s > self._forgivable_s
             if fate.end is End.SUCCEEDED and not fate.leaving and seen and fate.uid not in self.records.shed:
@@ -319,17 +375,22 @@ class Watchman(WriteJudge):
         wish = wish_of(views[-1])
         if wish.invalid and not wish.suspend:
             self._accuse(write, "the job is held")
-        if wish.suspend or fate.slot not in wish.slots:
+        if wish.suspend or fate.slot not in wish.slots or self._is_of_earlier_attempt(fate, views[-1]):
             return
         _, policy = wish.replicas[fate.slot[0]]
-        if fate.end in {None, End.SUCCEEDED} or is_final(fate, policy):
+        rules = [rule for _, rule in self.records.deciders([views[-1], *self.records.recent(owner)], fate)]
+        replaced = any(rule["action"] in REPLACING if rule else not is_final(fate, policy) for rule in rules)
+        if fate.end in {None, End.SUCCEEDED} or not replaced:
             self._accuse(write, f"the pod was wanted as it is: {fate}")
         self._check_told(owner, change, write)
-        if fate.counts:
+        if fate.counts and all(rule is None or rule["action"] == "RestartReplica" for rule in rules):
             self.records.replaced[owner][fate.slot] += 1
             failures, counted = self.records.replaced[owner][fate.slot], restarts_of(current).get(fate.slot, 0)
             if counted < failures:
                 self._accuse(write, f"failure {failures} of {fate.slot}, and {counted} restarts are on record")
+
+    def _is_of_earlier_attempt(self, fate: Fate, job: Body) -> bool:
+        return fate.attempt < attempt_of(job) and fate.slot not in self.records.kept[fate.owner]
 
     def _check_told(self, owner: str, change: Change, write: Write) -> None:
         """Check that an event says how a pod ended before the pod and its log are deleted to recreate it (U13)."""
@@ -354,11 +415,21 @@ class Watchman(WriteJudge):
         if wish.invalid:
             if just_edited or (ending is not None and ending["reason"] == "InvalidTFJobSpec"):
                 return  # the operator may not have heard of the mistake
-        elif fate.slot not in wish.slots:
+        elif fate.slot not in wish.slots or self._is_of_earlier_attempt(fate, job):
             return
         by_limit = ending is not None and limit_of(ending["reason"], ending["message"]) is not None
         if wish.clean_pod_policy == "None" and not by_limit:
             self._accuse(write, "the clean-up policy is None")
+        waits = (
+            ending is not None and ending["type"] == "Succeeded" and grace_of(job) is None and fate.slot[0] == "Worker"
+        )
+        if (
+            waits
+            and fate.runs
+            and self.records.prompt
+            and self._world.time < self.records.ended_at[fate.owner] + WORKERS_S - 1
+        ):
+            self._accuse(write, f"a worker has {WORKERS_S} s after the success: {fate}")
         if wish.clean_pod_policy != "All" and fate.over:
             self._accuse(write, f"the pod has ended, and the clean-up policy is {wish.clean_pod_policy}: {fate}")
 

@@ -12,8 +12,9 @@ from simulation.kubelet import Kubelet
 from simulation.model.job_controller import JOBS, is_over
 from simulation.model.server import Write
 from simulation.model.storage import Body, Change, Feed
+from simulation.records import LATE_EDIT_S
 from simulation.slots import replica_of
-from simulation.watchman import LATE_EDIT_S, WriteJudge, is_deletion
+from simulation.watchman import WriteJudge, is_deletion
 from simulation.wishes import ending_of, finished_of, has_begun
 from simulation.world import World
 from tfjob_operator.api.core import CONFIG_MAPS, SERVICES

@@ -12,9 +12,10 @@ from simulation.kubelet import Kubelet
 from simulation.meddlers import Holders, Meddlers
 from simulation.model.controllers import GarbageCollector
 from simulation.oracle import complaints
-from simulation.stage import play
+from simulation.scripts import HungryScript
+from simulation.stage import SETTLED_S, play
 from simulation.users import NAMESPACES, Users
-from simulation.watchman import LEASE, Watchman
+from simulation.watchman import LEASE, PROMPT_S, Watchman
 from simulation.world import World, require
 
 SIZES: Final = (1, 1, 2, 2, 3, 4, 6)
@@ -24,29 +25,41 @@ CROWD: Final = 40
 LONG_DOMAIN: Final = "x" * 2100
 """With host names of this length a job of two replicas is a large one, whose pods read a ConfigMap."""
 
-PROMPT_S: Final = 2.0
+
+PATIENT_S: Final = 1500.0
+"""A job may be restarted as a whole half a dozen times, each after twice the delay of the one before."""
 
 
 async def operators_keep_their_promises(world: World) -> None:
     await _play(world, unlucky=True)
 
 
+async def failure_policies_are_followed(world: World) -> None:
+    """Most jobs have a failure policy, and operators die in the midst of what they do."""
+    await _play(world, unlucky=True, policies=0.8)
+
+
+async def failure_policies_are_followed_in_time(world: World) -> None:
+    """The same without any faults: then it is known what an operator has seen."""
+    watchman = await _play(world, unlucky=False, policies=0.8)
+    require(not watchman.late, f"too late: {watchman.late}")
+
+
 async def operators_are_in_time(world: World) -> None:
     """Without faults of networks, servers, nodes and processes everything happens within two seconds."""
     watchman = await _play(world, unlucky=False)
-    late = [f"{what} after {delay:.3f} s" for delay, what in watchman.records.delays if delay > PROMPT_S]
-    require(not late, f"too late: {late}")
+    require(not watchman.late, f"too late: {watchman.late}")
 
 
-async def _play(world: World, *, unlucky: bool) -> Watchman:
+async def _play(world: World, *, unlucky: bool, policies: float = 0.0) -> Watchman:
     random = world.random
     await world.create_namespaces(LEASE[0], *NAMESPACES)
     GarbageCollector(world.server, Random(f"garbage {world.seed}"))
     Holders(world, Random(f"holders {world.seed}"))
-    kubelet = Kubelet(world, Random(f"kubelet {world.seed}"))
+    kubelet = Kubelet(world, Random(f"kubelet {world.seed}"), script=HungryScript() if policies else None)
     watchman = Watchman(world, kubelet, forgivable_s=math.inf if unlucky else PROMPT_S)
     jobs = CROWD if random.random() < 0.02 else random.choice(SIZES)
-    users = Users(world, Random(f"users {world.seed}"), jobs=jobs, busy=random.random() < 0.8)
+    users = Users(world, Random(f"users {world.seed}"), jobs=jobs, busy=random.random() < 0.8, policies=policies)
     meddlers = Meddlers(world, Random(f"meddlers {world.seed}"), NAMESPACES) if unlucky else None
     domain = LONG_DOMAIN if Random(f"domain {world.seed}").random() < 0.3 else ""
     await play(
@@ -56,5 +69,7 @@ async def _play(world: World, *, unlucky: bool) -> Watchman:
         kubelet=kubelet if unlucky else None,
         done_at=lambda: max(users.done_at, meddlers.done_at if meddlers else 0.0),
         domain=domain,
+        settled_s=PATIENT_S if policies else SETTLED_S,
+        deadly=policies > 0 and unlucky,
     )
     return watchman

@@ -1,0 +1,145 @@
+"""Failure policies, read without the code under test: which rule is about a pod, and until when something waits.
+
+A rule is about a state of a pod that the server had: an operator may act on any of these, since its cache lags.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from simulation.lives import End, Fate
+from simulation.model.storage import Body
+from simulation.scripts import TENSORFLOW
+from simulation.slots import Slot, moment
+
+REQUEST: Final = "training.kubeflow.org/restart-requested-at"
+WHOLE: Final = frozenset({"FailJob", "RestartAll", "RestartAllAndIgnoreMaxRestarts"})
+MATCHERS: Final = frozenset({"onExitCodes", "onPodConditions", "onFailureReasons"})
+Rule = dict[str, Any]
+
+
+def policy_of(job: Body) -> dict[str, Any]:
+    return (job["spec"].get("runPolicy") or {}).get("failurePolicy") or {}
+
+
+def rules_of(job: Body) -> list[Rule]:
+    return policy_of(job).get("rules") or []
+
+
+def attempt_of(job: Body) -> int:
+    return int((job.get("status") or {}).get("attempt", 0))
+
+
+def request_of(job: Body) -> str:
+    return str((job["metadata"].get("annotations") or {}).get(REQUEST, ""))
+
+
+def rule_about(job: Body, kind: str, pod: Body) -> Rule | None:
+    """The first rule of a job that matches what a failed pod of this type shows."""
+    return next((rule for rule in rules_of(job) if _is_about(rule, kind, pod)), None)
+
+
+def _is_about(rule: Rule, kind: str, pod: Body) -> bool:
+    targets = rule.get("targetReplicaTypes")
+    if kind == "Evaluator" if targets is None else kind.lower() not in map(str.lower, targets):
+        return False
+    if wanted := rule.get("onExitCodes"):
+        codes = {end["exitCode"] for name, end in _ends(pod) if name == wanted.get("containerName", name)} - {0}
+        return any((code in wanted["values"]) == (wanted["operator"] == "In") for code in codes)
+    if entries := rule.get("onPodConditions"):
+        there = {(each["type"], each["status"]) for each in pod["status"].get("conditions") or ()}
+        return any((each["type"], each.get("status", "True")) in there for each in entries)
+    return "onFailureReasons" not in rule or any(reason in rule["onFailureReasons"] for reason in _reasons(pod))
+
+
+def _ends(pod: Body) -> list[tuple[str, Any]]:
+    status = pod["status"]
+    found = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    return [(each["name"], each["state"]["terminated"]) for each in found if "terminated" in each["state"]]
+
+
+def _reasons(pod: Body) -> Iterator[str]:
+    named = {pod["status"].get("reason"), _disruption(pod)}
+    if any(end.get("reason") == "OOMKilled" for _, end in _ends(pod)):
+        yield "OOMKilled"
+    if named & {"Evicted", "EvictionByEvictionAPI"}:
+        yield "Evicted"
+    if named & {"NodeLost", "DeletionByPodGC"}:
+        yield "NodeLost"
+
+
+def _disruption(pod: Body) -> str | None:
+    """The reason for which the cluster takes a pod away, as its condition says it; None if there is none."""
+    conditions = pod["status"].get("conditions") or ()
+    return next((each.get("reason", "") for each in conditions if (each["type"], each["status"]) == TAKEN), None)
+
+
+TAKEN: Final = ("DisruptionTarget", "True")
+
+
+def is_taken(pod: Body) -> bool:
+    return bool(pod["status"].get("reason")) or _disruption(pod) is not None
+
+
+def shows_failure(pod: Body, fate: Fate) -> bool:
+    """Whether a state of a pod with this fate shows a failure that rules may be about."""
+    if "deletionTimestamp" in pod["metadata"]:
+        return is_taken(pod)  # nobody else's deletion is a failure
+    if fate.end in {None, End.SUCCEEDED}:
+        return False
+    code = next((end["exitCode"] for name, end in _ends(pod) if name == TENSORFLOW), None)
+    return code is not None or pod["status"].get("phase") == "Failed"
+
+
+def is_restartable(pod: Body) -> bool:
+    """Whether it has no failure at all but is restarted, since its policy is Always."""
+    code = next((end["exitCode"] for name, end in _ends(pod) if name == TENSORFLOW), None)
+    return code == 0 and not is_taken(pod)
+
+
+def ended_at(states: list[tuple[float, Body]]) -> str:
+    """When the last container of a pod ended, "~" (later than all others) if its last state does not say so."""
+    return max((end["finishedAt"] for _, end in _ends(states[-1][1]) if "finishedAt" in end), default="~")
+
+
+def backoff_ends(job: Body, slot: Slot) -> datetime | None:
+    """Before which time no pod of a replica may be created, by what the status says."""
+    status = job.get("status") or {}
+    own = [each for each in status.get("restarts") or () if (each["type"], each["index"]) == slot]
+    times = [moment(each["nextTime"]) for each in own if "nextTime" in each]
+    if status.get("attemptHistory") and (delay_s := (status.get("begun") or {}).get("delaySeconds")):
+        times.append(moment(status["attemptHistory"][-1]["endTime"]) + timedelta(seconds=delay_s))
+    return max(times, default=None)
+
+
+def next_delay(last_s: float) -> float:
+    """What follows a delay between restarts, or none: ten seconds, doubled up to five minutes."""
+    return min(2 * last_s, 300) if last_s else 10
+
+
+def grace_of(job: Body) -> int | None:
+    """For how many seconds a success waits for workers."""
+    grace_s: int | None = (job["spec"].get("runPolicy") or {}).get("completionGracePeriodSeconds")
+    return grace_s
+
+
+def start_is_late(job: Body, now: datetime) -> bool:
+    """Whether the replicas of a job should all have run by now, since its beginning, resumption, or last attempt."""
+    status = job.get("status") or {}
+    limit_s = (job["spec"].get("runPolicy") or {}).get("startDeadlineSeconds")
+    times = [job["metadata"]["creationTimestamp"]]
+    times += [each["lastTransitionTime"] for each in status.get("conditions") or () if each["type"] == "Suspended"]
+    times += [each["endTime"] for each in status.get("attemptHistory") or ()]
+    return limit_s is not None and max(map(moment, times)) + timedelta(seconds=limit_s) <= now
+
+
+def is_about_late(rule: Rule) -> bool:
+    """Whether a rule is about replicas that do not run in time."""
+    return MATCHERS.isdisjoint(rule) or "StartDeadlineExceeded" in rule.get("onFailureReasons", ())
+
+
+def escalates(job: Body, rule: Rule, now: datetime) -> bool:
+    """Whether a replica that this rule restarted has had its time to run again."""
+    escalation: dict[str, Any] = rule.get("escalation") or {}
+    records = [each for each in (job.get("status") or {}).get("restarts") or () if each.get("rule") == rule["name"]]
+    return any(moment(each["failedAt"]) + timedelta(seconds=escalation["afterSeconds"]) <= now for each in records)
