@@ -188,7 +188,13 @@ BUGS: Final[dict[str, Row]] = {
     "ConfigMaps pile up": (PROMISES, plan, "with_config_maps", _pile_up, "which nothing reads"),
     "successes are not remembered": (PROMISES, status, "remembered", lambda *_: {}, "succeeded|has ended well"),
     # What others meddle with: forged owners, second pods, edited labels and selectors.
-    "D2": (PROMISES, meta, "OwnerKey", lambda key: key.rpartition("/")[2], "another namespace|has no pods|never|it counts"),
+    "D2": (
+        PROMISES,
+        meta,
+        "OwnerKey",
+        lambda key: key.rpartition("/")[2],
+        "another namespace|has no pods|never|counts",
+    ),
     "D7": (PROMISES, replicas, "replicas_of", _every_pod, "second pod|has not ended|restart|succeeded"),
     "U9": (PROMISES, plan, "relabellings", lambda *_: (), "wrong labels"),
     "U17": (PROMISES, plan, "reselections", lambda *_: (), "that selects"),
