@@ -53,10 +53,16 @@ from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import Bound
 from tfjob_operator.api.v1alpha1.types import is_alpha
-from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, Service
+from tfjob_operator.controller.jobs.children import NO_LABELS, ORPHAN_INDEX, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, StaleViewError, confirm
+from tfjob_operator.controller.jobs.writes import (
+    MAX_AT_ONCE,
+    JobEvents,
+    StaleViewError,
+    confirm,
+    restore_operator_label,
+)
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
@@ -121,13 +127,19 @@ class Confirmer:
             raise error
 
     async def confirm_no_earlier_pods(self, job: TFJob) -> None:
-        """Ask the server whether a pod of an earlier attempt is left. Raises StaleViewError if one is, else any ApiError."""
+        """Ask the server whether a pod of an earlier attempt is left. Raises StaleViewError if one is, else any ApiError.
+
+        One that our watch does not show, since somebody took its label away, gets the label back: else nobody would delete it.
+        """
         selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={job.metadata.name}"
         found = await self._client.list_page(PODS, ListOptions(job.metadata.namespace, selector), _Pods)
         owned = [pod for pod in found.items if owner_uid_key(job.metadata) in index_by_owner(pod)]
-        left = [pod.metadata.name for pod in of_earlier_attempts(job, owned)]
+        left = of_earlier_attempts(job, owned)
+        for pod in left:
+            if (pod.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
+                await restore_operator_label(self._client, PODS, pod.metadata, c.OPERATOR_NAME)
         if left:
-            raise StaleViewError(f"{len(left)} pods of an earlier attempt are left, such as {left[0]}")
+            raise StaleViewError(f"{len(left)} pods of an earlier attempt are left, such as {left[0].metadata.name}")
 
     async def _confirm_pod(self, namespace: str, name: str, uid: str) -> None:
         try:
