@@ -131,7 +131,7 @@ class Life:
         if ended is None:
             return (End.DISRUPTED, None) if self.done else None
         if self.script.has_ended_so(mine.name, mine.restart_count, ended):
-            over = self.leaving or self._is_last(mine)
+            over = self.leaving or self.done or self._is_last(mine)  # a node that is shut down restarts nothing
             return (End.FAILED if code or again else End.SUCCEEDED, code) if over else None
         if self.leaving:
             return End.FAILED if code else End.DISRUPTED, code
