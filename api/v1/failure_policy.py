@@ -79,10 +79,8 @@ def _read_rule(reader: Reader, value: object, path: Path, number: int, types: Co
     reader.known(value, RULE_FIELDS, path)
     name = reader.text(value.get("name"), Path(path, "name")) or f"failurePolicyRule{number}"
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-        text = (
-            f"must be no more than {_MAX_NAME} characters: letters, digits, '_', ',' and ':', beginning with a letter, "
-        )
-        reader.error(Path(path, "name"), f"{text}and not ending with ',' or ':'")
+        text = "must start with a letter, contain only letters, digits, '_', ',' and ':', not end with ',' or ':', "
+        reader.error(Path(path, "name"), f"{text}and have at most {_MAX_NAME} characters")
     action = reader.choice(value.get("action"), Path(path, "action"), RuleAction)
     if value.get("action") in {None, ""}:
         reader.error(Path(path, "action"), f"Required value: one of {', '.join(RuleAction)}")
@@ -141,7 +139,7 @@ def _read_exit_codes(reader: Reader, value: object, path: Path) -> ExitCodes | N
     for each, at in _items(reader, given.get("values"), Path(path, "values"), MAX_VALUES):
         code = reader.integer(each, at, 0) or 0
         if code == 0 and operator == "In":
-            reader.error(at, "must not be 0 with operator In: exit code 0 is no failure")
+            reader.error(at, "must not be 0 with operator In: exit code 0 is not a failure")
         if values and code <= values[-1]:
             reader.error(at, "must be larger than the value before it")
         values.append(code)

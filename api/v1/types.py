@@ -85,9 +85,9 @@ class IndexRestarts(Struct, frozen=True):
 
 
 class JobAttempt(Struct, frozen=True):
-    """An attempt at the whole job that has ended with a restart, and the failure that ended it.
+    """An attempt at the whole job that has ended, with a restart or with the job, and the failure that ended it.
 
-    `action` is that of the rule, "" if a user requested the restart; then there is no failed replica either.
+    If a user requested the restart, `action` is empty, and there is no failed replica.
     """
 
     number: int = 0

@@ -60,8 +60,9 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     _check_name(reader, name)
     reader.known(spec, SPEC_FIELDS, "spec")
     replicas, ignored = _read_replicas(reader, spec, was_good=was_good)
+    readable = not reader.mistakes
     policy, conflicts = _read_run_policies(reader, spec)
-    failure_policy = _read_failure_policy(reader, spec, replicas)
+    failure_policy = _read_failure_policy(reader, spec, replicas, with_templates=readable)
     dynamic_workers = reader.boolean(spec.get("enableDynamicWorker"), "spec.enableDynamicWorker")
     success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", SuccessPolicy)
     clean_pod_policy = policy.clean_pod_policy or CleanPodPolicy.RUNNING
@@ -348,12 +349,14 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
     )
 
 
-def _read_failure_policy(reader: Reader, spec: JSON, replicas: Mapping[str, ReplicaSpec]) -> FailurePolicy | None:
-    """Read the failure policy, which names replica types and containers of this specification."""
+def _read_failure_policy(
+    reader: Reader, spec: JSON, replicas: Mapping[str, ReplicaSpec], *, with_templates: bool
+) -> FailurePolicy | None:
+    """Read the failure policy, which names replica types of this specification, and containers of its templates if readable."""
     path, given = "spec.runPolicy.failurePolicy", spec.get("runPolicy")
     value = given.get("failurePolicy") if isinstance(given, dict) else None
     policy = None if value is None else read_failure_policy(reader, value, path, replicas)
-    if policy is not None and any(rule.exit_codes for rule in policy.rules) and not reader.mistakes:
+    if policy is not None and any(rule.exit_codes for rule in policy.rules) and with_templates:
         templates = {kind: containers_of(template) for kind, template in templates_in(spec).items()}
         check_against_templates(reader, policy, path, templates)
     return policy

@@ -13,6 +13,7 @@ from simulation.policies import (
     ended_at,
     escalates,
     is_about_late,
+    is_overdue,
     next_delay,
     policy_of,
     rules_of,
@@ -105,21 +106,24 @@ class StatusWrite:
         ending, counted = ending_of(self.new), self.new["status"].get("countedRestarts", 0)
         if ending is not None and action == "RestartAll" and counted < policy_of(version)["maxRestarts"]:
             yield f"was restarted {counted} times of {policy_of(version)['maxRestarts']} allowed"
-        if rule["action"] != action:
-            if (rule.get("escalation") or {}).get("action") != action or not self._escalates(rule):
-                yield f"rule {name} does not say {action}: {rule}"
-            return
         fates = self.records.of_attempt(self.old)
         slot = over.get("replicaType"), over.get("replicaIndex")
         own = [fate for fate in fates if fate.slot == slot]
         chosen = [each.uid for each in own if rule in [by for _, by in self.records.deciders([version], each)]]
+        if rule["action"] != action:
+            if (rule.get("escalation") or {}).get("action") != action or not self._escalates(rule, chosen):
+                yield f"rule {name} does not say {action}: {rule}"
+            return
         if chosen and self.records.prompt:
             yield from self._wrong_order(version, rule, chosen)
         elif not chosen and not (is_about_late(rule) and start_is_late(self.old, self.now)):
             yield f"rule {name} is about nothing that has happened: {over} {rule} {fates}"
 
-    def _escalates(self, rule: Rule) -> bool:
-        return any(escalates(job, rule, self.now) for job in (self.old, self.new))
+    def _escalates(self, rule: Rule, chosen: list[str]) -> bool:
+        """Whether the rule escalates: by a record of it or, where no write before got through, by that of a `chosen` failure."""
+        records = self.new["status"].get("restarts") or ()
+        unwritten = any(each["pod"] in chosen and is_overdue(each, rule, self.now) for each in records)
+        return unwritten or any(escalates(job, rule, self.now) for job in (self.old, self.new))
 
     def _wrong_order(self, version: Body, rule: Rule, chosen: list[str]) -> Iterator[str]:
         """What is wrong with the choice of these pods where nothing is late: the first rule decides about its first failure."""

@@ -140,6 +140,11 @@ def is_about_late(rule: Rule) -> bool:
 
 def escalates(job: Body, rule: Rule, now: datetime) -> bool:
     """Whether a replica that this rule restarted has had its time to run again."""
-    escalation: dict[str, Any] = rule.get("escalation") or {}
     records = [each for each in (job.get("status") or {}).get("restarts") or () if each.get("rule") == rule["name"]]
-    return any(moment(each["failedAt"]) + timedelta(seconds=escalation["afterSeconds"]) <= now for each in records)
+    return any(is_overdue(each, rule, now) for each in records)
+
+
+def is_overdue(record: dict[str, Any], rule: Rule, now: datetime) -> bool:
+    """Whether the time of this rule to run again is over for the replica of a record."""
+    after_s: int = (rule.get("escalation") or {})["afterSeconds"]
+    return "failedAt" in record and moment(record["failedAt"]) + timedelta(seconds=after_s) <= now

@@ -265,11 +265,14 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
 def _policy_without_label(replica: Replica, spec: TFJobSpec) -> str:
     """Return the policy of a pod that another operator made: the replica's, unless the pod shows that it was another one.
 
-    The operators before this one overruled the template's policy with Never, where the replica had none.
+    The operators before this one overruled the template's policy with Never, where the replica had none. This one makes pods
+    with Never under ExitCode, and where a rule is about them: then Never shows nothing.
     """
     policy = spec.replicas[replica.type].restart_policy
-    made_with_never = replica.pod.spec.restart_policy == PodRestartPolicy.NEVER
-    return RestartPolicy.NEVER if made_with_never and policy != RestartPolicy.EXIT_CODE else policy
+    is_judged = spec.failure_policy is not None and replica.type in spec.failure_policy.targets
+    if is_judged or policy == RestartPolicy.EXIT_CODE or replica.pod.spec.restart_policy != PodRestartPolicy.NEVER:
+        return policy
+    return RestartPolicy.NEVER
 
 
 def until_workers_end(draft: StatusDraft, spec: TFJobSpec, ending: Ending, replicas: Iterable[Replica]) -> float | None:

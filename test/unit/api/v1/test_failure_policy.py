@@ -84,7 +84,7 @@ def test_the_other_fields_are_read_with_their_defaults() -> None:
 
 
 CODES = {"operator": "In", "values": [1]}
-NAMES = "must be no more than 128 characters: letters, digits, '_', ',' and ':', beginning with a letter, and not ending with "
+NAMES = "must start with a letter, contain only letters, digits, '_', ',' and ':', not end with ',' or ':', and have at most"
 SUPPORTED = "Unsupported value: supported values: "
 RESTART: dict[str, Any] = {"action": "RestartReplica"}
 ALL = {"afterSeconds": 1, "action": "RestartAll"}
@@ -111,7 +111,7 @@ MISTAKES_OF_RULES: dict[str, Any] = {
     f'action: {SUPPORTED}"FailJob", "RestartAll", "RestartAllAndIgnoreMaxRestarts"': {"action": "RestartJob"},
     "action: Forbidden: Ignore cannot be used with onNodes": taint(key="a") | {"action": "Ignore"},
     f"name: {NAMES}": FAIL | {"name": "a,"},
-    f"name: {NAMES}',' or ':'": FAIL | {"name": "a" * 129},
+    f"name: {NAMES} 128 characters": FAIL | {"name": "a" * 129},
     "Forbidden: onExitCodes and onPodConditions cannot be used together; write a rule for each": codes()
     | condition(type="a"),
     "escalation: Forbidden: only with action RestartReplica": FAIL | {"escalation": ALL | {"action": "FailJob"}},
@@ -130,7 +130,7 @@ MISTAKES_OF_RULES: dict[str, Any] = {
     f'onExitCodes.operator: {SUPPORTED}"In", "NotIn"': codes(operator="Exists"),
     "onExitCodes.values: must have 1 to 255 items, not 0": codes(values=[]),
     "onExitCodes.values: must have 1 to 255 items, not 256": codes(values=[*range(1, 257)]),
-    "onExitCodes.values[0]: must not be 0 with operator In: exit code 0 is no failure": codes(values=[0]),
+    "onExitCodes.values[0]: must not be 0 with operator In: exit code 0 is not a failure": codes(values=[0]),
     "onExitCodes.values[1]: must be larger than the value before it": codes(values=[2, 2]),
     "onExitCodes.containerName: must be a container of the pod template of at least one": codes(
         containerName="sidecar"
@@ -196,6 +196,9 @@ def test_all_mistakes_are_reported_at_once() -> None:
     found = read({"failurePolicy": {"rules": [{"name": "1"}, {"action": "RestartAll"}]}, "startDeadlineSeconds": 0})
     assert isinstance(found, InvalidSpec)
     assert len(found.mistakes) == 4
+    found = read({"backoffLimit": -1, "failurePolicy": {"rules": [codes(containerName="sidecar")]}})
+    assert isinstance(found, InvalidSpec)
+    assert len(found.mistakes) == 2, "also what depends on the templates, if these can be read"
 
 
 @pytest.mark.parametrize(

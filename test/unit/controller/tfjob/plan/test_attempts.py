@@ -140,6 +140,13 @@ def test_rules_decide_in_their_order(
     assert (true_of(found)[-1], found.status.attempt) == expected
 
 
+def test_never_in_a_pod_without_its_label_shows_nothing_where_a_rule_is_about_it() -> None:
+    """This operator made it so: the policy is that of the replica. A user may take the label away, or copy the pod without it."""
+    before = started(policy(FAIL | on(3), restart="OnFailure"))
+    found = decide(before, *running(but={1: failed(1, 137, reason="Preempting")}))
+    assert (names(found), true_of(after(before, found))[-1]) == ((["mnist-worker-1"], []), "Restarting")
+
+
 def test_a_rule_that_fails_the_job_says_so_in_the_condition() -> None:
     found = synced(started(policy(FAIL | {"name": "fatal"})), *running(but={1: failed(1)}))
     assert found.status.conditions[-1].reason == "PodFailurePolicy"
