@@ -120,7 +120,7 @@ class StatusWrite:
             yield f"rule {name} is about nothing that has happened: {over} {rule} {fates}"
 
     def _escalates(self, rule: Rule, chosen: list[str]) -> bool:
-        """Whether the rule escalates: by a record of it or, where no write before got through, by that of a `chosen` failure."""
+        """Whether the rule escalates: by its record or, where no write before got through, by that of a `chosen` failure."""
         records = self.new["status"].get("restarts") or ()
         unwritten = any(each["pod"] in chosen and is_overdue(each, rule, self.now) for each in records)
         return unwritten or any(escalates(job, rule, self.now) for job in (self.old, self.new))

@@ -141,7 +141,7 @@ def test_rules_decide_in_their_order(
 
 
 def test_never_in_a_pod_without_its_label_shows_nothing_where_a_rule_is_about_it() -> None:
-    """This operator made it so: the policy is that of the replica. A user may take the label away, or copy the pod without it."""
+    """This operator made it so: the policy is the replica's. A user may take the label away, or copy the pod without it."""
     before = started(policy(FAIL | on(3), restart="OnFailure"))
     found = decide(before, *running(but={1: failed(1, 137, reason="Preempting")}))
     assert (names(found), true_of(after(before, found))[-1]) == ((["mnist-worker-1"], []), "Restarting")
