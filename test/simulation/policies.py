@@ -145,6 +145,9 @@ def escalates(job: Body, rule: Rule, now: datetime) -> bool:
 
 
 def is_overdue(record: dict[str, Any], rule: Rule, now: datetime) -> bool:
-    """Whether the time of this rule to run again is over for the replica of a record."""
+    """Whether the time of this rule to run again is over for the replica of a record: from its failure or its back-off on."""
+    if "failedAt" not in record:
+        return False
     after_s: int = (rule.get("escalation") or {})["afterSeconds"]
-    return "failedAt" in record and moment(record["failedAt"]) + timedelta(seconds=after_s) <= now
+    due = moment(record.get("nextTime", record["failedAt"])) + timedelta(seconds=after_s)
+    return due <= now + timedelta(milliseconds=1)  # the clock of the world is a float

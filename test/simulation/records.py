@@ -1,5 +1,6 @@
 """What has happened to jobs and their pods, as the server and the nodes know it: the facts on which the judges decide."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
@@ -135,8 +136,15 @@ class Records:
         found = self.rule(new["metadata"]["uid"], over.get("rule", ""))
         if found is None or found[1]["action"] != over["action"]:
             return self.now
-        deciders = (each for fate in self.of_attempt(old) for each in self.deciders([found[0]], fate))
-        return min((at for at, decider in deciders if decider == found[1]), default=self.now)
+        failures = ((fate, *each) for fate in self.of_attempt(old) for each in self.deciders([found[0]], fate))
+        shown = (at for fate, at, decider in failures if decider == found[1] and self._is_shown_after_edit(fate, at))
+        return min(shown, default=self.now)
+
+    def _is_shown_after_edit(self, fate: Fate, at: float) -> bool:
+        """Whether a pod was still as it was at this time when its job was last edited: an edit is for later failures."""
+        later = [since for since, _ in self.states[fate.uid] if since > at]
+        until = min(later) if later else math.inf if self.kubelet.knows(fate.uid) else at
+        return until >= self.edited_at[fate.owner]
 
     def rule(self, job: str, name: str) -> tuple[Body, Rule] | None:
         """The newest version of a job that has a rule of this name, and the rule."""

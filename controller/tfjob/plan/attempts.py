@@ -206,7 +206,10 @@ def reasons_of(pod: Pod) -> Iterator[FailureReason]:
 
 
 def _escalation(policy: FailurePolicy, present: Iterable[Replica], draft: StatusDraft, decision: Decision) -> Decision:
-    """Return the decision with an escalation if a replica that a rule restarted does not run again in time."""
+    """Return the decision with an escalation if a replica that a rule restarted does not run again in time.
+
+    The time counts from when its next pod may be created: the back-off is this operator's own doing.
+    """
     rules = {rule.name: rule for rule in policy.rules if rule.escalation is not None}
     pods = {(replica.type, replica.index): replica for replica in present}
     due: list[float] = []
@@ -215,7 +218,8 @@ def _escalation(policy: FailurePolicy, present: Iterable[Replica], draft: Status
         replica = pods.get((record.type, record.index))
         if rule is None or rule.escalation is None or record.failed_at is None or runs_again(record, replica):
             continue
-        left_s = rule.escalation.after_s - (draft.now - record.failed_at).total_seconds()
+        since = max(record.failed_at, record.next_time or record.failed_at)
+        left_s = rule.escalation.after_s - (draft.now - since).total_seconds()
         if left_s <= 0:
             key = ReplicaKey.of(draft.job.metadata.name, record.type, record.index)
             return Decision(rule.escalation.action, rule, key, replica, decision.handled, hits=decision.hits)

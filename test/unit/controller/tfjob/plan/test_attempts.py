@@ -204,6 +204,11 @@ def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job(
     assert (names(waits)[1], waits.requeue_after_s) == (["mnist-worker-1"], 10)
     found = after(found, waits)
     again = synced(found, *running(but={1: pod("Worker", 1, uid="new")}), at_s=85)
+    # The second failure is delayed by 10 s, in which the time does not run.
+    delayed = synced(again, *running(but={1: failed(1, uid="new")}), at_s=100)
+    assert [decide(delayed, *running(but={1: None}), at_s=at_s).requeue_after_s for at_s in (101, 111)] == [9, 29]
+    assert synced(delayed, *running(but={1: None}), at_s=139).status.attempt == 0
+    assert synced(delayed, *running(but={1: None}), at_s=140).status.attempt == 1
     assert decide(again, *running(but={1: evicted(1)}), at_s=120).requeue_after_s is None
     assert synced(again, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=120).status.attempt == 0
     escalated = synced(found, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=90)
