@@ -159,7 +159,8 @@ class Records:
     def lost_at(self, job: str, wish: Wish) -> float:
         body = self.jobs[job]
         wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in self.of_attempt(body) if fate.slot in wish.slots)
-        return min((fate.ended_at for fate, policy in wanted if self.ends_job(body, policy, fate)), default=0.0)
+        lost = (fate for fate, policy in wanted if self.ends_job(body, policy, fate))
+        return min((fate.ended_at for fate in lost if self._is_shown_after_edit(fate, fate.ended_at)), default=0.0)
 
     def done_at(self, job: str, wish: Wish) -> float:
         """When a job with these wishes had succeeded, by how its pods ended; 0 if it has not.
