@@ -67,6 +67,12 @@ class Reader:
         rest = [f"and {self._more_unknown} more"] if self._more_unknown else []
         return (*self._unknown, *rest)
 
+    def add_unknown(self) -> None:
+        """Note unknown fields as mistakes too: a field that is missing is perhaps one of them, misspelled."""
+        for path, _, text in (each.partition(": ") for each in self._unknown):
+            self.error(path, text)
+        self.more += self._more_unknown
+
     def error(self, path: Path | str, message: str) -> None:
         """Note a mistake."""
         if len(self.mistakes) >= MOST or self._bytes > _MOST_BYTES:

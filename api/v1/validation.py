@@ -67,6 +67,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", SuccessPolicy)
     clean_pod_policy = policy.clean_pod_policy or CleanPodPolicy.RUNNING
     if reader.mistakes:
+        reader.add_unknown()
         return InvalidSpec(
             tuple(reader.mistakes),
             reader.more,

@@ -42,7 +42,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     pod_ended_at,
 )
 from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_failures
-from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica
+from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, problems_of
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, of_a_new_attempt
 
 MAX_BY_LABEL: Final = 10**6
@@ -254,12 +254,13 @@ def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> 
         return None
     meta, failure = draft.job.metadata, decision.failure
     if decision.action is RuleAction.FAIL_JOB:
-        _remember(draft, decision, ConditionReason.BY_RULE)
+        _remember(draft, decision)
         text = f"TFJob {meta.namespace}/{meta.name} has failed by rule {decision.rule.name}: {_cause(decision)}"
         return Ending.by_rule(text, None if failure is None else failure_at(failure))
     if decision.action is RuleAction.RESTART_ALL and draft.counted_restarts >= (policy.max_restarts or 0):
-        _remember(draft, decision, EventReason.MAX_RESTARTS_EXCEEDED)
-        return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, _cause(decision))
+        _remember(draft, decision)
+        cause = _cause(decision)
+        return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, f"{cause[0].upper()}{cause[1:]}")
     return None
 
 
@@ -283,8 +284,8 @@ def count_on_nodes(
     When one replica of a collective training fails, others fail because of it, on nodes that have nothing to do with it.
     """
     disrupted = [each for each in unfinished(seen.replicas, finished) if each.disrupted and has_failed(each)]
-    pods = (replica.pod for replica in (*seen.replicas, *seen.surplus))
-    return count_failures(draft, spec.node_avoidance, [*causes, *disrupted], decision.hits, pods)
+    every = (*seen.replicas, *seen.surplus)
+    return count_failures(draft, spec.node_avoidance, [*causes, *disrupted], decision.hits, every)
 
 
 def waiting(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
@@ -316,7 +317,7 @@ def restart_all(
     delay_s = 0
     if delays and draft.attempt_history and failure is not None and not failure.disrupted:
         delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
-    _remember(draft, decision, "RestartRequested" if rule is None else EventReason.RESTARTED_ALL)
+    _remember(draft, decision)
     draft.next_restart_time = draft.whole + timedelta(seconds=delay_s) if delay_s else None
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, delay_s=delay_s, all_ran=False)
@@ -330,18 +331,24 @@ def restart_all(
     draft.emit(EventType.WARNING if rule is not None else EventType.NORMAL, EventReason.RESTARTED_ALL, message)
 
 
-def _remember(draft: StatusDraft, decision: Decision, reason: str) -> None:
-    """Add the present attempt to the history, which ends now for this reason."""
+def _remember(draft: StatusDraft, decision: Decision) -> None:
+    """Add the present attempt to the history, which ends now. It began when its pods could be created."""
     history, failure, key = draft.attempt_history, decision.failure, decision.key
     ended = None if failure is None else failure.ended
-    words = decision.cause
-    if failure is not None and not words:
+    if decision.rule is None:
+        words = ""
+    elif failure is None or not has_failed(failure):
+        words = decision.cause or _late(decision)
+    else:
         words = failure.pod.status.message if ended is None else ended.message
+    began = draft.start_time
+    if history and history[-1].end_time is not None and draft.begun is not None:
+        began = max(history[-1].end_time + timedelta(seconds=draft.begun.delay_s), began or history[-1].end_time)
     over = JobAttempt(
         number=draft.attempt,
-        start_time=history[-1].end_time if history else draft.start_time,
+        start_time=began,
         end_time=draft.whole,
-        reason=reason,
+        reason=_reason(decision),
         rule="" if decision.rule is None else decision.rule.name,
         action=decision.action or "",
         replica_type="" if key is None else key.type,
@@ -354,15 +361,33 @@ def _remember(draft: StatusDraft, decision: Decision, reason: str) -> None:
     draft.attempt_history = (*history, over)[-MAX_HISTORY:]
 
 
-def _cause(decision: Decision) -> str:
-    name = "a replica" if decision.key is None else decision.key.name
-    if decision.failure is None:
-        return f"{name} did not run in time"
+def _reason(decision: Decision) -> str:
+    """Return the cause of a decision in one word: those of rules, and of pods and containers where they say more."""
+    failure = decision.failure
+    if decision.rule is None:
+        return "RestartRequested"
     if decision.cause:
-        return f"pod {name}: {decision.cause}"
-    if not has_failed(decision.failure):
-        return f"pod {name} did not run in time"
-    return f"pod {name}: {cause_of(decision.failure.pod, decision.failure.ended)}"
+        return EventReason.NODE_SICK
+    if failure is not None and has_failed(failure):
+        ended = "" if failure.ended is None else failure.ended.reason
+        return next(reasons_of(failure.pod), failure.pod.status.reason or ended or "Error")
+    return "NotRunningAgain" if decision.action is not decision.rule.action else FailureReason.START_DEADLINE_EXCEEDED
+
+
+def _cause(decision: Decision) -> str:
+    name = "a replica" if decision.key is None else f"pod {decision.key.name}"
+    if decision.cause:
+        return f"{name}: {decision.cause}"
+    if decision.failure is None or not has_failed(decision.failure):
+        return f"{name} {_late(decision)}"
+    return f"{name}: {cause_of(decision.failure.pod, decision.failure.ended)}"
+
+
+def _late(decision: Decision) -> str:
+    """Return that a replica did not run in time, and what its pod says about that."""
+    problems = problems_of([decision.failure] if decision.failure is not None else [])
+    again = " again" if decision.rule is not None and decision.action is not decision.rule.action else ""
+    return f"did not run{again} in time" + (f": {problems[0].event.message}" if problems else "")
 
 
 def _running_s(draft: StatusDraft) -> float:

@@ -36,8 +36,8 @@ from tfjob_operator.api.v1.types import (
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET, problem_of_job
-from tfjob_operator.controller.tfjob.plan.actions import Gang, LostPod, Plan
-from tfjob_operator.controller.tfjob.plan.replicas import Replica
+from tfjob_operator.controller.tfjob.plan.actions import Gang, LostPod, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
 STANDS_S: Final = 30
@@ -144,11 +144,16 @@ def _is_about(pattern: TaintPattern, taint: TaintPattern) -> bool:
 
 
 def count_failures(
-    draft: StatusDraft, avoidance: NodeAvoidance | None, failures: Iterable[Replica], hits: Hits, pods: Iterable[Pod]
+    draft: StatusDraft,
+    avoidance: NodeAvoidance | None,
+    failures: Iterable[Replica],
+    hits: Hits,
+    replicas: Sequence[Replica],
 ) -> Collection[str]:
     """Count failures and hits on their nodes, once for each pod, and decide which nodes are avoided from now on.
 
-    `pods` are all of the job: they say which nodes it uses. Returns the UIDs of pods that are counted now.
+    `replicas` are all of the job: their pods say which nodes it uses. Nodes that are not avoided any more stay in the list
+    while pods wait that were created before. Returns the UIDs of pods that are counted now.
     """
     counted = {record.pod for record in draft.job.status.restarts if record.on_node}
     sick = {hit.replica.pod.metadata.uid: hit.replica.pod.node for found in hits.by_rule.values() for hit in found}
@@ -159,7 +164,8 @@ def count_failures(
             uid = pod.metadata.uid
             if pod.node and uid not in counted and uid not in sick and not _was_taken(pod):
                 new[uid, pod.node, replica.ended is None or replica.disrupted] = None
-    found = {each.name: each for each in draft.avoided_nodes if not _is_over(each, draft.now)}
+    waits = outdated(draft, replicas)
+    found = {each.name: each for each in draft.avoided_nodes if waits or not _is_over(each, draft.now)}
     for _, node, counts in new:
         before = found.get(node)
         more = counts or before is not None
@@ -171,7 +177,7 @@ def count_failures(
     if new:
         usual = avoidance or NodeAvoidance()
         until = draft.whole + timedelta(seconds=usual.expiration_s)
-        used = {pod.node for pod in pods if pod.node} | found.keys()
+        used = {replica.pod.node for replica in replicas if replica.pod.node} | found.keys()
         most = (len(used) + 1) // 2
         struck, hit = {node for _, node, _ in new}, set(sick.values())
         # Those that failed most often first, since not all may fit.
@@ -188,6 +194,16 @@ def count_failures(
 
 def _is_over(node: AvoidedNode, now: datetime) -> bool:
     return node.expiration_time is not None and node.expiration_time <= now
+
+
+def outdated(draft: StatusDraft, replicas: Iterable[Replica]) -> list[Replica]:
+    """Return the pods that no node suits since they were told to avoid one that is not avoided any more."""
+    ends = [each.expiration_time for each in draft.job.status.avoided_nodes if _is_over(each, draft.now)]
+    last = max((end for end in ends if end is not None), default=None)
+    if last is None:
+        return []
+    waits = (replica for replica in replicas if replica.outcome is Outcome.WAITING and not replica.pod.node)
+    return [each for each in waits if (created := each.pod.metadata.creation_timestamp) is not None and created <= last]
 
 
 def _was_taken(pod: Pod) -> bool:
@@ -208,14 +224,26 @@ def _limited(nodes: Collection[AvoidedNode]) -> tuple[AvoidedNode, ...]:
     return tuple(node for node in nodes if node in kept)
 
 
-def with_avoidance_warning(plan: Plan, spec: TFJobSpec, gang: Gang | None) -> Plan:
-    """Return the plan with a Warning if pods go where another component sends them, though the job avoids nodes."""
+def with_avoidance(
+    plan: Plan, draft: StatusDraft, spec: TFJobSpec, gang: Gang | None, replicas: Iterable[Replica]
+) -> Plan:
+    """Return the plan of a job that avoids nodes: with a Warning if its pods go where another component sends them.
+
+    Pods that no node suits, since they were told to avoid one that is not avoided any more, are created again: first all of
+    them are deleted, then the node leaves the list, then they are created.
+    """
     placed = [kind for kind, each in spec.replicas.items() if gang is not None or each.template.has_topology]
-    if not placed:
+    if placed:
+        by = "a gang scheduler" if gang is not None else "Kueue's topology-aware scheduling"
+        text = f"status.avoidedNodes has no effect on {', '.join(placed)}: {by} decides where their pods run"
+        plan = replace(plan, problems=(*plan.problems, problem_of_job(EventReason.NODES_NOT_AVOIDED, text)))
+    old = [each for each in outdated(draft, replicas) if each.type not in placed]
+    if not old or is_finished(draft):
         return plan
-    by = "a gang scheduler" if gang is not None else "Kueue's topology-aware scheduling"
-    text = f"status.avoidedNodes has no effect on {', '.join(placed)}: {by} decides where their pods run"
-    return replace(plan, problems=(*plan.problems, problem_of_job(EventReason.NODES_NOT_AVOIDED, text)))
+    gone = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
+    leaving = (each.pod for each in old if not (each.terminating or each.pod.metadata.uid in gone))
+    deletions = (*plan.delete_pods, *(PodDeletion(pod, restarts=True) for pod in leaving))
+    return replace(plan, create_pods=(), begins_attempt=False, delete_pods=deletions)
 
 
 def with_nodes(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: Nodes, timeout_s: int) -> Plan:
@@ -237,7 +265,9 @@ def with_lost_pods(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: N
         since = node.lost_since() if node is not None else None
         if since is None or not _needs_help(pod, finished=finished):
             continue
-        left_s = timeout_s - (draft.now - since).total_seconds()
+        # A pod that tolerates everything may be bound to the node later: each gets the whole time, else they fail in a loop.
+        at = max(since, pod.metadata.creation_timestamp or since)
+        left_s = timeout_s - (draft.now - at).total_seconds()
         if left_s > 0:
             plan = plan.requeued_within(left_s)
         else:

@@ -81,7 +81,7 @@ from tfjob_operator.controller.tfjob.plan.nodes import (
     NO_HITS,
     Nodes,
     find_hits,
-    with_avoidance_warning,
+    with_avoidance,
     with_nodes,
 )
 from tfjob_operator.controller.tfjob.plan.replicas import (
@@ -147,7 +147,7 @@ def plan(
     if nodes is not None and isinstance(spec, TFJobSpec):
         decided = with_nodes(decided, draft, pods, nodes, node_lost_after_s(spec, defaults))
     if draft.avoided_nodes and isinstance(spec, TFJobSpec):
-        decided = with_avoidance_warning(decided, spec, gang)
+        decided = with_avoidance(decided, draft, spec, gang, seen.replicas)
     if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_finished(job.status):
         told = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
         decided = replace(decided, problems=(*decided.problems, *told))
@@ -312,7 +312,7 @@ def _until_next_look(draft: StatusDraft, spec: TFJobSpec, decision: Decision) ->
     times = [until_deadline(draft, spec.active_deadline_s), decision.next_in_s]
     if draft.next_restart_time is not None or draft.avoided_nodes:
         moments = (draft.next_restart_time, *(node.expiration_time for node in draft.avoided_nodes))
-        times += [(each - draft.now).total_seconds() for each in moments if each is not None]
+        times += [(each - draft.now).total_seconds() for each in moments if each is not None and each > draft.now]
     known = [each for each in times if each is not None]
     return min(known) if known else None
 

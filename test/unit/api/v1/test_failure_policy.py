@@ -199,6 +199,9 @@ def test_all_mistakes_are_reported_at_once() -> None:
     found = read({"backoffLimit": -1, "failurePolicy": {"rules": [codes(containerName="sidecar")]}})
     assert isinstance(found, InvalidSpec)
     assert len(found.mistakes) == 2, "also what depends on the templates, if these can be read"
+    found = read({"failurePolicy": {"rules": [{"action": "RestartAll"}], "maxRestart": 2}})
+    assert isinstance(found, InvalidSpec)
+    assert "maxRestart: unknown field is ignored; did you mean maxRestarts?" in found.text
 
 
 @pytest.mark.parametrize(

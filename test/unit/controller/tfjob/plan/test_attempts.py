@@ -7,6 +7,7 @@ import pytest
 
 from fakes.jobs import at, decide, job, pod, replica, synced, true_of
 from fakes.objects import after, changed, labelled
+from tfjob_operator.api import core
 from tfjob_operator.api.core import Condition, Container
 from tfjob_operator.api.v1.constants import RuleAction
 from tfjob_operator.api.v1.types import Begun, JobAnnotations, JobStatus, TFJob
@@ -62,6 +63,10 @@ def names(found: Plan) -> tuple[list[str], list[str]]:
     return sorted(each.pod.metadata.name for each in found.delete_pods), [key.name for key in found.create_pods]
 
 
+END = core.ContainerStateTerminated(exit_code=137, reason="OOMKilled", finished_at=at(30))
+OOM = (core.ContainerStatus(name="tensorflow", state=core.ContainerState(terminated=END)),)
+WAITS = core.ContainerStateWaiting(reason="ImagePullBackOff", message="no such image")
+PULLING = (core.ContainerStatus(name="tensorflow", state=core.ContainerState(waiting=WAITS)),)
 ALL = [f"mnist-worker-{index}" for index in range(3)]
 
 
@@ -161,7 +166,25 @@ def test_the_job_fails_when_it_was_restarted_as_often_as_it_may_be() -> None:
     found = synced(found, *running(but={1: failed(1)}))
     assert (true_of(found)[-1], found.status.attempt, found.status.counted_restarts) == ("Failed", 0, 0)
     assert "maxRestarts" in found.status.conditions[-1].message
-    assert [each.reason for each in found.status.attempt_history] == ["MaxRestartsExceeded"]
+    assert [(each.reason, each.action) for each in found.status.attempt_history] == [("Error", "RestartAll")]
+    assert "maxRestarts allows. Pod mnist-worker-1: container tensorflow exited" in found.status.conditions[-1].message
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (failed(1), "Error"),
+        (changed(failed(1, 137), status__container_statuses=OOM), "OOMKilled"),
+        (failed(1, reason="Evicted"), "Evicted"),
+        (evicted(1), "Evicted"),
+        (failed(1, reason="NodeLost"), "NodeLost"),
+        (failed(1, reason="UnexpectedAdmissionError"), "UnexpectedAdmissionError"),
+    ],
+    ids=["an exit code", "out of memory", "evicted", "evicted through the API", "a lost node", "rejected"],
+)
+def test_the_history_says_in_a_word_why_an_attempt_ended(failure: Pod, reason: str) -> None:
+    found = synced(started(policy(RESTART_ALL)), *running(but={1: failure}))
+    assert [each.reason for each in found.status.attempt_history] == [reason]
 
 
 def test_restarts_that_do_not_count_go_on_beyond_the_maximum() -> None:
@@ -213,7 +236,8 @@ def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job(
     assert synced(again, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=120).status.attempt == 0
     escalated = synced(found, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=90)
     assert (escalated.status.attempt, escalated.status.counted_restarts) == (1, 1)
-    assert "mnist-worker-1 did not run in time" in escalated.status.conditions[-1].message
+    assert "mnist-worker-1 did not run again in time" in escalated.status.conditions[-1].message
+    assert escalated.status.attempt_history[0].reason == "NotRunningAgain"
     assert synced(escalated, at_s=99).status.attempt == 1, "the next attempt has not failed"
     # What was due in the attempt before is not due in this one, also if the memory of the other comes back.
     later = changed(escalated, status=with_memory_of(escalated.status, found.status))
@@ -253,8 +277,10 @@ def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
 def test_restarts_of_the_whole_job_are_delayed_as_a_kubelet_delays_those_of_a_container() -> None:
     """None before the first, then 10 s, doubled up to 5 min; none again after 10 min of running; none after a disruption."""
     found, now, delays = started(policy(RESTART_ALL, maxRestarts=99)), 60.0, []
+    began = found.status.start_time
     for attempt in range(9):
         found = synced(found, *running(attempt=attempt, but={1: failed(1)}), at_s=now)
+        assert found.status.attempt_history[-1].start_time == began, "the delay is no part of an attempt"
         due = found.status.next_restart_time
         delays.append(0 if due is None else (due - at(now)).total_seconds())
         early = decide(found, at_s=now + delays[-1] - 1)
@@ -262,6 +288,7 @@ def test_restarts_of_the_whole_job_are_delayed_as_a_kubelet_delays_those_of_a_co
         if delays[-1]:
             assert early.requeue_after_s == 1
         now += delays[-1]
+        began = at(now)
         assert names(decide(found, at_s=now))[1] == ALL
         found = synced(found, at_s=now)
         found = synced(found, *running(attempt=attempt + 1), at_s=now + 1)
@@ -310,8 +337,12 @@ def test_a_rule_may_restart_the_whole_job_that_did_not_start_in_time() -> None:
     given = policy(RESTART_ALL | {"onFailureReasons": ["StartDeadlineExceeded"]})
     given["runPolicy"]["startDeadlineSeconds"] = 100
     found = synced(job(given, creation_timestamp=at(0)), at_s=0)
-    found = synced(found, *running(but={2: pod("Worker", 2, "Pending")}), at_s=101)
-    assert (found.status.attempt, found.status.attempt_history[0].pod_name) == (1, "mnist-worker-2")
+    stuck = changed(pod("Worker", 2, "Pending"), status__container_statuses=PULLING)
+    found = synced(found, *running(but={2: stuck}), at_s=101)
+    (over,) = found.status.attempt_history
+    assert (found.status.attempt, over.pod_name, over.reason) == (1, "mnist-worker-2", "StartDeadlineExceeded")
+    assert "did not run in time: " in over.message
+    assert "no such image" in over.message
     found = synced(found, at_s=102)
     assert decide(found, *running(attempt=1, but={2: None}), at_s=201).requeue_after_s == 1
     assert synced(found, *running(attempt=1, but={2: None}), at_s=202).status.attempt == 2

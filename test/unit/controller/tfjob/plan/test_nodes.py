@@ -249,6 +249,32 @@ def test_the_program_has_to_fail_twice_on_a_node() -> None:
     assert found.status.avoided_nodes[0].expiration_time == at(162)
 
 
+def test_a_pod_that_no_node_suits_is_created_again_when_its_node_is_not_avoided_any_more() -> None:
+    """What a pod avoids is part of it: else it would wait for ever for a node that is healthy again."""
+    found = synced(started(policy(nodeAvoidance={"expirationSeconds": 100})), *workers(n1=on("n1", lost(1))), at_s=60)
+    waits = pod("Worker", 1, "Pending", uid="new")
+    waits = changed(waits, metadata__creation_timestamp=at(61))
+    pods = workers(n1=waits)
+    assert decide(found, *pods, at_s=159).requeue_after_s == 1
+    expired = decide(found, *pods, at_s=160)
+    assert (deleted(expired), expired.create_pods, avoided(after(found, expired))) == (
+        ["mnist-worker-1"],
+        (),
+        {"n1": (1, True)},
+    )
+    again = decide(after(found, expired), *pods[:1], *pods[2:], at_s=161)
+    assert ([key.name for key in again.create_pods], after(found, again).status.avoided_nodes) == (
+        ["mnist-worker-1"],
+        (),
+    )
+    for there in (
+        on("n2", waits),
+        changed(waits, metadata__creation_timestamp=at(161)),
+    ):  # bound, or created afterwards
+        assert deleted(decide(found, *workers(n1=there), at_s=162)) == []
+    assert deleted(decide(found, *pods, at_s=160, gang=Gang(gang_scheduler("volcano"), None))) == []
+
+
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
@@ -424,6 +450,8 @@ def test_the_job_or_else_the_operator_says_after_how_long(
     before = started(policy(**policies))
     how: dict[str, Any] = {"nodes": nodes(n1=LOST), "defaults": Defaults(node_lost_timeout_s=default_s)}
     assert bool(decide(before, *workers(), **how).lost_pods) is due
+    later = decide(before, *workers(n1=on("n1", changed(pod("Worker", 1), metadata__creation_timestamp=at(0)))), **how)
+    assert (later.lost_pods, later.requeue_after_s) == ((), 60 if due else None), "a pod that is bound there later"
     early = decide(before, *workers(), at_s=50, **how)
     assert (early.lost_pods, early.requeue_after_s) == ((), 10 if due else None)
 
