@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from simulation.ends import POLICY_LABEL
 from simulation.lives import End, Fate
 from simulation.model.storage import Body
 from simulation.scripts import TENSORFLOW
@@ -40,8 +41,7 @@ def rule_about(job: Body, kind: str, pod: Body) -> Rule | None:
 
 
 def _is_about(rule: Rule, kind: str, pod: Body) -> bool:
-    targets = rule.get("targetReplicaTypes")
-    if kind == "Evaluator" if targets is None else kind.lower() not in map(str.lower, targets):
+    if not _targets(rule, kind):
         return False
     if wanted := rule.get("onExitCodes"):
         codes = {end["exitCode"] for name, end in _ends(pod) if name == wanted.get("containerName", name)} - {0}
@@ -50,6 +50,18 @@ def _is_about(rule: Rule, kind: str, pod: Body) -> bool:
         there = {(each["type"], each["status"]) for each in pod["status"].get("conditions") or ()}
         return any((each["type"], each.get("status", "True")) in there for each in entries)
     return "onFailureReasons" not in rule or any(reason in rule["onFailureReasons"] for reason in _reasons(pod))
+
+
+def _targets(rule: Rule, kind: str) -> bool:
+    targets = rule.get("targetReplicaTypes")
+    return kind != "Evaluator" if targets is None else kind.lower() in map(str.lower, targets)
+
+
+def made_with_never(job: Body, kind: str, pod: Body) -> bool:
+    """Whether a pod without the label of its restart policy lives by its own, Never: no rule of its job is about its type."""
+    labelled = POLICY_LABEL in pod["metadata"]["labels"]
+    never = pod["spec"].get("restartPolicy") == "Never"
+    return never and not labelled and not any(_targets(rule, kind) for rule in rules_of(job))
 
 
 def _ends(pod: Body) -> list[tuple[str, Any]]:

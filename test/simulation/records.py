@@ -8,7 +8,7 @@ from typing import Final
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
 from simulation.model.storage import Body
-from simulation.policies import Rule, attempt_of, is_restartable, rule_about, rules_of, shows_failure
+from simulation.policies import Rule, attempt_of, is_restartable, made_with_never, rule_about, rules_of, shows_failure
 from simulation.slots import Slot
 from simulation.wishes import Wish
 from simulation.world import World
@@ -123,10 +123,15 @@ class Records:
             if shows_failure(pod, fate)
         ]
 
+    def is_final(self, job: Body, fate: Fate, policy: str) -> bool:
+        """Whether the end of a pod makes its job fail if no rule is about it, by the policy that the pod was made with."""
+        never = policy != "ExitCode" and made_with_never(job, fate.slot[0], self.states[fate.uid][-1][1])
+        return is_final(fate, "Never" if never else policy)
+
     def ends_job(self, job: Body, policy: str, fate: Fate) -> bool:
         """Whether a pod makes its job fail: by a rule or, where no rule is about it, by its restart policy."""
         return any(
-            rule["action"] == "FailJob" if rule is not None else is_final(fate, policy)
+            rule["action"] == "FailJob" if rule is not None else self.is_final(job, fate, policy)
             for _, rule in self.deciders([job], fate)
         )
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from simulation.attempts import StatusWrite
 from simulation.model.storage import Body
 from simulation.policies import attempt_of, grace_of, start_is_late
-from simulation.records import Records, is_final
+from simulation.records import Records
 from simulation.slots import Slot, moment
 from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
 from tfjob_operator.api.v1.constants import EventReason, limit_of
@@ -35,7 +35,7 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
         yield from _justify_success(job, records, now)
     elif reason == "TFJobFailed":
         wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in records.of_attempt(job) if fate.slot in wish.slots)
-        final = (fate for fate, policy in wanted if is_final(fate, policy))
+        final = (fate for fate, policy in wanted if records.is_final(job, fate, policy))
         if not any(rule is None for fate in final for _, rule in records.deciders([job], fate)):
             yield f"no replica has failed for good: {records.of_attempt(job)}"
     elif reason == "PodFailurePolicy":
