@@ -84,7 +84,7 @@ class NodeCache:
         """Return the states of the nodes of a job's pods, as far as they are known. Changes queue the job from now on."""
         self._jobs.add(key)
         self._needed.set()
-        names = {pod.node for pod in pods}
+        names = {pod.node for pod in pods} if not self._failure else ()  # what was seen before may be over
         return Nodes({name: self._states[name] for name in names if name in self._states}, self._failure)
 
     def forget(self, key: str) -> None:

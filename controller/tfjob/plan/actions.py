@@ -95,7 +95,8 @@ class Plan:
     the job has outlived its TTL. `relabel` are children whose labels say something else than their names, `reselect` services
     that select something else than their pods. `create_pod_group` is the least number of pods of the group to create, which
     comes before every pod. So do the ConfigMaps of `create_config_maps`, which are hashes. `begins_attempt`: the pods are the
-    first of an attempt, so none of an earlier one may be left on the API server. `lost_pods` are on nodes that are lost: those
+    first of an attempt, so none of an earlier one may be left on the API server. `create_later` is how many pods are missing
+    that a later plan creates. `lost_pods` are on nodes that are lost: those
     that have not ended are marked as failed, the others, which are being deleted, are force-deleted.
     """
 
@@ -116,6 +117,7 @@ class Plan:
     delete_config_maps: tuple[ConfigMap, ...] = ()
     requeue_after_s: float | None = None
     begins_attempt: bool = False
+    create_later: int = 0
     lost_pods: tuple[LostPod, ...] = ()
 
     @property
@@ -200,7 +202,7 @@ def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[R
     if group is not None and _is_going(group):
         return _held_back(plan)  # a new group can be made when this one is gone
     # A replica that has succeeded and whose pod is gone never comes back: a group that counts on it would wait for ever.
-    able = len({replica.key for replica in replicas}) + len(plan.create_pods)
+    able = len({replica.key for replica in replicas}) + len(plan.create_pods) + plan.create_later
     min_member = _min_member(spec, able)
     if min_member == 0:
         return plan

@@ -90,7 +90,7 @@ NO_DECISION: Final = Decision()
 
 
 def decide(
-    policy: FailurePolicy,
+    spec: TFJobSpec,
     replicas: Iterable[Replica],
     finished: Mapping[str, Collection[int]],
     draft: StatusDraft,
@@ -100,28 +100,34 @@ def decide(
 ) -> Decision:
     """Apply the rules to the failures of the present attempt. `start` is what `past_start_deadline` returned.
 
-    `hits` are those of rules about nodes.
+    `hits` are those of rules about nodes. A pod that is being deleted since a rule decided about it has had its decision,
+    whatever takes it away meanwhile. Only a rule about the whole job can be about a late replica without a pod.
     """
     late: Sequence[Late] = start.late
     present = unfinished(replicas, finished)
-    left = sorted(filter(has_failed, present), key=lambda each: (pod_ended_at(each.pod), each.type, each.index))
+    decided = {record.pod for record in draft.job.status.restarts if record.rule}
+    failures = (each for each in present if has_failed(each) and not (each.terminating and each.uid in decided))
+    left = sorted(failures, key=lambda each: (pod_ended_at(each.pod), each.type, each.index))
     handled: dict[str, Rule] = {}
-    for rule in policy.rules:
+    for rule in spec.failure_policy.rules if spec.failure_policy is not None else ():
         sick = [hit for hit in hits.by_rule.get(rule.name, ()) if hit.replica.pod.metadata.uid not in handled]
         if sick and rule.action in OF_THE_JOB:
             return Decision(rule.action, rule, sick[0].replica.key, sick[0].replica, cause=sick[0].cause, hits=hits)
         matched = [hit.replica for hit in sick] or [replica for replica in left if matches(rule, replica)]
         late_ones = [each for each in late if each.key.type in rule.targets and _is_about_late(rule)]
+        if rule.action not in OF_THE_JOB:
+            late_ones = [each for each in late_ones if each.replica is not None]
         if (matched or late_ones) and rule.action in OF_THE_JOB:
             first = Late(matched[0].key, matched[0]) if matched else late_ones[0]
             return Decision(rule.action, rule, *first, hits=hits)
         matched += [each.replica for each in late_ones if each.replica is not None]
         handled |= {replica.pod.metadata.uid: rule for replica in matched if not replica.terminating}
-        left = [replica for replica in left if replica not in matched]
-        late = [each for each in late if each not in late_ones]
+        gone, keys = {replica.uid for replica in matched}, {each.key for each in late_ones}
+        left = [replica for replica in left if replica.uid not in gone]
+        late = [each for each in late if each.key not in keys]
     next_in_s = min((each for each in (start.next_in_s, hits.next_in_s) if each is not None), default=None)
     return _escalation(
-        policy, present, draft, replace(start, handled=handled, late=late, next_in_s=next_in_s, hits=hits)
+        spec, finished, present, draft, replace(start, handled=handled, late=late, next_in_s=next_in_s, hits=hits)
     )
 
 
@@ -130,25 +136,31 @@ def _is_about_late(rule: Rule) -> bool:
 
 
 def past_start_deadline(
-    draft: StatusDraft, deadline_s: int | None, keys: Iterable[ReplicaKey], replicas: Iterable[Replica]
+    draft: StatusDraft, deadline_s: int, keys: Iterable[ReplicaKey], replicas: Iterable[Replica]
 ) -> Decision:
     """Return the replicas that did not run in time, and when there may be more of them.
 
     The time counts from the last of these: the creation or resumption of the job, the beginning of the attempt, the creation of
-    the pod. It ends when all replicas have run at the same time. `keys` are the replicas that should have a pod.
+    the pod, or where it is missing the failure of the one before it and the end of its back-off. A pod that is being deleted is
+    not late. The time ends when all replicas have run at the same time. `keys` are the replicas that should have a pod.
     """
-    if deadline_s is None or (draft.begun is not None and draft.begun.all_ran):
+    if draft.begun is not None and draft.begun.all_ran:
         return NO_DECISION
     present = {replica.key: replica for replica in replicas}
     waits = [
         key for key in keys if key not in present or present[key].outcome is Outcome.WAITING or present[key].terminating
     ]
     since = _attempt_began(draft)
+    records = {(record.type, record.index): record for record in draft.restarts} if waits else {}
     late, left = [], []
     for key in waits:
-        replica = present.get(key)
-        created = None if replica is None else replica.pod.metadata.creation_timestamp
-        left_s = deadline_s + 1 - (draft.now - max(since, created or since)).total_seconds()
+        replica, record = present.get(key), records.get((key.type, key.index))
+        if replica is not None and replica.terminating:
+            continue
+        times = [replica.pod.metadata.creation_timestamp] if replica is not None else []
+        if replica is None and record is not None:
+            times += [record.failed_at, record.next_time]
+        left_s = deadline_s + 1 - (draft.now - max([since, *(each for each in times if each)])).total_seconds()
         if left_s > 0:
             left.append(left_s)
         else:
@@ -205,18 +217,27 @@ def reasons_of(pod: Pod) -> Iterator[FailureReason]:
     yield from (reason for reason, names in _REASONS.items() if not names.isdisjoint(found))
 
 
-def _escalation(policy: FailurePolicy, present: Iterable[Replica], draft: StatusDraft, decision: Decision) -> Decision:
+def _escalation(
+    spec: TFJobSpec,
+    finished: Mapping[str, Collection[int]],
+    present: Iterable[Replica],
+    draft: StatusDraft,
+    decision: Decision,
+) -> Decision:
     """Return the decision with an escalation if a replica that a rule restarted does not run again in time.
 
     The time counts from when its next pod may be created: the back-off is this operator's own doing.
     """
-    rules = {rule.name: rule for rule in policy.rules if rule.escalation is not None}
+    policy = spec.failure_policy
+    rules = {rule.name: rule for rule in (policy.rules if policy is not None else ()) if rule.escalation is not None}
     pods = {(replica.type, replica.index): replica for replica in present}
     due: list[float] = []
     for record in draft.job.status.restarts:
         rule = rules.get(record.rule)
         replica = pods.get((record.type, record.index))
         if rule is None or rule.escalation is None or record.failed_at is None or runs_again(record, replica):
+            continue
+        if record.index >= spec.sizes.get(record.type, 0) or record.index in finished[record.type]:
             continue
         since = max(record.failed_at, record.next_time or record.failed_at)
         left_s = rule.escalation.after_s - (draft.now - since).total_seconds()
@@ -315,7 +336,7 @@ def restart_all(
     name, failure, rule = draft.job.metadata.name, decision.failure, decision.rule
     why = "a user requested it" if rule is None else f"of rule {rule.name}: {_cause(decision)}"
     delay_s = 0
-    if delays and draft.attempt_history and failure is not None and not failure.disrupted:
+    if delays and draft.attempt_history and failure is not None and not (failure.disrupted or decision.cause):
         delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
     _remember(draft, decision)
     draft.next_restart_time = draft.whole + timedelta(seconds=delay_s) if delay_s else None

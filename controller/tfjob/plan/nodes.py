@@ -88,16 +88,14 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The hits of each rule by its name, the earliest first; `next_in_s` is when there may be more by time alone."""
+    """The hits of each rule by its name, the earliest first, and that of the first rule by the UID of the pod.
+
+    `next_in_s` is when there may be more by time alone.
+    """
 
     by_rule: Mapping[str, Sequence[Hit]] = field(default_factory=dict)
+    by_pod: Mapping[str, Hit] = field(default_factory=dict)
     next_in_s: float | None = None
-
-    def of(self, pod: str) -> Hit | None:
-        """Return a hit of the pod with this UID."""
-        return next(
-            (hit for hits in self.by_rule.values() for hit in hits if hit.replica.pod.metadata.uid == pod), None
-        )
 
 
 NO_HITS: Final = Hits()
@@ -123,7 +121,8 @@ def find_hits(policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes, 
             else:
                 hits.append(Hit(at, replica, f"its node {pod.node} has {what}"))
         hits.sort(key=lambda hit: (hit.at, hit.replica.type, hit.replica.index))
-    return Hits({name: hits for name, hits in found.items() if hits}, min(due, default=None))
+    by_pod = {hit.replica.uid: hit for hits in reversed([*found.values()]) for hit in hits}
+    return Hits(found, by_pod, min(due, default=None)) if by_pod or due else NO_HITS
 
 
 def _first_match(rule: Rule, node: NodeState) -> tuple[datetime, str] | None:
@@ -156,12 +155,11 @@ def count_failures(
     while pods wait that were created before. Returns the UIDs of pods that are counted now.
     """
     counted = {record.pod for record in draft.job.status.restarts if record.on_node}
-    sick = {hit.replica.pod.metadata.uid: hit.replica.pod.node for found in hits.by_rule.values() for hit in found}
+    sick = {uid: hit.replica.pod.node for uid, hit in hits.by_pod.items()}
     new = dict.fromkeys((uid, node, True) for uid, node in sick.items() if uid not in counted)
     if avoidance is not None:
         for replica in failures:
-            pod = replica.pod
-            uid = pod.metadata.uid
+            pod, uid = replica.pod, replica.uid
             if pod.node and uid not in counted and uid not in sick and not _was_taken(pod):
                 new[uid, pod.node, replica.ended is None or replica.disrupted] = None
     waits = outdated(draft, replicas)

@@ -103,6 +103,7 @@ from tfjob_operator.controller.tfjob.plan.status import (
     begun,
     finished_indices,
     has_begun,
+    of_a_new_attempt,
     stay,
 )
 
@@ -188,7 +189,7 @@ def run(
         hits = NO_HITS
         if nodes is not None and spec.has_node_rules:
             hits = find_hits(spec.failure_policy, unfinished(seen.replicas, finished), nodes, draft.now)
-        decision = decide(spec.failure_policy, seen.replicas, finished, draft, decision, hits=hits)
+        decision = decide(spec, seen.replicas, finished, draft, decision, hits=hits)
     handled = decision.handled
     restarting = [
         replica
@@ -239,7 +240,7 @@ def _replacing(
         healthy = rule is not None and rule.is_about_nodes and replica.outcome in GOING_ON
         if not (replica.disrupted or healthy or (rule is not None and rule.action is RuleAction.IGNORE)):
             counted.add(uid)
-        if rule is not None and rule.escalation is not None:
+        if rule is not None:
             rules[uid] = rule.name
     return Replacing(counted, rules, delays=delays, on_nodes=on_nodes)
 
@@ -276,7 +277,9 @@ def _go_on(
     present = {replica.key for replica in seen.replicas}
     missing_pods = _missing(keys, present)
     delayed = waiting(draft, missing_pods) if draft.has_delays else ()
-    later = missing_pods if seen.older else delayed
+    created = missing_pods
+    if seen.older or delayed:
+        created = () if seen.older else tuple(key for key in missing_pods if key not in delayed)
     going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
     problems = problems_of(seen.replicas)
     settled = not (missing_pods or going)
@@ -287,12 +290,12 @@ def _go_on(
         served = [ReplicaKey.of_all(name)]
         wanted = set(served)
     services = seen.services_of(wanted)
-    created = tuple(key for key in missing_pods if key not in later) if later else missing_pods
     begins = bool(draft.attempt and created) and all(replica.attempt < draft.attempt for replica in seen.replicas)
     return Plan(
         create_services=_missing(served, {key for key, _ in services}),
         create_pods=created,
         begins_attempt=begins,
+        create_later=len(missing_pods) - len(created),
         status=draft.freeze(),
         events=tuple(draft.events),
         delete_pods=(
@@ -400,7 +403,7 @@ def _say_how_it_goes(
 
 def _restart(replica: Replica, decision: Decision) -> PodDeletion:
     uid = replica.pod.metadata.uid
-    rule, hit = decision.handled.get(uid), decision.hits.of(uid)
+    rule, hit = decision.handled.get(uid), decision.hits.by_pod.get(uid)
     decided = None if rule is None else (rule.name, rule.action.value, replica.type)
     event = _exit_event(replica, rule) if hit is None else hit.event
     return PodDeletion(replica.pod, event, restarts=True, decision=decided)
@@ -454,7 +457,7 @@ def take_all(draft: StatusDraft, seen: Observed) -> Plan:
         draft.emit(EventType.NORMAL, ConditionReason.SUSPENDED, message)
     draft.set_true(ConditionType.SUSPENDED, ConditionReason.SUSPENDED, message)
     draft.replica_statuses = count_unended(draft.replica_statuses, (*seen.replicas, *seen.surplus))
-    draft.next_restart_time = None
+    draft.restarts, draft.next_restart_time = of_a_new_attempt(draft.restarts), None
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, all_ran=False)
     return Plan(
@@ -475,6 +478,7 @@ def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
     seen = seen.limited_to(sizes)
     draft.create()
     draft.record(seen.replicas, finished_indices(draft.job.status, sizes, seen.replicas))
+    draft.restarts, draft.next_restart_time = of_a_new_attempt(draft.restarts), None
     draft.begun = draft.begun or Begun()
     announce(draft, spec)
     return take_all(draft, seen) if spec.suspend else _wait(draft, spec, seen)

@@ -135,6 +135,11 @@ class Replica:
         return policy if policy in _POLICIES else ""
 
     @property
+    def uid(self) -> str:
+        """The UID of the pod."""
+        return self.pod.metadata.uid
+
+    @property
     def attempt(self) -> int:
         """The attempt that the pod belongs to."""
         return attempt_of(self.pod)

@@ -155,6 +155,7 @@ def account(
                 carried=record.total,
                 failed_at=record.failed_at,
                 next_time=record.next_time,
+                rule=record.rule,
             )
         if (fails and not record.replaced) or (rule and record.rule != rule):
             record = _failing(record, replica, now, delays=fails and replacing.delays)
@@ -380,6 +381,7 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
         records = merged(status.restarts, observed.restarts)
     return msgspec.structs.replace(
         status,
+        observed_restart_request=status.observed_restart_request or observed.observed_restart_request,
         finished_indices=finished_indices,
         restarts=records,
         begun=begun,
@@ -421,7 +423,7 @@ def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
         generation=generation,
         made_of=status.begun.made_of,
         delay_s=last.delay_s,
-        all_ran=last.all_ran,
+        all_ran=last.all_ran or (status.attempt == observed.attempt and observed.begun.all_ran),
     )
 
 

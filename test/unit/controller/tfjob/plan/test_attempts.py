@@ -5,14 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.jobs import at, decide, job, pod, replica, synced, true_of
+from fakes.jobs import at, decide, job, pod, pod_group, replica, synced, true_of
 from fakes.objects import after, changed, labelled
 from tfjob_operator.api import core
 from tfjob_operator.api.core import Condition, Container
 from tfjob_operator.api.v1.constants import RuleAction
 from tfjob_operator.api.v1.types import Begun, JobAnnotations, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.build.children import gang_scheduler
+from tfjob_operator.controller.tfjob.plan.actions import Gang, Plan
 from tfjob_operator.controller.tfjob.plan.status import with_memory_of
 
 RESTART_ALL: dict[str, Any] = {"action": "RestartAll"}
@@ -374,3 +375,120 @@ def test_the_operator_restarts_after_success_only_what_the_kubelet_would_have_re
         "successPolicy": "AllWorkers"
     }
     assert names(decide(started(given), *running(but={1: done})))[0] == created
+
+
+def edited(found: TFJob, given: dict[str, Any] | bytes) -> TFJob:
+    """The job with another specification."""
+    raw = msgspec.Raw(given) if isinstance(given, bytes) else job(given).spec
+    return changed(found, spec=raw, metadata__generation=found.metadata.generation + 1)
+
+
+IN_TIME: dict[str, Any] = {"action": "RestartReplica", "escalation": {"afterSeconds": 30, "action": "FailJob"}}
+ELASTIC = {"enableDynamicWorker": True}
+SUSPENDED = policy(IN_TIME) | {"runPolicy": policy(IN_TIME)["runPolicy"] | {"suspend": True}}
+WRONG = b'{"tfReplicaSpecs": {"Worker": {"replicas": -1}}}'
+
+
+@pytest.mark.parametrize(
+    ("first", "between", "then", "pods"),
+    [
+        (policy(IN_TIME), SUSPENDED, policy(IN_TIME), []),
+        (policy(IN_TIME), WRONG, policy(IN_TIME), running(but={2: None})),
+        (policy(IN_TIME) | ELASTIC, policy(IN_TIME, workers=2) | ELASTIC, None, running(2)),
+        (
+            policy(IN_TIME) | {"successPolicy": "AllWorkers"},
+            None,
+            None,
+            running(but={2: pod("Worker", 2, "Succeeded", 0, uid="new")}),
+        ),
+    ],
+    ids=["it was suspended", "it was held", "the replica is not wanted any more", "the replica has succeeded"],
+)
+def test_an_escalation_is_about_replicas_that_should_run(
+    first: dict[str, Any], between: dict[str, Any] | bytes | None, then: dict[str, Any] | None, pods: list[Pod]
+) -> None:
+    found = synced(started(first), *running(but={2: failed(2)}))
+    found = synced(found, *running(but={2: None}), at_s=61)
+    if between is not None:
+        found = synced(edited(found, between), *pods, at_s=65)
+    if then is not None:
+        found = edited(found, then)
+    assert "Failed" not in true_of(synced(found, *pods, at_s=4000))
+
+
+def test_the_time_of_an_escalation_goes_on_while_replacements_do_not_run() -> None:
+    """Such as those that the kubelet rejects: none of them counts as a restart."""
+    found = synced(started(policy(IN_TIME)), *running(but={2: failed(2)}))
+    for number in range(3):
+        rejected = pod("Worker", 2, "Failed", reason="UnexpectedAdmissionError", uid=f"new-{number}")
+        found = synced(found, *running(but={2: rejected}), at_s=70 + 10 * number)
+    assert true_of(found)[-1] == "Failed"
+
+
+def test_a_pod_that_is_deleted_by_a_rule_has_had_its_decision() -> None:
+    """Whatever takes it away meanwhile: a later rule about everything must not restart the whole job for it."""
+    found = synced(started(policy({"action": "RestartReplica"} | on(42), RESTART_ALL)), *running(but={1: failed(1)}))
+    dying = changed(failed(1), metadata__deletion_timestamp=at(61))
+    target = Condition("DisruptionTarget", "True", "DeletionByTaintManager")
+    dying = changed(dying, status__conditions=(target,))
+    assert synced(found, *running(but={1: dying}), at_s=62).status.attempt == 0
+
+
+@pytest.mark.parametrize("matcher", [{}, {"onFailureReasons": ["StartDeadlineExceeded"]}])
+def test_a_replica_that_has_no_pod_in_time_is_no_matter_of_rules_about_replicas(matcher: dict[str, Any]) -> None:
+    """Such as one that a quota has no room for: nothing would ever happen."""
+    given = policy({"action": "RestartReplica"} | matcher)
+    given["runPolicy"]["startDeadlineSeconds"] = 100
+    found = synced(job(given, creation_timestamp=at(0)), at_s=0)
+    assert true_of(synced(found, *running(but={2: None}), at_s=500))[-1] == "Failed"
+
+
+@pytest.mark.parametrize(
+    "other", [None, pod("Worker", 1, terminating=True)], ids=["in the back-off", "that is being deleted"]
+)
+def test_a_replica_is_not_late_while_its_restart_is_under_way(other: Pod | None) -> None:
+    given = policy({"action": "RestartReplica"} | on(42))
+    given["runPolicy"]["startDeadlineSeconds"] = 100
+    young = changed(pod("Worker", 2, "Pending"), metadata__creation_timestamp=at(95))
+    found = synced(job(given, creation_timestamp=at(0)), *running(but={2: young}), at_s=96)
+    if other is None:
+        found = synced(found, *running(but={2: young, 1: failed(1)}), at_s=110)
+    assert "Failed" not in true_of(synced(found, *running(but={2: young, 1: other}), at_s=111))
+
+
+def test_what_was_noted_and_not_written_yet_is_not_forgotten() -> None:
+    """A request that a new job was created with, and that all replicas have run: both may be in a write that failed."""
+    given = policy(RESTART_ALL) | {}
+    given["runPolicy"]["startDeadlineSeconds"] = 100
+    new = job(given, creation_timestamp=at(0), annotations=JobAnnotations("copied"))
+    early = decide(new, at_s=0).status
+    assert early is not None
+    begun = changed(new, status=with_memory_of(new.status, early))
+    assert synced(begun, at_s=1).status.attempt == 0
+    written = synced(begun, *running(but={2: None}), at_s=50)
+    ran = decide(written, *running(), at_s=60).status
+    assert ran is not None
+    merged = with_memory_of(written.status, ran).begun
+    assert merged is not None
+    assert merged.all_ran
+
+
+def test_a_held_job_says_no_time_of_its_next_restart() -> None:
+    found = synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)}))
+    found = synced(synced(found, at_s=61), *running(attempt=1, but={1: failed(1)}), at_s=70)
+    assert found.status.next_restart_time is not None
+    assert synced(edited(found, WRONG), at_s=75).status.next_restart_time is None
+
+
+@pytest.mark.parametrize("kept", ["Keep", "Restart"])
+def test_a_restart_changes_nothing_about_how_many_pods_are_placed_together(kept: str) -> None:
+    """Neither while pods of the attempt before are left, nor in a back-off: the PodGroup counts what is created later."""
+    gang = Gang(gang_scheduler("volcano"), pod_group("Running", 3))
+    given = policy(RESTART_ALL, finishedReplicaPolicy=kept) | {"successPolicy": "AllWorkers"}
+    pods = running(but={0: pod("Worker", 0, "Succeeded", 0), 1: failed(1)})
+    assert decide(synced(started(given), *pods), *pods, at_s=61, gang=gang).resize_pod_group is None
+    one_by_one = started(policy({"action": "RestartReplica"}))
+    for number in range(2):
+        one_by_one = synced(one_by_one, *running(but={1: failed(1, uid=f"{number}")}), at_s=60 + number)
+    waits = decide(one_by_one, *running(but={1: None}), at_s=62, gang=gang)
+    assert (waits.create_pods, waits.resize_pod_group) == ((), None)
