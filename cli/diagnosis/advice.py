@@ -89,14 +89,18 @@ def steps(
             lines += _ended(step) if facts.finished else _running(step)
         elif isinstance(step, Running):
             lines += [step.text] if facts.pods and not facts.finished else ()
-        elif "{pod}" not in step or values.get("pod") in present:
-            lines.append(step)
+        elif ("{pod}" not in step or values.get("pod") in present) and ("{pods}" not in step or pods):
+            lines.append(step.replace("{pods}", " ".join(map(_named_in_command, pods[:_MOST_PODS]))))
         if step == LOGS and facts.finished and values.get("pod") not in stay and not keeps_log:
             lines.append(_LOG_GONE)
     if recreate and not facts.finished:
         lines += _recreated(facts, pods or whom)
     shown = (_KEEP_PODS if stopped and _DELETES.search(line) else line for line in lines)
     return tuple(dict.fromkeys(_in_dialect(facts, line, values) for line in shown))
+
+
+def _named_in_command(pod: str) -> str:
+    return fill("{pod}", {"pod": pod}, command=True)
 
 
 def aimed(line: str, flags: Sequence[str]) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason
-from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, info, warning
+from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
+from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
 from tfjob_operator.cli.diagnosis.objects import Pod
-from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.diagnosis.words import ago, ended_by, failed_line, named
+from tfjob_operator.cli.diagnosis.rules import short, value
+from tfjob_operator.cli.diagnosis.words import ago, ended_by, failed_line, named, seconds_between
 from tfjob_operator.cli.durations import duration
 
 _TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
@@ -77,14 +80,18 @@ NODE_LOST: Final = warning(
             "Make sure that the node is shut down: containers may still run there, and write the same checkpoints as those "
             "that replace them"
         ),
+        AGAIN,
     ),
     "A node was not ready for runPolicy.nodeLostTimeoutSeconds: its pods were failed",
 )
 NO_RIGHT: Final = warning(
     "nodes-unavailable",
     845,
-    "The operator lacks permissions for nodes: {words}",
-    ("Ask your cluster administrator to run: kubectl apply -k manifests/addons/nodes",),
+    "The operator lacked permissions for nodes {ago}: {words}",
+    (
+        "Ask your cluster administrator to run: kubectl apply -k manifests/addons/nodes",
+        "If the addon was applied after this event, nothing is left to do: the operator records the event only once",
+    ),
     "The job has onNodes rules or nodeLostTimeoutSeconds, and the addon `nodes` is missing",
 )
 NOT_AVOIDED: Final = info(
@@ -102,6 +109,8 @@ NOT_AVOIDED: Final = info(
 TROUBLES: Final = defined(globals())
 
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
+_LOST: Final = re.compile(r"\bNodeLost \(Node (\S{1,253}) is lost\)")
+"""In the condition of a job that has failed: controller/tfjob/nodes.py and controller/tfjob/plan/ending.py."""
 _RULE: Final = re.compile(r"has failed by rule (\S{1,128}): (.*)", re.DOTALL)
 _MOST_DIGITS: Final = 9
 
@@ -112,8 +121,12 @@ def find(facts: Facts) -> Iterator[Finding]:
     if failed is not None and failed.reason == ConditionReason.BY_RULE:
         found = _RULE.search(failed.message)
         rule, words = (found[1], found[2]) if found is not None else ("", failed.message)
-        values = {"rule": value(rule), "words": value(words)[:160] or "no reason given"}
+        values = {"rule": value(rule), "words": short(value(words)) or "no reason given"}
         yield Finding(BY_RULE, facts.name, (failed_line(failed), *history(facts)), values)
+    if failed is not None and (found := _LOST.search(failed.message)) is not None:
+        node = value(found[1])
+        lost = replace(NODE_LOST, severity=Severity.ERROR)
+        yield Finding(lost, facts.name, (failed_line(failed),), {"node": node}, node)
     if not (facts.finished or facts.suspended):
         yield from _earlier_pods(facts)
         yield from _delayed(facts)
@@ -126,7 +139,21 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
         yield Finding(NODE_LOST, facts.name, (facts.line(event),), {"node": node}, node)
     for trouble, reason in ((NO_RIGHT, EventReason.NODES_UNAVAILABLE), (NOT_AVOIDED, EventReason.NODES_NOT_AVOIDED)):
         for event in latest(facts.job_events(reason)):
-            yield Finding(trouble, facts.name, (facts.line(event),), {"words": value(event.message)[:160]})
+            if trouble is NOT_AVOIDED or not _acted_on_nodes_since(facts, event.at):
+                values = {"words": short(value(event.message)), "ago": ago(facts.now, event.at) or "once"}
+                yield Finding(trouble, facts.name, (facts.line(event),), values)
+
+
+def _acted_on_nodes_since(facts: Facts, since: datetime | None) -> bool:
+    """Return True if the operator has acted on the state of a node after this time, so that it has the permissions.
+
+    The age of the event says nothing: the operator records it once.
+    """
+    policy = facts.spec.failure_policy if isinstance(facts.spec, TFJobSpec) else None
+    about_nodes = {rule.name for rule in (policy.rules if policy is not None else ()) if rule.is_about_nodes}
+    times = [each.at for each in facts.job_events(EventReason.NODE_SICK, EventReason.NODE_LOST)]
+    times += [each.end_time for each in facts.job.status.attempt_history if each.rule in about_nodes]
+    return since is not None and any(each is not None and seconds_between(since, each) > 0 for each in times)
 
 
 def history(facts: Facts) -> list[str]:

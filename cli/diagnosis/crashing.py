@@ -25,7 +25,7 @@ from tfjob_operator.cli.diagnosis.pods import (
     searched,
     statuses,
 )
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
 from tfjob_operator.cli.diagnosis.words import ago, counted, named, said
 
 _ARGUMENTS: Final = Change("correct command and args in the template")
@@ -349,7 +349,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
         trouble = CRASH_LOOP if end.loops else FAILED
         last = last_words(end.words, _LAST_WORDS) or clean(end.words[-_LAST_WORDS:], _LAST_WORDS)
         more = {"words": f": {last}" if last else " "}
-    more = {name: text[:160] for name, text in more.items()}
+    more = {name: short(text) for name, text in more.items()}
     return Finding(trouble, end.pod, end.proofs, values | more, "" if trouble is not FAILED else str(end.code))
 
 

@@ -14,7 +14,7 @@ from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Troubl
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import Event, Pod
 from tfjob_operator.cli.diagnosis.pods import exits_of, is_ready, statuses
-from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.diagnosis.rules import short, value
 from tfjob_operator.cli.diagnosis.words import named, said
 from tfjob_operator.cli.durations import duration
 
@@ -130,7 +130,7 @@ def _sidecar(facts: Facts, pod: Pod) -> Finding | None:
             name, code = pod.metadata.name, str(each.ended.exit_code)
             last = said((facts.log(name, each.container) or each.ended.message).strip().rpartition("\n")[2])
             seen = f"pod {named(name)}: container {named(each.container)} exited with code {code}{last and ': '}{last}"
-            words = f": {last[:160]}" if last else " "
+            words = f": {short(last)}" if last else " "
             values = _of(pod, container=each.container, code=code, words=words, previous=str(not each.now).lower())
             return Finding(SIDECAR, name, (seen,), values, each.container)
     return None
@@ -157,7 +157,7 @@ def _status(pod: Pod) -> Finding | None:
             told.append((state.waiting.reason, state.waiting.message))
     for reason, message in told[:1]:
         seen = f"pod {named(name)}: {named(reason)}: {said(message)}"
-        return Finding(STATUS, name, (seen,), _of(pod, reason=reason, words=message[:160] or "no message"), reason)
+        return Finding(STATUS, name, (seen,), _of(pod, reason=reason, words=short(message) or "no message"), reason)
     return None
 
 
@@ -192,14 +192,24 @@ def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:
             last[name] = event
     node = _node_name(facts)
     for name, count in times.items():
-        if count > _OFTEN and name not in names:
+        if count - _restarts_by_operator(facts, name) > _OFTEN and name not in names:
             # Those about the pods that are gone: what their kubelets said.
             warned = [each for each in facts.events_of("Pod", name) if each.type == "Warning"][-1:]
             words = f": nodeName {node} is set in the template" if node else " "
             for event in warned:
-                words = f": {value(event.reason)}: {value(event.message)[:160]}"
+                words = f": {value(event.reason)}: {short(value(event.message))}"
             seen = (facts.line(last[name]), *map(facts.line, warned))
             yield Finding(RECREATED, name, seen, {"times": str(count), "words": words})
+
+
+def _restarts_by_operator(facts: Facts, replica: str) -> int:
+    """Return how many pods of a replica the operator may lately have replaced by its rules and restart policies."""
+    status = facts.job.status
+    recent = [each for each in status.attempt_history if (facts.age_s(each.end_time) or 0.0) < _RECENT_S]
+    # The history is limited: if all of it is recent, there may have been more.
+    whole = status.attempt if len(recent) == len(status.attempt_history) else len(recent)
+    records = (each for each in status.restarts if facts.shape.child(facts.name, each.type, each.index) == replica)
+    return whole + sum(each.total for each in records)
 
 
 def _node_name(facts: Facts) -> str:
@@ -218,7 +228,7 @@ def _recent(facts: Facts, pod: Pod) -> list[Event]:
 def _quoted(facts: Facts, pod: Pod, event: Event, trouble: Trouble, reason: str) -> Finding:
     words = value(event.message.removeprefix(f"{reason}: "))
     how = words.find("exited with ")
-    words = words[how if len(words) > _MOST_WORDS and how >= 0 else 0 :][:_MOST_WORDS] or "no message"
+    words = short(words[how if len(words) > _MOST_WORDS and how >= 0 else 0 :]) or "no message"
     return Finding(trouble, pod.metadata.name, (facts.line(event),), _of(pod, reason=reason, words=words), reason)
 
 

@@ -11,7 +11,7 @@ from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import PodGroup
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
 from tfjob_operator.cli.diagnosis.words import named, said
 
 _GROUP: Final = "kubectl -n {namespace} describe podgroup {job}"
@@ -103,7 +103,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         for event in latest(facts.job_events(EventReason.POD_GROUPS_UNKNOWN)):
             yield Finding(UNAVAILABLE, facts.name, (facts.line(event),))
         for event in latest(facts.job_events(EventReason.FAILED_CREATE_POD_GROUP)):
-            words = value(event.message.removeprefix("Error creating: "))[:160]
+            words = short(value(event.message.removeprefix("Error creating: ")))
             yield Finding(GROUP_REFUSED, facts.name, (facts.line(event),), {"words": words})
     if facts.unscheduled or (group is not None and facts.missing):
         yield from _waiting(facts, group)

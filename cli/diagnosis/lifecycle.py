@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.api.v1.constants import (
@@ -25,13 +26,13 @@ from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOG
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Trouble, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
-from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.diagnosis.rules import short, value
 from tfjob_operator.cli.diagnosis.words import ago, failed_line, named, said
 from tfjob_operator.cli.durations import duration
 
 _FORCE: Final = (
-    "Only if the node is shut down for good, so that no process of the pod can still be running: "
-    "kubectl -n {namespace} delete pod {pod} --force --grace-period=0"
+    "Only if the node is shut down for good, so that no process of these pods can still be running: "
+    "kubectl -n {namespace} delete pod {pods} --force --grace-period=0"
 )
 DEADLINE: Final = error(
     "deadline-exceeded",
@@ -65,6 +66,15 @@ NODE_AWAY: Final = error(
     ),
     "A pod's node is not ready or unreachable",
 )
+_LOST_LATER: Final = (
+    DESCRIBE_NODE,
+    (
+        "When the node has not been ready for {timeout} (spec.runPolicy.nodeLostTimeoutSeconds), the operator marks its pods "
+        "as failed and deletes them"
+    ),
+    _FORCE,
+)
+"""What happens to pods on a node that is not ready, if the job says when the node is lost."""
 STUCK: Final = error(
     "stuck-terminating",
     561,
@@ -231,7 +241,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         limit, deadline_s = limit_of(failed.reason, failed.message), facts.spec.active_deadline_s
         start_s = facts.spec.start_deadline_s if isinstance(facts.spec, TFJobSpec) else None
         values = {
-            "words": value(failed.message)[:160] or value(failed.reason) or "no reason given",
+            "words": short(value(failed.message)) or value(failed.reason) or "no reason given",
             "reason": str(limit or failed.reason),
             "field": "spec.runPolicy" if limit is None else f"spec.{LIMITS[limit].field}",  # None: of a newer operator
             "limit": "its spec" if deadline_s is None else duration(deadline_s),
@@ -281,6 +291,8 @@ def _pods(facts: Facts) -> Iterator[Finding]:
         for node in facts.evidence.nodes or ()
         if (condition := condition_of(node.status.conditions, "Ready")) is not None and condition.status != "True"
     }
+    lost_s = facts.spec.node_lost_timeout_s if isinstance(facts.spec, TFJobSpec) else None
+    node_away = replace(NODE_AWAY, to_do=_LOST_LATER) if lost_s else NODE_AWAY
     for pod in facts.pods:
         name = pod.metadata.name
         condition = away.get(pod.spec.node_name)
@@ -291,7 +303,8 @@ def _pods(facts: Facts) -> Iterator[Finding]:
             proofs, node = [facts.line(each) for each in events], pod.spec.node_name
             if condition is not None:
                 proofs.insert(0, f"node {named(node)}: Ready is {named(condition.status)}: {said(condition.message)}")
-            yield Finding(NODE_AWAY, name, tuple(proofs), {"node": value(node), "pod": name}, node)
+            values = {"node": value(node), "timeout": duration(lost_s or 0)}
+            yield Finding(node_away, name, tuple(proofs), values, node)
         target = condition_of(pod.status.conditions, "DisruptionTarget")
         if target is not None and target.status == "True" and pod.status.phase != "Succeeded":
             seen = f"pod {named(name)}: DisruptionTarget: {named(target.reason)}: {said(target.message)}"

@@ -14,6 +14,8 @@ _LONGEST: Final = 8192
 """How many characters of a message are searched."""
 _LONGEST_VALUE: Final = 300
 """Bytes of a value that a title quotes: the name of an image has 255."""
+_MOST_WORDS: Final = 160
+"""Characters of a message that a title quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +44,11 @@ def first_match(rules: Iterable[Rule], text: str) -> tuple[Trouble, dict[str, st
 def value(text: str) -> str:
     """Return a part of a message as a value, cleaned and on one line."""
     return clean(" ".join(text.split()), _LONGEST_VALUE)
+
+
+def short(text: str, most: int = _MOST_WORDS) -> str:
+    """Return a message for a title: cut before a word, with an ellipsis, if it is longer."""
+    if len(text) <= most:
+        return text
+    kept = text[: most - 3]
+    return f"{kept[: kept.rfind(' ') if ' ' in kept[most // 2 :] else None].rstrip(' ,;:')}..."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from tfjob_operator.api.v1.constants import QUEUE_GATE
@@ -13,7 +13,7 @@ from tfjob_operator.cli.diagnosis.causes import Change, Finding, Step, Trouble, 
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of
-from tfjob_operator.cli.diagnosis.rules import rule, value
+from tfjob_operator.cli.diagnosis.rules import rule, short, value
 from tfjob_operator.cli.diagnosis.words import avoided_now, named, said
 from tfjob_operator.cli.durations import duration
 
@@ -162,13 +162,14 @@ UNSCHEDULABLE: Final = _unscheduled(
     ("kubectl -n {namespace} describe pod {pod}", DESCRIBE_NODES),
     "Any other reason given by the scheduler",
 )
-AVOIDED: Final = _unscheduled(
+AVOIDED: Final = error(
     "nodes-avoided",
     503,
+    "Not scheduled ({who}): the job avoids {nodes}: {short}",
     (
         (
-            "A pod keeps the nodes that it avoids. When a node is not avoided any more, delete the pods that wait, and they "
-            "are recreated: kubectl -n {namespace} delete pod {pod}"
+            "A pod keeps the nodes that it avoids. Wait until then, and delete the pods, which are recreated: "
+            "kubectl -n {namespace} delete pod {pods}"
         ),
         _MORE_NODES,
     ),
@@ -211,7 +212,14 @@ _LATE_S: Final = 60.0
 """A scheduler looks at a new pod within seconds."""
 _MOST_REASONS: Final = 3
 """Reasons of one message for which advice is given."""
+_DAY_S: Final = 86_400.0
+_TIME_OF_DAY: Final = "%H:%M:%S"
+_DATE_AND_TIME: Final = "%Y-%m-%d %H:%M:%S"
+_MOST_NODES: Final = 3
+"""Avoided nodes that a title names."""
 _LONGEST: Final = 2000
+_MOST_TEXT: Final = 240
+"""Characters of a message that a title quotes."""
 _CUT: Final = re.compile(r"\.? (preemption: |no new claims to deallocate)")
 
 
@@ -264,5 +272,17 @@ def _by_message(facts: Facts, name: str, message: str, proofs: tuple[str, ...], 
     if nodes and _AFFINITY in text:
         found.insert(0, AVOIDED)
         proofs += (f"job: avoids {', '.join(nodes.values())}",)
+        values = values | {"nodes": _avoided_until(facts, nodes)}
     trouble, *also = found or [UNSCHEDULABLE]
-    return Finding(trouble, name, proofs, values | {"short": value(text)[:240]}, text, tuple(also))
+    return Finding(trouble, name, proofs, values | {"short": short(value(text), _MOST_TEXT)}, text, tuple(also))
+
+
+def _avoided_until(facts: Facts, names: Collection[str]) -> str:
+    """Return the nodes with these names and until when each is avoided: `node-1 until 12:55:00 UTC`."""
+    told = []
+    for each in facts.job.status.avoided_nodes:
+        if each.name in names:
+            shown = _TIME_OF_DAY if -(facts.age_s(each.expiration_time) or 0.0) < _DAY_S else _DATE_AND_TIME
+            told.append(f"{named(each.name)} until {each.expiration_time:{shown}} UTC")
+    more = f" and {len(told) - _MOST_NODES} more" if len(told) > _MOST_NODES else ""
+    return f"{', '.join(told[:_MOST_NODES])}{more}"

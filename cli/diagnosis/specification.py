@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
 from tfjob_operator.api.v1.validation import queue_warnings
-from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, RESTART, SAVE
+from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, DESCRIBE_JOB, RESTART, SAVE
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Trouble, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
 from tfjob_operator.cli.diagnosis.words import failed_line, said
 
 _FIX: Final = Change("correct what is named, or undo the edit; running pods continue", recreate=False)
@@ -142,6 +143,13 @@ NOT_QUEUED: Final = warning(
     (Change("spell the replica types as Kueue does", recreate=False),),
     "A replica type in a spelling that Kueue does not know, such as ps",
 )
+RULE_MISSPELLED: Final = error(
+    "rule-misspelled",
+    699,
+    "Rule {rule} of the failure policy has no matcher, so it matches every failure: {mistake}",
+    (Change("correct the name of the field", recreate=False),),
+    "A rule without a matcher ended the job, and one of its fields is unknown, most likely a misspelled matcher",
+)
 NO_WORKERS: Final = warning(
     "no-workers-to-scale",
     902,
@@ -199,6 +207,15 @@ _MISTAKES: Final = (
     rule(REPLICA_TYPE, r"spec\.tfReplicaSpecs\.[^:]{1,100}: Unsupported value: supported values: \"Chief\""),
 )
 _BETWEEN: Final = re.compile(r"; (?=(?:spec|metadata)\.[^ ]+: )")
+_MORE: Final = re.compile(r"; and (\d{1,9}) more$")
+_MOST_TEXT: Final = 260
+"""Characters of the mistakes that a title quotes, as many as fit but at least one."""
+_ALL_MISTAKES: Final = f"See all mistakes: {DESCRIBE_JOB}"
+_OF_RULE: Final = re.compile(r"spec\.runPolicy\.failurePolicy\.rules\[(\d{1,2})\]\.")
+_ALSO_OF_FAILED: Final = frozenset(
+    {EventReason.UNKNOWN_FIELD, EventReason.POLICY_CONFLICT, EventReason.RULE_UNREACHABLE}
+)
+"""Warnings that may be why a job failed."""
 _STARTS: Final = ("the spec is invalid: ", "invalid job spec: ")
 _HELD: Final[dict[str, Trouble]] = {
     ConditionReason.INVALID: HELD_INVALID,
@@ -229,21 +246,53 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield Finding(trouble, facts.name, (f"job: condition Held, {value(held.reason)}: {said(held.message)}",))
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
         yield _mistake(facts, facts.spec.text, f"job: {said(facts.spec.text)}")
-    if isinstance(facts.spec, TFJobSpec) and not facts.finished:
+    if isinstance(facts.spec, TFJobSpec) and (failed is not None or not facts.finished):
         for reason, message in (*facts.spec.warnings, *queue_warnings(facts.job.metadata.labels, facts.spec)):
-            trouble = _WARNINGS.get(reason, UNKNOWN_FIELD)
-            yield Finding(trouble, facts.name, (f"job: {said(message)}",), {"mistake": value(message)})
+            if facts.finished and reason not in _ALSO_OF_FAILED:
+                continue
+            name = _misspelled_rule(facts, facts.spec, message) if failed is not None else ""
+            trouble = RULE_MISSPELLED if name else _WARNINGS.get(reason, UNKNOWN_FIELD)
+            values = {"mistake": value(message), "rule": value(name)}
+            yield Finding(trouble, facts.name, (f"job: {said(message)}",), values)
+    if isinstance(facts.spec, TFJobSpec) and not facts.finished:
         for replica in facts.spec.replicas.values():
             if replica.overrides_template_policy:
                 seen = f"job: restartPolicy of {replica.type} is {replica.restart_policy}, that of its template differs"
                 yield Finding(POLICY_OVERRIDDEN, facts.name, (seen,))
 
 
+def _misspelled_rule(facts: Facts, spec: TFJobSpec, message: str) -> str:
+    """Return the name of the rule that ended the job, if it has no matcher and the message is about a field of it; else ""."""
+    history, status = facts.job.status.attempt_history, facts.job.status
+    found, rules = _OF_RULE.match(message), spec.failure_policy.rules if spec.failure_policy is not None else ()
+    if found is None or not history or history[-1].number < status.attempt or int(found[1]) >= len(rules):
+        return ""
+    suspect = rules[int(found[1])]
+    return suspect.name if suspect.matches_all and suspect.name == history[-1].rule else ""
+
+
 def _mistake(facts: Facts, message: str, proof: str) -> Finding:
     found = first_match(_MISTAKES, message)
     mistake = next((text for start in _STARTS if (text := message.partition(start)[2])), message)
-    each = [first_match(_MISTAKES, part) for part in _BETWEEN.split(mistake)]
+    parts = _BETWEEN.split(mistake)
+    each = [first_match(_MISTAKES, part) for part in parts]
     if len(each) > 1 and (found is None or found[0] is not ALPHA_FORM):
         also = tuple(dict.fromkeys(one[0] for one in each if one is not None))
-        return Finding(INVALID, facts.name, (proof,), {"mistake": value(mistake)}, also=also)
-    return Finding(found[0] if found else INVALID, facts.name, (proof,), {"mistake": value(mistake)[:160]})
+        text, is_cut = _those_that_fit(parts)
+        trouble = replace(INVALID, to_do=(_ALL_MISTAKES, *INVALID.to_do)) if is_cut else INVALID
+        return Finding(trouble, facts.name, (proof,), {"mistake": text}, also=also)
+    return Finding(found[0] if found else INVALID, facts.name, (proof,), {"mistake": short(value(mistake), _MOST_TEXT)})
+
+
+def _those_that_fit(mistakes: Sequence[str]) -> tuple[str, bool]:
+    """Return mistakes for a title, whole ones if there is more than one, and whether some are left out."""
+    *parts, last = mistakes
+    more = int(found[1]) if (found := _MORE.search(last)) is not None else 0
+    parts.append(_MORE.sub("", last))
+    text = short(value(parts[0]), _MOST_TEXT)
+    for number, part in enumerate(parts[1:], 1):
+        if len(text) + len(part) + 2 > _MOST_TEXT:
+            more += len(parts) - number
+            break
+        text = f"{text}; {value(part)}"
+    return (f"{text}; and {more} more" if more else text), bool(more)

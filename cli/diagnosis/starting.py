@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
-from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.constants import ConditionType, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD, LOGS, NEW_CONFIG_MAP, NEW_KEYS
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
 from tfjob_operator.cli.diagnosis.pods import searched, statuses
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
 from tfjob_operator.cli.diagnosis.words import named, said
 from tfjob_operator.cli.durations import duration
 
@@ -172,7 +172,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             reason = value(pod.status.reason)
             message = said(pod.status.message)
             seen = f"pod {named(pod.metadata.name)}: {named(reason)}: {message}"
-            told = message.removeprefix("Pod was rejected: ")[:160]
+            told = short(message.removeprefix("Pod was rejected: "))
             more = {"reason": reason, "words": f": {told}" if told else " "}
             yield Finding(REJECTED, pod.metadata.name, (seen,), _values(pod) | more, reason)
     for pod in facts.live_pods:
@@ -188,7 +188,7 @@ def _is_rejected(pod: Pod) -> bool:
         for each in statuses(pod)
     )
     return status.message.startswith("Pod was rejected") or (
-        not ran and status.reason not in {"", "DeadlineExceeded", "Evicted"}
+        not ran and status.reason not in {"", "DeadlineExceeded", "Evicted", EventReason.NODE_LOST}
     )
 
 
@@ -202,7 +202,7 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
         return
     name = pod.metadata.name
     for event in latest(facts.pod_events(pod, "FailedCreatePodSandBox", "NetworkNotReady")):
-        yield Finding(SANDBOX, name, (facts.line(event),), _values(pod) | {"words": value(event.message)[:160]})
+        yield Finding(SANDBOX, name, (facts.line(event),), _values(pod) | {"words": short(value(event.message))})
         return
     yield from _slow(facts, pod)
 
@@ -217,7 +217,7 @@ def _of_container(pod: Pod, status: ContainerStatus) -> Finding | None:
         return None
     seen = f"pod {named(pod.metadata.name)}: container {named(status.name)}: {named(reason)}: {said(message)}"
     trouble, more = first_match(RULES, message) or (CANNOT_START, {"words": value(reason)})
-    more = {name: text[:160] for name, text in more.items()}
+    more = {name: short(text) for name, text in more.items()}
     if "kind" in more:
         more["kind"] = more["kind"].lower()
     values = _values(pod) | {"container": value(status.name), "where": searched(pod, status.name)} | more

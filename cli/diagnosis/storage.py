@@ -10,7 +10,7 @@ from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.objects import Claim, Pod
 from tfjob_operator.cli.diagnosis.pods import condition_of
-from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
 from tfjob_operator.cli.diagnosis.words import named, said
 
 _CLAIM: Final = "kubectl -n {namespace} describe pvc {claim}"
@@ -158,7 +158,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             telling = [each for each in told if "timed out waiting for the condition" not in each.message]
             for event in latest(telling) or latest(told):
                 trouble, values = first_match(_MOUNT_RULES, event.message) or (MOUNT_FAILED, {})
-                values = {name: text[:160] for name, text in values.items()}
+                values = {name: short(text) for name, text in values.items()}
                 name = pod.metadata.name
                 yield Finding(trouble, name, (facts.line(event),), values | {"pod": name}, values.get("name", ""))
 

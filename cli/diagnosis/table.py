@@ -94,7 +94,8 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
             *starting.TROUBLES,
         )
         if each.severity is Severity.ERROR
-    ),
+    )
+    | {attempts.NODE_LOST.id},
     lifecycle.RESTARTING.id: _RESTARTS
     | frozenset(
         each.id
@@ -119,5 +120,6 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     crashing.CRASH_LOOP.id: frozenset({fallback.START.id}),
     **{each.id: _KNOWN for each in fallback.TROUBLES},
     fallback.TERMINATING.id: _KNOWN | {attempts.EARLIER_PODS.id},
+    fallback.RECREATED.id: _KNOWN | _RESTARTS,
 }
 """Causes that are left out if one of these others was found, since they add nothing to it."""

@@ -11,7 +11,7 @@ from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import Event
-from tfjob_operator.cli.diagnosis.rules import value
+from tfjob_operator.cli.diagnosis.rules import short, value
 
 INVALID: Final = warning(
     "tensorboard-invalid",
@@ -54,7 +54,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             complaint = None
     if complaint is not None:
         trouble = _REASONS[EventReason(complaint.reason)]
-        yield Finding(trouble, facts.name, (facts.line(complaint),), {"words": value(complaint.message)[:160]})
+        yield Finding(trouble, facts.name, (facts.line(complaint),), {"words": short(value(complaint.message))})
 
 
 def _takes_back(success: Event, complaint: Event) -> bool:

@@ -491,6 +491,7 @@ NOT_FOLLOWED: Final = {
     """,
     "its steps are those of rows that are followed": """
         node-selector volume-key-missing rejected-by-node init-container-failed job-failed failed-by-rule
+        rule-misspelled
     """,
     "it takes a node that is lost": "node-not-ready node-lost",
     "it takes an operator that is newer than the plugin": "limit-reached",

@@ -4,6 +4,7 @@ import re
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -421,6 +422,140 @@ def test_a_rule_that_failed_the_job_stands_behind_the_failure_that_it_is_about()
     why = "pod mnist-worker-1: container tensorflow exited with code 1: ValueError: no data"
     world.end("Failed", "PodFailurePolicy", f"TFJob team/mnist has failed by rule noData: {why}")
     assert ids_of(world) == ["exit-code", "failed-by-rule"]
+
+
+def test_a_field_that_is_unknown_is_named_after_the_job_has_failed_too() -> None:
+    """As a warning; if it leaves the rule that ended the job without a matcher, it is the likeliest cause."""
+    world = world_of("exit-code")
+    world.spec["runPolicy"]["failurepolicy"] = {"rules": []}
+    assert ids_of(world) == ["exit-code", "field-unknown"]
+    world.end("Succeeded", "TFJobSucceeded", "done")
+    assert "field-unknown" not in ids_of(world)
+    world = world_of("rule-misspelled")
+    assert ids_of(world) == ["rule-misspelled", "exit-code", "failed-by-rule"]
+    assert first_of(world).title == (
+        "Rule rule0 of the failure policy has no matcher, so it matches every failure: "
+        "spec.runPolicy.failurePolicy.rules[0].onExitCode: unknown field is ignored; did you mean onExitCodes?"
+    )
+    for change in ({"rule": "another"}, {"number": -1}):
+        other = deepcopy(world)
+        other.status["attemptHistory"][0] |= change
+        assert ids_of(other) == ["exit-code", "failed-by-rule", "field-unknown"]
+
+
+NODE_RULE = {"name": "sick", "action": "RestartAllAndIgnoreMaxRestarts", "onNodes": {"taints": [{"key": "gpu"}]}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "rule", "minutes", "is_over"),
+    [
+        ("NodeSick", "", 2, True),
+        ("NodeLost", "", 2, True),
+        ("NodeSick", "", 4, False),
+        ("", "sick", 2, True),
+        ("", "sick", 4, False),
+        ("", "another", 2, False),
+    ],
+)
+def test_permissions_for_nodes_are_not_missing_once_the_operator_acted_on_a_node(
+    reason: str, rule: str, minutes: float, is_over: bool
+) -> None:
+    """The age of the event, here three minutes, says nothing: the operator records it once."""
+    world = world_of("nodes-unavailable")
+    world.spec["runPolicy"]["failurePolicy"] = {"rules": [NODE_RULE]}
+    if reason:
+        world.job_event(reason, "Pod mnist-worker-1: its node node-1 has taint gpu", minutes=minutes)
+    world.status["attemptHistory"] = [{"number": 0, "endTime": ago(minutes), "rule": rule}] if rule else []
+    assert ("nodes-unavailable" not in ids_of(world)) is is_over
+    assert "lacked permissions for nodes 3m ago: " in first_of(world_of("nodes-unavailable")).title
+
+
+def test_a_pod_on_a_lost_node_was_not_rejected_by_the_kubelet() -> None:
+    """The operator marked it as failed. A job that failed by it has no other error."""
+    world = world_of()
+    world._pod_failed("NodeLost", "Node node-1 is lost")
+    assert "rejected-by-node" not in ids_of(world)
+    why = "Pod mnist-worker-1: NodeLost (Node node-1 is lost)"
+    world.end("Failed", "TFJobFailed", f"TFJob team/mnist has failed because 1 Worker replica(s) failed. {why}")
+    (cause,) = diagnose(world.evidence()).causes
+    assert (cause.id, cause.severity, cause.title) == (
+        "node-lost",
+        Severity.ERROR,
+        "Node node-1 is lost, and pods of the job with it",
+    )
+    assert "replace --force" in cause.to_do[-1]
+
+
+def test_what_becomes_of_the_pods_of_a_node_that_is_not_ready_depends_on_the_job() -> None:
+    world = world_of("node-not-ready")
+    world.pods["mnist-ps-0"]["spec"]["nodeName"] = "node-1"
+    five, lost = "are deleted after five minutes", "has not been ready for 10m (spec.runPolicy.nodeLostTimeoutSeconds)"
+    steps = " ".join(first_of(world).to_do)
+    assert (five in steps, lost in steps) == (True, False)
+    assert steps.endswith("kubectl -n team delete pod mnist-ps-0 mnist-worker-0 --force --grace-period=0")
+    world.spec["runPolicy"]["nodeLostTimeoutSeconds"] = 600
+    steps = " ".join(first_of(world).to_do)
+    assert (five in steps, lost in steps) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"restarts": [{"type": "Worker", "index": 1, "carried": 8}]},
+        {"attempt": 9, "attemptHistory": [{"number": 8, "endTime": ago(1)}]},
+        {"attempt": 1, "nextRestartTime": ago(-1)},
+    ],
+)
+def test_pods_that_the_operator_recreated_were_deleted_by_nobody_else(status: dict[str, Any]) -> None:
+    world = world_of("pods-recreated")
+    world.status.update(status)
+    for pod in world.pods.values():
+        pod["metadata"]["labels"]["training.kubeflow.org/restart-attempt"] = str(status.get("attempt", 0))
+    assert "pods-recreated" not in ids_of(world)
+    for each in world.status.get("attemptHistory", ()):
+        each["endTime"] = ago(11)
+        assert "pods-recreated" in ids_of(world), "that was before"
+
+
+def test_a_job_that_avoids_nodes_says_which_until_when_and_which_pods_are_to_be_recreated() -> None:
+    world = world_of("nodes-avoided")
+    world.unscheduled("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", "mnist-worker-0")
+    world.status["avoidedNodes"].append({"name": "node-2", "failures": 1, "expirationTime": ago(-2880)})
+    first = first_of(world)
+    avoided = "the job avoids node-0 until 12:55:00 UTC, node-2 until 2026-11-24 12:00:00 UTC"
+    assert first.title.startswith(f"Not scheduled (2 pods): {avoided}: 0/2 nodes are available: ")
+    assert first.to_do[0].endswith("kubectl -n team delete pod mnist-worker-0 mnist-worker-1")
+
+
+LONG_MISTAKE = f"spec.runPolicy.failurePolicy.rules[0].name: must start with a letter, {'contain only letters, ' * 12}"
+
+
+@pytest.mark.parametrize(
+    ("mistakes", "end"),
+    [
+        ([LONG_MISTAKE], " only letters, contain..."),
+        ([LONG_MISTAKE, "spec.b: is wrong"], " only letters, contain...; and 1 more"),
+        (
+            [f"spec.{each}: is {'very ' * 15}wrong" for each in "abcd"],
+            "spec.b: is " + "very " * 15 + "wrong; and 2 more",
+        ),
+        (["spec.a: is wrong", "spec.b: is wrong; and 7 more"], "spec.a: is wrong; spec.b: is wrong; and 7 more"),
+        (["spec.a: is wrong", "spec.b: is wrong"], "spec.a: is wrong; spec.b: is wrong"),
+    ],
+)
+def test_a_title_ends_with_a_whole_mistake_or_an_ellipsis(mistakes: list[str], end: str) -> None:
+    world = world_of("spec-invalid")
+    world._invalid("; ".join(mistakes))
+    first = first_of(world)
+    assert first.title.endswith(end), first.title
+    assert ("See all mistakes: kubectl -n team describe tfjob mnist" in first.to_do) is end.endswith(" more")
+
+
+def test_a_message_in_a_title_is_cut_before_a_word_with_an_ellipsis() -> None:
+    assert first_of(world_of("pods-recreated")).title.endswith("set in the template")
+    world = world_of("job-failed")
+    world.end("Failed", "TFJobFailed", "word " * 100)
+    assert first_of(world).title.endswith(" word word...")
 
 
 def test_a_restart_that_waits_says_for_what_and_what_ended_the_attempts() -> None:

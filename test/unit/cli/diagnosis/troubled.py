@@ -387,6 +387,14 @@ class Troubled(World):
         for entry in self.spec["tfReplicaSpecs"].values():
             entry["restartPolicy"] = restart_policy
 
+    def rule_misspelled(self) -> None:
+        self._ruled("Never", "FailJob")
+        self.spec["runPolicy"]["failurePolicy"]["rules"][0]["onExitCode"] = {"operator": "In", "values": [2]}
+        self.status["attemptHistory"] = [{"number": 0, "rule": "rule0", "action": "FailJob"}]
+        self.end(
+            "Failed", "PodFailurePolicy", f"TFJob team/mnist has failed by rule rule0: pod {WORKER}: {self._CRASH}"
+        )
+
     def _restarted_all(self, attempt: int = 1, **more: Any) -> None:
         """Restart the whole job, in the status alone."""
         over = {
