@@ -15,7 +15,7 @@ import yaml
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.api.v1 import validation as v1
-from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, read_tensor_board
 from tfjob_operator.api.v1.tf_config import too_long
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, SpecWarning
@@ -192,19 +192,23 @@ def _lines(node: yaml.Node, path: str, depth: int = 0) -> Iterator[tuple[str, in
 
 
 class Judgement(NamedTuple):
-    """The result of validating one job: the first errors, how many `more` there are, and warnings."""
+    """The result of validating one job: the first errors, how many `more` there are, warnings, and notes.
 
-    mistakes: tuple[Mistake, ...]
-    more: int
-    warnings: tuple[str, ...]
+    A note is about what the operator does by design, such as restarts that it makes itself; nothing is to be changed.
+    """
+
+    mistakes: tuple[Mistake, ...] = ()
+    more: int = 0
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def judge(manifest: Manifest) -> Judgement:
     """Validate a job as the operator would."""
     if not manifest.name:
-        return Judgement((Mistake("metadata.name", "is missing"),), 0, ())
+        return Judgement((Mistake("metadata.name", "is missing"),))
     if "spec" not in manifest.body:
-        return Judgement((Mistake("spec", "is missing"),), 0, ())
+        return Judgement((Mistake("spec", "is missing"),))
     raw = msgspec.json.encode(manifest.body["spec"])
     alpha = manifest.group == TENSORFLOW.resource.group or is_alpha(raw)
     if alpha:
@@ -214,13 +218,14 @@ def judge(manifest: Manifest) -> Judgement:
 
 
 def check(job: Mapping[str, Any], done: str) -> None:
-    """Validate a job of v1 as the operator would: raise CliError that it was not `done`, or print warnings."""
+    """Validate a job of v1 as the operator would: raise CliError that it was not `done`, or print warnings and notes."""
     judgement = judge(Manifest("", 1, TFJOBS.group, TFJOBS.version, job))
     if judgement.mistakes:
         more = f"; and {judgement.more} more" if judgement.more else ""
         raise CliError(f"job not {done}: {'; '.join(map(str, judgement.mistakes))}{more}")
-    for warning in judgement.warnings:
-        click.echo(f"warning: {clean(warning)}", err=True)
+    for kind, messages in (("warning", judgement.warnings), ("note", judgement.notes)):
+        for message in messages:
+            click.echo(f"{kind}: {clean(message)}", err=True)
 
 
 def _judge_v1(manifest: Manifest, raw: bytes) -> Judgement:
@@ -231,7 +236,7 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> Judgement:
     meta = ObjectMeta(name=name, namespace=str(manifest.meta.get("namespace") or ""))
     beyond = next((mistake for bound in (*BOUNDS, too_long) if (mistake := bound(meta, spec)) is not None), None)
     if beyond is not None:
-        return Judgement((beyond,), 0, ())
+        return Judgement((beyond,))
     labels = manifest.meta.get("labels")
     warnings = (*spec.warnings, *v1.queue_warnings(labels if isinstance(labels, dict) else None, spec))
     board = read_tensor_board(name, raw).board
@@ -241,11 +246,14 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> Judgement:
 
 
 def _wrong(spec: InvalidSpec) -> Judgement:
-    return Judgement(spec.mistakes, spec.more, ())
+    return Judgement(spec.mistakes, spec.more)
 
 
 def _good(warnings: Iterable[SpecWarning], *more: str) -> Judgement:
-    return Judgement((), 0, (*(warning.message for warning in warnings), *more))
+    told: dict[bool, list[str]] = {False: [], True: []}
+    for reason, message in warnings:
+        told[reason == EventReason.RESTARTED_BY_OPERATOR].append(message)
+    return Judgement(warnings=(*told[False], *more), notes=tuple(told[True]))
 
 
 def convert(manifest: Manifest) -> str:

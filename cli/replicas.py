@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
@@ -186,8 +187,15 @@ def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choic
 
 def none_there(name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
     """Return the error that says why there is no pod to do anything with."""
+    here = f"-n {job['metadata']['namespace']}"
     if choice != Choice():
-        return CliError(f"no pods of these replicas of {name}: see kubectl get pods --selector={selector_of(job)}")
+        if (at := _restart_time(job, choice, datetime.now(UTC))) is not None:
+            return CliError(
+                f"no pods of these replicas of {name} yet: their restart is delayed until {at:%H:%M:%S} UTC"
+            )
+        return CliError(
+            f"no pods of these replicas of {name}: see kubectl {here} get pods --selector={selector_of(job)}"
+        )
     ended = jobs.conditions_of(job)
     over = ended.keys() & {"Succeeded", "Failed"}
     failed = ended.get("Failed", {})
@@ -199,7 +207,28 @@ def none_there(name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
         )
     if over:
         return CliError(f"{name} has {min(over).lower()} and its pods were deleted; cleanPodPolicy None keeps them")
-    return CliError(f"{name} has no pods: see kubectl tfjob explain {name}")
+    return CliError(f"{name} has no pods: see kubectl tfjob explain {name} {here}")
+
+
+def _restart_time(job: Mapping[str, Any], choice: Choice, now: datetime) -> datetime | None:
+    """Return when the first of these replicas gets its next pod, None if no restart of them is delayed."""
+    status = job.get("status") or {}
+    times = [
+        _time(each.get("nextTime"))
+        for each in status.get("restarts") or ()
+        if choice.takes(str(each.get("type")).lower(), each.get("index", -1))
+    ]
+    history, begun = status.get("attemptHistory") or [{}], status.get("begun") or {}
+    if (ended := _time(history[-1].get("endTime"))) is not None:  # of a delay of the whole job
+        times.append(ended + timedelta(seconds=begun.get("delaySeconds") or 0))
+    return min((each for each in times if each is not None and each > now), default=None)
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
 
 
 def container_of(pod: Mapping[str, Any], name: str | None) -> str | None:

@@ -102,7 +102,9 @@ def _withdraw(session: Session, name: str) -> dict[str, Any]:
             if error.code != _CONFLICT:
                 raise
             continue
-        some = f"kubectl tfjob restart {name} --replica={(jobs.types_of(job) or ['worker'])[0]}-0"
+        some = (
+            f"kubectl tfjob restart {name} -n {meta['namespace']} --replica={(jobs.types_of(job) or ['worker'])[0]}-0"
+        )
         text = f"no operator noted the request within {NOTED_WITHIN_S:.0f}s, and it was withdrawn"
         raise CliError(
             f"{name} was not restarted: {text}. An operator that cannot restart whole jobs recreates pods: {some}"
@@ -110,11 +112,13 @@ def _withdraw(session: Session, name: str) -> dict[str, Any]:
     return job
 
 
-def _check(name: str, job: dict[str, object]) -> None:
-    again = f"kubectl get tfjob {name} -o yaml > {name}.saved.yaml, then kubectl replace --force -f {name}.saved.yaml"
+def _check(name: str, job: dict[str, Any]) -> None:
+    own, here = job["metadata"]["name"], f"-n {job['metadata']['namespace']}"
+    save = f"kubectl {here} get tfjob {own} -o yaml > {own}.saved.yaml"
+    again = f"{save}, then kubectl {here} replace --force -f {own}.saved.yaml"
     jobs.check_unfinished(name, job, f". To run it again: {again}")
     if (jobs.spec_of(job).get("runPolicy") or {}).get("suspend"):
-        raise CliError(f"{name} is suspended and has no pods: resume it with kubectl tfjob resume {name}")
+        raise CliError(f"{name} is suspended and has no pods: resume it with kubectl tfjob resume {name} {here}")
     held = jobs.conditions_of(job).get("Held") or {}
     if held and held.get("reason") != ConditionReason.TOO_LARGE:  # such a job only keeps its size
         message = clean(str(held.get("message", "")))

@@ -36,13 +36,14 @@ def command(*, files: tuple[str, ...], strict: bool) -> None:
     if not jobs and not unread:
         click.echo("no TFJobs found", err=True)
     elif jobs:
-        click.echo(f"{jobs} {'job' if jobs == 1 else 'jobs'}, {invalid} invalid", err=True)
+        counted = f", {warned} warning{'s' * (warned != 1)}" if warned else ""
+        click.echo(f"{jobs} {'job' if jobs == 1 else 'jobs'}, {invalid} invalid{counted}", err=True)
     if invalid or unread or (strict and warned):
         raise click.exceptions.Exit(1)
 
 
 def _print(manifest: Manifest, judgement: Judgement) -> bool:
-    """Print the errors and warnings of a job. Return True if it is invalid."""
+    """Print the errors, warnings and notes of a job. Return True if it is invalid."""
     from tfjob_operator.api.text import clean
 
     for mistake in judgement.mistakes:
@@ -53,6 +54,8 @@ def _print(manifest: Manifest, judgement: Judgement) -> bool:
         path = warning.partition(" ")[0].rstrip(":")  # where it is about a field, its path comes first
         line = manifest.line_of(path) if path.startswith("spec.") else manifest.line
         click.echo(f"{manifest.file}:{line}: warning: {clean(warning)}")
+    for note in judgement.notes:
+        click.echo(f"{manifest.file}:{manifest.line_of('spec.runPolicy.failurePolicy')}: note: {clean(note)}")
     return bool(judgement.mistakes)
 
 

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Final
 
 from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason
-from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
 from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -149,10 +148,9 @@ def _acted_on_nodes_since(facts: Facts, since: datetime | None) -> bool:
 
     The age of the event says nothing: the operator records it once.
     """
-    policy = facts.spec.failure_policy if isinstance(facts.spec, TFJobSpec) else None
-    about_nodes = {rule.name for rule in (policy.rules if policy is not None else ()) if rule.is_about_nodes}
+    history = facts.job.status.attempt_history
     times = [each.at for each in facts.job_events(EventReason.NODE_SICK, EventReason.NODE_LOST)]
-    times += [each.end_time for each in facts.job.status.attempt_history if each.rule in about_nodes]
+    times += [each.end_time for each in history if each.reason == EventReason.NODE_SICK]
     return since is not None and any(each is not None and seconds_between(since, each) > 0 for each in times)
 
 

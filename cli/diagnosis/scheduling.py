@@ -166,13 +166,7 @@ AVOIDED: Final = error(
     "nodes-avoided",
     503,
     "Not scheduled ({who}): the job avoids {nodes}: {short}",
-    (
-        (
-            "A pod keeps the nodes that it avoids. Wait until then, and delete the pods, which are recreated: "
-            "kubectl -n {namespace} delete pod {pods}"
-        ),
-        _MORE_NODES,
-    ),
+    ("Wait until then: the operator creates the pods anew that still wait for a node", _MORE_NODES),
     "The job avoids nodes on which it failed, and no other node has room",
 )
 TROUBLES: Final = defined(globals())

@@ -14,6 +14,8 @@ from tfjob_operator.cli.durations import duration
 
 MOST_WORDS: Final = 400
 """How many bytes of a message one line of evidence quotes: three lines of a terminal."""
+_SAID_ELSEWHERE: Final = frozenset({"", "Error", "Completed", "NodeSick", "NotRunningAgain", "RestartRequested"})
+"""Reasons of attempts that say no more than the rest of the line, or its message."""
 _BINARY: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
@@ -60,13 +62,16 @@ def some(names: Sequence[str], most: int = 3) -> str:
 
 
 def ended_by(attempt: JobAttempt) -> str:
-    """Return why an attempt ended: `rule badGpu (RestartAll), worker-3 on node-a, exit code 42: CUDA error`."""
+    """Return why an attempt ended: `rule oom (RestartAll), worker-3 on node-a, exit code 137 (OOMKilled): CUDA error`."""
     parts = [f"rule {named(attempt.rule)} ({named(attempt.action)})" if attempt.rule else "restart requested"]
     if attempt.replica_index is not None:
         node = f" on {named(attempt.node_name)}" if attempt.node_name else ""
         parts.append(f"{named(attempt.replica_type).lower()}-{attempt.replica_index}{node}")
+    reason = "" if attempt.reason in _SAID_ELSEWHERE else named(attempt.reason)
     if attempt.exit_code is not None:
-        parts.append(f"exit code {attempt.exit_code}")
+        parts.append(f"exit code {attempt.exit_code}{f' ({reason})' if reason else ''}")
+    elif reason:
+        parts.append(reason)
     words = said(attempt.message)
     return f"{', '.join(parts)}{words and ': '}{words}"
 

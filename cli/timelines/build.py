@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, LIMITS, ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import names_in
 from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Event, Pod, Terminated
 from tfjob_operator.cli.diagnosis.pods import condition_of
@@ -201,6 +201,15 @@ _SAME: Final = timedelta(seconds=2)
 _MOST_NAMES: Final = 1_000
 """Of one event: the operator writes at most 64."""
 _ENDS: Final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+_TURNS: Final = frozenset({ConditionReason.SUSPENDED, ConditionReason.RESUMED, ConditionReason.MENDED})
+"""Of these events the first time is told beside the last one: something else was in between."""
+_LAST: Final = 3
+_RANKS: Final[dict[str, int]] = {
+    **dict.fromkeys((EventReason.EXITED_WITH_CODE, EventReason.NODE_SICK, EventReason.NODE_LOST), 1),
+    **dict.fromkeys((EventReason.RESTARTED_ALL, ConditionReason.RESTARTING, ConditionReason.FAILED), 2),
+    **dict.fromkeys((ConditionReason.BY_RULE, ConditionReason.LIMIT, *LIMITS), 2),
+}
+"""The order within a second: conditions, causes, what follows from these, other events."""
 _HELD: Final = (ConditionReason.INVALID, ConditionReason.REFUSED, ConditionReason.TOO_LARGE)
 
 
@@ -234,8 +243,10 @@ def _attempts(job: values.Job, end: datetime | None) -> Iterator[values.AttemptS
         start, over = utc(each.start_time), utc(each.end_time)
         if start is not None and over is not None:
             yield values.AttemptSpan(each.number, start, max(over, start), ended_by(each))
-    began = utc(history[-1].end_time) if history and history[-1].number < job.status.attempt else None
-    if began is not None:
+    ended = utc(history[-1].end_time) if history and history[-1].number < job.status.attempt else None
+    if ended is not None:
+        delay_s = job.status.begun.delay_s if job.status.begun is not None else 0
+        began = max(ended + timedelta(seconds=delay_s), utc(job.status.start_time) or ended)
         yield values.AttemptSpan(job.status.attempt, began, None if end is None else max(end, began))
 
 
@@ -411,23 +422,29 @@ def _happenings(job: values.Job, own: Sequence[Event], of_pods: Sequence[Event])
         if at is not None and restarted and not any(words in each for each in reasons):  # its event has expired
             text = f"{words.strip()}: {ended_by(attempt)}"
             told.append(values.Happening(at, name, EventReason.RESTARTED_ALL, text, is_warning=bool(attempt.rule)))
-    found: dict[tuple[str, str, str], values.Happening] = {}
+    found: dict[tuple[str, ...], values.Happening] = {}
     for event in (*own, *of_pods):
         at = utc(event.at)
         if at is None:
             continue
+        times = max(event.series.count if event.series is not None else event.count, 1)
+        key = event.involved_object.name, event.reason, event.message
+        first = utc(event.first_timestamp)
+        if event.reason in _TURNS and times > 1 and first is not None and first < at:
+            found[*key, "first"] = values.Happening(first, *key, event.type == "Warning")
+            times -= 1
         same = next((place for place, each in enumerate(told) if _reports(event, each, at)), None)
         if same is not None:
             if told[same].reason == ConditionReason.LIMIT:
                 told[same] = told[same]._replace(reason=event.reason)  # which of the limits it was
             continue
-        times = max(event.series.count if event.series is not None else event.count, 1)
-        key = event.involved_object.name, event.reason, event.message
         before = found.get(key)
         if before is not None:
             at, times = max(at, before.at), times + before.times
         found[key] = values.Happening(at, *key, event.type == "Warning", times)
-    return sorted([*told, *found.values()], key=lambda each: each.at)
+    ordered = [(each.at, _RANKS.get(each.reason, 0), each) for each in told]
+    ordered += [(each.at, _RANKS.get(each.reason, _LAST), each) for each in found.values()]
+    return [each for _, _, each in sorted(ordered, key=lambda each: each[:2])]
 
 
 def _reports(event: Event, condition: values.Happening, at: datetime) -> bool:

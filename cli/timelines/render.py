@@ -172,12 +172,15 @@ class _Chart:
         return cells
 
     def _numbered(self, attempts: Sequence[AttemptSpan]) -> list[_Cell]:
-        """Return a line of attempts, each with its number at its start, if there is room."""
+        """Return a line of attempts, each with its number at its start, if there is room; the last one always has it."""
         cells = self._spanned(Span(each.start, each.end) for each in attempts)
-        for each in attempts:
-            first = min(self._place(each.start), self._columns - 1)
-            number = str(each.number)[: max(self._place(each.end) - first, 1)]
-            cells[first : first + len(number)] = [(sign, "blue") for sign in number]
+        end = self._columns
+        for each in reversed(attempts):
+            number = str(each.number)
+            first = min(self._place(each.start), self._columns - (len(number) if each is attempts[-1] else 1))
+            if first + len(number) <= end:
+                cells[first : first + len(number)] = [(sign, "blue") for sign in number]
+                end = first
         return cells
 
     def _painted(self, cells: list[_Cell]) -> str:

@@ -92,10 +92,11 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (job(conditions=("Failed",)), "kubectl replace --force -f mnist.saved.yaml"),
-        (job(spec={"runPolicy": {"suspend": True}}), "kubectl tfjob resume mnist"),
+        (job(conditions=("Failed",)), "kubectl -n team get tfjob mnist -o yaml > mnist.saved.yaml"),
+        (job(conditions=("Failed",)), "kubectl -n team replace --force -f mnist.saved.yaml"),
+        (job(spec={"runPolicy": {"suspend": True}}), "kubectl tfjob resume mnist -n team"),
         (job(conditions=("Running", "Held")), "mnist is on hold, and its pods would not be recreated"),
-        (job(), "mnist has no pods"),
+        (job(), "mnist has no pods: see kubectl tfjob explain mnist -n team"),
         (job(spec={"replicaSpecs": []}), "mnist is a v1alpha1 job, which cannot be restarted as a whole: choose"),
     ],
 )
@@ -106,6 +107,33 @@ def test_restart_says_what_to_do_where_it_can_do_nothing(server: Server, given: 
     assert result.exit_code == 1
     assert says in result.stderr
     assert all(method == "GET" for method, *_ in server.asked)
+
+
+LATER = "2999-01-01T12:05:40Z"
+RECORDS = [{"type": "Worker", "index": 0, "nextTime": LATER}, {"type": "Worker", "index": 1, "nextTime": "odd"}]
+WHOLE = {"begun": {"delaySeconds": 40}, "attemptHistory": [{"endTime": "2999-01-01T12:05:00Z"}]}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "status", "is_delayed"),
+    [
+        ("worker-0", {"restarts": RECORDS}, True),
+        ("worker-1", {"restarts": RECORDS}, False),
+        ("worker-1", WHOLE, True),
+        ("worker-1", {"restarts": [RECORDS[1] | {"nextTime": "2020-01-01T12:05:40Z"}]}, False),
+    ],
+)
+def test_a_replica_without_a_pod_says_until_when_its_restart_is_delayed(
+    server: Server, chosen: str, status: dict[str, Any], is_delayed: bool
+) -> None:
+    delayed = job(conditions=("Running",))
+    delayed["status"] |= status
+    server.answers(f"{JOBS}/mnist", delayed)
+    server.answers(PODS, {"metadata": {}, "items": []})
+    result = server.run("restart", "mnist", f"--replica={chosen}")
+    see = "see kubectl -n team get pods --selector=training.kubeflow.org/job-name=mnist"
+    why = " yet: their restart is delayed until 12:05:40 UTC" if is_delayed else f": {see}"
+    assert (result.exit_code, result.stderr) == (1, f"error: no pods of these replicas of mnist{why}\n")
 
 
 ANNOTATION = f"{PREFIX}/restart-requested-at"
@@ -120,7 +148,7 @@ def requested(value: str = "now", *, noted: str = "", conditions: tuple[str, ...
 
 UNNOTED = (
     "error: mnist was not restarted: no operator noted the request within 0s, and it was withdrawn. An operator that cannot "
-    "restart whole jobs recreates pods: kubectl tfjob restart mnist --replica=worker-0\n"
+    "restart whole jobs recreates pods: kubectl tfjob restart mnist -n team --replica=worker-0\n"
 )
 
 

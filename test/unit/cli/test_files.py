@@ -78,6 +78,17 @@ def test_a_warning_is_no_mistake(tmp_path: Path) -> None:
     assert "warning: " in result.stdout
     assert "cleanPodPolcy" in result.stdout
     assert "the job runs without its TensorBoard: spec.tensorBoard.logDir" in result.stdout
+    assert result.stderr == "1 job, 0 invalid, 2 warnings\n"
+    assert run("validate", "--strict", "-", stdin=text).exit_code == 1
+
+
+def test_what_the_operator_does_by_design_is_a_note_which_strict_allows(tmp_path: Path) -> None:
+    policy = "  runPolicy:\n    failurePolicy: {rules: [{action: FailJob}]}\n  tfReplicaSpecs:\n"
+    text = JOB.replace("  tfReplicaSpecs:\n", policy, 1).replace("replicas: 1", "restartPolicy: OnFailure", 1)
+    path = write(tmp_path, text)
+    result = run("validate", "--strict", path)
+    assert (result.exit_code, result.stderr) == (0, "1 job, 0 invalid\n")
+    assert result.stdout.startswith(f"{path}:6: note: pods of Worker are created with restartPolicy Never")
 
 
 def test_lists_and_several_documents_are_opened_and_other_objects_skipped(tmp_path: Path) -> None:

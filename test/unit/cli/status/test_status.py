@@ -169,6 +169,28 @@ def test_attempts_are_told_with_what_ended_each_and_nodes_that_are_avoided_now()
     assert not any("Next restart" in line or "Avoids" in line for line in over)
 
 
+@pytest.mark.parametrize(
+    ("attempt", "told"),
+    [
+        ({"reason": "OOMKilled", "exitCode": 137}, "exit code 137 (OOMKilled)"),
+        ({"reason": "Error", "exitCode": 1, "message": "no data"}, "exit code 1: no data"),
+        ({"reason": "Evicted", "message": "low on memory"}, "Evicted: low on memory"),
+        (
+            {"reason": "StartDeadlineExceeded", "message": "did not run in time"},
+            "StartDeadlineExceeded: did not run in time",
+        ),
+        ({"reason": "NotRunningAgain", "message": "did not run again in time"}, "did not run again in time"),
+        ({"reason": "NodeSick", "message": "its node a has taint gpu"}, "its node a has taint gpu"),
+    ],
+)
+def test_an_attempt_is_told_with_the_reason_of_its_end_where_that_says_more(attempt: dict[str, Any], told: str) -> None:
+    history = [
+        {"number": 0, "rule": "any", "action": "RestartAll", "replicaType": "Worker", "replicaIndex": 2, **attempt}
+    ]
+    (line,) = [each for each in shown(job("Running", attemptHistory=history), width=120) if "Attempt 0" in each]
+    assert line.partition("worker-2")[2].strip(", :") == told
+
+
 def test_a_job_of_the_alpha_dialect_has_a_tree_too() -> None:
     """Its pods are found by the labels that they had then."""
     spec = {"replicaSpecs": [{"tfReplicaType": "MASTER"}, {"tfReplicaType": "PS", "replicas": 2}]}

@@ -61,8 +61,10 @@ def test_a_bar_shows_what_a_replica_did_when() -> None:
 def test_attempts_have_a_line_with_their_numbers() -> None:
     attempts = (AttemptSpan(9, at(0), at(55), "why"), AttemptSpan(10, at(55), at(56)), AttemptSpan(11, at(56)))
     assert drawn(Timeline(start=at(0), replicas=(WORKER,), attempts=attempts))[4] == (
-        "attempt   9==========================111===================="
+        "attempt   9===========================11===================="
     )
+    late = (AttemptSpan(9, at(0), at(97), "why"), AttemptSpan(10, at(97), at(99)), AttemptSpan(11, at(99.5)))
+    assert drawn(Timeline(start=at(0), replicas=(WORKER,), attempts=late))[4] == f"attempt   9{'=' * 47}11"
     assert not any(line.startswith("attempt") for line in drawn(Timeline(start=at(0), replicas=(WORKER,))))
 
 

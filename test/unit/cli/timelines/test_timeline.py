@@ -247,6 +247,9 @@ def test_replicas_stand_in_the_order_of_their_types_and_numbers() -> None:
     assert named == [("Master", 0), ("PS", 3), ("Worker", 9), ("Worker", 10), ("", -1)]
 
 
+TURNS = ((10, "TFJobSuspended"), (20, "TFJobResumed"))
+
+
 def test_suspensions_are_known_from_the_condition_and_earlier_ones_from_events() -> None:
     events = [event(10, "TFJobSuspended", "one"), event(20, "TFJobResumed"), event(30, "TFJobSuspended", "two")]
     on = timeline(events=events, of=job(("Suspended", "True", "TFJobSuspended", 31)))
@@ -269,12 +272,13 @@ def test_attempts_are_known_from_their_history_and_told_once() -> None:
     second = {"number": 4, "startTime": at(40), "endTime": at(70), "reason": "RestartRequested"}
     body = job(("Running", "True", "TFJobRunning", 75), ("Failed", "True", "JobFailed", 90))
     body["status"] |= {"attempt": 5, "attemptHistory": [first, second], "completionTime": at(90)}
+    body["status"]["begun"] = {"delaySeconds": 3}
     why = "TFJob mnist restarts as attempt 5 because a user requested it"
     found = timeline(events=[event(70, "RestartedAllReplicas", why)], of=body)
     assert found.attempts == (
         (3, time(0), time(40), "rule badGpu (RestartAll), exit code 42"),
         (4, time(40), time(70), "restart requested"),
-        (5, time(70), time(90), ""),
+        (5, time(73), time(90), ""),
     )
     assert [(each.at, each.message) for each in found.happenings if each.reason == "RestartedAllReplicas"] == [
         (time(40), "restarts as attempt 4: rule badGpu (RestartAll), exit code 42"),
@@ -318,6 +322,33 @@ def test_what_happened_stands_in_the_order_of_time_and_once() -> None:
         (time(60), "TFJobFailed", True, 1),
     ]
     assert (told.start, told.end) == (time(0), time(60))
+
+
+def test_a_cause_stands_before_what_follows_from_it_in_the_same_second() -> None:
+    why = "TFJob mnist restarts as attempt 1 because of rule any: pod mnist-worker-0: it failed"
+    events = [
+        event(60, "SuccessfulDeletePod", "Deleted pod: mnist-worker-0"),
+        event(60, "RestartedAllReplicas", why),
+        event(60, "ExitedWithCode", "Pod: team.mnist-worker-0 exited with code 1"),
+    ]
+    told = timeline(
+        events=events, of=job(("Running", "True", "TFJobRunning", 60), ("Failed", "True", "TFJobFailed", 60))
+    )
+    assert [each.reason for each in told.happenings] == [
+        "TFJobRunning", "ExitedWithCode", "TFJobFailed", "RestartedAllReplicas", "SuccessfulDeletePod"
+    ]  # fmt: skip
+
+
+def test_a_job_that_was_suspended_again_was_suspended_the_first_time_too() -> None:
+    """An API server has one event of both, with a count."""
+    twice = [event(each, reason, reason) | {"count": 2, "lastTimestamp": at(each + 30)} for each, reason in TURNS]
+    found = timeline(events=twice, of=job(("Suspended", "False", "TFJobResumed", 50))).happenings
+    assert [(each.at, each.reason, each.times) for each in found] == [
+        (time(10), "TFJobSuspended", 1),
+        (time(20), "TFJobResumed", 1),
+        (time(40), "TFJobSuspended", 1),
+        (time(50), "TFJobResumed", 1),
+    ]
 
 
 def test_a_limit_is_one_entry_with_the_reason_of_its_event() -> None:
