@@ -53,16 +53,10 @@ from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import Bound
 from tfjob_operator.api.v1alpha1.types import is_alpha
-from tfjob_operator.controller.jobs.children import NO_LABELS, ORPHAN_INDEX, ConfigMap, Pod, Service
+from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.writes import (
-    MAX_AT_ONCE,
-    JobEvents,
-    StaleViewError,
-    confirm,
-    restore_operator_label,
-)
+from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, StaleViewError, confirm
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
@@ -126,20 +120,12 @@ class Confirmer:
         if error is not None:
             raise error
 
-    async def confirm_no_earlier_pods(self, job: TFJob) -> None:
-        """Ask the server whether a pod of an earlier attempt is left. Raises StaleViewError if one is, else any ApiError.
-
-        One that our watch does not show, since somebody took its label away, gets the label back: else nobody would delete it.
-        """
+    async def earlier_pods(self, job: TFJob) -> list[Pod]:
+        """Ask the server which pods of earlier attempts are left. Raises ApiError."""
         selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={job.metadata.name}"
         found = await self._client.list_page(PODS, ListOptions(job.metadata.namespace, selector), _Pods)
         owned = [pod for pod in found.items if owner_uid_key(job.metadata) in index_by_owner(pod)]
-        left = of_earlier_attempts(job, owned)
-        for pod in left:
-            if (pod.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
-                await restore_operator_label(self._client, PODS, pod.metadata, c.OPERATOR_NAME)
-        if left:
-            raise StaleViewError(f"{len(left)} pods of an earlier attempt are left, such as {left[0].metadata.name}")
+        return of_earlier_attempts(job, owned)
 
     async def _confirm_pod(self, namespace: str, name: str, uid: str) -> None:
         try:
@@ -289,9 +275,9 @@ class View:
         # Once: on a view that stays stale we would create again and again what the garbage collector deletes.
         self._memory.acted = True
 
-    async def before_attempt(self) -> None:
-        """Make sure that no pod of an earlier attempt is left before this one begins. Raises StaleViewError if one is."""
-        await self._confirmer.confirm_no_earlier_pods(self.job)
+    async def earlier_pods(self) -> list[Pod]:
+        """Return the pods of earlier attempts that the API server still has, whatever the cache shows. Raises ApiError."""
+        return await self._confirmer.earlier_pods(self.job)
 
     def keep(self, status: JobStatus | None, events: Sequence[JobEvent] = ()) -> None:
         """Keep a status that is not written yet: its pods may be gone at the next sync. None: there is nothing to write."""

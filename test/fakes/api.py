@@ -64,7 +64,7 @@ class FakeClient(RestClient):
         return answered(msgspec.json.encode(self.objects[resource.plural, name]), into)
 
     async def list_page(self, resource: Resource, options: ListOptions, into: Any = None, **how: Any) -> Any:
-        self._act("list", resource, "")
+        self._act("list", resource, "", options.query() | {"namespace": options.namespace})
         page = {"metadata": {"resourceVersion": self.list_version}, "items": self.listed.get(resource.plural, [])}
         return answered(msgspec.json.encode(page), into)
 

@@ -132,8 +132,9 @@ async def _act_first(controller: Any, key: str, job: Any, decided: Any, memory: 
     return bool(await _settle_status(controller, key, job, decided, memory, at_once=at_once))
 
 
-def _rules_backwards(policy: Any, *given: Any, **named: Any) -> Any:
-    return _decide(replace(policy, rules=policy.rules[::-1]), *given, **named)
+def _rules_backwards(spec: Any, *given: Any, **named: Any) -> Any:
+    policy = spec.failure_policy and replace(spec.failure_policy, rules=spec.failure_policy.rules[::-1])
+    return _decide(replace(spec, failure_policy=policy), *given, **named)
 
 
 def _count_twice(draft: Any, *given: Any, **named: Any) -> None:

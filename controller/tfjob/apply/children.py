@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -59,6 +59,7 @@ from tfjob_operator.controller.jobs.writes import (
     ChildWriter,
     JobEvents,
     NameTakenError,
+    StaleViewError,
     Target,
     in_the_way,
     resolve_name_conflict,
@@ -385,6 +386,18 @@ class Creator(ChildWriter):
             raise
         if kind.name in _SLICES and (found.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
             await self._restore_label(job, kind, found.metadata)
+
+    async def wait_for_gone(self, job: ObjectMeta, pods: Sequence[Pod]) -> None:
+        """Make sure that no pod of an earlier attempt is left. Raises StaleViewError if there is one.
+
+        One that our watch does not show, since somebody took its label away, gets the label back: else nobody would delete it.
+        Raises ApiError if it does not get it.
+        """
+        for pod in pods:
+            if (pod.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
+                await self._restore_label(job, POD, pod.metadata)
+        if pods:
+            raise StaleViewError(f"{len(pods)} pods of an earlier attempt are left, such as {pods[0].metadata.name}")
 
     async def _restore_label(self, job: ObjectMeta, kind: ChildKind, meta: ChildMeta) -> None:
         what = f"label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}"

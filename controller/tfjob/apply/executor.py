@@ -209,7 +209,7 @@ class Executor:
         if acts:
             await view.before_acting()
             if plan.begins_attempt:
-                await view.before_attempt()
+                await self._creator.wait_for_gone(job, await view.earlier_pods())
             try:
                 await self._create_and_delete(view, plan)
             except RefusedError as error:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pytest_mock import MockerFixture
 
 from fakes.api import FakeClient, status_error
 from fakes.controller import CREATE_POD, CREATE_SERVICE, KEY, LOOK, STATUS, ControllerHarness, status_writer
@@ -15,11 +16,13 @@ from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, NotFoundError
 from tfjob_operator.api.core import ServiceSpec
+from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus
+from tfjob_operator.api.v1.types import Begun, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import ChildLabels, ReplicaKey, Service
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.apply.executor import only_starts
 from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
 from tfjob_operator.controller.tfjob.plan.replicas import Mending, labels_wanted, relabellings, reselections
@@ -394,3 +397,41 @@ async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(
     assert await world.queue.get() == KEY
     await world.sync()
     assert world.taken() == [PATCH_POD]
+
+
+async def test_before_the_first_pod_of_an_attempt_the_api_server_is_asked_for_earlier_ones() -> None:
+    """A cache may lag. A pod that it does not show, since somebody took its label away, gets the label back (D13)."""
+    status = JobStatus(attempt=1, begun=Begun(1, {"Worker": 1}))
+    world = ControllerHarness(job(spec(Worker=1), status=status))
+    hidden = labelled(pod("Worker", 0, "Failed", 1), operator_name="", attempt="0")
+    stranger = changed(hidden, metadata__owner_references=(OwnerReference(controller=True, uid="another"),))
+    world.client.listed["pods"] = [msgspec.to_builtins(stranger), msgspec.to_builtins(hidden)]
+    with pytest.raises(StaleViewError, match="1 pods of an earlier attempt are left, such as mnist-worker-0"):
+        await world.sync_and_observe()
+    asked = {"labelSelector": "training.kubeflow.org/job-name=mnist", "namespace": "ns"}
+    assert world.client.bodies["list", "pods", ""] == asked
+    assert world.client.bodies["patch", "pods", "mnist-worker-0"]["metadata"]["labels"] == {
+        c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME
+    }
+    assert CREATE_POD not in world.taken()
+    assert world.recorder.reasons[-1] == "RestoredPodLabels"
+    world.client.listed["pods"].pop()
+    world.observe_status()
+    await world.sync()
+    assert CREATE_POD in world.taken()
+
+
+async def test_the_decision_of_a_rule_is_counted_when_its_pod_is_deleted(mocker: MockerFixture) -> None:
+    """Not before: a failed delete is tried again."""
+    decided = mocker.spy(JobMetrics, "decided")
+    policy = {"failurePolicy": {"rules": [{"name": "any", "action": "RestartReplica"}]}}
+    world = await ControllerHarness.of_running(spec(Worker=1, runPolicy=policy))
+    world.pods.put(pod("Worker", 0, "Failed", 1))
+    world.client.fail["delete", "pods", "mnist-worker-0"] = FORBIDDEN
+    with pytest.raises(ForbiddenError):
+        await world.sync_and_observe()
+    assert decided.call_count == 0
+    world.client.fail.clear()
+    world.observe_status()
+    await world.sync()
+    assert decided.call_args.args[1:] == ("ns", "any", "RestartReplica", "Worker")

@@ -2,9 +2,7 @@
 
 import asyncio
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -14,13 +12,12 @@ from structlog.testing import capture_logs
 from fakes.api import FakeClient, status_error
 from fakes.controller import KEY, LOOK, STATUS, ControllerHarness, Parts
 from fakes.jobs import OWNER, job, pod, spec
-from fakes.objects import changed, labelled
+from fakes.objects import changed
 from fakes.transport import SlowServer
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError
 from tfjob_operator.api.meta import OWNER_INDEX
-from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, OPERATOR_NAME
 from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, ReplicaKey
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
@@ -289,19 +286,3 @@ async def test_one_pod_that_is_gone_ends_the_asking() -> None:
         await Confirmer(RestClient(server)).confirm_pods("ns", [(f"p{index}", f"p{index}") for index in range(100)])
     assert len(server.asked) < 32  # two rounds; there would be seven
     assert server.at_once == 0
-
-
-async def test_a_pod_of_an_earlier_attempt_that_the_watch_does_not_show_gets_its_label_back() -> None:
-    """D13: somebody took it away. Without it nobody would delete the pod, and the next attempt would wait for ever."""
-    client = AsyncMock()
-    hidden = labelled(pod("Worker", 0), operator_name="")
-    client.list_page.return_value = SimpleNamespace(
-        items=(hidden, labelled(pod("Worker", 1), operator_name=OPERATOR_NAME))
-    )
-    with pytest.raises(StaleViewError, match="2 pods of an earlier attempt are left, such as mnist-worker-0"):
-        await Confirmer(client).confirm_no_earlier_pods(job(status=JobStatus(attempt=1)))
-    (call,) = client.patch.call_args_list
-    assert call.args[2:] == (
-        "mnist-worker-0",
-        {"metadata": {"uid": hidden.metadata.uid, "labels": {LABEL_OPERATOR_NAME: OPERATOR_NAME}}},
-    )
