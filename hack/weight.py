@@ -2,6 +2,7 @@
 
 `python -m hack.weight [COMMIT ...]` prints a column for each commit, and last the working tree. `python -m hack.weight --record
 SUITE COMMAND [ARGUMENT ...]` runs a suite of tests and records its CPU time in test/core-seconds.json, for the table.
+`python -m hack.weight --pages` prints the words of each hand-written page.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -32,6 +34,10 @@ LARGE_FILE: Final = 600
 LONG_FUNCTION: Final = 40
 _CONTROLLER: Final = "controller/tfjob"
 _NO_DOCS: Final = ("test/data/", "build/", "dist/")
+_CHECKED_TABLE: Final = Path("docs", "behaviours.md")
+"""A table that `hack.check_behaviours` compares with the tests; it does not count as a hand-written page."""
+_GENERATED: Final = re.compile(rb"^<!-- generated: \S+ -->$.*?^<!-- end of generated -->$", re.DOTALL | re.MULTILINE)
+"""The markers around the text that `make renew` writes, with its source."""
 _TYPE_CHECKING: Final = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 _CHILD: Final = "import sys; sys.path.append(sys.argv[1]); import weight; weight.print_life(weight.Path(sys.argv[2]))"
 RECORD: Final = Path("test", "core-seconds.json")
@@ -113,6 +119,7 @@ def count(tree: Path) -> dict[str, float]:
     long = [node for node in functions if (node.end_lineno or 0) - node.lineno + 1 > LONG_FUNCTION]
     markdown = [path.relative_to(tree) for path in find(tree, ".", ".md")]
     docs = [tree / path for path in markdown if path.name != "CHANGELOG.md" and not str(path).startswith(_NO_DOCS)]
+    pages = hand_written_words(tree)
     return figures | {
         "file heads, lines": heads,
         "file heads, % of product lines": round(100 * heads / max(sum(lengths["product"]), 1), 1),
@@ -121,8 +128,17 @@ def count(tree: Path) -> dict[str, float]:
         "class names defined more than once": sum(times > 1 for times in classes.values()),
         f"product functions over {LONG_FUNCTION} lines": len(long),
         "words of the docs": sum(len(path.read_bytes().split()) for path in docs),
+        "hand-written pages": len(pages),
+        "words of hand-written pages": sum(pages.values()),
         "words of product docstrings": sum(map(_docstring_words, nodes)),
     }
+
+
+def hand_written_words(tree: Path) -> dict[Path, int]:
+    """Return the word count of each hand-written page, excluding generated text: Markdown at the root and in docs/."""
+    pages = [*tree.glob("*.md"), *find(tree, "docs", ".md")]
+    words = {page.relative_to(tree): len(_GENERATED.sub(b"", page.read_bytes()).split()) for page in pages}
+    return {page: count for page, count in sorted(words.items()) if count and page != _CHECKED_TABLE}
 
 
 def _docstring_words(node: ast.AST) -> int:
@@ -253,9 +269,14 @@ def record(suite: str, command: Sequence[str], tree: Path = ROOT) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table, or record the CPU time of a suite; return the exit code."""
+    """Print the table or the pages, or record the CPU time of a suite; return the exit code."""
     if arguments[:1] == ["--record"]:
         return record(arguments[1], arguments[2:])
+    if arguments == ["--pages"]:
+        pages = hand_written_words(ROOT)
+        for name, words in [*pages.items(), (f"{len(pages)} pages", sum(pages.values()))]:
+            print(f"{words:>7,} {name}")
+        return 0
     columns = {commit: measure_commit(commit) for commit in arguments} | {"this tree": measure(ROOT)}
     print(" " * 38, *(f"{name:>12}" for name in columns))
     for row in dict.fromkeys(name for figures in columns.values() for name in figures):

@@ -12,7 +12,8 @@ import yaml
 
 WIDTH: Final = 110
 HEAD: Final = "# Made of values.schema.json by `make renew`. A file of your own needs what differs alone.\n"
-BEGIN: Final = "<!-- made of values.schema.json by `make renew` -->\n"
+BEGIN: Final = "<!-- generated: values.schema.json -->\n"
+END: Final = "<!-- end of generated -->\n"
 
 
 def leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -38,8 +39,9 @@ def table(schema: Mapping[str, Any]) -> str:
 
 
 def with_table(readme: str, schema: Mapping[str, Any]) -> str:
-    """Return a README whose text after the mark is the table."""
-    return readme.partition(BEGIN)[0] + BEGIN + "\n" + table(schema)
+    """Return a README with the current table between its markers."""
+    before, _, rest = readme.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table(schema)}\n{END}{rest.partition(END)[2]}"
 
 
 def _lines(schema: Mapping[str, Any], indent: str) -> Iterator[str]:

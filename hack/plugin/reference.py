@@ -21,6 +21,8 @@ def page() -> str:
     context = app.make_context(NAME, [], resilient_parsing=True)
     commands = {verb: app.get_command(context, verb) for verb in COMMANDS}
     lines = [
+        "<!-- generated: cli/app.py -->",
+        "",
         f"# {NAME}: reference",
         "",
         "Made from the code by `make renew`. [kubectl-tfjob.md](kubectl-tfjob.md) describes what the commands are for.",
@@ -34,7 +36,7 @@ def page() -> str:
     for verb, command in commands.items():
         if command is not None:
             lines += ["", f"## {verb}", "", *_verb(command, click.Context(command, context, info_name=verb))]
-    return "\n".join(lines) + "\n"
+    return "\n".join((*lines, "", "<!-- end of generated -->")) + "\n"
 
 
 def _verb(command: click.Command, context: click.Context) -> Iterator[str]:

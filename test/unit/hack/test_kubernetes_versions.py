@@ -25,8 +25,8 @@ FOR_PEOPLE_ONLY = {
 """Rows that no model and no test uses; they are for readers of the table."""
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "compatibility.md"
-BEGIN = "<!-- The table of hack/kubernetes_versions.csv begins. -->\n\n"
-END = "\n<!-- The table of hack/kubernetes_versions.csv ends. -->\n"
+BEGIN = "<!-- generated: hack/kubernetes_versions.csv -->\n\n"
+END = "\n<!-- end of generated -->\n"
 
 
 def test_a_version_is_read_from_what_people_and_servers_write() -> None:

@@ -188,6 +188,23 @@ def test_words_are_those_of_the_docs_and_of_docstrings_in_the_product(tmp_path: 
     assert figures["words of product docstrings"] == 5
 
 
+def test_hand_written_pages_are_those_of_the_root_and_the_docs_without_generated_text(tmp_path: Path) -> None:
+    """A page that is all generated does not count; the folders' READMEs and the table of behaviours do not either."""
+    table = "<!-- generated: hack/a.csv -->\n\nno no\n\n<!-- end of generated -->\n"
+    tree = write(
+        tmp_path,
+        {
+            "README.md": f"one two\n{table}three\n{table}four\n",
+            "docs/design/a.md": "five <!-- generated: inline --> <!-- end of generated -->",
+            "docs/reference.md": table,
+            **dict.fromkeys(("docs/behaviours.md", "hack/README.md", ".cache/a.md", "docs/a.txt"), "no"),
+        },
+    )
+    assert weight.hand_written_words(tree) == {Path("README.md"): 4, Path("docs/design/a.md"): 10}
+    figures = weight.count(tree)
+    assert (figures["hand-written pages"], figures["words of hand-written pages"]) == (2, 14)
+
+
 def test_moves_are_calls_from_one_file_of_the_product_to_another(tmp_path: Path) -> None:
     """Calls within a file, calls from the harness and code that runs at import do not count."""
     life = weight.trace_life(write(tmp_path, LIVING))

@@ -54,8 +54,8 @@ def test_prose_keeps_to_the_width_and_a_command_stays_whole(width: int) -> None:
 
 
 def test_the_docs_have_the_table_of_all_troubles(check_generated: Callable[[Path, str], None]) -> None:
-    before, begin, rest = PAGE.read_text().partition("<!-- troubles -->\n")
-    _, end, after = rest.partition("<!-- end of troubles -->")
+    before, begin, rest = PAGE.read_text().partition("<!-- generated: cli/diagnosis/table.py -->\n")
+    _, end, after = rest.partition("<!-- end of generated -->")
     assert end
     check_generated(PAGE, f"{before}{begin}\n{markdown()}\n{end}{after}")
 
