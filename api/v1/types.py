@@ -115,18 +115,6 @@ class AvoidedNode(Struct, frozen=True):
     expiration_time: datetime | None = None
 
 
-def merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...]) -> tuple[AvoidedNode, ...]:
-    """Merge what two statuses know of the same nodes: the larger counts and the later times are true."""
-    if nodes == others:
-        return nodes
-    found = {each.name: each for each in nodes}
-    for other in others:
-        each = found.get(other.name, other)
-        times = [time for time in (each.expiration_time, other.expiration_time) if time is not None]
-        found[other.name] = AvoidedNode(other.name, max(each.failures, other.failures), max(times, default=None))
-    return tuple(found.values())
-
-
 class Begun(Struct, frozen=True):
     """That a job has begun: pods were created for it, or were about to be. From then on no edit of its specification ends it.
 

@@ -16,7 +16,7 @@ import math
 import os
 import signal
 from asyncio import FIRST_COMPLETED
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import FrameType
 from typing import Any, Final, Protocol
 
@@ -81,7 +81,7 @@ class Manager:
         elector: decides when the controllers may work. None: at once.
         work_gate, event_gate: the gates through which the controllers and the recorder write. Without a gate, writes that
             are under way at the end are cut off.
-        beside: tasks that run from the beginning to the end, by their names; they should raise nothing.
+        beside: tasks that run from the beginning to the end, by their names. If one fails, so does the manager.
         on_synced: is called when all caches are filled.
         sync_timeout_s: how long `run` waits for that. By default until the API server is back, or the CRD installed.
         """
@@ -126,15 +126,16 @@ class Manager:
         async with contextlib.AsyncExitStack() as stack:
             if self._pages is not None:
                 await stack.enter_async_context(self._serving(self._pages))
-            await stack.enter_async_context(_running(self._beside))
             failure: Exception | None = None
             async with asyncio.TaskGroup() as group:
+                beside = [group.create_task(work(), name=name) for name, work in self._beside.items()]
                 self._informers.start(group)
                 try:
                     await self._work_in_turn()
                 except (LeadershipLostError, CacheSyncTimeoutError) as error:
                     failure = error
                 await self._informers.shut_down()
+                await _cancelled(*beside)
             if failure is not None:
                 raise failure
         log.info("operator_stopped")
@@ -230,16 +231,6 @@ async def _end(tasks: list[asyncio.Task[None]], gate: GatedTransport | None, lim
         except TimeoutError:
             log.warning("write_cut_short", tasks=[task.get_name() for task in tasks], limit_s=limit_s)
     await _cancelled(*tasks)
-
-
-@contextlib.asynccontextmanager
-async def _running(beside: Mapping[str, Callable[[], Coroutine[object, object, None]]]) -> AsyncIterator[None]:
-    """Run these tasks while inside the block."""
-    tasks = [asyncio.create_task(work(), name=name) for name, work in beside.items()]
-    try:
-        yield
-    finally:
-        await _cancelled(*tasks)
 
 
 async def _cancelled(*tasks: asyncio.Task[Any]) -> None:

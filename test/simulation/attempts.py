@@ -152,7 +152,8 @@ class StatusWrite:
             rules = self.records.deciders(self.records.recent(self._uid), self.records.kubelet.fates[record["pod"]])
             if counts and rules and all(rule and rule["action"] != "RestartReplica" for _, rule in rules):
                 yield f"{slot} has a restart that does not count: {record} {rules}"
-            if delay_s != wanted:
+            ignored = "failedAt" in earlier and any(rule and rule["action"] == "Ignore" for _, rule in rules)
+            if delay_s != wanted and not (ignored and delay_s == next_delay(last_s)):
                 yield f"{slot} is delayed by {delay_s} s, not {wanted} s: {earlier} {record}"
 
 

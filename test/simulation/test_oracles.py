@@ -9,6 +9,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fakes import old_judgements
+from fakes.virtual_loop import LivelockError
 from hack.kubernetes_versions import NEWEST
 from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.scenarios.leaders import one_leader_writes
@@ -260,7 +261,8 @@ def test_a_bug_is_found(mocker: MockerFixture, row: Row) -> None:
     """B32, B46, D2, D7, M1, M2, M3, M7, U9, U13, U17: the worlds have what makes each of these bugs wrong."""
     play, place, name, bug, found = row
     mocker.patch.object(place, name, bug)
-    with pytest.raises(OracleError, match=found):
+    # A job that restarts without end stops the loop before its world is judged; the trace has the violations.
+    with pytest.raises((OracleError, LivelockError), match=found):
         _find(play)
 
 

@@ -234,15 +234,17 @@ def _replacing(
     restarting: Iterable[Replica], decision: Decision, on_nodes: Collection[str], *, delays: bool
 ) -> Replacing:
     """Return what is to be recorded of pods that are replaced one by one; the ends of those `on_nodes` are counted there."""
-    counted, rules = set(), {}
+    counted: set[str] = set()
+    ignored: set[str] = set()
+    rules = {}
     for replica in restarting:
         uid, rule = replica.pod.metadata.uid, decision.handled.get(replica.pod.metadata.uid)
         healthy = rule is not None and rule.is_about_nodes and replica.outcome in GOING_ON
-        if not (replica.disrupted or healthy or (rule is not None and rule.action is RuleAction.IGNORE)):
-            counted.add(uid)
+        if not (replica.disrupted or healthy):
+            (ignored if rule is not None and rule.action is RuleAction.IGNORE else counted).add(uid)
         if rule is not None:
             rules[uid] = rule.name
-    return Replacing(counted, rules, delays=delays, on_nodes=on_nodes)
+    return Replacing(counted, ignored, rules, delays=delays, on_nodes=on_nodes)
 
 
 def _begin_again(draft: StatusDraft, spec: TFJobSpec, seen: Observed, finished: Finished) -> Plan:

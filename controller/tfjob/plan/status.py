@@ -47,7 +47,6 @@ from tfjob_operator.api.v1.types import (
     TFJob,
     TFJobSpec,
     format_indices,
-    merged_nodes,
     parse_indices,
 )
 from tfjob_operator.api.v1.validation import BOUNDS, MAX_REPLICAS, Bound, read_spec
@@ -112,11 +111,12 @@ def next_delay(last_s: int, ran_s: float) -> int:
 class Replacing:
     """The failed pods that are about to be replaced, by UID.
 
-    `counted` failed by themselves. `rules` have an escalation that concerns the pod. `delays`: restarts are delayed. The ends
-    of those `on_nodes` are counted in `avoided_nodes`.
+    `counted` failed by themselves, `ignored` likewise, but a rule ignores them. `rules` are the rules that decided about a pod.
+    `delays`: restarts are delayed. The ends of those `on_nodes` are counted in `avoided_nodes`.
     """
 
     counted: Collection[str] = ()
+    ignored: Collection[str] = ()
     rules: Mapping[str, str] = field(default_factory=dict)
     delays: bool = False
     on_nodes: Collection[str] = ()
@@ -147,6 +147,8 @@ def account(
         if not (in_place or fails or stopped or rule or on_node):
             continue
         record = found.get(place, IndexRestarts(type=replica.type, index=replica.index, pod=uid))
+        ignored = uid in replacing.ignored
+        is_new = before is None or before.pod != uid
         if record.pod != uid:
             record = IndexRestarts(
                 type=record.type,
@@ -157,8 +159,9 @@ def account(
                 next_time=record.next_time,
                 rule=record.rule,
             )
-        if (fails and not record.replaced) or (rule and record.rule != rule):
-            record = _failing(record, replica, now, delays=fails and replacing.delays)
+        if (fails and not record.replaced) or (rule and record.rule != rule) or (ignored and is_new):
+            repeated = bool(record.total) if fails else ignored and record.failed_at is not None
+            record = _failing(record, replica, now, delays=replacing.delays and repeated)
         found[place] = msgspec.structs.replace(
             record,
             in_place=max(record.in_place, in_place),
@@ -173,7 +176,7 @@ def account(
 def _failing(record: IndexRestarts, replica: Replica, now: datetime, *, delays: bool) -> IndexRestarts:
     """Return the record of a replica whose pod has just failed, with the time of its next pod."""
     delay_s = 0
-    if delays and record.total:
+    if delays:
         before = record.next_time and record.failed_at and (record.next_time - record.failed_at).total_seconds()
         delay_s = next_delay(int(before or 0), replica.ran_s)
     return msgspec.structs.replace(
@@ -222,6 +225,18 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
         elif other.total > record.total or ((other.stopped or other.on_node) and other.total == record.total):
             found[place] = other
     return tuple(found[place] for place in sorted(found))
+
+
+def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...]) -> tuple[AvoidedNode, ...]:
+    """Merge what two statuses know of the same nodes: the larger counts and the later times are true."""
+    if nodes == others:
+        return nodes
+    found = {each.name: each for each in nodes}
+    for other in others:
+        each = found.get(other.name, other)
+        times = [time for time in (each.expiration_time, other.expiration_time) if time is not None]
+        found[other.name] = AvoidedNode(other.name, max(each.failures, other.failures), max(times, default=None))
+    return tuple(found.values())
 
 
 def in_place_restarts(pod: Pod) -> int:
@@ -385,7 +400,7 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
         finished_indices=finished_indices,
         restarts=records,
         begun=begun,
-        avoided_nodes=merged_nodes(status.avoided_nodes, observed.avoided_nodes),
+        avoided_nodes=_merged_nodes(status.avoided_nodes, observed.avoided_nodes),
     )
 
 

@@ -180,6 +180,17 @@ async def test_what_runs_beside_begins_before_the_caches_are_filled_and_ends_at_
     assert ended == ["synced", "look"]
 
 
+async def test_a_manager_ends_if_what_runs_beside_it_fails(bench: Bench) -> None:
+    """An informer that fails by a bug would else leave the operator at work without what it watches."""
+
+    async def fail() -> None:
+        raise ArithmeticError
+
+    bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
+    with pytest.RaisesGroup(ArithmeticError):
+        await Manager(bench.informers, stop=bench.stop, beside={"nodes": fail}).run()
+
+
 async def test_a_manager_without_controllers_stops_though_a_write_hangs(bench: Bench) -> None:
     """It may have a gate all the same, through which something beside it writes."""
 

@@ -207,6 +207,20 @@ def test_a_rule_about_a_replica_replaces_it_alone(action: str, restarts: int) ->
     assert sum(each.total for each in after(before, found).status.restarts) == restarts
 
 
+def test_a_program_that_fails_at_once_is_delayed_though_its_failures_are_ignored() -> None:
+    """Not the first time, and not again for the same pod; pods that the cluster takes away are replaced at once."""
+    job = started(policy({"action": "Ignore"}))
+    waits = []
+    for uid in ("first", "second", "third"):
+        pods = running(but={1: failed(1, uid=uid)})
+        job = synced(synced(job, *pods, at_s=70), *pods, at_s=72)
+        waits.append(names(decide(job, *running(but={1: None}), at_s=75))[1] == [])
+    assert waits == [False, True, True]
+    assert [(each.next_time, each.total) for each in job.status.restarts] == [(at(90), 0)]
+    job = synced(job, *running(but={1: evicted(1)}), at_s=100)
+    assert names(decide(job, *running(but={1: None}), at_s=100))[1] == ["mnist-worker-1"]
+
+
 @pytest.mark.parametrize(("kept", "created"), [("Keep", ALL[1:]), ("Restart", ALL)])
 def test_replicas_that_are_done_run_again_or_not_as_the_policy_says(kept: str, created: list[str]) -> None:
     given = policy(RESTART_ALL, finishedReplicaPolicy=kept) | {"successPolicy": "AllWorkers"}
