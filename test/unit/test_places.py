@@ -53,7 +53,8 @@ IN_THE_RELEASE_BEFORE = {
 }  # fmt: skip
 SPEC_OF_THE_RELEASE_BEFORE = {
     "tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", "tensorBoard", "cleanPodPolicy",
-    "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "suspend", "managedBy", "schedulingPolicy"
+    "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "suspend", "managedBy", "schedulingPolicy",
+    "network"
 }  # fmt: skip
 """Fields that a roll-back keeps. Those of a tagged release belong here; what `docs/operations.md` says of them goes then."""
 

@@ -78,7 +78,7 @@ CHANGES: dict[str, Change] = {
             ("    if spec.start_after_s is not None:\n        draft.start()\n", "    if spec.suspend:\n")
         ],
         "docs/tfjob.md": [("| `runPolicy.startAfterSeconds` | | when pods are made |\n", "| `runPolicy.suspend` |")],
-        "docs/operations.md": [("| `runPolicy.startAfterSeconds` | is ignored |\n", "| `status.begun.madeOf` |")],
+        "docs/operations.md": [("| `runPolicy.startAfterSeconds` | is ignored |\n", "| `status.attempt`")],
     },
     "a status field": {
         "api/v1/types.py": [("    resumes: int = 0\n", "    last_reconcile_time: datetime | None = None\n")],
@@ -94,7 +94,7 @@ CHANGES: dict[str, Change] = {
         ],
         "docs/tfjob.md": [("`status.resumes` counts resumptions.\n\n", "| time | is that of |")],
         "docs/design/status.md": [("- `resumes`: how often the job was resumed.\n", "- `begun`:")],
-        "docs/operations.md": [("| `status.resumes` | begins at zero again |\n", "| `status.begun.madeOf` |")],
+        "docs/operations.md": [("| `status.resumes` | begins at zero again |\n", "| `status.attempt`")],
         "test/unit/test_places.py": [('    "resumes": 3,\n', '    "begun": Begun(')],
     },
     "a condition": {
