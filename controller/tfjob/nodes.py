@@ -14,7 +14,8 @@ successor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -32,11 +33,11 @@ from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.expectations import Feed
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET
-from tfjob_operator.controller.jobs.writes import JobEvents
+from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents
 from tfjob_operator.controller.tfjob.plan.actions import LostPod
 from tfjob_operator.controller.tfjob.plan.nodes import Nodes, NodeState
 from tfjob_operator.informers import Indexer, SharedIndexInformer, Tombstone, object_of
-from tfjob_operator.workqueue import Clock
+from tfjob_operator.workqueue import Clock, slow_start_batch
 
 RETRY_S: Final = 30.0
 """How often a right that is missing is tried again: as often as a reflector lists again."""
@@ -178,32 +179,41 @@ class LostPods:
         self._feed = feed
         self._clock = clock
 
-    async def end(self, key: str, job: ObjectMeta, lost: Iterable[LostPod]) -> None:
+    async def end(self, key: str, job: ObjectMeta, lost: Sequence[LostPod]) -> None:
         """Take the next step for each of these pods. Raises ApiError, but not for a missing right, which is reported."""
-        for pod, since in lost:
-            name = pod.metadata.name
+        by_node: dict[str, list[LostPod]] = {}
+        for each in lost:
+            by_node.setdefault(each.pod.node, []).append(each)
+        for name, pods in by_node.items():
             try:
-                done = await self._end(job, pod, since)
+                await self._end_pods(job, name, pods)
             except ForbiddenError as error:
-                text = f"Pod {name} stays, though its node {pod.node} is lost: {error}; to grant this, {TO_DO}"
+                text = f"Pod {pods[0].pod.metadata.name} stays, though its node {name} is lost: {error}; to grant this, {TO_DO}"
                 self._events.warn(job, EventReason.NODES_UNAVAILABLE, text)
                 self._feed.after(key, RETRY_S)
                 return
-            except (ConflictError, NotFoundError):
-                continue  # the pod or the node has changed, which the caches will show
-            if done:
-                text = f"{done} pod {name}: its node {pod.node} has not been ready since {since:%Y-%m-%dT%H:%M:%SZ}"
-                self._events.record(job, EventType.WARNING, EventReason.NODE_LOST, text)
-                self._recorder.event(
-                    object_reference(PODS, pod.metadata), EventType.WARNING, EventReason.NODE_LOST, text
-                )
 
-    async def _end(self, job: ObjectMeta, pod: Pod, since: datetime) -> str:
+    async def _end_pods(self, job: ObjectMeta, name: str, pods: Sequence[LostPod]) -> None:
+        """Take the next step for the pods on a node, if that is still lost. Raises ApiError."""
+        try:
+            node = state_of(await self._client.get(NODES, "", name, Node), None, self._clock.now())
+        except NotFoundError:
+            return  # the cache will show it
+        due = [pod for pod, since in pods if node.lost_since() == since]
+
+        async def end(number: int) -> None:
+            with contextlib.suppress(ConflictError, NotFoundError):  # the pod has changed, which the cache will show
+                done = await self._end(job, due[number])
+                if done:
+                    self._report(job, due[number], f"{done} pod {due[number].metadata.name}", pods[0].since)
+
+        _, error = await slow_start_batch(len(due), end, MAX_AT_ONCE, at_once=MAX_AT_ONCE)
+        if error is not None:
+            raise error
+
+    async def _end(self, job: ObjectMeta, pod: Pod) -> str:
         """Take the next step for a pod, and return what was done, if anything. Raises ApiError."""
         meta = pod.metadata
-        node = state_of(await self._client.get(NODES, "", pod.node, Node), None, self._clock.now())
-        if node.lost_since() != since:
-            return ""
         found = await self._client.get(PODS, meta.namespace, meta.name, _Annotated)
         if (found.metadata.annotations or {}).get(ANNOTATION_FORCE_DELETE) == "false":
             text = f'Pod {meta.name} stays, though its node is lost: it has the annotation {ANNOTATION_FORCE_DELETE}: "false"'
@@ -214,6 +224,11 @@ class LostPods:
             return "Force-deleted"
         await self._mark(meta, f"Node {pod.node} is lost")
         return "Marked as failed:"
+
+    def _report(self, job: ObjectMeta, pod: Pod, done: str, since: datetime) -> None:
+        text = f"{done}: its node {pod.node} has not been ready since {since:%Y-%m-%dT%H:%M:%SZ}"
+        self._events.record(job, EventType.WARNING, EventReason.NODE_LOST, text)
+        self._recorder.event(object_reference(PODS, pod.metadata), EventType.WARNING, EventReason.NODE_LOST, text)
 
     async def _mark(self, meta: Meta, message: str) -> None:
         condition: Mapping[str, object] = {

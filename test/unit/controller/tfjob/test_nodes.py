@@ -196,6 +196,21 @@ async def test_a_pod_on_a_lost_node_is_marked_as_failed_and_only_then_deleted() 
         assert world.client.bodies[DELETE] == {"uid": "uid-mnist-worker-0", "grace_s": 0}
 
 
+async def test_pods_on_one_lost_node_are_marked_together_after_one_read_of_the_node() -> None:
+    """A newer version of one of them, which is refused, does not hold up the others."""
+    async with watching(**WITH_TIMEOUT) as world:
+        lost(world)
+        for index in range(1, 3):
+            name = f"mnist-worker-{index}"
+            world.client.objects["pods", name] = {"metadata": {"name": name}}
+            world.pods.put(on(pod("Worker", index)))
+        world.client.fail[MARK] = status_error(ConflictError, 409)
+        await world.sync()
+        assert world.taken().count(GET_NODE) == 1
+        marked = [name for verb, _, name in world.taken() if verb == "patch status"]
+        assert marked == ["mnist-worker-1", "mnist-worker-2"]
+
+
 @pytest.mark.parametrize("is_stale", ["the node is ready again", "the node is gone", "the pod may not be deleted"])
 async def test_nothing_is_done_about_a_pod_if_the_api_server_says_otherwise(is_stale: str) -> None:
     """The cache of nodes lags, or an annotation forbids it, which the cache of pods does not have."""
