@@ -74,7 +74,7 @@ def first_pod(field: Field, namespace: str, name: str) -> float:
 # Subject `storm`: two hundred jobs at once, against what the same server takes from the raw load generator.
 #
 # There are two ceilings: the 2,000 children alone, and the same with the creation of the jobs, each of which costs the server
-# as much as three pods (docs/design/crd-schema.md). The goals are set against the second: the first has no jobs to read.
+# as much as three pods (docs/design/api.md). The goals are set against the second: the first has no jobs to read.
 
 
 STORM_JOBS: Final = 200
