@@ -150,6 +150,7 @@ UNNOTED = (
     "error: mnist was not restarted: no operator noted the request within 0s, and it was withdrawn. An operator that cannot "
     "restart whole jobs recreates pods: kubectl tfjob restart mnist -n team --replica=worker-0\n"
 )
+ENDED = "error: mnist was not restarted: its training has ended, and the job finishes when its workers have exited\n"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ UNNOTED = (
             "tfjob.kubeflow.org/mnist restarted as attempt 3\n",
             "",
         ),
-        ([requested(noted="now")], "", "error: mnist was not restarted: no pod had been created yet\n"),
+        ([requested(noted="now")], "", ENDED),
         ([requested(noted="now", conditions=("Failed",), attempt=2)], "", "error: mnist has finished: Failed\n"),
         ([requested(noted="an earlier one")], "", UNNOTED),
         ([requested(), (404, b'{"message": "gone", "reason": "NotFound"}')], "", "error: mnist was deleted\n"),
