@@ -66,7 +66,9 @@ def _restart_all(session: Session, name: str, job: dict[str, Any], *, dry_run: b
     if attempt > before:
         return f"{full} restarted as attempt {attempt}"
     jobs.check_unfinished(name, seen)
-    raise CliError(f"{name} was not restarted: its training has ended, and the job finishes when its workers have exited")
+    raise CliError(
+        f"{name} was not restarted: its training has ended, and the job finishes when its workers have exited"
+    )
 
 
 def _noted(session: Session, name: str) -> dict[str, Any]:
