@@ -1,4 +1,4 @@
-"""A cache of the API, of any resource: shared informers on asyncio, in the shape of client-go 1.36.
+"""Caches of API objects: shared informers on asyncio, modeled on client-go 1.36. Works for any resource.
 
     factory = SharedInformerFactory(client)
     pods = factory.informer(Codec(PODS, Pod), label_selector="app=web", indexers={"owner": owner_uids})
@@ -10,8 +10,8 @@
         pods.lister().namespaced("default").list("tier=front")
         await factory.shut_down()
 
-Start reading at `shared_informer`, which connects the parts: `reflector` supplies it from a `listwatch`, and `processor`
-calls the handlers.
+Start reading at `shared_informer`, which connects the parts: `reflector` lists and watches through a `listwatch`, and
+`processor` calls the handlers.
 """
 
 from __future__ import annotations

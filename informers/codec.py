@@ -1,8 +1,8 @@
-"""From JSON to deltas: how the bytes of one resource become frozen structs.
+"""Decoding: turns list pages and watch lines of one resource into frozen structs.
 
-A list page, and the lines of a watch, are decoded in one typed pass. Only if that fails (an object with a wrong type in it,
-B01) are they taken apart and decoded object by object. So one object that cannot be decoded keeps no other out of the
-cache, and the common case pays nothing for that.
+A list page, or the lines of a watch, are decoded in one typed pass. If that fails because an object has a field of the wrong
+type (B01), each object is decoded separately. So an undecodable object keeps no other object out of the cache, and the common
+case has no overhead.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tfjob_operator.api.protobuf import METADATA, MalformedError, Message, read
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, T
 
 ONE_PASS_BYTES: Final = 4_000_000
-"""A page larger than this is decoded in pieces, with the loop running in between: 4 MB decode in about 10 ms, and a page of
-500 pods has 2.6 MB. The price of the pieces is a second pass over the bytes, about a third more time."""
+"""Larger pages are decoded in pieces, yielding to the loop in between: 4 MB take about 10 ms, and a page of 500 pods has 2.6
+MB. Decoding in pieces takes a third more time, since it reads the bytes twice."""
 
 PIECE: Final = 500
-"""Objects decoded between two turns of the loop: 2 ms of pods."""
+"""Objects decoded before yielding to the loop: 2 ms for pods."""
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-"""The annotation of the bookmark after the last object that existed when a watch began (RF-27)."""
+"""The annotation of the bookmark that follows the last object that existed when the watch started (RF-27)."""
 
 _TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 
@@ -40,7 +40,7 @@ _PLAIN: Final = frozenset({Added, Modified, Deleted})
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """An object that could not be decoded and was left out. Without readable metadata `key` and `resource_version` are ""."""
+    """An object left out because it could not be decoded. `key` and `resource_version` are "" if its metadata is unreadable."""
 
     error: Exception
     key: str = ""
@@ -48,15 +48,15 @@ class Skipped(msgspec.Struct, frozen=True):
     deleted: bool = False
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """An ERROR event: the server ends the watch and says why in a Status."""
+class WatchError(msgspec.Struct, frozen=True):
+    """An ERROR event: the server ends the watch and sends the reason as a Status."""
 
     status: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """One page of a list. An empty `continue_token` says that it is the last one."""
+class ListPage(Generic[T]):
+    """One page of a list. The last page has an empty `continue_token`."""
 
     items: list[T]
     resource_version: str
@@ -112,10 +112,9 @@ class _RawPage(msgspec.Struct, frozen=True):
 
 
 class Codec(Generic[T]):
-    """Decodes one resource into one type. Stateless, so any number of informers may share it.
+    """Decodes one resource into one type. Stateless, so informers may share it.
 
-    The type does what a transform does in client-go (SI-12): of each object only the fields of the struct are kept, in
-    lists and watches alike.
+    The type replaces client-go's transform function (SI-12): only the struct's fields are kept, in lists and watches alike.
     """
 
     def __init__(
@@ -128,15 +127,16 @@ class Codec(Generic[T]):
     ) -> None:
         """Decode `resource` into `kind`, a frozen msgspec struct with `metadata`.
 
-        A struct that says its kind (`tag_field="kind", tag="Pod"`) has it checked as it is decoded, so that all events that
-        arrive together are decoded in one pass; otherwise it is looked for in each line, which costs a copy of the line.
+        If the struct declares its kind (`tag_field="kind", tag="Pod"`), the kind is checked during decoding, and all events
+        that arrive together are decoded in one pass. Otherwise the kind is searched in each line, which requires a copy of the
+        line.
 
-        An object that does not fit is kept as what `on_undecodable(raw, error)` makes of it (B01). Without that function, or
-        if it raises, the object is skipped: the cache keeps what it knew of it, if anything, and the reflector logs and counts
-        it. While a list holds an object whose very name cannot be read, nothing is reported as deleted by that list.
+        `on_undecodable(raw, error)` may return a substitute for an object that does not match the type (B01). Without it, or if
+        it raises, the object is skipped: the cache keeps the last decoded version, if any, and the reflector logs and counts
+        the object. If a list contains an object with an unreadable name, nothing is reported as deleted by that list.
 
-        With `message`, the fields of the struct in protobuf, lists are asked for in protobuf, which costs an API server a fifth
-        of the time; custom resources have none. Watches are JSON.
+        `message` describes the struct's fields in protobuf. Lists are then requested in protobuf, using a fifth of the API
+        server CPU that JSON needs; custom resources do not support it. Watches use JSON.
         """
         self.resource = resource
         self.kind = kind
@@ -158,34 +158,34 @@ class Codec(Generic[T]):
         config = cast("type[msgspec.Struct]", kind).__struct_config__
         self._says_kind = (config.tag_field, config.tag) == ("kind", resource.kind)
 
-    async def decode_page(self, body: bytes) -> Page[T]:
-        """Decode a page, letting the loop run in between. Raises DecodeError if it is no list of objects (RF-12)."""
+    async def decode_page(self, body: bytes) -> ListPage[T]:
+        """Decode a page, yielding to the loop in between. Raises DecodeError if it is not a list of objects (RF-12)."""
         if len(body) <= ONE_PASS_BYTES:
             try:
                 page = self._page.decode(body)
             except UNDECODABLE:
-                pass  # perhaps just one object: the careful way finds out
+                pass  # perhaps only one object is undecodable
             else:
                 self.check_list_kind(page.kind)
-                return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_token)
+                return ListPage(page.items or [], page.metadata.resource_version, page.metadata.continue_token)
         return await self._decode_page_in_pieces(body)
 
-    async def _decode_page_in_pieces(self, body: bytes) -> Page[T]:
+    async def _decode_page_in_pieces(self, body: bytes) -> ListPage[T]:
         try:
             raw = decode(self._raw_page, body)
         except UNDECODABLE as error:
             raise DecodeError(f"not a list of {self.resource}: {error}") from error
         self.check_list_kind(raw.kind)
         items, skipped = await self._decode_objects(raw.items or ())
-        return Page(items, raw.metadata.resource_version, raw.metadata.continue_token, skipped)
+        return ListPage(items, raw.metadata.resource_version, raw.metadata.continue_token, skipped)
 
     async def decode_items(self, items: bytes) -> tuple[list[T], list[Skipped]] | None:
-        """Decode objects with commas between them; return also those that were left out. None if not all are whole objects."""
+        """Decode comma-separated objects; also return the skipped ones. Returns None if the bytes are not whole objects."""
         text = b"[%b]" % items
         try:
             return self._items.decode(text), []
         except UNDECODABLE:
-            pass  # perhaps just one object
+            pass  # perhaps only one object is undecodable
         try:
             raw = decode(self._raw_items, text)
         except UNDECODABLE:
@@ -193,7 +193,7 @@ class Codec(Generic[T]):
         return await self._decode_objects(raw)
 
     def decode_message(self, message: Message, buffer: bytes, begin: int, end: int) -> T | Skipped:
-        """Decode an object in protobuf, with these fields, between these places of a buffer."""
+        """Decode the protobuf object at `buffer[begin:end]`, whose fields `message` describes."""
         try:
             found = read(buffer, begin, end, message)
         except MalformedError as error:
@@ -201,10 +201,10 @@ class Codec(Generic[T]):
         try:
             return msgspec.convert(found, self.kind)
         except UNDECODABLE as error:
-            return self._rescue(msgspec.Raw(msgspec.json.encode(found)), error)
+            return self._substitute(msgspec.Raw(msgspec.json.encode(found)), error)
 
     def end_of_objects(self, items: bytes) -> int:
-        """Return where the last whole item ends, at a comma; 0 if none does. `items` begin with an item. Reads bytes once."""
+        """Return the index of the comma after the last complete object in `items`, or 0. `items` starts with an object."""
         begin, view = 0, memoryview(items)
         while (after := _after_first(self._raw, view[begin:])) and items[begin + after - 1] == ord(","):
             begin += after
@@ -224,15 +224,15 @@ class Codec(Generic[T]):
         return items, skipped
 
     def check_list_kind(self, kind: str) -> None:
-        """Raise DecodeError unless this is the kind of a list: a Status must not pass for an empty one, which deletes all."""
+        """Raise DecodeError unless `kind` is a list kind. A Status mistaken for an empty list would delete every object."""
         if not kind.endswith("List"):
             raise DecodeError(f"not a list of {self.resource}: kind {kind!r}")
 
-    def decode_events(self, blocks: Sequence[memoryview]) -> tuple[list[WatchEvent[T]], Failure | None]:
-        """Decode blocks of whole lines of a watch, up to an ERROR event, which is returned beside what came before it.
+    def decode_events(self, blocks: Sequence[memoryview]) -> tuple[list[WatchEvent[T]], WatchError | None]:
+        """Decode blocks of whole watch lines; return the events, and the ERROR event that ended them, if any.
 
-        One typed pass; if there is anything but plain changes of our resource in it, line by line. Raises DecodeError for a
-        line that is no event.
+        The blocks are decoded in one typed pass; if they contain anything but plain changes of this resource, line by line.
+        Raises DecodeError for a line that is not an event.
         """
         if not self._says_kind:
             return self._decode_one_by_one(blocks)
@@ -246,17 +246,17 @@ class Codec(Generic[T]):
             return self._decode_one_by_one(blocks)
         return events, None
 
-    def _decode_one_by_one(self, blocks: Sequence[memoryview]) -> tuple[list[WatchEvent[T]], Failure | None]:
+    def _decode_one_by_one(self, blocks: Sequence[memoryview]) -> tuple[list[WatchEvent[T]], WatchError | None]:
         events: list[WatchEvent[T]] = []
         for line in lines_of(blocks):
             event = self.decode_event(line)
-            if isinstance(event, Failure):
+            if isinstance(event, WatchError):
                 return events, event
             events.append(event)
         return events, None
 
-    def decode_event(self, line: bytes) -> WatchEvent[T] | Failure:
-        """Decode one line of a watch. Raises DecodeError when it is no event at all."""
+    def decode_event(self, line: bytes) -> WatchEvent[T] | WatchError:
+        """Decode one line of a watch. Raises DecodeError if it is not an event."""
         try:
             event = self._event.decode(line)
         except UNDECODABLE:
@@ -265,8 +265,8 @@ class Codec(Generic[T]):
             meta = event.object.metadata
             return Bookmark(meta.resource_version, (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true")
         if isinstance(event, _WireError):
-            return Failure(bytes(event.object))
-        if self._says_kind or self._kind_mark in line:  # cheaper than decoding a field that no slice has
+            return WatchError(bytes(event.object))
+        if self._says_kind or self._kind_mark in line:  # cheaper than decoding `kind`
             return cast("WatchEvent[T]", event)
         return self._decode_event_carefully(line)
 
@@ -297,13 +297,13 @@ class Codec(Generic[T]):
         try:
             return decode(self._object, raw)
         except UNDECODABLE as error:
-            return self._rescue(raw, error)
+            return self._substitute(raw, error)
 
-    def _rescue(self, raw: msgspec.Raw, error: Exception) -> T | Skipped:
+    def _substitute(self, raw: msgspec.Raw, error: Exception) -> T | Skipped:
         if self._on_undecodable is not None:
             try:
                 return self._on_undecodable(levelled(bytes(raw)), error)
-            except Exception as failure:  # noqa: BLE001 - a caller's function that fails must cost this one object only
+            except Exception as failure:  # noqa: BLE001 - an error in the callback affects this object only
                 error = failure
         return _skip(self._read_head(raw), error)
 
@@ -315,10 +315,10 @@ class Codec(Generic[T]):
 
 
 def _after_first(decoder: msgspec.json.Decoder[msgspec.Raw], values: memoryview) -> int:
-    """How many bytes the first of these values has, with what separates it from the next one; 0 if that cannot be seen.
+    """Return the length of the first value including its separator; 0 if it cannot be determined.
 
-    msgspec tells it in the words of an error only. Should they change, nothing worse comes of it than lists that are decoded
-    when they are whole.
+    msgspec reports the length only in an error message. If the wording changes, lists are decoded only once they are complete;
+    nothing else depends on it.
     """
     try:
         decoder.decode(values)

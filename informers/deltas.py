@@ -1,8 +1,8 @@
-"""What can happen to a cache: the deltas that travel from the reflector to the store, and the FIFO that they travel through.
+"""Deltas, the changes of a cache, and the FIFO that carries them from the reflector to the store.
 
-The first four are events of a watch, decoded straight from its lines. A list becomes one `ReplacedAll`, a resync one
-`SyncAll` (client-go's atomic FIFO). Handlers get a `Tombstone` for a deletion that no watch has seen. The FIFO keeps deltas in
-the order in which they arrived and neither drops nor merges any.
+`Added`, `Modified`, `Deleted` and `Bookmark` are watch events, decoded directly from the stream. A list becomes one
+`ReplacedAll`, a resync one `SyncAll` (client-go's atomic FIFO). Handlers receive a `Tombstone` for a deletion that no watch has
+observed. The FIFO preserves order and neither drops nor merges deltas.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ T_co = TypeVar("T_co", bound=Object, covariant=True)
 
 
 class Added(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="ADDED", tag_field="type"):
-    """The object was created, or existed already when the watch began."""
+    """The object was created, or existed when the watch started."""
 
     object: T
 
 
 class Modified(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="MODIFIED", tag_field="type"):
-    """The object changed."""
+    """The object was updated."""
 
     object: T
 
 
 class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="DELETED", tag_field="type"):
-    """The object was deleted; this is its last state, with the resourceVersion of the deletion."""
+    """The object was deleted. `object` is its last state, with the resourceVersion of the deletion."""
 
     object: T
 
@@ -50,7 +50,7 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
 
 
 class Vanished(msgspec.Struct, frozen=True, gc=False):
-    """The object was deleted, and its last state could not be decoded: only the key is known."""
+    """The object was deleted and its last state could not be decoded; only the key is known."""
 
     key: str
 
@@ -58,8 +58,8 @@ class Vanished(msgspec.Struct, frozen=True, gc=False):
 class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """The whole collection, from a list (QF-03).
 
-    `unreadable` are the keys of objects that could not be decoded: these keep their last known state, as with a watch. If
-    "" is among them, an object whose key could not be read either, no object is taken for deleted.
+    `unreadable` contains the keys of objects that could not be decoded; their last known state is kept, as in a watch. If it
+    contains "", the key of an object could not be read, and no object is treated as deleted.
     """
 
     objects: list[T]
@@ -68,23 +68,23 @@ class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class SyncAll(msgspec.Struct, frozen=True, gc=False):
-    """Call the handlers that are due for every object in the store (QF-04)."""
+    """Resync: notify the handlers that are due of every object in the store (QF-04)."""
 
 
 Change = Added[T] | Modified[T] | Deleted[T]
-"""A change of one object, as a watch reports it."""
+"""A change of one object, as reported by a watch."""
 Delta = Added[T] | Modified[T] | Deleted[T] | Bookmark | Vanished | ReplacedAll[T] | SyncAll
 
 
 class Tombstone(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
-    """A deletion that no watch has seen: `object` is the last state that we saw, perhaps not the last there was (SI-11)."""
+    """A deletion that no watch has observed. `object` is the last known state, which may be outdated (SI-11)."""
 
     key: str
     object: T_co
 
 
 def object_of(item: T | Tombstone[T]) -> T:
-    """Return the object itself, or the one inside a tombstone."""
+    """Return the object, unwrapping a tombstone."""
     return item.object if isinstance(item, Tombstone) else item
 
 
@@ -94,22 +94,23 @@ def key_of(item: T | Tombstone[T]) -> str:
 
 
 BATCH: Final = 1000
-"""QF-05: client-go's bound. Here it is how many deltas are applied between two turns of the loop, about 3 ms of work."""
+"""QF-05: client-go's limit. Here it is the number of deltas applied before yielding to the loop, about 3 ms of work."""
 
 
 class FIFO(Generic[T]):
-    """Deltas in arrival order (QF-01). One producer side, one consumer.
+    """Deltas in arrival order (QF-01), for one producer and one consumer.
 
     Invariants:
-    - every delta that was put before `close` is handed out exactly once, in order;
-    - a batch holds at most `BATCH` deltas, and a `ReplacedAll` or `SyncAll` comes alone: they may touch every key.
+    - every delta put before `close` is returned exactly once, in order;
+    - a batch has at most `BATCH` deltas. A `ReplacedAll` or `SyncAll` forms its own batch, since it may affect every key.
 
-    Unlike in client-go a key may repeat: each delta is applied, and its notifications are queued, before the next one.
+    Unlike in client-go, a key may occur several times: each delta is applied, and its notifications queued, before the next
+    one.
     """
 
     def __init__(self) -> None:
         self._deltas: deque[Delta[T]] = deque()
-        self._alone = 0  # how many of them come alone
+        self._alone = 0  # how many of them form their own batch
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -117,25 +118,25 @@ class FIFO(Generic[T]):
         return len(self._deltas)
 
     def put(self, delta: Delta[T]) -> None:
-        """Append a delta. After `close` it is dropped, since there is no consumer."""
+        """Append a delta. Dropped after `close`, since the consumer is gone."""
         if not self._closed:
             self._deltas.append(delta)
             self._alone += isinstance(delta, (ReplacedAll, SyncAll))
             self._wake.set()
 
     def extend(self, changes: list[Change[T]]) -> None:
-        """Append changes of single objects, as `put` does one by one."""
+        """Append changes of single objects; equivalent to `put` for each."""
         if not self._closed:
             self._deltas.extend(changes)
             self._wake.set()
 
     def close(self) -> None:
-        """Take nothing more. The consumer still gets what is queued, then QueueClosedError."""
+        """Accept no more deltas. The consumer receives what is queued, then QueueClosedError."""
         self._closed = True
         self._wake.set()
 
     async def pop(self) -> list[Delta[T]]:
-        """Take the next batch, never empty; cancelling loses nothing. Raises QueueClosedError when closed and empty."""
+        """Return the next batch, never empty. Cancelling loses nothing. Raises QueueClosedError when closed and empty."""
         while not self._deltas:
             if self._closed:
                 raise QueueClosedError("the event queue is closed")

@@ -1,26 +1,26 @@
-"""The errors of the cache. What goes wrong between us and the API server stays an `api.client.errors.ApiError`.
+"""The errors of the cache. Errors of requests to the API server remain `api.client.errors.ApiError`.
 
 InformerError
-+-- InformerStoppedError        the informer has ended, so what was asked for can never happen
-+-- CacheSyncTimeoutError       caches were not filled in time (also a TimeoutError)
++-- InformerStoppedError        the informer has stopped
++-- CacheSyncTimeoutError       caches did not sync in time (also a TimeoutError)
 +-- QueueClosedError            the event queue is closed and empty
-+-- IndexerError                an unknown index, or a name that is taken (also a KeyError)
-+-- SelectorError               a selector that cannot be read (also a ValueError)
++-- IndexerError                an unknown index, or a duplicate name (also a KeyError)
++-- SelectorError               an invalid selector (also a ValueError)
 """
 
 from __future__ import annotations
 
 
 class InformerError(Exception):
-    """Base of the tree."""
+    """Base class."""
 
 
 class InformerStoppedError(InformerError):
-    """The informer has ended."""
+    """The informer has stopped."""
 
 
 class CacheSyncTimeoutError(InformerError, TimeoutError):
-    """Some caches were not filled within the time allowed. `names` says which."""
+    """Some caches did not sync within the timeout; `names` lists them."""
 
     def __init__(self, names: list[str], timeout_s: float) -> None:
         super().__init__(f"not synced after {timeout_s:g} s: {', '.join(names)}")
@@ -28,15 +28,15 @@ class CacheSyncTimeoutError(InformerError, TimeoutError):
 
 
 class QueueClosedError(InformerError):
-    """The event queue is closed, and everything in it was handed out."""
+    """The event queue is closed and empty."""
 
 
 class IndexerError(InformerError, KeyError):
-    """An index is unknown, or its name is taken."""
+    """The index is unknown, or its name is already in use."""
 
     def __str__(self) -> str:
-        return str(self.args[0])  # KeyError would show the repr
+        return str(self.args[0])  # KeyError would return the repr
 
 
 class SelectorError(InformerError, ValueError):
-    """A selector does not follow the grammar."""
+    """The selector's syntax is invalid."""

@@ -1,4 +1,4 @@
-"""Makes one informer for each collection, however many parts of a program ask for it."""
+"""The shared informer factory: one informer per collection, shared by all callers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tfjob_operator.workqueue.clock import Clock
 from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
 
-class _Identity(NamedTuple):
-    """What makes two requests for an informer the same."""
+class _InformerKey(NamedTuple):
+    """Two requests with the same key share an informer."""
 
     resource: Resource
     kind: type
@@ -38,10 +38,10 @@ class _Identity(NamedTuple):
 
 
 class SharedInformerFactory:
-    """Makes informers over one client, and starts and stops them together.
+    """Creates informers over one client, and starts and stops them together.
 
-    Invariants: an informer is started at most once; after `shut_down` began nothing is started. An informer that is asked
-    for after `start` runs only after another `start`.
+    Invariants: an informer is started at most once, and none is started after `shut_down` was called. An informer requested
+    after `start` runs only after `start` is called again.
     """
 
     def __init__(
@@ -54,11 +54,10 @@ class SharedInformerFactory:
         idle_s: float = DEAD_PEER_S,
         options: ReflectorOptions | None = None,
     ) -> None:
-        """Make informers over `client`. `random` returns a float in [0, 1), as `random.random` does.
+        """Create informers over `client`.
 
-        It spreads watch timeouts and back-off.
-
-        A watch that is silent for `idle_s` seconds is given up and opened anew. `options` are those of all reflectors.
+        `random` returns a float in [0, 1), like `random.random`; it spreads watch timeouts and back-off. A watch that is silent
+        for `idle_s` seconds is reopened. `options` apply to all reflectors.
         """
         self._client = client
         self._clock = clock
@@ -66,9 +65,9 @@ class SharedInformerFactory:
         self._metrics = metrics
         self._idle_s = idle_s
         self._options = options
-        self._informers: dict[_Identity, SharedIndexInformer[Any]] = {}
-        self._required: set[_Identity] = set()
-        self._running: dict[_Identity, asyncio.Task[None]] = {}
+        self._informers: dict[_InformerKey, SharedIndexInformer[Any]] = {}
+        self._required: set[_InformerKey] = set()
+        self._running: dict[_InformerKey, asyncio.Task[None]] = {}
         self._shutting_down = False
 
     def informer(
@@ -82,13 +81,13 @@ class SharedInformerFactory:
         resync_s: float = 0.0,
         required: bool = True,
     ) -> SharedIndexInformer[T]:
-        """Return the informer for this resource, type, namespace and selectors: a new one, or the one that was made before.
+        """Return the informer for this resource, type, namespace and selectors; it is created on the first request.
 
-        `indexers` that an existing informer lacks are added to it. The codec's hooks and `resync_s` are those of the first
-        call. The informer is not started. One that nobody requires is not waited for: its resource may not exist, and it is for
-        those who read it to ask whether it has synced.
+        `indexers` missing from an existing informer are added to it. The codec's hooks and `resync_s` are those of the first
+        call. The informer is not started. `wait_for_cache_sync` waits only for informers that some caller requires. For an
+        optional one, whose resource may not exist, readers must check whether it has synced.
         """
-        identity = _Identity(codec.resource, codec.kind, namespace, label_selector, field_selector)
+        identity = _InformerKey(codec.resource, codec.kind, namespace, label_selector, field_selector)
         if required:
             self._required.add(identity)
         existing = cast("SharedIndexInformer[T] | None", self._informers.get(identity))
@@ -106,7 +105,7 @@ class SharedInformerFactory:
                 idle_s=self._idle_s,
             ),
             codec.resource,
-            name=self._free_name(identity),
+            name=self._unique_name(identity),
             indexers=indexers,
             resync_s=resync_s,
             options=self._options,
@@ -117,13 +116,13 @@ class SharedInformerFactory:
         self._informers[identity] = informer
         return informer
 
-    def _free_name(self, identity: _Identity) -> str:
-        """Return a name of its own for each informer: two types of one resource must not share their metrics."""
+    def _unique_name(self, identity: _InformerKey) -> str:
+        """Return a unique name: informers of two types over one resource must not share metrics."""
         taken = any(informer.name == identity.name for informer in self._informers.values())
         return f"{identity.name} as {identity.kind.__name__}" if taken else identity.name
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Run every informer that does not run yet, each in a task of `tasks`. May be called again; not after `shut_down`."""
+        """Start every informer that is not running, in a task of `tasks`. May be called again, but not after `shut_down`."""
         if self._shutting_down:
             return
         for identity, informer in self._informers.items():
@@ -131,10 +130,10 @@ class SharedInformerFactory:
                 self._running[identity] = tasks.create_task(informer.run(), name=f"informer {informer.name}")
 
     async def wait_for_cache_sync(self, timeout_s: float) -> dict[str, bool]:
-        """Wait until every started informer that is required has synced.
+        """Wait until every started and required informer has synced.
 
-        Returns by informer name: false for one that stopped before. Raises CacheSyncTimeoutError, with the names of the missing
-        ones, after `timeout_s` seconds.
+        Returns results by informer name; False for an informer that stopped first. After `timeout_s` seconds raises
+        CacheSyncTimeoutError with the names of those not synced.
         """
         started = [self._informers[identity] for identity in self._running if identity in self._required]
         synced: dict[str, bool] = {}
@@ -157,19 +156,19 @@ class SharedInformerFactory:
         return [each.name for each in required if not each.has_synced]
 
     def missing(self) -> list[str]:
-        """Return the names of the informers whose collections the server does not serve, required or not."""
+        """Return the names of the informers, required or not, whose resources the server does not serve."""
         return [each.name for each in self._informers.values() if each.is_missing]
 
     def disconnected(self, limit_s: float) -> dict[str, float]:
-        """Return the started informers that have had no open watch for over `limit_s` seconds, by name, with the seconds.
+        """Return the started informers without an open watch for over `limit_s` seconds: the seconds, by name.
 
-        Their caches are out of date. One whose collection the server does not have is none of them.
+        Their caches are stale. Informers whose resource the server does not serve are not included.
         """
         seconds = {self._informers[each].name: self._informers[each].disconnected_s for each in self._running}
         return {name: for_s for name, for_s in seconds.items() if for_s > limit_s}
 
     async def shut_down(self) -> None:
-        """Stop all informers and wait until they have ended. Safe to call twice."""
+        """Stop all informers and wait for them to end. Safe to call twice."""
         self._shutting_down = True
         for informer in self._informers.values():
             informer.stop()

@@ -1,4 +1,4 @@
-"""Event handlers, and the notifications that are delivered to them."""
+"""Event handlers and their notifications."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ T_contra = TypeVar("T_contra", bound=Object, contravariant=True)
 
 
 class EventHandler(Protocol[T_contra]):
-    """Called for what happens to the objects of an informer, after the cache has changed (SI-01).
+    """Receives the events of an informer, after the cache was updated (SI-01).
 
-    The methods are plain functions on the event loop and must not block it: put a key into a queue and return. One that
-    raises is logged and counted, and the notification is lost.
+    The methods are plain functions that run on the event loop and must not block it: add a key to a queue and return. If one
+    raises, the error is logged and counted, and the notification is lost.
     """
 
     def on_add(self, item: T_contra, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - client-go's signature
-        """Handle an object that is new to the cache. `is_in_initial_list`: it existed before this handler did."""
+        """Handle an object that is new to the cache. `is_in_initial_list` if it existed when the handler was added."""
         ...
 
     def on_update(self, old: T_contra, new: T_contra, /) -> None:
-        """Handle a change, or a resync with `old` and `new` the same. After a gap the UIDs may differ (SI-11)."""
+        """Handle an update, or a resync, in which `old` and `new` are equal. After a gap, the UIDs may differ (SI-11)."""
         ...
 
     def on_delete(self, item: T_contra | Tombstone[T_contra], /) -> None:
-        """Handle a deletion. A `Tombstone` says that the deletion itself was not seen, and holds the last known state."""
+        """Handle a deletion. A `Tombstone` holds the last known state of an object whose deletion was not observed."""
         ...
 
 
 @runtime_checkable
 class ListHandler(Protocol):
-    """What an `EventHandler` may be as well: it is told of each list, which a watch that was interrupted too long ends with."""
+    """An optional interface of an `EventHandler`: called for each list, which follows a watch that could not be resumed."""
 
     def on_list(self, resource_version: str, /) -> None:
-        """Handle a list that is in the cache, after all events that follow from it.
+        """Handle a list, after the events that result from it.
 
-        The cache has shown everything that existed at this version; what came and went before it since the last event was
-        never seen. Not called for a list with objects that could not be decoded.
+        The cache now reflects every object that existed at this version. Objects created and deleted since the previous event
+        were never observed. Not called for a list with undecodable objects.
         """
         ...
 
 
 class EventHandlerFuncs(Generic[T]):
-    """An `EventHandler` made of functions; events without a function are ignored."""
+    """An `EventHandler` made of functions. Events without a function are ignored."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class EventHandlerFuncs(Generic[T]):
         on_update: Callable[[T, T], None] | None = None,
         on_delete: Callable[[T | Tombstone[T]], None] | None = None,
     ) -> None:
-        """Take a function for each event, or none. Raises TypeError for a coroutine function."""
-        refuse_coroutines(on_add, on_update, on_delete)
+        """Take a function, or None, for each event. Raises TypeError for a coroutine function."""
+        reject_coroutines(on_add, on_update, on_delete)
         self._on_add = on_add
         self._on_update = on_update
         self._on_delete = on_delete
@@ -79,15 +79,15 @@ class EventHandlerFuncs(Generic[T]):
             self._on_delete(item)
 
 
-def refuse_coroutines(*functions: object) -> None:
-    """Raise TypeError for an `async def`: called without an await it would do nothing, and say so only when collected."""
+def reject_coroutines(*functions: object) -> None:
+    """Raise TypeError for an `async def`, which would never be awaited."""
     for function in functions:
         if iscoroutinefunction(function):
-            raise TypeError(f"handlers are plain functions, and {function!r} is a coroutine function")
+            raise TypeError(f"handlers must be plain functions, but {function!r} is a coroutine function")
 
 
 class AddNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """A call of `on_add` that is due."""
+    """A pending call of `on_add`."""
 
     item: T
     is_in_initial_list: bool
@@ -103,7 +103,7 @@ class AddNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class UpdateNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """A call of `on_update` that is due."""
+    """A pending call of `on_update`."""
 
     old: T
     new: T
@@ -119,12 +119,12 @@ class UpdateNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
     @property
     def is_sync(self) -> bool:
-        """Whether nothing changed: a resync reports the same version again (SI-10)."""
+        """True for a resync, which reports the same version again (SI-10)."""
         return self.old.metadata.resource_version == self.new.metadata.resource_version
 
 
 class DeleteNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """A call of `on_delete` that is due."""
+    """A pending call of `on_delete`."""
 
     item: T | Tombstone[T]
 
@@ -139,7 +139,7 @@ class DeleteNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class ListNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """A call of `on_list` that is due, for a handler that has it."""
+    """A pending call of `on_list`; ignored by handlers without that method."""
 
     resource_version: str
 
@@ -150,7 +150,7 @@ class ListNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """What stands in for an object's key in logs."""
+        """The list's version, in place of an object's key, for logs."""
         return f"list at {self.resource_version}"
 
 

@@ -1,8 +1,8 @@
-"""How a reflector consumes the events of a watch: it passes them on to the FIFO and keeps the resourceVersion reached.
+"""Consumes the events of a watch for the reflector: forwards them to the FIFO and tracks the resourceVersion.
 
-A watch brings changes. A streaming list (WatchList, RF-27) is a watch with `sendInitialEvents`: it begins with the whole
-collection, as synthetic adds in any order and with what has changed meanwhile, up to a bookmark. That part is collected until
-it is complete, with a warning when it takes long; from there on it is an ordinary watch.
+A streaming list (WatchList, RF-27) is a watch with `sendInitialEvents`. It starts with the whole collection as synthetic adds
+in any order, mixed with later changes, and ends that part with a bookmark. These events are buffered until the bookmark; a
+warning is logged if it is late. After the bookmark it is an ordinary watch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from structlog.typing import FilteringBoundLogger
 
 from tfjob_operator.api.client.errors import ApiError, TransportError
 from tfjob_operator.api.meta import meta_key
-from tfjob_operator.informers.codec import Page, Skipped, WatchEvent
+from tfjob_operator.informers.codec import ListPage, Skipped, WatchEvent
 from tfjob_operator.informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, T, Vanished
 
 _CHANGES: Final = frozenset({Added, Modified, Deleted})
 
 
 class Sink(Protocol[T]):
-    """Where deltas go: the FIFO."""
+    """A consumer of deltas: the FIFO."""
 
     def put(self, delta: Delta[T]) -> None:
         """Accept a delta."""
@@ -35,8 +35,11 @@ class Sink(Protocol[T]):
 
 
 @dataclass(slots=True)
-class Progress(Generic[T]):
-    """What a watch brought: only objects from before it (`synthetic`, RF-11), an incomplete streaming list (`initial`)."""
+class WatchProgress(Generic[T]):
+    """What a watch has delivered so far.
+
+    `synthetic` while it has only sent objects that existed before (RF-11); `initial` is set until a streaming list is complete.
+    """
 
     synthetic: bool
     initial: InitialEvents[T] | None = None
@@ -44,32 +47,32 @@ class Progress(Generic[T]):
     events: int = 0
     short: bool = False  # RF-15
 
-    def was_lost_under_way(self, failure: ApiError | None) -> bool:
-        """Whether the stream was open and broke or ended, and not at once."""
+    def was_interrupted(self, failure: ApiError | None) -> bool:
+        """Return True if the stream was opened, and broke or ended later than immediately."""
         return self.opened and not self.short and (failure is None or isinstance(failure, TransportError))
 
 
 class Intake(Generic[T]):
-    """Passes what lists and watches bring on to `sink`, and keeps `version`.
+    """Forwards lists and watch events to `sink`, and tracks `version`.
 
-    Invariant: `version` is that of the last list, event or bookmark that the sink has accepted, never ahead of it (RF-01).
+    Invariant: `version` is that of the last list, event or bookmark accepted by the sink, never newer (RF-01).
     """
 
     def __init__(self, sink: Sink[T], on_skipped: Callable[[Skipped], None]) -> None:
-        """`on_skipped` is called for each object that could not be decoded."""
+        """Call `on_skipped` for each object that could not be decoded."""
         self.version = ""
         self._sink = sink
         self._on_skipped = on_skipped
 
-    def replace(self, page: Page[T]) -> None:
-        """Pass on a whole list."""
+    def replace(self, page: ListPage[T]) -> None:
+        """Forward a complete list."""
         for skipped in page.skipped:
             self._on_skipped(skipped)
         self._sink.put(ReplacedAll(page.items, page.resource_version, frozenset(each.key for each in page.skipped)))
         self.version = page.resource_version
 
-    def collect(self, batch: list[WatchEvent[T]], progress: Progress[T], initial: InitialEvents[T]) -> bool:
-        """Take what a streaming list begins with. Return True once all is passed on. Raises NotStreamedError."""
+    def collect(self, batch: list[WatchEvent[T]], progress: WatchProgress[T], initial: InitialEvents[T]) -> bool:
+        """Buffer the initial events of a streaming list; return True once all are forwarded. Raises NotStreamedError."""
         taken = initial.take(batch)
         progress.events += taken
         for event in batch[:taken]:
@@ -84,8 +87,8 @@ class Intake(Generic[T]):
         self.take(batch[taken:], progress)
         return True
 
-    def take(self, batch: list[WatchEvent[T]], progress: Progress[T]) -> None:
-        """Pass on what arrived together: in one piece if it is nothing but changes, which is the case that has to be fast."""
+    def take(self, batch: list[WatchEvent[T]], progress: WatchProgress[T]) -> None:
+        """Forward events that arrived together, as one batch in the common case that all are changes."""
         if progress.synthetic or not _CHANGES.issuperset(map(type, batch)):
             for event in batch:
                 self._take_one(event, progress)
@@ -95,8 +98,8 @@ class Intake(Generic[T]):
             self._sink.extend(changes)
             self.version = changes[-1].object.metadata.resource_version or self.version
 
-    def _take_one(self, event: WatchEvent[T], progress: Progress[T]) -> None:
-        """Pass one event on; then, and only then, move the version."""
+    def _take_one(self, event: WatchEvent[T], progress: WatchProgress[T]) -> None:
+        """Forward one event, then advance the version."""
         progress.events += 1
         if isinstance(event, Skipped):
             self._on_skipped(event)
@@ -104,7 +107,7 @@ class Intake(Generic[T]):
                 self._sink.put(Vanished(event.key))
             version = event.resource_version
             if version:
-                self._sink.put(Bookmark(version))  # all other objects of the store are complete up to here
+                self._sink.put(Bookmark(version))  # all other objects in the store are current up to here
         elif isinstance(event, Bookmark):
             self._sink.put(event)
             version = event.resource_version
@@ -112,7 +115,7 @@ class Intake(Generic[T]):
             self._sink.put(event)
             version = event.object.metadata.resource_version
         if progress.synthetic and isinstance(event, Added):
-            return  # RF-11: what existed already comes in any order, so its versions say nothing about progress
+            return  # RF-11: existing objects arrive in any order, so their versions do not indicate progress
         progress.synthetic = False
         if version:
             self.version = version
@@ -123,13 +126,13 @@ LATE_S: Final = 10.0
 
 
 class NotStreamedError(ApiError):
-    """The server, or a proxy, ignored `sendInitialEvents`: its first bookmark did not end the collection."""
+    """The server, or a proxy, ignored `sendInitialEvents`: the first bookmark did not end the initial events."""
 
 
 class InitialEvents(Generic[T]):
-    """The part of a collection that a stream has brought so far. Objects are decoded once; the store is not touched.
+    """The initial events that a streaming list has sent so far. The store is not modified.
 
-    Invariant: while `version` is None the collection is incomplete; from then on it is the collection at that version.
+    Invariant: `version` is None until the collection is complete, then it is the collection's version.
     """
 
     __slots__ = ("_objects", "_unreadable", "version")
@@ -143,7 +146,7 @@ class InitialEvents(Generic[T]):
         return len(self._objects)
 
     def take(self, batch: list[WatchEvent[T]]) -> int:
-        """Take events up to the bookmark that completes the collection; return how many. Raises NotStreamedError."""
+        """Buffer events up to the bookmark that completes the collection; return their number. Raises NotStreamedError."""
         objects = self._objects
         for number, event in enumerate(batch, 1):
             if isinstance(event, (Added, Modified)):
@@ -160,11 +163,11 @@ class InitialEvents(Generic[T]):
                 self.version = event.resource_version
                 return number
             else:
-                raise NotStreamedError("the watch began with an ordinary bookmark: sendInitialEvents was not heeded")
+                raise NotStreamedError("the watch started with an ordinary bookmark: sendInitialEvents was ignored")
         return len(batch)
 
     def replacement(self, version: str) -> ReplacedAll[T]:
-        """Return the whole collection as one delta, as a list would have brought it."""
+        """Return the whole collection as one delta, like a list."""
         return ReplacedAll([*self._objects.values()], version, frozenset(self._unreadable))
 
     def _forget(self, key: str) -> None:
@@ -172,13 +175,13 @@ class InitialEvents(Generic[T]):
         self._unreadable.discard(key)
 
 
-class LateBookmark:
-    """Warns after every `LATE_S` seconds of silence, while the collection is incomplete."""
+class LateBookmarkWarning:
+    """Logs a warning for every `LATE_S` seconds without events, while the initial events are incomplete."""
 
     __slots__ = ("_arrived", "_before", "_began", "_log", "_loop", "_timer")
 
     def __init__(self, log: FilteringBoundLogger, arrived: Callable[[], int | None]) -> None:
-        """Begin to wait now. `arrived` returns how many events have come, None when it is all. Belongs to the running loop."""
+        """Start now, on the running loop. `arrived` returns the number of events so far, or None when they are complete."""
         self._log = log
         self._arrived = arrived
         self._before = 0
@@ -187,7 +190,7 @@ class LateBookmark:
         self._timer = self._loop.call_later(LATE_S, self._look)
 
     def stop(self) -> None:
-        """Wait no longer. Safe to call twice."""
+        """Cancel the timer. Safe to call twice."""
         self._timer.cancel()
 
     def _look(self) -> None:

@@ -1,13 +1,13 @@
-"""Reading a cache the way one reads the API: by namespace, name and label selector.
+"""Read a cache like the API: by namespace, name and label selector.
 
-A selector is read from the text that the API server reads, and matches as it does there:
+Selectors have the syntax and semantics of the API server:
 
-    Requirement, Requirement, ...     all must hold; none at all matches everything
+    Requirement, Requirement, ...     all must match; an empty selector matches everything
     key = value    key == value    key != value
     key in (a, b)  key notin (a, b)  key  !key
     key > 1        key < 1
 
-`!=` and `notin` also hold where the key is absent.
+`!=` and `notin` also match if the key is absent.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ _SET = re.compile(rf"({_KEY})\s+(in|notin)\s*\(([^()]*)\)")
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A parsed selector. `text` is what it was read from."""
+    """A parsed selector; `text` is its source."""
 
     text: str
     tests: tuple[Test, ...] = ()
 
     @property
     def is_everything(self) -> bool:
-        """Whether it matches all there is, so that nobody need ask (ST-09)."""
+        """True if it matches every object, so that matching can be skipped (ST-09)."""
         return not self.tests
 
     def matches(self, values: Mapping[str, str] | None) -> bool:
-        """Whether an object with these labels (or fields) is selected; None is the same as empty."""
+        """Return True if these labels (or fields) match; None is equivalent to no labels."""
         present = values if values is not None else {}
         return all(test(present) for test in self.tests)
 
 
 EVERYTHING: Final = Selector("")
 NOTHING: Final = Selector("<nothing>", (lambda _: False,))
-"""Selects nothing. No text says this, so it cannot be sent to a server."""
+"""Matches nothing. It has no textual form and cannot be sent to a server."""
 
 
 def parse_labels(text: str) -> Selector:
-    """Read a label selector. Raises SelectorError."""
+    """Parse a label selector. Raises SelectorError."""
     return Selector(text, tuple(_label_test(part, text) for part in _split(text)))
 
 
 def _split(text: str) -> list[str]:
-    """Cut at the commas that are not inside parentheses."""
+    """Split at commas outside parentheses."""
     if not text.strip():
         return []
     return [part.strip() for part in re.split(r",(?![^(]*\))", text)]
@@ -80,12 +80,12 @@ def _label_test(part: str, text: str) -> Test:
         values = frozenset(value.strip() for value in inside.split(","))
         if all(re.fullmatch(_VALUE, value) for value in values):
             return lambda present: (present.get(key) in values) is not (operator == "notin")
-    raise SelectorError(f"cannot read {part!r} in label selector {text!r}")
+    raise SelectorError(f"cannot parse {part!r} in label selector {text!r}")
 
 
 def _comparison(key: str, bound: str, text: str, *, greater: bool) -> Test:
     if not bound.isdecimal():
-        raise SelectorError(f"{bound!r} in label selector {text!r} is no number")
+        raise SelectorError(f"{bound!r} in label selector {text!r} is not a number")
     limit = int(bound)
 
     def test(values: Mapping[str, str]) -> bool:
@@ -96,7 +96,7 @@ def _comparison(key: str, bound: str, text: str, *, greater: bool) -> Test:
 
 
 class Lister(Generic[T]):
-    """The objects of a cache: of one namespace, or of all for "", as everywhere (ST-08). Holds no state of its own."""
+    """Reads the objects of a cache: of one namespace, or of all for "" (ST-08). Stateless."""
 
     def __init__(self, indexer: Indexer[T], resource: Resource, namespace: str = "") -> None:
         self._indexer = indexer
@@ -108,7 +108,7 @@ class Lister(Generic[T]):
         return Lister(self._indexer, self._resource, namespace)
 
     def list(self, selector: Selector | str = EVERYTHING) -> list[T]:
-        """Return the objects whose labels `selector` matches. Raises SelectorError for text that is no selector."""
+        """Return the objects whose labels match `selector`. Raises SelectorError for invalid text."""
         parsed = parse_labels(selector) if isinstance(selector, str) else selector
         items: Iterable[T] = self._indexer.list()
         if self._namespace and self._indexer.has_index(NAMESPACE_INDEX):
@@ -118,7 +118,7 @@ class Lister(Generic[T]):
         return [item for item in items if parsed.is_everything or parsed.matches(item.metadata.label_map())]
 
     def get(self, name: str) -> T:
-        """Return the object of this name, without a namespace one that has none. Raises NotFoundError, as a GET would."""
+        """Return the object with this name; cluster-scoped if no namespace is set. Raises NotFoundError, like a GET."""
         item = self._indexer.get(object_key(self._namespace, name))
         if item is None:
             message, details = (

@@ -1,13 +1,13 @@
-"""Where a reflector gets its objects: the protocol `ListerWatcher`, its implementation on the API client, and a pager (RF-08).
+"""The source of a reflector: the protocol `ListerWatcher`, its implementation over the API client, and a pager (RF-08).
 
-API servers send a list from their watch cache as a whole, whatever page size was asked for: a quarter of a gigabyte for the
-pods of one job of 2,500 workers. So whole items are cut off the front as they arrive, decoded, and their bytes dropped: a
-start needs memory for the cache and one piece. The rest is decoded as a list when the body has ended.
+API servers serve a list from their watch cache as a whole, ignoring the page size: 250 MB for the pods of one job with 2,500
+workers. To keep memory low, complete items are cut off and decoded as they arrive, and their bytes dropped. A start then needs
+memory for the cache and one piece. The remainder is decoded as a list at the end of the body.
 
-In JSON the end of an item is guessed, and the guess is verified. The guess: `},` and the bytes with which the first item began,
-up to its second `{`. Such bytes can also occur inside an item. But a piece that ends in the wrong place is not valid JSON, so
-no decoder accepts it. Then the items are walked through one by one, which is exact and takes a few times as long; only
-crafted content needs that. In protobuf the length of each item precedes it, so nothing is guessed.
+In JSON, the end of an item is guessed and then verified. The guess is `},` followed by the bytes with which the first item
+started, up to its second `{`. Such bytes may also occur inside an item; a piece cut there is not valid JSON and does not
+decode. In that case the items are parsed one by one, which is exact and a few times slower; only crafted content requires it.
+In protobuf, each item is preceded by its length, so no guess is needed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tfjob_operator.api.client.decoding import UNDECODABLE
 from tfjob_operator.api.client.errors import DecodeError, ExpiredError, error_from_event
 from tfjob_operator.api.client.options import ListOptions, ListReadOptions, with_page
 from tfjob_operator.api.client.rest import DEAD_PEER_S, RestClient
-from tfjob_operator.informers.codec import Codec, Page, Skipped, WatchEvent
+from tfjob_operator.informers.codec import Codec, ListPage, Skipped, WatchEvent
 from tfjob_operator.informers.deltas import T
 
 PIECE_BYTES: Final = 500_000
-"""What is gathered before it is cut: a hundred pods, which decode in some 2 ms, between two turns of the loop."""
+"""Bytes buffered before cutting: about 100 pods, which decode in 2 ms before the loop runs again."""
 _ITEMS: Final = re.compile(rb'"items"\s*:\s*\[\s*(?=\S)')
 _BEGINNING: Final = re.compile(rb"\{[^][{}]{1,200}\{")
 
@@ -41,9 +41,9 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 class ListReader(Generic[T]):
-    """Reads one page of a list. For one use.
+    """Reads one page of a JSON list. Single use.
 
-    Invariant: `_head` and what is held are together a list, that of all items which are not decoded yet.
+    Invariant: `_head` followed by `_held` is a list of all items that are not decoded yet.
     """
 
     def __init__(self, codec: Codec[T], *, piece_bytes: int = PIECE_BYTES) -> None:
@@ -57,8 +57,8 @@ class ListReader(Generic[T]):
         self._items: list[T] = []
         self._skipped: list[Skipped] = []
 
-    async def read(self, chunks: AsyncIterator[bytes]) -> Page[T]:
-        """Return what `Codec.decode_page` does for the body, in pieces. Raises DecodeError, and what `chunks` raises."""
+    async def read(self, chunks: AsyncIterator[bytes]) -> ListPage[T]:
+        """Return what `Codec.decode_page` does for the body, decoding in pieces. Raises DecodeError and errors of `chunks`."""
         async for chunk in chunks:
             self._held.append(chunk)
             self._held_bytes += len(chunk)
@@ -69,16 +69,16 @@ class ListReader(Generic[T]):
             return rest
         self._items += rest.items
         self._skipped += rest.skipped
-        return Page(self._items, rest.resource_version, rest.continue_token, self._skipped)
+        return ListPage(self._items, rest.resource_version, rest.continue_token, self._skipped)
 
     async def _cut(self) -> None:
-        """Decode what is whole, and keep the rest."""
+        """Decode complete items and keep the remainder."""
         text = b"".join(self._held)
         self._held.clear()
         if not self._head:
             begin = _begin_of_items(text)
             if not begin:
-                self._keep(text, math.inf)  # nothing that we know, so it is left to be decoded whole
+                self._keep(text, math.inf)  # unknown format: decode at the end of the body
                 return
             self._head, text = text[:begin], text[begin:]
             beginning = _BEGINNING.match(text)
@@ -89,9 +89,9 @@ class ListReader(Generic[T]):
         else:
             end = self._codec.end_of_objects(text)
             if end and not await self._decode(text[:end]):
-                raise DecodeError(f"not a list of {self._codec.resource}: an item of it is no JSON")
+                raise DecodeError(f"not a list of {self._codec.resource}: an item is not valid JSON")
             text = text[end + 1 :] if end else text
-        # An item that is longer than a piece is looked at again when twice as much of it is here, so not too often.
+        # An item longer than a piece is parsed again only once twice as many bytes have arrived.
         self._keep(text, max(self._piece_bytes, 2 * len(text)))
         await asyncio.sleep(0)
 
@@ -101,7 +101,7 @@ class ListReader(Generic[T]):
         self._enough = enough
 
     async def _decode(self, items: bytes) -> bool:
-        """Decode items with commas between them. Returns False if it is something else."""
+        """Decode comma-separated items. Returns False if the bytes are not whole items."""
         decoded = await self._codec.decode_items(items)
         if decoded is None:
             return False
@@ -111,7 +111,7 @@ class ListReader(Generic[T]):
 
 
 def _begin_of_items(text: bytes) -> int:
-    """Where the first item of a list begins; 0 if that cannot be told. No item comes before it, so nobody can play tricks."""
+    """Return the offset of the first item of a list; 0 if unknown. Only the server controls the bytes before it."""
     found = _ITEMS.search(text)
     if found is None or text[found.end()] == ord("]"):
         return 0
@@ -123,25 +123,25 @@ def _begin_of_items(text: bytes) -> int:
 
 
 PIECE: Final = 50
-"""Objects decoded between two turns of the loop: 1 ms of pods."""
+"""Objects decoded before yielding to the loop: 1 ms for pods."""
 
 
 class ProtobufListReader(Generic[T]):
-    """Reads one page of a list. For one use."""
+    """Reads one page of a protobuf list. Single use."""
 
     def __init__(self, codec: Codec[T], message: protobuf.Message, *, piece_bytes: int = PIECE_BYTES) -> None:
-        """Decode items by `codec`; `message` are their fields."""
+        """Decode items with `codec`; `message` describes their fields."""
         self._codec = codec
         self._message = message
         self._piece_bytes = piece_bytes
         self._left: int | None = None
-        """Bytes of the list that are not decoded yet; None before its length is known."""
+        """Remaining bytes of the list; None before its length is known."""
         self._items: list[T] = []
         self._skipped: list[Skipped] = []
         self._meta: dict[str, str] | None = None
 
-    async def read(self, chunks: AsyncIterator[bytes]) -> Page[T]:
-        """Read a body, letting the loop run in between. Raises DecodeError for no whole list, and what `chunks` raises."""
+    async def read(self, chunks: AsyncIterator[bytes]) -> ListPage[T]:
+        """Decode a body, yielding to the loop in between. Raises DecodeError for an incomplete list, and errors of `chunks`."""
         held: list[bytes] = []
         held_bytes, enough = 0, self._piece_bytes
         try:
@@ -151,18 +151,18 @@ class ProtobufListReader(Generic[T]):
                 if held_bytes >= enough:
                     held = [await self._decode(b"".join(held))]
                     held_bytes = len(held[0])
-                    # An item that is longer than a piece is looked at again when twice as much of it is here.
+                    # An item longer than a piece is parsed again only once twice as many bytes have arrived.
                     enough = max(self._piece_bytes, 2 * held_bytes)
             await self._decode(b"".join(held))
         except protobuf.MalformedError as error:
             raise DecodeError(f"not a list of {self._codec.resource}: {error}") from error
         if self._left != 0 or self._meta is None:
-            raise DecodeError(f"not a list of {self._codec.resource}: it has no end, or no metadata")
+            raise DecodeError(f"not a list of {self._codec.resource}: it is truncated or has no metadata")
         version, token = self._meta.get("resourceVersion", ""), self._meta.get("continue", "")
-        return Page(self._items, version, token, self._skipped)
+        return ListPage(self._items, version, token, self._skipped)
 
     async def _decode(self, text: bytes) -> bytes:
-        """Decode what is whole, and return the rest."""
+        """Decode complete items and return the remainder."""
         at = 0
         if self._left is None:
             try:
@@ -179,7 +179,7 @@ class ProtobufListReader(Generic[T]):
                 break
             end = begin + length
             if key & 7 != protobuf.LENGTH or end - at > self._left:
-                raise protobuf.MalformedError("an item is no message, or longer than the list")
+                raise protobuf.MalformedError("an item is not a message, or is longer than the list")
             if end > len(text):
                 break
             self._left -= end - at
@@ -201,29 +201,29 @@ class ProtobufListReader(Generic[T]):
 
 
 PROTOBUF_OR_JSON: Final = f"{protobuf.MEDIA_TYPE}, application/json"
-"""API servers take the first that they can serve; what stands between may know JSON alone."""
+"""API servers choose the first type they support; proxies may support JSON only."""
 Batch = list[WatchEvent[T]]
 """Events that arrived together, in order."""
 
 
 class ListerWatcher(Protocol[T]):
-    """A collection that can be listed and watched. Only the implementation knows which one it is (namespace, selectors)."""
+    """A collection that can be listed and watched. Namespace and selectors are up to the implementation."""
 
-    async def list(self, options: ListOptions) -> Page[T]:
+    async def list(self, options: ListOptions) -> ListPage[T]:
         """Read one page. Raises ApiError."""
         ...
 
     def watch(self, options: ListOptions) -> AbstractAsyncContextManager[AsyncIterator[Batch[T]]]:
-        """Open a watch; inside the block iterate over batches of events, in order.
+        """Open a watch; inside the block, iterate over batches of events, in order.
 
-        Entering raises ApiError when the watch cannot be opened. The iteration ends when the server closes the stream, and
-        raises StatusError for an ERROR event, TransportError for a broken stream, DecodeError for garbage.
+        Entering raises ApiError if the watch cannot be opened. The iteration ends when the server closes the stream, and raises
+        StatusError for an ERROR event, TransportError for a broken stream, DecodeError for invalid data.
         """
         ...
 
 
 class ListWatch(Generic[T]):
-    """`ListerWatcher` over a `RestClient`: one resource, narrowed by namespace and selectors, decoded by a codec."""
+    """`ListerWatcher` over a `RestClient`: one resource, filtered by namespace and selectors, decoded by a codec."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class ListWatch(Generic[T]):
         field_selector: str = "",
         idle_s: float = DEAD_PEER_S,
     ) -> None:
-        """List and watch through `client`. A watch that is silent for `idle_s` seconds is opened again where it was (RF-29)."""
+        """List and watch through `client`. A watch silent for `idle_s` seconds is resumed on a new connection (RF-29)."""
         self._client = client
         self._idle_s = idle_s
         self._codec = codec
@@ -243,13 +243,13 @@ class ListWatch(Generic[T]):
         self._label_selector = label_selector
         self._field_selector = field_selector
 
-    async def list(self, options: ListOptions) -> Page[T]:
+    async def list(self, options: ListOptions) -> ListPage[T]:
         """See `ListerWatcher.list`."""
         how: ListReadOptions = {} if self._codec.message is None else {"accept": PROTOBUF_OR_JSON}
-        return await self._client.read_list(self._codec.resource, self._narrowed(options), self._read, **how)
+        return await self._client.read_list(self._codec.resource, self._filtered(options), self._read, **how)
 
-    async def _read(self, chunks: AsyncIterator[bytes]) -> Page[T]:
-        """Read a list in the encoding in which it comes."""
+    async def _read(self, chunks: AsyncIterator[bytes]) -> ListPage[T]:
+        """Read a list in the encoding chosen by the server."""
         message = self._codec.message
         if message is None:
             return await ListReader(self._codec).read(chunks)
@@ -264,7 +264,7 @@ class ListWatch(Generic[T]):
     async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:
         """See `ListerWatcher.watch`."""
         async with (
-            self._client.watch(self._codec.resource, self._narrowed(options), idle_s=self._idle_s) as lines,
+            self._client.watch(self._codec.resource, self._filtered(options), idle_s=self._idle_s) as lines,
             aclosing(self._events(lines.blocks)) as events,
         ):
             yield events
@@ -272,42 +272,42 @@ class ListWatch(Generic[T]):
     async def _events(self, batches: AsyncIterator[Sequence[memoryview]]) -> AsyncGenerator[Batch[T], None]:
         async for blocks in batches:
             events, failure = self._codec.decode_events(blocks)
-            yield events  # what came before a failure did happen
+            yield events  # events before an ERROR event are valid
             if failure is not None:
                 raise error_from_event(failure.status, request=f"WATCH {self._codec.resource}")
 
-    def _narrowed(self, options: ListOptions) -> ListOptions:
+    def _filtered(self, options: ListOptions) -> ListOptions:
         return replace(
             options, namespace=self._namespace, label_selector=self._label_selector, field_selector=self._field_selector
         )
 
 
 async def _after(begin: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield what was read already, and then the rest."""
+    """Yield the bytes already read, then the rest."""
     yield begin
     async for chunk in chunks:
         yield chunk
 
 
 PAGE_SIZE: Final = 500
-"""RF-07: client-go's choice. A page of 500 pods has 2.6 MB and decodes in about 2 ms."""
+"""RF-07: client-go's value. A page of 500 pods has 2.6 MB and decodes in about 2 ms."""
 
 
 class Pager(Generic[T]):
-    """Follows continue tokens. Pages are decoded as they arrive, so of their bytes hardly any are held.
+    """Follows continue tokens, decoding pages as they arrive.
 
-    Invariant: what is returned is one consistent snapshot: its resourceVersion is that of the first page, to which the
-    server's token binds the others.
+    Invariant: the result is a consistent snapshot at the resourceVersion of the first page, to which the server's token binds
+    the other pages.
     """
 
     def __init__(self, source: ListerWatcher[T]) -> None:
         self._source = source
 
-    async def list(self, options: ListOptions, page_size: int) -> tuple[Page[T], bool]:
-        """Read everything that `options` ask for; also say whether it came in more than one page.
+    async def list(self, options: ListOptions, page_size: int) -> tuple[ListPage[T], bool]:
+        """Return everything that `options` select, and True if it took more than one page.
 
-        `page_size` 0 asks for everything at once. A continue token that expired under way is answered by one full list at
-        the version originally asked for. Raises ApiError; ExpiredError only if the first page or that full list is expired.
+        `page_size` 0 requests everything at once. If a continue token expires, the list is restarted without paging at the
+        version originally requested. Raises ApiError; ExpiredError only if the first page or that full list is expired.
         """
         page = await self._source.list(replace(options, limit=page_size))
         if not page.continue_token:
@@ -322,4 +322,4 @@ class Pager(Generic[T]):
             items += page.items
             skipped += page.skipped
             token = page.continue_token
-        return Page(items, version, "", skipped), True
+        return ListPage(items, version, "", skipped), True

@@ -1,7 +1,7 @@
-"""The metrics of an informer.
+"""The metrics of an informer, with the informer's name as label.
 
-The label is the informer's name. Gauges are read when they are scraped. The `reflector_*` names are older names of
-client-go, which fills them no more; `informer_*` are its newer names, and ours.
+Gauges are computed at scrape time. The `reflector_*` names are client-go's earlier ones, which it no longer reports;
+`informer_*` are its current ones, and ours.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from collections.abc import Callable
 
 from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
-# A list takes 1 ms when it is empty and its requests time out after 60 s; a watch is asked to end after 300 to 600 s (RF-09).
+# An empty list takes 1 ms, and list requests time out after 60 s; watches end after 300 to 600 s (RF-09).
 LIST_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WATCH_BUCKETS = (1.0, 10.0, 60.0, 120.0, 300.0, 400.0, 500.0, 600.0, 1200.0)
 COUNT_BUCKETS = (0.0, 1.0, 10.0, 100.0, 500.0, 1000.0, 5000.0, 10_000.0, 50_000.0, 100_000.0)
 LATENCY_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-LISTS = Metric("reflector_lists_total", "Collections that came whole, as a list or as a stream")
+LISTS = Metric("reflector_lists_total", "Complete lists received, by list requests or streaming lists")
 LIST_DURATION = Metric(
     "reflector_list_duration_seconds", "Seconds from the first request to the last object", LIST_BUCKETS
 )
-ITEMS_PER_LIST = Metric("reflector_items_per_list", "Objects in a collection that came whole", COUNT_BUCKETS)
+ITEMS_PER_LIST = Metric("reflector_items_per_list", "Objects in a complete list", COUNT_BUCKETS)
 WATCHES = Metric("reflector_watches_total", "Watches that were opened and have ended")
-SHORT_WATCHES = Metric("reflector_short_watches_total", "Watches that ended within a second and brought nothing")
-WATCH_DURATION = Metric("reflector_watch_duration_seconds", "Seconds from a watch's request to its end", WATCH_BUCKETS)
-ITEMS_PER_WATCH = Metric("reflector_items_per_watch", "Events in a watch, bookmarks included", COUNT_BUCKETS)
-LAST_VERSION = Metric("reflector_last_resource_version", "Last resourceVersion that was received")
-DISCONNECTED = Metric("reflector_disconnected_seconds", "Seconds for which no watch has been open; 0 while one is")
-FAILURES = Metric("reflector_failures_total", "Lists and watches that failed in a way that costs a list")
-UNDECODABLE = Metric(
-    "informer_undecodable_objects_total", "Objects that were left out because they could not be decoded"
+SHORT_WATCHES = Metric("reflector_short_watches_total", "Watches that ended within a second without an event")
+WATCH_DURATION = Metric(
+    "reflector_watch_duration_seconds", "Seconds from the request of a watch to its end", WATCH_BUCKETS
 )
+ITEMS_PER_WATCH = Metric("reflector_items_per_watch", "Events in a watch, bookmarks included", COUNT_BUCKETS)
+LAST_VERSION = Metric("reflector_last_resource_version", "Last resourceVersion received")
+DISCONNECTED = Metric("reflector_disconnected_seconds", "Seconds since a watch was last open; 0 while one is open")
+FAILURES = Metric("reflector_failures_total", "Failures of lists and watches that require a new list")
+UNDECODABLE = Metric("informer_undecodable_objects_total", "Objects skipped because they could not be decoded")
 
-QUEUED_ITEMS = Metric("informer_queued_items", "Deltas that wait to be applied to the store")
+QUEUED_ITEMS = Metric("informer_queued_items", "Deltas waiting to be applied to the store")
 PROCESSING_LATENCY = Metric(
     "informer_processing_latency_seconds", "Seconds to apply a batch of deltas", LATENCY_BUCKETS
 )
@@ -101,5 +101,5 @@ class InformerMetrics:
 
 
 def version_as_number(version: str) -> float:
-    """Return a resourceVersion for a gauge. Versions are opaque: no number reads as 0. 15 digits fit a float exactly."""
+    """Return a resourceVersion for a gauge; 0 if it is not a number, as versions are opaque. 15 digits fit a float exactly."""
     return float(version[-15:]) if version.isdecimal() else 0.0

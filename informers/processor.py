@@ -1,9 +1,8 @@
-"""From the store to the handlers: one listener for each handler, with a queue and a task of its own.
+"""Distributes changes of the store to the handlers: one listener per handler, each with a queue and a task.
 
-A handler is called strictly in order and never twice at once; between handlers there is no order (SI-02). A handler that
-raises loses that one notification and delays no other handler. Resync periods (SI-09) are kept here as well, since each
-belongs to a handler, and so is `SyncGate`, by which callers wait until a cache is filled or a handler has seen all of it
-(SI-08).
+A handler is called in order and never concurrently; there is no order between handlers (SI-02). If a handler raises, it loses
+that notification; other handlers are not affected. This module also manages resync periods (SI-09), which are per handler, and
+`SyncGate`, on which callers wait until a cache is filled or a handler has seen all of it (SI-08).
 """
 
 from __future__ import annotations
@@ -17,80 +16,80 @@ import structlog
 
 from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.errors import InformerStoppedError
-from tfjob_operator.informers.handlers import EventHandler, Notification, refuse_coroutines
+from tfjob_operator.informers.handlers import EventHandler, Notification, reject_coroutines
 from tfjob_operator.workqueue.clock import Clock
 from tfjob_operator.workqueue.metrics import Counter
 
 
 class SyncGate:
-    """Closed until something is synced; then open for ever. Giving up wakes those who wait with an error (SI-08).
+    """Closed until something has synced, then open permanently. `give_up` wakes waiters with an error (SI-08).
 
-    Invariant: once opened it stays open, whatever is called later.
+    Invariant: once opened it stays open.
     """
 
-    __slots__ = ("_open", "_settled", "_what")
+    __slots__ = ("_decided", "_open", "_what")
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._open = False
-        self._settled = asyncio.Event()
+        self._decided = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
-        """Whether it is synced."""
+        """True once synced."""
         return self._open
 
     def open(self) -> None:
-        """Mark as synced from now on."""
+        """Mark as synced."""
         self._open = True
-        self._settled.set()
+        self._decided.set()
 
     def give_up(self) -> None:
-        """Mark as never to be synced, unless it is already."""
-        self._settled.set()
+        """Mark as never going to sync, unless already synced."""
+        self._decided.set()
 
     async def wait(self) -> None:
-        """Return when it is synced. Raises InformerStoppedError when that cannot happen any more."""
-        await self._settled.wait()
+        """Return when synced. Raises InformerStoppedError if that can no longer happen."""
+        await self._decided.wait()
         if not self._open:
             raise InformerStoppedError(f"{self._what} stopped before it was synced")
 
 
 DELIVERIES_PER_TURN: Final = 256
-"""Handler calls between two turns of the loop. A handler that puts a key into a queue takes about 1 us, so a turn is short;
-ten thousand initial adds at once would hold up lease renewals and requests."""
+"""Handler calls before yielding to the loop. A handler that adds a key to a queue takes about 1 us. Ten thousand initial adds
+without a pause would delay lease renewals and requests."""
 SLOW_TURN_S: Final = 0.1
-"""QF-08: from here on a turn is worth a line in the log, since nothing else ran meanwhile."""
+"""QF-08: a turn that takes longer is logged, since it blocks the loop."""
 MIN_RESYNC_S: Final = 1.0
-"""SI-09: a shorter period asked for is raised to this."""
+"""SI-09: shorter periods are raised to this."""
 TIMER_SLACK_S: Final = 0.001
-"""A timer may fire a rounding error early; without slack the resync that is due then would wait for another period."""
+"""A timer may fire early by a rounding error; without slack, the resync would be delayed by a whole period."""
 logger = structlog.get_logger()
 
 
 class Registration:
-    """A handler's place in an informer, as `add_event_handler` returns it."""
+    """A handler's registration with an informer, returned by `add_event_handler`."""
 
     def __init__(self, gate: SyncGate) -> None:
         self._gate = gate
 
     @property
     def has_synced(self) -> bool:
-        """Whether the informer has synced and this handler was called for every object of the initial list (SI-07)."""
+        """True once the informer has synced and the handler was called for every object of the initial list (SI-07)."""
         return self._gate.is_open
 
     async def wait_for_sync(self) -> None:
-        """Return when `has_synced` is true. Raises InformerStoppedError if that cannot happen any more."""
+        """Return when `has_synced` is true. Raises InformerStoppedError if that can no longer happen."""
         await self._gate.wait()
 
 
 class Listener(Generic[T]):
-    """One handler, its queue and its task. The queue has no bound: a slow handler costs memory and delays no other (SI-03).
+    """A handler with its queue and task. The queue is unbounded, so a slow handler does not delay other handlers (SI-03).
 
     Invariants:
-    - what is put before `close` is delivered, in order, each once;
-    - the gate opens when everything that was put before `mark_synced` was delivered, whether or not the handler raised
-      (client-go never opens it then, k/k#129024).
+    - notifications put before `close` are delivered in order, once each;
+    - the gate opens when all notifications put before `mark_synced` were delivered, even if the handler raised (in client-go it
+      then never opens, k/k#129024).
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Listener(Generic[T]):
         self._clock = clock
         self._errors = errors
         self._log = logger.bind(informer=name, handler=type(handler).__name__)
-        self._pending: deque[Notification[T] | None] = deque()  # None stands where the initial list ends
+        self._pending: deque[Notification[T] | None] = deque()  # None marks the end of the initial list
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -118,17 +117,17 @@ class Listener(Generic[T]):
         self._wake.set()
 
     def mark_synced(self) -> None:
-        """Say that the initial list ends here."""
+        """Mark the end of the initial list."""
         self._pending.append(None)
         self._wake.set()
 
     def close(self) -> None:
-        """End after what is queued has been delivered (SI-14)."""
+        """Stop after delivering what is queued (SI-14)."""
         self._closed = True
         self._wake.set()
 
     def discard(self) -> None:
-        """Deliver nothing more, and end (SI-06)."""
+        """Drop what is queued, and stop (SI-06)."""
         self._pending.clear()
         self.close()
         self.gate.give_up()
@@ -137,16 +136,16 @@ class Listener(Generic[T]):
         """Deliver until closed and drained. Cancelling drops what is queued."""
         while True:
             if self._pending:
-                self._deliver_some()
-                await asyncio.sleep(0)  # let the others run between two turns
+                self._deliver_batch()
+                await asyncio.sleep(0)  # yield to other tasks
             elif self._closed:
                 return
             else:
                 self._wake.clear()
                 await self._wake.wait()
 
-    def _deliver_some(self) -> None:
-        """One turn. The handler may add to this queue or discard it, so the length is asked for anew each time."""
+    def _deliver_batch(self) -> None:
+        """Deliver a bounded number of notifications. The handler may add to this queue or discard it during the loop."""
         started = self._clock.monotonic()
         delivered = 0
         while self._pending and delivered < DELIVERIES_PER_TURN:
@@ -158,8 +157,8 @@ class Listener(Generic[T]):
             try:
                 notification.deliver(self._handler)
             except Exception as error:  # noqa: BLE001
-                # The handler runner. A bug in one handler must not take the informer, and with it every other handler,
-                # down: it is logged with its key, counted, and costs that one notification.
+                # A bug in one handler must not stop the informer and its other handlers: it is logged with the key, counted,
+                # and loses this one notification.
                 self._errors.inc()
                 self._log.error("handler_failed", key=notification.key, exc_info=error)
         seconds = self._clock.monotonic() - started
@@ -172,8 +171,8 @@ class Listener(Generic[T]):
 class Processor(Generic[T]):
     """All listeners of one informer.
 
-    Invariant: between start and close every listener that is not removed has a running task; what is distributed before
-    start waits for it (SI-15).
+    Invariant: between `start` and `close`, every listener that is not removed has a running task. Notifications distributed
+    before `start` are queued (SI-15).
     """
 
     def __init__(self, *, name: str, check_period_s: float, clock: Clock, errors: Counter) -> None:
@@ -183,12 +182,12 @@ class Processor(Generic[T]):
         self._listeners: dict[Registration, Listener[T]] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._log = logger.bind(informer=name)
-        self.check_period_s = check_period_s  # how often it is looked whether a resync is due; 0: never
+        self.check_period_s = check_period_s  # interval of checks for due resyncs; 0: never
 
     def add(self, handler: EventHandler[T], resync_s: float) -> tuple[Registration, Listener[T]]:
-        """Add a handler; its task starts at once if the others run. Raises TypeError for one that would have to be awaited."""
-        refuse_coroutines(handler.on_add, handler.on_update, handler.on_delete)
-        requested = self._settle(resync_s)
+        """Add a handler; its task starts immediately if the processor runs. Raises TypeError for coroutine functions."""
+        reject_coroutines(handler.on_add, handler.on_update, handler.on_delete)
+        requested = self._clamp_resync(resync_s)
         listener = Listener(handler, requested, name=self._name, clock=self._clock, errors=self._errors)
         self._schedule(listener)
         registration = Registration(listener.gate)
@@ -198,41 +197,41 @@ class Processor(Generic[T]):
         return registration, listener
 
     def remove(self, registration: Registration) -> None:
-        """Remove a handler: it is not called again. Removing it twice, or an unknown one, does nothing (SI-06)."""
+        """Remove a handler: it is not called again. Removing an unknown or removed one does nothing (SI-06)."""
         listener = self._listeners.pop(registration, None)
         if listener is not None:
             listener.discard()
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Run the listeners, present and future, in `tasks`."""
+        """Run current and future listeners in `tasks`."""
         self._tasks = tasks
         for listener in self._listeners.values():
             self._start(listener, tasks)
 
     def close(self) -> None:
-        """Let every listener deliver what it has, and end."""
+        """Stop every listener after it has delivered what is queued."""
         for listener in self._listeners.values():
             listener.close()
 
     def give_up(self) -> None:
-        """Wake all who wait for a sync that cannot happen any more."""
+        """Wake all waiters for a sync that can no longer happen."""
         for listener in self._listeners.values():
             listener.gate.give_up()
 
     def distribute(self, changes: list[Notification[T]], everything: list[Notification[T]] | None = None) -> None:
-        """Queue notifications. Listeners that are due for a resync get `everything`, in which syncs are included (SI-10)."""
+        """Queue notifications. Listeners due for a resync get `everything`, which includes the syncs (SI-10)."""
         for listener in self._listeners.values():
             due = everything if listener.wants_syncs and everything is not None else changes
             if due:
                 listener.put(due)
 
     def mark_synced(self) -> None:
-        """Say to every listener that the initial list ends here."""
+        """Mark the end of the initial list for every listener."""
         for listener in self._listeners.values():
             listener.mark_synced()
 
     def should_resync(self) -> bool:
-        """Find out which listeners are due now, and say whether any is (RF-26)."""
+        """Determine which listeners are due for a resync; return True if any is (RF-26)."""
         now = self._clock.monotonic()
         for listener in self._listeners.values():
             listener.wants_syncs = listener.resync_s > 0 and now + TIMER_SLACK_S >= listener.next_resync
@@ -243,8 +242,8 @@ class Processor(Generic[T]):
     def _start(self, listener: Listener[T], tasks: asyncio.TaskGroup) -> None:
         tasks.create_task(listener.run(), name=f"listener of {self._name}")
 
-    def _settle(self, resync_s: float) -> float:
-        """Return the period that a handler gets (SI-09): at least the check period, which it may lower before the start."""
+    def _clamp_resync(self, resync_s: float) -> float:
+        """Return the effective period (SI-09): at least the check period, which a shorter one lowers before the start."""
         if resync_s <= 0:
             return 0.0
         if resync_s < MIN_RESYNC_S:

@@ -1,11 +1,10 @@
-"""The shared informer: one cache of one collection, and any number of handlers that are called for its changes.
+"""The shared informer: a cache of one collection, with any number of handlers for its changes.
 
     ListerWatcher -> Reflector -> FIFO -> [process loop] -> Indexer, then Processor -> handlers
 
-The process loop is the only writer of the store. It changes the store and queues the notifications of that change without
-an await in between, so whoever runs next sees both or neither: a handler finds the cache at least as new as its
-notification (SI-01), and a handler that joins late gets all objects of the store and every later change, with no gap and
-nothing twice (SI-04).
+The process loop is the only writer of the store. It updates the store and queues the notifications without an await in between.
+So a handler finds the cache at least as new as its notification (SI-01), and a handler that is added later receives all objects
+of the store and every later change, without gaps or duplicates (SI-04).
 """
 
 from __future__ import annotations
@@ -53,19 +52,19 @@ from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 _PUTS: Final = frozenset({Added, Modified})
 
 PIECE: Final = 500
-"""Objects of a list that are indexed between two turns of the loop: about 1 ms."""
+"""Listed objects that are indexed before yielding to the loop: about 1 ms."""
 
 logger = structlog.get_logger()
 
 
 class SharedIndexInformer(Generic[T]):
-    """A cache of one collection. All methods belong on the loop that `run` runs on.
+    """A cache of one collection. All methods must be called on the loop of `run`.
 
     Invariants:
-    - the store holds what the server held at `indexer.resource_version`, in the server's order of events;
-    - the store changes and the notification is queued without an await in between;
-    - for each key a handler hears an add, then updates, then a delete, then perhaps an add again, and nothing else;
-    - `run` has returned only when the reflector, the process loop and every listener have ended.
+    - the store has the server's contents at `indexer.resource_version`, and applies events in the server's order;
+    - the store is updated and the notification queued without an await in between;
+    - for each key a handler receives an add, then updates, then a delete, then possibly an add again, and nothing else;
+    - `run` returns only after the reflector, the process loop and every listener have ended.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class SharedIndexInformer(Generic[T]):
         random: Callable[[], float] = stdlib_random.random,
         metrics: MetricsProvider = NO_METRICS,
     ) -> None:
-        """Cache what `source` lists and watches. `resync_s` is the handlers' default period and the check period (SI-09)."""
+        """Cache what `source` lists and watches. `resync_s` is the default period of handlers and the check period (SI-09)."""
         self.name = name or str(resource)
         self._resource = resource
         self._clock = clock or LoopClock()
@@ -110,55 +109,55 @@ class SharedIndexInformer(Generic[T]):
 
     @property
     def indexer(self) -> Indexer[T]:
-        """The cache, to read from."""
+        """The cache, read-only for callers."""
         return self._indexer
 
     @property
     def has_synced(self) -> bool:
-        """Whether the first list is in the cache. Handlers may not have heard of all of it yet: ask their registrations."""
+        """True once the first list is in the cache. Whether a handler has received it is known to its registration."""
         return self._gate.is_open
 
     @property
     def last_resource_version(self) -> str:
-        """The last version that the reflector saw; the cache's own is `indexer.resource_version`."""
+        """The last version seen by the reflector; that of the cache is `indexer.resource_version`."""
         return self._reflector.resource_version
 
     @property
     def disconnected_s(self) -> float:
-        """Seconds for which no watch has been open; 0.0 while one is, and while the server has no such collection."""
+        """Seconds since a watch was last open; 0.0 while one is open or the server does not serve the resource."""
         return self._reflector.disconnected_s
 
     @property
     def is_missing(self) -> bool:
-        """Whether the server does not serve the collection, as far as the last request showed."""
+        """True if, by the last response, the server does not serve the resource."""
         return self._reflector.is_missing
 
     @property
     def started(self) -> bool:
-        """Whether `run` was called."""
+        """True once `run` was called."""
         return self._started
 
     async def wait_for_sync(self) -> None:
-        """Return when `has_synced` is true. Raises InformerStoppedError if the informer ends before."""
+        """Return when `has_synced` is true. Raises InformerStoppedError if the informer ends first."""
         await self._gate.wait()
 
     def lister(self) -> Lister[T]:
-        """Read by namespace, name and label selector."""
+        """Return a lister, which reads by namespace, name and label selector."""
         return Lister(self._indexer, self._resource)
 
     def add_indexers(self, indexers: Mapping[str, IndexFunction[T]]) -> None:
-        """Add indices, also to a cache that is filled. Raises IndexerError for a name that is taken, InformerStoppedError."""
+        """Add indices, also to a filled cache. Raises IndexerError for a duplicate name, or InformerStoppedError."""
         self._refuse_if_stopped()
         self._indexer.add_indexers(indexers)
 
     def set_watch_error_handler(self, handler: Callable[[ApiError], None]) -> None:
-        """Call `handler` once of each failed list or watch, before the back-off (RF-24). RuntimeError once started."""
+        """Call `handler` for each failed list or watch, before the back-off (RF-24). Raises RuntimeError once started."""
         if self._started:
             raise RuntimeError(f"informer {self.name} has started")
         self._reflector.on_error = handler
 
     def add_event_handler(self, handler: EventHandler[T], *, resync_s: float | None = None) -> Registration:
-        """Call `handler` for all that is and comes (SI-04), resyncing by `resync_s` or the informer's period; 0 never."""
+        """Call `handler` for all current objects and all changes (SI-04). `resync_s` overrides the default; 0 disables it."""
         self._refuse_if_stopped()
         registration, listener = self._processor.add(handler, self._default_resync_s if resync_s is None else resync_s)
         listener.put([AddNotification(item, is_in_initial_list=True) for item in self._indexer.list()])
@@ -167,20 +166,20 @@ class SharedIndexInformer(Generic[T]):
         return registration
 
     def remove_event_handler(self, registration: Registration) -> None:
-        """Call this handler no more, not even for what is queued. Doing it twice, or for a foreign one, is harmless (SI-06)."""
+        """Remove a handler and its queued notifications. Removing an unknown or removed one does nothing (SI-06)."""
         self._processor.remove(registration)
 
     def stop(self) -> None:
-        """Let `run` end in order: reflector, queue, process loop, listeners (SI-14). May be called at any time, also twice."""
+        """Make `run` end in order: reflector, queue, process loop, listeners (SI-14). May be called any time, repeatedly."""
         self._stopping.set()
         if not self._started:
             self._end()
 
     async def run(self) -> None:
-        """Fill the cache and keep it up to date until `stop` or cancellation. Cancelling ends everything without draining.
+        """Fill the cache and keep it up to date until `stop` or cancellation. Cancelling does not drain the queues.
 
-        After `stop` it ends at once; a second call warns and returns (SI-05). Raises what an index function raises, in an
-        ExceptionGroup: the cache would be wrong from then on (ST-05).
+        Returns immediately after `stop`; a second call logs a warning and returns (SI-05). An error of an index function is
+        raised in an ExceptionGroup, since the cache would be wrong (ST-05).
         """
         if self._started:
             self._log.warning("informer_started_twice")
@@ -202,7 +201,7 @@ class SharedIndexInformer(Generic[T]):
             await self._stopping.wait()
             reflector.cancel()
             resync.cancel()
-            self._fifo.close()  # cancelled tasks put nothing more; the process loop ends when it has applied what is left
+            self._fifo.close()  # no more producers: the process loop ends once the queue is empty
 
     def _end(self) -> None:
         self._stopped = True
@@ -214,7 +213,7 @@ class SharedIndexInformer(Generic[T]):
             raise InformerStoppedError(f"informer {self.name} has stopped")
 
     async def _resync_regularly(self) -> None:
-        """RF-26: beside the watch and without a word to the server. One timer for the informer's life, so none can pile up."""
+        """RF-26: resync independently of the watch, without requests. One timer, so resyncs cannot pile up."""
         period = self._processor.check_period_s
         while period > 0:
             await asyncio.sleep(period)
@@ -228,7 +227,7 @@ class SharedIndexInformer(Generic[T]):
             except QueueClosedError:
                 return
             started = self._clock.monotonic()
-            if _PUTS.issuperset(map(type, batch)):  # the case that has to be fast: a busy collection
+            if _PUTS.issuperset(map(type, batch)):  # fast path for a busy collection
                 self._put_all(cast("list[Added[T] | Modified[T]]", batch))
             else:
                 for delta in batch:
@@ -237,10 +236,10 @@ class SharedIndexInformer(Generic[T]):
                     else:
                         self._apply(delta)
             self._metrics.processing_latency.observe(self._clock.monotonic() - started)
-            await asyncio.sleep(0)  # pop does not wait while there is work, and the handlers want their turn
+            await asyncio.sleep(0)  # pop does not suspend while the queue has items; let the handlers run
 
     def _apply(self, delta: Delta[T]) -> None:
-        """Change the store, then queue what the handlers are to hear of it."""
+        """Update the store, then queue the notifications."""
         match delta:
             case Added() | Modified():
                 self._put_all([delta])
@@ -254,12 +253,12 @@ class SharedIndexInformer(Generic[T]):
                 self._processor.distribute([], [UpdateNotification(item, item) for item in self._indexer.list()])
             case Deleted(item):
                 self._indexer.resource_version = item.metadata.resource_version
-                # What was never added (it did not decode then) is no news when it goes.
+                # An object that was never added, because it did not decode, is not reported as deleted.
                 if self._indexer.remove(meta_key(item.metadata)) is not None:
                     self._processor.distribute([DeleteNotification(item)])
 
     def _put_all(self, deltas: Sequence[Added[T] | Modified[T]]) -> None:
-        """Store objects and queue their notifications, without an await in between: no handler sees one without the other."""
+        """Store objects and queue their notifications without an await, so that handlers see both or neither."""
         changes: list[Notification[T]] = []
         syncs = False
         put = self._indexer.put
@@ -279,7 +278,7 @@ class SharedIndexInformer(Generic[T]):
         real = [each for each in changes if not (isinstance(each, UpdateNotification) and each.is_sync)]
         self._processor.distribute(real, changes)
 
-    def _note_replaced(
+    def _add_replacement_notifications(
         self, item: T, changes: list[Notification[T]], everything: list[Notification[T]], *, initial: bool
     ) -> None:
         old = self._indexer.get(meta_key(item.metadata))
@@ -294,11 +293,11 @@ class SharedIndexInformer(Generic[T]):
             changes.append(update)
 
     async def _replace_all(self, delta: ReplacedAll[T]) -> None:
-        """Put a list in the place of the store (QF-03).
+        """Replace the contents of the store with a list (QF-03).
 
-        A list of ten thousand objects takes tens of milliseconds to index, so the new contents grow beside the old ones in
-        pieces, with the loop running in between. Nothing else writes to the store meanwhile: this is the process loop. Then
-        the contents are replaced and the notifications queued without an await in between.
+        Indexing ten thousand objects takes tens of milliseconds, so the new contents are built beside the old ones in pieces,
+        yielding to the loop in between. Only the process loop writes to the store, so it does not change meanwhile. Then the
+        contents are swapped and the notifications queued without an await in between.
         """
         new = self._indexer.replacement()
         initial = not self.has_synced
@@ -308,7 +307,7 @@ class SharedIndexInformer(Generic[T]):
             piece = delta.objects[start : start + PIECE]
             new.add(piece)
             for item in piece:
-                self._note_replaced(item, changes, everything, initial=initial)
+                self._add_replacement_notifications(item, changes, everything, initial=initial)
             await asyncio.sleep(0)
         if delta.unreadable:
             left = [(key, item) for key, item in self._indexer.items() if key not in new.items]
@@ -317,9 +316,9 @@ class SharedIndexInformer(Generic[T]):
             DeleteNotification(Tombstone(key, item)) for key, item in self._indexer.items() if key not in new.items
         ]
         self._indexer.replace(new, delta.resource_version)
-        # What could not be decoded may have been anything: of such a list nothing is told but what it shows.
+        # After a list with undecodable objects, `on_list` is not called: the cache may be incomplete.
         end: list[Notification[T]] = [] if delta.unreadable else [ListNotification(delta.resource_version)]
         self._processor.distribute([*gone, *changes, *end], [*gone, *everything, *end])
         if initial:
             self._processor.mark_synced()
-            self._gate.open()  # QF-06: only now that everything is in its place
+            self._gate.open()  # QF-06: only after the contents are in place

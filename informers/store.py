@@ -1,4 +1,4 @@
-"""The indexer: objects by key, and keys by the values of index functions."""
+"""The indexer: stores objects by key, and indexes their keys by the values of index functions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.errors import IndexerError
 
 IndexFunction = Callable[[T], Sequence[str]]
-"""Returns the values under which an object is found: none, one or more. It must not raise: that ends the informer, as a bug."""
+"""Returns the index values of an object: none, one or more. It must not raise; an error ends the informer."""
 
 NAMESPACE_INDEX: Final = "namespace"
 
-_Index = dict[str, dict[str, None]]  # value -> keys; a dict and not a set, so that the order is the same in every run
+_Index = dict[str, dict[str, None]]  # value -> keys; a dict, for a deterministic order
 
 
 def index_by_namespace(item: T) -> Sequence[str]:
@@ -24,14 +24,14 @@ def index_by_namespace(item: T) -> Sequence[str]:
 
 
 class Indexer(Generic[T]):
-    """Objects by key with any number of indices. Reads return the very objects that are stored: they are frozen.
+    """Objects by key, with any number of indices. Reads return the stored objects themselves, which are frozen.
 
-    Invariants, true at every await because no method has one:
-    - every key in an index is in the items, under exactly the values that its function gives for the stored object;
-    - no index holds an empty set of keys (k/k#84959: values such as owner UIDs never come back, so they would pile up);
-    - `resource_version` is the version up to which the items are known to be complete.
+    Invariants, which hold at every await since no method awaits:
+    - every key in an index is a stored key, under exactly the values that the index function returns for its object;
+    - an index has no empty sets of keys (k/k#84959: values such as owner UIDs never recur, so empty sets would accumulate);
+    - `resource_version` is the version up to which the items are complete.
 
-    Writing is the informer's business: readers only call the methods up to `has_index`.
+    Only the informer writes: other callers use only the methods up to `has_index`.
     """
 
     def __init__(self, functions: Mapping[str, IndexFunction[T]] | None = None) -> None:
@@ -51,40 +51,40 @@ class Indexer(Generic[T]):
         return self._items.get(key)
 
     def list(self) -> builtins.list[T]:
-        """All objects, in the order in which they came."""
+        """Return all objects, in insertion order."""
         return [*self._items.values()]
 
     def keys(self) -> builtins.list[str]:
-        """All keys, in the order in which they came."""
+        """Return all keys, in insertion order."""
         return [*self._items]
 
     def has(self, meta: Meta) -> bool:
-        """Whether this very object is stored, in whatever version: one of the same name has another UID."""
+        """Return True if this object is stored in any version. An object of the same name with another UID does not count."""
         found = self._items.get(meta_key(meta))
         return found is not None and found.metadata.uid == meta.uid
 
     def items(self) -> builtins.list[tuple[str, T]]:
-        """All keys with their objects, in the order in which they came."""
+        """Return all keys with their objects, in insertion order."""
         return [*self._items.items()]
 
     def by_index(self, name: str, value: str) -> builtins.list[T]:
-        """Return the objects that index `name` holds under `value`. Raises IndexerError for an unknown index."""
+        """Return the objects stored in index `name` under `value`. Raises IndexerError for an unknown index."""
         return [self._items[key] for key in self._index(name).get(value, ())]
 
     def index_keys(self, name: str, value: str) -> builtins.list[str]:
-        """Return the keys that index `name` holds under `value`. Raises IndexerError for an unknown index."""
+        """Return the keys stored in index `name` under `value`. Raises IndexerError for an unknown index."""
         return [*self._index(name).get(value, ())]
 
     def index_values(self, name: str) -> builtins.list[str]:
-        """All values of index `name`. Raises IndexerError for an unknown index."""
+        """Return all values of index `name`. Raises IndexerError for an unknown index."""
         return [*self._index(name)]
 
     def has_index(self, name: str) -> bool:
-        """Whether there is an index of this name."""
+        """Return True if an index with this name exists."""
         return name in self._functions
 
     def add_indexers(self, functions: Mapping[str, IndexFunction[T]]) -> None:
-        """Add indices and fill them from what is stored. Raises IndexerError, and adds none, if a name is taken (ST-05)."""
+        """Add indices and fill them from the stored objects. Raises IndexerError, adding none, if a name is in use (ST-05)."""
         taken = self._functions.keys() & functions.keys()
         if taken:
             raise IndexerError(f"indices exist already: {', '.join(sorted(taken))}")
@@ -95,7 +95,7 @@ class Indexer(Generic[T]):
         self._indices |= built
 
     def put(self, key: str, item: T) -> T | None:
-        """Store an object; return the one that it replaces."""
+        """Store an object; return the one it replaces, or None."""
         old = self._items.get(key)
         self._items[key] = item
         if old is None:
@@ -105,7 +105,7 @@ class Indexer(Generic[T]):
         return old
 
     def remove(self, key: str) -> T | None:
-        """Remove an object; return it, or None if it was not there."""
+        """Remove an object; return it, or None if it was not stored."""
         old = self._items.pop(key, None)
         if old is not None:
             for name, function in self._functions.items():
@@ -113,11 +113,11 @@ class Indexer(Generic[T]):
         return old
 
     def replacement(self) -> Replacement[T]:
-        """Begin to build new contents beside the present ones."""
+        """Return an empty `Replacement` with the same indices."""
         return Replacement(self._functions)
 
     def replace(self, new: Replacement[T], resource_version: str) -> None:
-        """Put `new` in the place of everything stored, indices and version included (ST-06)."""
+        """Replace all contents, including indices and version, with `new` (ST-06)."""
         for name, function in self._functions.items():
             if name not in new.indices:  # added while `new` was being built
                 index: _Index = {}
@@ -131,7 +131,7 @@ class Indexer(Generic[T]):
         try:
             return self._indices[name]
         except KeyError:
-            raise IndexerError(f"there is no index {name!r}") from None
+            raise IndexerError(f"index {name!r} does not exist") from None
 
     def _move(self, key: str, old: T, new: T) -> None:
         for name, function in self._functions.items():
@@ -145,7 +145,7 @@ class Indexer(Generic[T]):
 
 
 class Replacement(Generic[T]):
-    """New contents of an indexer under construction. Built piece by piece, so that a long list need not stop the loop."""
+    """New contents of an indexer, built in pieces so that a long list does not block the loop."""
 
     def __init__(self, functions: Mapping[str, IndexFunction[T]]) -> None:
         self._functions = dict(functions)
@@ -153,7 +153,7 @@ class Replacement(Generic[T]):
         self.indices: dict[str, _Index] = {name: {} for name in functions}
 
     def add(self, items: Iterable[T]) -> None:
-        """Add objects; of two with one key the later stays."""
+        """Add objects; a later object replaces an earlier one with the same key."""
         for item in items:
             key = meta_key(item.metadata)
             if key in self.items:
@@ -166,8 +166,8 @@ class Replacement(Generic[T]):
 def _add(indices: Mapping[str, _Index], functions: Mapping[str, IndexFunction[T]], key: str, item: T) -> None:
     for name, function in functions.items():
         values = function(item)
-        if isinstance(values, str):  # a sequence of its letters, says the type checker
-            raise TypeError(f"index function {name!r} must answer a list of values, and answered {values!r}")
+        if isinstance(values, str):  # the type checker accepts a str as a sequence of str
+            raise TypeError(f"index function {name!r} must return a sequence of values, but returned {values!r}")
         index = indices[name]
         for value in values:
             keys = index.get(value)
@@ -178,7 +178,7 @@ def _add(indices: Mapping[str, _Index], functions: Mapping[str, IndexFunction[T]
 
 
 def _discard(index: _Index, values: Iterable[str], key: str) -> None:
-    for value in dict.fromkeys(values):  # a function may name a value twice
+    for value in dict.fromkeys(values):  # a function may return a value twice
         keys = index[value]
         del keys[key]
         if not keys:

@@ -1,15 +1,16 @@
-"""Work queues for controllers, with the behaviour of client-go's, for one asyncio loop.
+"""Work queues for controllers on one asyncio loop, with the semantics of client-go's workqueue package.
 
-What a queue promises:
+A queue guarantees:
 
-- fair: items are handed out in the order in which they were added, and an item that comes back goes to the end;
-- stingy: an item is in work once at a time, and any number of adds before that work begins are one piece of work;
-- many producers and consumers: an item that is added while it is in work is worked on again, and none is ever lost, also
-  when a consumer is cancelled;
-- it says when it is shut down, and can wait until the work in it is done.
+- fairness: items are processed in the order in which they were added; an item that is added again goes to the tail;
+- deduplication: an item is never processed concurrently, and adding it several times before processing starts counts as one
+  add;
+- multiple producers and consumers: an item added while it is being processed is processed again afterwards. No item is lost,
+  even if a consumer is cancelled;
+- shutdown notifications, with an optional drain.
 
-Layers, each with one more verb: `Queue` (add, get, done), `DelayingQueue` (add_after), `RateLimitingQueue`
-(add_rate_limited, forget). A worker looks like this:
+Each class adds methods to the one before: `Queue` (add, get, done), `DelayingQueue` (add_after), `RateLimitingQueue`
+(add_rate_limited, forget). A typical worker:
 
     while True:
         try:
@@ -25,8 +26,8 @@ Layers, each with one more verb: `Queue` (add, get, done), `DelayingQueue` (add_
         finally:
             queue.done(key)
 
-Beside the queues there are the parts that a controller paces itself with: `Backoff`, the rate limiters, `TokenBucket`,
-`slow_start_batch` and `parallelize_until`. Metrics are ports (`workqueue.metrics`); this package imports no third party.
+The package also provides `Backoff`, rate limiters, `TokenBucket`, `slow_start_batch` and `parallelize_until`. Metrics are
+reported through the protocols in `workqueue.metrics`. There are no third-party imports.
 """
 
 from __future__ import annotations

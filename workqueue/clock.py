@@ -1,7 +1,7 @@
-"""Where time is read.
+"""Clocks.
 
-Two readings, never mixed: `monotonic` for durations, leases, queues and back-off; `now` only for timestamps that are
-written to the API. `LoopClock.monotonic` is the loop's own `time()`, so a virtual-time loop moves clock and timers together.
+`monotonic` is for durations, leases, queues and back-off; `now` is only for timestamps written to the API. The two are never
+mixed. `LoopClock.monotonic` returns the loop's `time()`, so that a virtual-time loop controls clock and timers together.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Of Linux; CLOCK_MONOTONIC of macOS counts suspensions too."""
+"""Linux only. On macOS, CLOCK_MONOTONIC already includes time spent suspended."""
 
 
 class Clock(Protocol):
-    """The two readings of time."""
+    """A monotonic clock and a wall clock."""
 
     def monotonic(self) -> float:
-        """Return the seconds since an arbitrary start; never goes back."""
+        """Return the seconds since an arbitrary start. Never decreases."""
         ...
 
     def now(self) -> datetime:
-        """Return the wall clock's time, timezone-aware, in UTC."""
+        """Return the wall-clock time, timezone-aware, in UTC."""
         ...
 
 
@@ -42,10 +42,10 @@ class LoopClock:
 
 
 class LeaseClock(LoopClock):
-    """The real clock of a lease: unlike the loop's time, it advances while the machine is suspended or hibernates."""
+    """The real clock for leases: unlike the loop's time, it advances while the machine is suspended."""
 
     __slots__ = ()
 
     def monotonic(self) -> float:
-        """Return the seconds since the machine was booted, suspensions included."""
+        """Return the seconds since boot, including time spent suspended."""
         return time.clock_gettime(_BOOTTIME)

@@ -1,11 +1,11 @@
-"""The protocols through which everything here is counted, and the metrics of a queue.
+"""The metrics protocols used by every package, and the metrics of a queue.
 
-Nothing here knows Prometheus. Each package names its metric families as `Metric`s and asks a `MetricsProvider` for their
-series. `PrometheusMetrics` (`controller.observability`) is the provider for Prometheus, `NO_METRICS` the one that counts
-nothing. The protocols fit prometheus_client's labelled children as they are. A queue without a provider, or without a name,
-counts nothing: it has None in place of a `QueueMetrics`, and pays one comparison.
+This module does not depend on Prometheus. Each package declares its metric families as `Metric`s and gets their series from a
+`MetricsProvider`. `PrometheusMetrics` (`controller.observability`) is the provider for Prometheus; `NO_METRICS` records
+nothing. prometheus_client's labelled children satisfy the protocols directly. A queue without a provider or a name has no
+`QueueMetrics`; the only cost is a None check.
 
-Gauges are read when they are scraped, on the queue's own loop: exact then, and free between scrapes.
+Gauges are computed at scrape time, on the queue's own loop: they are exact, and free between scrapes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric family: its name, its help text, and the names of its labels.
+    """A metric family: name, help text and label names.
 
-    `buckets` (upper bounds, in the unit of the name) are for histograms only. What exists several times in a process, such
-    as a queue or an informer, has the label `name`.
+    `buckets` (upper bounds, in the unit of the name) apply to histograms only. Metrics of objects that exist several times in a
+    process, such as queues and informers, have the label `name`.
     """
 
     name: str
@@ -33,20 +33,26 @@ class Metric:
     labels: tuple[str, ...] = ("name",)
 
 
-# from 10 ns, below which no clock here can see, to 10 s, above which a sync is stuck rather than slow.
+# 10 ns is below the resolution of any clock used here; a sync that takes over 10 s is stuck rather than slow.
 DURATION_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
-DEPTH = Metric("workqueue_depth", "Items that wait to be worked on, with those added again while in work")
-ADDS = Metric("workqueue_adds_total", "Adds that the queue took; an add of an item that waits already is not one")
+DEPTH = Metric("workqueue_depth", "Items waiting to be processed, including items added again while being processed")
+ADDS = Metric(
+    "workqueue_adds_total", "Adds accepted by the queue; adding an item that is already waiting is not counted"
+)
 QUEUE_DURATION = Metric("workqueue_queue_duration_seconds", "Seconds from add to get", DURATION_BUCKETS)
 WORK_DURATION = Metric("workqueue_work_duration_seconds", "Seconds from get to done", DURATION_BUCKETS)
-UNFINISHED_WORK = Metric("workqueue_unfinished_work_seconds", "Sum of the ages of the items in work")
-LONGEST_RUNNING = Metric("workqueue_longest_running_processor_seconds", "Age of the oldest item in work")
+UNFINISHED_WORK = Metric(
+    "workqueue_unfinished_work_seconds", "Total time that items in progress have been processed so far"
+)
+LONGEST_RUNNING = Metric(
+    "workqueue_longest_running_processor_seconds", "Time for which the longest-running item has been processed"
+)
 RETRIES = Metric("workqueue_retries_total", "Adds after a delay")
 
 
 class Counter(Protocol):
-    """A number that only grows."""
+    """A value that only increases."""
 
     def inc(self) -> None:
         """Add one."""
@@ -62,22 +68,22 @@ class Histogram(Protocol):
 
 
 class MetricsProvider(Protocol):
-    """Makes series. A series exists, at zero, from when it is first asked for; a second request returns the same one."""
+    """Creates series. A series starts at zero when first requested; later requests return the same series."""
 
     def counter(self, metric: Metric, *values: str) -> Counter:
-        """Return the series of `metric` whose labels have these values."""
+        """Return the series of `metric` with these label values."""
         ...
 
     def gauge(self, metric: Metric, *values: str, read: Callable[[], float]) -> None:
-        """Add the series of `metric` whose labels have these values; `read` is called at each scrape, on the loop."""
+        """Add the series of `metric` with these label values; `read` is called at each scrape, on the loop."""
         ...
 
     def gauges(self, metric: Metric, read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
-        """Add a family of gauges; `read` returns its series at each scrape, by the values of the labels."""
+        """Add a gauge family; `read` returns its series, keyed by label values, at each scrape."""
         ...
 
     def histogram(self, metric: Metric, *values: str) -> Histogram:
-        """Return the series of `metric` whose labels have these values."""
+        """Return the series of `metric` with these label values."""
         ...
 
     def remove(self, metric: Metric, *values: str) -> None:
@@ -86,7 +92,7 @@ class MetricsProvider(Protocol):
 
 
 class _NoMetrics:
-    """A provider, and a series of each kind, that nobody reads."""
+    """A no-op provider that is also its own no-op series."""
 
     def counter(self, _metric: Metric, *_values: str) -> _NoMetrics:
         return self
@@ -100,22 +106,22 @@ class _NoMetrics:
 
 
 NO_METRICS: Final[MetricsProvider] = _NoMetrics()
-"""The provider that counts nothing."""
+"""The provider that records nothing."""
 
 
 class QueueMetrics(Generic[T]):
-    """The metrics of one queue. Its owner reports every accepted add, every get, and every done.
+    """The metrics of one queue. The queue calls `add` for every accepted add, `get` and `done` for every item processed.
 
     Invariants:
-    - `_added` has the time of the first add of every dirty item, and of every one on its way to a getter; an add during
-      work counts from that add, not from done;
-    - `_started` has the time of the get of every item in work.
+    - `_added` holds the time of the first add of every dirty item, and of every item handed to a getter that has not run yet.
+      An add during processing counts from that add, not from `done`;
+    - `_started` holds the start time of every item in progress.
     """
 
     __slots__ = ("_added", "_adds", "_clock", "_queue_duration", "_started", "_work_duration")
 
     def __init__(self, provider: MetricsProvider, name: str, clock: Clock, depth: Callable[[], float]) -> None:
-        """Create the series of the queue `name`; `depth` returns how many items are dirty."""
+        """Create the series of the queue `name`; `depth` returns the number of dirty items."""
         self._clock = clock
         self._added: dict[T, float] = {}
         self._started: dict[T, float] = {}
@@ -127,12 +133,12 @@ class QueueMetrics(Generic[T]):
         provider.gauge(LONGEST_RUNNING, name, read=self.longest_running)
 
     def add(self, item: T) -> None:
-        """Note that `item` became dirty."""
+        """Record that `item` became dirty."""
         self._adds.inc()
         self._added.setdefault(item, self._clock.monotonic())
 
     def get(self, item: T, *, is_dirty: bool) -> None:
-        """Note that work on `item` begins; `is_dirty` if it was added again between its hand-over and now."""
+        """Record that processing of `item` started; `is_dirty` if it was added again after it was handed over."""
         now = self._clock.monotonic()
         self._started[item] = now
         self._queue_duration.observe(now - self._added.pop(item))
@@ -140,15 +146,15 @@ class QueueMetrics(Generic[T]):
             self._added[item] = now
 
     def done(self, item: T) -> None:
-        """Note that work on `item` ended."""
+        """Record that processing of `item` finished."""
         self._work_duration.observe(self._clock.monotonic() - self._started.pop(item))
 
     def unfinished_work(self) -> float:
-        """Return the sum of the ages of the items in work, in seconds; a steady climb means a stuck worker."""
+        """Return the total seconds that items in progress have taken so far; a steady increase means a stuck worker."""
         now = self._clock.monotonic()
         return sum(now - started for started in self._started.values())
 
     def longest_running(self) -> float:
-        """Return the age of the oldest item in work, in seconds; 0 when there is none."""
+        """Return for how many seconds the longest-running item has been processed; 0 if no item is in progress."""
         now = self._clock.monotonic()
         return max((now - started for started in self._started.values()), default=0.0)

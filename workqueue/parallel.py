@@ -1,4 +1,4 @@
-"""Many calls at once, all over when a function returns or raises. Neither retries, paces or limits by time."""
+"""Run many calls concurrently and wait for all of them. No retries, pacing or timeouts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from itertools import islice
 async def slow_start_batch(
     count: int, call: Callable[[int], Awaitable[object]], initial: int = 1, *, at_once: int
 ) -> tuple[int, BaseException | None]:
-    """Make up to `count` calls in batches of `initial`, then twice as many, and so on, until a batch has a failure (SB-01).
+    """Make up to `count` calls in batches of `initial`, then twice as many, and so on, until a call fails (SB-01).
 
-    `call` gets the numbers 0, 1, 2, ...; the calls of one batch run at once, and a failure stops none of them. Returns how
-    many succeeded and the first error in time, or None. The calls after a failed batch are not made: if every pod is
-    going to be refused for the same reason, the API server hears of it once (`initial` = 1) and not `count` times.
+    `call` receives the numbers 0, 1, 2, ... The calls of a batch run concurrently, and a failure does not stop the others.
+    Returns the number of successful calls and the first error, or None. No further batch is started after a failure: if every
+    pod is going to be rejected for the same reason, the API server receives one request (`initial` = 1) and not `count`.
 
-    No more than `at_once` calls run at a time, so that others get connections too. When a batch would be larger, all that is
-    left is one, in which the next call begins when one has ended; after a failure there none is begun.
+    At most `at_once` calls run concurrently, which leaves connections for other callers. Once a batch would be larger than
+    that, all remaining calls form one batch, in which each finished call is replaced by the next one; after a failure no
+    further call is started.
 
-    A call that ends as cancelled by itself counts as failed. Cancelling the caller cancels the batch and waits for it.
+    A call that raises CancelledError on its own counts as failed. Cancelling the caller cancels the batch and waits for it.
     """
     if initial < 1 or at_once < 1:
-        raise ValueError(f"a batch has at least one call, not {min(initial, at_once)}")
+        raise ValueError(f"a batch needs at least one call, got {min(initial, at_once)}")
     succeeded = 0
     errors: list[BaseException] = []
 
@@ -35,11 +36,11 @@ async def slow_start_batch(
         else:
             succeeded += 1
 
-    begun = 0
+    started = 0
     size = initial
-    while begun < count and not errors:
-        end = min(begun + size, count) if size < at_once else count
-        batch = iter(range(begun, end))
+    while started < count and not errors:
+        end = min(started + size, count) if size < at_once else count
+        batch = iter(range(started, end))
 
         async def work(mine: int, batch: Iterator[int] = batch) -> None:
             await attempt(mine)
@@ -49,19 +50,19 @@ async def slow_start_batch(
         async with asyncio.TaskGroup() as group:
             for index in islice(batch, min(size, at_once)):
                 group.create_task(work(index), name=f"slow-start-{index}")
-        begun = end
+        started = end
         size *= 2
     return succeeded, errors[0] if errors else None
 
 
 async def parallelize_until(workers: int, pieces: int, do_piece: Callable[[int], Awaitable[object]]) -> None:
-    """Do the pieces 0 .. `pieces` - 1 with up to `workers` of them in work at a time (PL-01).
+    """Process the pieces 0 .. `pieces` - 1 with up to `workers` of them in progress at a time (PL-01).
 
-    Pieces are begun in order. Cancelling the caller cancels those in work, begins no other, and waits until they ended.
-    An exception out of a piece has the same effect and comes out in an ExceptionGroup, as from any task group.
+    Pieces are started in order. Cancelling the caller cancels the pieces in progress, starts no others, and waits for all to
+    end. An exception from a piece has the same effect and is raised in an ExceptionGroup, as in any task group.
     """
     if workers < 1:
-        raise ValueError(f"pieces need at least one worker, not {workers}")
+        raise ValueError(f"parallelize_until needs at least one worker, got {workers}")
     todo = iter(range(pieces))
 
     async def work() -> None:

@@ -1,10 +1,10 @@
-"""The queues of controllers: distinct items, first in first out, never the same item with two workers.
+"""Work queues: distinct items in FIFO order; an item is never processed by two workers at once.
 
-`Queue` knows no delays and no limits. `DelayingQueue` adds one verb, add an item later; order and distinctness are those of
-`Queue`. `RateLimitingQueue`, which controllers use, paces delayed adds by a limiter and has no state of its own.
+`Queue` has no delays or rate limits. `DelayingQueue` adds `add_after`, with the ordering and deduplication of `Queue`.
+`RateLimitingQueue`, which controllers use, delays adds as a limiter decides and has no state of its own.
 
-All of it belongs to one event loop and one thread: every change of state below happens between two awaits, so there is no
-lock. Due times are read from the running loop and not from a `Clock`, because the loop's own timer is what fires.
+A queue belongs to one event loop. No state changes across an await, so no locks are needed. Due times come from the running
+loop and not from a `Clock`, because it is the loop's timer that fires.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from tfjob_operator.workqueue.rate_limiters import RateLimiter
 T = TypeVar("T", bound=Hashable)
 
 
-# While both lines have items, every 16th get serves the low one: 6 % of the workers' time is what the promise "nothing
-# waits for ever" costs the items that matter more. client-go and controller-runtime make no such promise.
+# While both lines have items, every 16th get is served from the low-priority line. This costs at most 6% of the workers' time
+# and prevents starvation, which client-go and controller-runtime do not.
 LOW_PRIORITY_TURN = 16
 
 
-class ShutDown(Exception):  # noqa: N818 - named after what happened; it is the normal end of a worker, not an error
-    """The queue was shut down and has nothing left to hand out: the worker should end."""
+class ShutDown(Exception):  # noqa: N818 - the normal end of a worker, not an error
+    """The queue was shut down and is empty: the worker should exit."""
 
 
 class Queue(Generic[T]):
     """A work queue of hashable items for any number of producers and consumers on one loop (WQ-01 .. WQ-07).
 
-    Two lines share one set of rules. An item added with `low_priority` waits in the low line, where events that carry no
-    news (a first list, a resync) do not hold up real changes (PQ-04). An add at normal priority raises it to the end of
-    the normal line; nothing lowers it again.
+    Items wait in two lines. Items added with `low_priority` wait in the low line, so that events without news (an initial list,
+    a resync) do not delay real changes (PQ-04). An add at normal priority moves such an item to the tail of the normal line; an
+    item's priority is never lowered.
 
     Invariants:
-    - `_dirty` has every item that needs work, with whether it was only ever added at low priority;
-    - `_processing` has every item that was handed out and is not done;
-    - every item in `_ready` or `_low` is dirty, not in processing, and there once; every other dirty item is in
-      processing, and lines up, at the tail, when it is done;
-    - while an item waits in line no getter waits, and the other way round;
-    - once `_shutting_down` is set, `_dirty` takes no item and no getter waits.
+    - `_dirty` maps every item that needs processing to True if all its adds were low-priority;
+    - `_processing` contains every item that was handed out and is not done;
+    - every item in `_ready` or `_low` is dirty, not in `_processing`, and present once. Every other dirty item is in
+      `_processing` and is appended to its line when it is done;
+    - no getter waits while a line has items;
+    - once `_shutting_down` is set, no item is added to `_dirty` and no getter waits.
 
-    Fairness: items leave each line in the order in which they entered it, and getters are served in the order in which
-    they began to wait: a waiting getter is handed its item at once, so one that comes later cannot take it. A getter
-    that is cancelled with an item already handed to it, but before it ran, gives the item back to the head of the line.
+    Fairness: items leave a line in FIFO order, and getters are served in the order in which they started to wait. A waiting
+    getter is assigned its item immediately, so a later getter cannot take it. If a getter is cancelled after the assignment and
+    before it runs, the item returns to the head of its line.
     """
 
     __slots__ = (
@@ -64,13 +64,13 @@ class Queue(Generic[T]):
     )
 
     def __init__(self, *, name: str = "", metrics: MetricsProvider = NO_METRICS, clock: Clock | None = None) -> None:
-        """Create an empty queue; it is measured if it has both a `name` and a provider of `metrics`."""
+        """Create an empty queue. Metrics are recorded if both `name` and `metrics` are given."""
         self._ready: deque[T] = deque()
         self._low: OrderedDict[T, None] = OrderedDict()
         self._dirty: dict[T, bool] = {}
         self._processing: set[T] = set()
         self._waiters: deque[asyncio.Future[T]] = deque()
-        self._overtakes = 0  # gets from the normal line since the low one was served
+        self._overtakes = 0  # gets from the normal line since the last one from the low line
         self._shutting_down = False
         self._drained = asyncio.Event()
         self._metrics: QueueMetrics[T] | None = None
@@ -78,7 +78,7 @@ class Queue(Generic[T]):
             self._metrics = QueueMetrics(metrics, name, clock or LoopClock(), self._dirty.__len__)
 
     def add(self, item: T, *, low_priority: bool = False) -> None:
-        """Mark `item` as needing work: it lines up once, or when it is done if it is in work. Ignored after shutdown."""
+        """Mark `item` as needing processing. It is queued once; during processing, when it is done. Ignored after shutdown."""
         if self._shutting_down:
             return
         if item in self._dirty:
@@ -89,16 +89,16 @@ class Queue(Generic[T]):
         if self._metrics is not None:
             self._metrics.add(item)
         if item not in self._processing:
-            self._line_up(item)
+            self._enqueue(item)
 
     async def get(self) -> T:
-        """Return the next item, which then is in work until `done`; wait for one if there is none.
+        """Return the next item, which is in progress until `done`; wait if there is none.
 
-        Raises `ShutDown` once the queue is shut down and nothing waits. Safe to cancel: no item is lost. Does not
-        suspend when an item waits, so a worker whose work never suspends either must let the loop run by itself.
+        Raises `ShutDown` once the queue is shut down and empty. Safe to cancel: no item is lost. Does not suspend if an item is
+        ready, so a worker that never suspends otherwise must yield to the loop itself.
         """
         if self._low or self._ready:
-            item = self._take_of_two_lines() if self._low else self._ready.popleft()
+            item = self._pop_from_either_line() if self._low else self._ready.popleft()
             del self._dirty[item]
             self._processing.add(item)
         else:
@@ -108,33 +108,33 @@ class Queue(Generic[T]):
         return item
 
     def done(self, item: T) -> None:
-        """End the work on `item`; it lines up again if it was added meanwhile. Raises ValueError if it is not in work."""
+        """Finish `item`; it is queued again if it was added meanwhile. Raises ValueError if it is not in progress."""
         if item not in self._processing:
-            raise ValueError(f"done() for an item that is not in work: {item!r}")
+            raise ValueError(f"done() for an item that is not being processed: {item!r}")
         self._processing.remove(item)
         if self._metrics is not None:
             self._metrics.done(item)
         if item in self._dirty:
-            self._line_up(item)
+            self._enqueue(item)
         elif self._shutting_down and not self._dirty and not self._processing:
             self._drained.set()
 
     def __len__(self) -> int:
-        """Count the items in line; those in work are not."""
+        """Return the number of waiting items; items in progress are not counted."""
         return len(self._ready) + len(self._low)
 
     @property
     def shutting_down(self) -> bool:
-        """Whether either kind of shutdown has begun."""
+        """True once either kind of shutdown has started."""
         return self._shutting_down
 
     def shut_down(self) -> None:
-        """Refuse adds, and let workers end when the line is empty. Waits for nobody; ends a `shut_down_with_drain`."""
+        """Refuse adds, and let workers exit when the queue is empty. Does not wait; ends a `shut_down_with_drain`."""
         self._refuse_adds()
         self._drained.set()
 
     async def shut_down_with_drain(self) -> None:
-        """Refuse adds; return when all in line or in work is done, or at `shut_down`. Workers must go on until `ShutDown`."""
+        """Refuse adds; return when every item is done, or at `shut_down`. Workers must keep running until `ShutDown`."""
         self._refuse_adds()
         if self._dirty or self._processing:
             self._drained.clear()
@@ -145,7 +145,7 @@ class Queue(Generic[T]):
         while (waiter := self._next_waiter()) is not None:
             waiter.set_exception(ShutDown())
 
-    def _take_of_two_lines(self) -> T:
+    def _pop_from_either_line(self) -> T:
         if self._ready and self._overtakes < LOW_PRIORITY_TURN - 1:
             self._overtakes += 1
             return self._ready.popleft()
@@ -154,12 +154,12 @@ class Queue(Generic[T]):
 
     def _raise_priority(self, item: T) -> None:
         self._dirty[item] = False
-        if item in self._low:  # else it is in work, and lines up when it is done
+        if item in self._low:  # else it is in progress and is queued when done
             del self._low[item]
             self._ready.append(item)
 
-    def _line_up(self, item: T, *, at_head: bool = False) -> None:
-        """Hand a dirty item that is not in processing to the first getter in wait, or else put it in its line."""
+    def _enqueue(self, item: T, *, at_head: bool = False) -> None:
+        """Assign a dirty item that is not in progress to the first waiting getter, or append it to its line."""
         waiter = self._next_waiter()
         if waiter is not None:
             del self._dirty[item]
@@ -173,7 +173,7 @@ class Queue(Generic[T]):
             self._ready.append(item)
 
     def _next_waiter(self) -> asyncio.Future[T] | None:
-        """Take the first getter that still waits; one that was cancelled stays here until its task runs."""
+        """Pop the first getter that still waits. A cancelled one remains in `_waiters` until its task runs."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -189,23 +189,23 @@ class Queue(Generic[T]):
             return await waiter
         except ShutDown:
             raise
-        except BaseException:  # cancelled, or closed: nobody will take what `waiter` has or may get
+        except BaseException:  # cancelled or closed: the getter will not use its item
             self._withdraw(waiter)
             raise
 
     def _withdraw(self, waiter: asyncio.Future[T]) -> None:
-        """Undo what became of a getter that is gone; it may have been handed an item, or a ShutDown, in this very tick."""
+        """Remove a cancelled getter and return its item, if one was assigned to it in this iteration of the loop."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
         elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
             item = waiter.result()
             self._processing.remove(item)
-            self._dirty[item] = False  # a low item may gain by this; it is rare, and does no harm
-            self._line_up(item, at_head=True)
+            self._dirty[item] = False  # raises the priority of a low-priority item; rare and harmless
+            self._enqueue(item, at_head=True)
 
 
-# Superseded entries that may lie in the heap beside the live ones, whose number they may reach as well. Small enough that
-# nobody sees the memory; large enough that a short heap is not rebuilt at every second call.
+# How many superseded entries the heap may hold beyond the number of live entries: few enough for memory, many enough that a
+# short heap is not rebuilt on every second call.
 SUPERSEDED_ALLOWED = 64
 
 
@@ -213,32 +213,32 @@ class DelayingQueue(Queue[T]):
     """A `Queue` with `add_after` (DQ-01 .. DQ-05), for one loop.
 
     Invariants:
-    - `_live` has the one entry that counts for each delayed item: the earliest asked for, never moved to later;
-    - the heap has every live entry, and superseded ones, which are skipped when they come up and are swept out before
-      they outnumber the live ones by more than `SUPERSEDED_ALLOWED`;
-    - a timer is set exactly while the heap has entries, for its head; it is set anew only when the head changes;
-    - after shutdown, of either kind, there is no timer and the heap is empty: what was delayed is dropped.
+    - `_live` holds one entry for each delayed item, the earliest requested; it is never postponed;
+    - the heap contains every live entry, and superseded entries. Those are skipped when popped, and removed before they
+      outnumber the live entries by more than `SUPERSEDED_ALLOWED`;
+    - while the heap has entries, one timer is set for its head; it is replaced only if the head changes;
+    - after either kind of shutdown the timer is cancelled and the heap is empty: delayed items are dropped.
 
-    client-go's bounded channel (DQ-01) and heartbeat (DQ-03) connect goroutines. Here one thread has heap and timer, so
-    `add_after` never waits, and no timer is lost.
+    client-go's bounded channel (DQ-01) and heartbeat (DQ-03) synchronize goroutines. Here a single thread owns heap and timer,
+    so `add_after` never blocks and no timer is lost.
     """
 
     __slots__ = ("_heap", "_live", "_retries", "_sequence", "_timer")
 
     def __init__(self, *, name: str = "", metrics: MetricsProvider = NO_METRICS, clock: Clock | None = None) -> None:
-        """Create an empty queue; it is measured, by `clock`, if it has both a `name` and a provider of `metrics`."""
+        """Create an empty queue. Metrics are recorded, with times from `clock`, if both `name` and `metrics` are given."""
         super().__init__(name=name, metrics=metrics, clock=clock)
         self._retries = metrics.counter(RETRIES, name) if metrics is not NO_METRICS and name else None
         self._heap: list[tuple[float, int, T]] = []
         self._live: dict[T, tuple[float, int, T]] = {}
-        self._sequence = 0  # equal due times keep their order, and items are never compared
+        self._sequence = 0  # breaks ties of due times, so items are never compared
         self._timer: asyncio.TimerHandle | None = None
 
     def add_after(self, item: T, delay_s: float) -> None:
-        """Add `item` after `delay_s` seconds, or now if that is not positive.
+        """Add `item` after `delay_s` seconds, or immediately if that is not positive.
 
-        An item that is delayed already comes at the earlier of the two times. An `add` in the meantime does not
-        call it off. Ignored after shutdown. Needs the running loop.
+        If the item is delayed already, the earlier of the two times applies. An `add` in the meantime does not cancel the
+        delayed add. Ignored after shutdown. Requires a running loop.
         """
         if self._shutting_down:
             return
@@ -269,7 +269,7 @@ class DelayingQueue(Queue[T]):
         super()._refuse_adds()
 
     def _set_timer(self) -> None:
-        """Aim the timer at the head of the heap."""
+        """Set the timer for the head of the heap."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -278,7 +278,7 @@ class DelayingQueue(Queue[T]):
             self._timer = asyncio.get_running_loop().call_at(due, self._release, due)
 
     def _release(self, due: float) -> None:
-        """Add every item that is due; the timer was set for `due`, and may fire a clock tick before it."""
+        """Add every item that is due. The timer was set for `due` and may fire one clock tick early."""
         now = max(due, asyncio.get_running_loop().time())
         while self._heap and (self._heap[0][0] <= now or self._is_superseded(self._heap[0])):
             entry = heapq.heappop(self._heap)
@@ -295,8 +295,8 @@ class DelayingQueue(Queue[T]):
 class RateLimitingQueue(DelayingQueue[T]):
     """A `DelayingQueue` with `add_rate_limited` (RL-06), for one loop.
 
-    Invariant: the limiter and the queue know nothing of each other. `forget` does not end the work on an item, and
-    `done` does not clear its failures: a worker owes `done` after every `get`, and `forget` after every success.
+    Invariant: limiter and queue are independent. `forget` does not finish an item and `done` does not reset its failures: a
+    worker must call `done` after every `get`, and `forget` after every success.
     """
 
     __slots__ = ("_limiter",)
@@ -309,18 +309,18 @@ class RateLimitingQueue(DelayingQueue[T]):
         metrics: MetricsProvider = NO_METRICS,
         clock: Clock | None = None,
     ) -> None:
-        """Create an empty queue; it is measured, by `clock`, if it has both a `name` and a provider of `metrics`."""
+        """Create an empty queue. Metrics are recorded, with times from `clock`, if both `name` and `metrics` are given."""
         super().__init__(name=name, metrics=metrics, clock=clock)
         self._limiter = limiter
 
     def add_rate_limited(self, item: T) -> None:
-        """Add `item` when the limiter allows it. After shutdown the limiter still counts, and the add is ignored."""
+        """Add `item` when the limiter allows it. After shutdown the limiter still counts, but the add is ignored."""
         self.add_after(item, self._limiter.when(item))
 
     def forget(self, item: T) -> None:
-        """Let the limiter forget the failures of `item`; `done` is still due."""
+        """Reset the limiter's failure count of `item`. `done` must still be called."""
         self._limiter.forget(item)
 
     def num_requeues(self, item: T) -> int:
-        """Return how often the limiter saw `item` since it was last forgotten."""
+        """Return how often `item` was rate-limited since it was last forgotten."""
         return self._limiter.num_requeues(item)

@@ -1,7 +1,7 @@
-"""How long an item, or an activity, waits before it may be tried again.
+"""Rate limiters and back-off: how long an item or an activity waits before its next attempt.
 
-Each limiter returns a delay per item and keeps the counts for it. `Backoff` paces one activity, such as opening a watch.
-None of them sleeps, except `TokenBucket.wait`, for callers that pace themselves, such as an API client.
+A limiter returns a delay for each item and keeps its failure counts. `Backoff` paces a single activity, such as opening a
+watch. None of them sleeps, except `TokenBucket.wait`, which is for callers that pace themselves, such as an API client.
 """
 
 from __future__ import annotations
@@ -14,46 +14,46 @@ from typing import Generic, Protocol, TypeVar
 from tfjob_operator.workqueue.clock import Clock, LoopClock
 
 T_contra = TypeVar("T_contra", bound=Hashable, contravariant=True)
-LARGEST_EXPONENT = 1023  # 2.0 ** 1024 raises OverflowError (Go's math.Pow returns infinity); a product just becomes inf
+LARGEST_EXPONENT = 1023  # 2.0 ** 1024 raises OverflowError; Go's math.Pow returns infinity
 
 
 class RateLimiter(Protocol[T_contra]):
-    """Decides the delay of an item's next try."""
+    """Decides how long an item waits before its next attempt."""
 
     def when(self, item: T_contra) -> float:
-        """Count one more try of `item` and return the seconds to wait before it."""
+        """Count an attempt for `item` and return the seconds to wait before it."""
         ...
 
     def forget(self, item: T_contra) -> None:
-        """Drop what is remembered of `item`: it succeeded, or was given up."""
+        """Reset the count of `item`: it succeeded, or will not be retried."""
         ...
 
     def num_requeues(self, item: T_contra) -> int:
-        """Return how many tries of `item` were counted since it was last forgotten."""
+        """Return the number of attempts counted for `item` since it was last forgotten."""
         ...
 
 
 class TokenBucket:
-    """A rate with bursts: holds at most `burst` tokens, starts full, gains `rate` of them per second.
+    """A rate limit with bursts: at most `burst` tokens, initially full, refilled at `rate` tokens per second.
 
     Invariants:
-    - from its start, in t seconds, no more than `burst + rate * t` tokens are granted;
-    - a token may be granted before it is there: the bucket then holds less than none, and the caller waits for as long;
-    - of those in `wait` only the first has a token granted, so a cancelled wait gives it back and delays nobody; the
-      others follow in the order of their calls.
+    - within t seconds of its creation, at most `burst + rate * t` tokens are granted;
+    - a token may be granted in advance: the balance becomes negative, and the caller waits until it would be zero;
+    - only the first caller in `wait` has a token granted. If it is cancelled, the token is returned and no other caller is
+      delayed; the others follow in the order of their calls.
     """
 
     __slots__ = ("_burst", "_clock", "_filled_at", "_rate", "_tokens", "_turn")
 
     def __init__(self, rate: float, burst: int, *, clock: Clock | None = None) -> None:
-        """Start full. Raises ValueError unless `rate` (tokens per second) is positive and `burst` is at least 1."""
+        """Create a full bucket. Raises ValueError unless `rate` (tokens per second) is positive and `burst` is at least 1."""
         if rate <= 0 or burst < 1:
             raise ValueError(f"a token bucket needs a positive rate and a burst of at least 1, not {rate} and {burst}")
         self._rate = rate
         self._burst = burst
         self._clock = clock or LoopClock()
         self._tokens = float(burst)
-        self._filled_at = -math.inf  # the first look finds it full; until then no clock is read, and no loop is needed
+        self._filled_at = -math.inf  # full at first use; no clock, and so no loop, is needed before
         self._turn = asyncio.Lock()
 
     def reserve(self) -> float:
@@ -63,13 +63,13 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate)
 
     async def wait(self) -> None:
-        """Take a token and return when it is there. Safe to cancel. Does not suspend when one is there and nobody waits."""
+        """Take a token, waiting until it is available. Cancel-safe. Does not suspend if one is available and no one waits."""
         async with self._turn:
             delay = self.reserve()
             if delay > 0:
                 try:
                     await asyncio.sleep(delay)
-                except BaseException:  # cancelled, or closed: the token was not used
+                except BaseException:  # cancelled or closed: return the unused token
                     self._tokens += 1
                     raise
 
@@ -80,49 +80,49 @@ class TokenBucket:
 
 
 class ItemExponentialFailureRateLimiter:
-    """`base_delay_s * 2 ** failures`, at most `max_delay_s`, for each item by itself (RL-01).
+    """Per item: `base_delay_s * 2 ** failures`, at most `max_delay_s` (RL-01).
 
-    Invariant: an item is remembered from its first failure until `forget`, so callers have to forget.
+    Invariant: an item is stored from its first failure until `forget`, so callers must call `forget`.
     """
 
     __slots__ = ("_base_delay", "_failures", "_max_delay")
 
     def __init__(self, base_delay_s: float = 0.005, max_delay_s: float = 1000.0) -> None:
-        """Start with no failures. RL-01: 5 ms hides a conflict, and 1000 s is as long as a fixed cause may go unseen."""
+        """Start with no failures. RL-01: 5 ms suits a write conflict; 1000 s bounds how long a fixed cause goes unnoticed."""
         self._base_delay = base_delay_s
         self._max_delay = max_delay_s
         self._failures: dict[Hashable, int] = {}
 
     def when(self, item: Hashable) -> float:
-        """Count one more failure of `item` and return its delay in seconds."""
+        """Count a failure of `item` and return its delay in seconds."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
         return min(self._base_delay * 2.0 ** min(failures, LARGEST_EXPONENT), self._max_delay)
 
     def forget(self, item: Hashable) -> None:
-        """Let the delays of `item` start over."""
+        """Reset the failures of `item`."""
         self._failures.pop(item, None)
 
     def num_requeues(self, item: Hashable) -> int:
-        """Return the failures of `item` since it was last forgotten."""
+        """Return the number of failures of `item` since it was last forgotten."""
         return self._failures.get(item, 0)
 
 
 class BucketRateLimiter:
-    """One rate for all items together; it knows nothing of any of them (RL-02)."""
+    """One rate for all items; keeps no per-item state (RL-02)."""
 
     __slots__ = ("_bucket",)
 
     def __init__(self, bucket: TokenBucket) -> None:
-        """Draw on `bucket`, which may be shared."""
+        """Take tokens from `bucket`, which may be shared."""
         self._bucket = bucket
 
     def when(self, item: Hashable) -> float:
-        """Take a token and return the seconds until it is there."""
+        """Take a token and return the seconds until it is available."""
         return self._bucket.reserve()
 
     def forget(self, item: Hashable) -> None:
-        """Do nothing: a token that was taken is gone."""
+        """Do nothing: tokens are not returned."""
 
     def num_requeues(self, item: Hashable) -> int:
         """Return 0."""
@@ -130,44 +130,44 @@ class BucketRateLimiter:
 
 
 class MaxOfRateLimiter(Generic[T_contra]):
-    """The strictest of several limiters, each of which counts every try (RL-03)."""
+    """The strictest of several limiters; each counts every attempt (RL-03)."""
 
     __slots__ = ("_limiters",)
 
     def __init__(self, *limiters: RateLimiter[T_contra]) -> None:
-        """Combine `limiters`; with none, nothing is ever delayed."""
+        """Combine `limiters`. Without any, nothing is delayed."""
         self._limiters = limiters
 
     def when(self, item: T_contra) -> float:
-        """Charge every limiter and return the longest delay in seconds."""
+        """Count the attempt in every limiter and return the longest delay in seconds."""
         return max((limiter.when(item) for limiter in self._limiters), default=0.0)
 
     def forget(self, item: T_contra) -> None:
-        """Make every limiter forget `item`."""
+        """Reset `item` in every limiter."""
         for limiter in self._limiters:
             limiter.forget(item)
 
     def num_requeues(self, item: T_contra) -> int:
-        """Return the highest count."""
+        """Return the highest count of any limiter."""
         return max((limiter.num_requeues(item) for limiter in self._limiters), default=0)
 
 
 class WithMaxWaitRateLimiter(Generic[T_contra]):
-    """Another limiter whose delays are cut at `max_delay_s` (RL-05)."""
+    """A limiter whose delays are capped at `max_delay_s` (RL-05)."""
 
     __slots__ = ("_limiter", "_max_delay")
 
     def __init__(self, limiter: RateLimiter[T_contra], max_delay_s: float) -> None:
-        """Cut the delays of `limiter` at `max_delay_s` seconds."""
+        """Cap the delays of `limiter` at `max_delay_s` seconds."""
         self._limiter = limiter
         self._max_delay = max_delay_s
 
     def when(self, item: T_contra) -> float:
-        """Charge the limiter and return its delay in seconds, or the longest allowed."""
+        """Count the attempt and return its delay in seconds, at most the cap."""
         return min(self._limiter.when(item), self._max_delay)
 
     def forget(self, item: T_contra) -> None:
-        """Make the limiter forget `item`."""
+        """Reset `item` in the limiter."""
         self._limiter.forget(item)
 
     def num_requeues(self, item: T_contra) -> int:
@@ -178,10 +178,10 @@ class WithMaxWaitRateLimiter(Generic[T_contra]):
 def default_controller_rate_limiter(
     *, max_delay_s: float = 1000.0, clock: Clock | None = None
 ) -> MaxOfRateLimiter[Hashable]:
-    """Return client-go's default: exponential per item, and a bucket over all (RL-01, RL-02, RL-03).
+    """Return client-go's default: exponential per item, and a bucket for all items (RL-01, RL-02, RL-03).
 
-    An item's own delay is at most `max_delay_s`. The bucket (10/s, bursts of 100) bounds requeues alone, never first adds: it
-    is there for the day on which all items fail.
+    An item's own delay is at most `max_delay_s`. The bucket (10/s, bursts of 100) limits requeues only, not first adds: it
+    matters when all items fail at once.
     """
     return MaxOfRateLimiter(
         ItemExponentialFailureRateLimiter(base_delay_s=0.005, max_delay_s=max_delay_s),
@@ -190,31 +190,31 @@ def default_controller_rate_limiter(
 
 
 class Backoff:
-    """Exponential back-off with jitter that starts over after a quiet period (RF-22, RF-23).
+    """Exponential back-off with jitter, reset after a quiet period (RF-22, RF-23).
 
     Invariants:
-    - the base of the first step is `initial_s`, that of each other one `factor` times its predecessor's, but at most `cap_s`;
-    - a step returns its base plus a random part of up to `jitter` times the base, so `cap_s` bounds the base and not the
-      result: with the defaults the steps are 0.8-1.6 s, 1.6-3.2 s, ... 25.6-51.2 s, and 30-60 s from then on;
-    - more than `reset_after_s` after the latest step, the next one starts over.
+    - the base of the first step is `initial_s`; each further base is `factor` times the previous one, at most `cap_s`;
+    - a step returns its base plus a random part of up to `jitter` times the base. So `cap_s` bounds the base and not the
+      result: with the defaults, steps are 0.8-1.6 s, 1.6-3.2 s, ... 25.6-51.2 s, and then 30-60 s;
+    - a step that is taken more than `reset_after_s` after the previous one starts over.
 
-    The quiet period is measured from the latest step (client-go 1.20), so an outage resets nothing.
+    The quiet period is measured from the previous step (client-go 1.20), so an outage does not reset the back-off.
     """
 
     __slots__ = ("_base", "_cap", "_clock", "_factor", "_initial", "_jitter", "_random", "_reset_after", "_stepped_at")
 
     def __init__(
         self,
-        initial_s: float = 0.8,  # RF-22: a server that restarts is back in about this time
-        cap_s: float = 30.0,  # RF-22: what an outage's end may add to the recovery, before jitter
+        initial_s: float = 0.8,  # RF-22: about the time that a server needs to restart
+        cap_s: float = 30.0,  # RF-22: bounds the delay after an outage has ended, before jitter
         factor: float = 2.0,
-        jitter: float = 1.0,  # RF-22: doubles the wait at most, so that a thousand clients do not return together
-        reset_after_s: float = 120.0,  # RF-23: twice the longest step, so a sleep can never count as quiet
+        jitter: float = 1.0,  # RF-22: up to twice the wait, to spread the reconnects of many clients
+        reset_after_s: float = 120.0,  # RF-23: twice the longest step, so a wait never counts as quiet
         *,
         clock: Clock,
         random: Callable[[], float],
     ) -> None:
-        """Start at `initial_s`. `random` returns a float in [0, 1), as `random.random` does."""
+        """Start at `initial_s`. `random` returns a float in [0, 1), like `random.random`."""
         self._initial = initial_s
         self._cap = cap_s
         self._factor = factor
@@ -236,5 +236,5 @@ class Backoff:
         return base + base * self._jitter * self._random()
 
     def reset(self) -> None:
-        """Start over: the next step is the first one again."""
+        """Start over at `initial_s`."""
         self._base = self._initial

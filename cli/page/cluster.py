@@ -35,7 +35,7 @@ from tfjob_operator.cli.page.objects import (
     with_unreadable_status,
 )
 from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, Registration, SharedIndexInformer, object_of
-from tfjob_operator.informers.codec import Page
+from tfjob_operator.informers.codec import ListPage
 from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.listwatch import Batch, ListerWatcher
 from tfjob_operator.informers.store import NAMESPACE_INDEX
@@ -156,7 +156,7 @@ class NotedSource(Generic[T]):
         self._source = source
         self._note = note
 
-    async def list(self, options: ListOptions) -> Page[T]:
+    async def list(self, options: ListOptions) -> ListPage[T]:
         """See `ListerWatcher.list`."""
         try:
             page = await self._source.list(options)

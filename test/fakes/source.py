@@ -17,7 +17,7 @@ from tfjob_operator.api.client.errors import ApiError, ExpiredError, InvalidErro
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.core import PodStatus
 from tfjob_operator.api.meta import ObjectMeta, meta_key
-from tfjob_operator.informers.codec import Page, Skipped, WatchEvent
+from tfjob_operator.informers.codec import ListPage, Skipped, WatchEvent
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, T
 from tfjob_operator.informers.listwatch import Batch
 
@@ -167,7 +167,7 @@ class FakeSource(Generic[T]):
 
     # ListerWatcher
 
-    async def list(self, options: ListOptions) -> Page[T]:
+    async def list(self, options: ListOptions) -> ListPage[T]:
         """Return a page. A continue token is the number of objects that went before."""
         self._note_request(self.lists, "list", options)
         await self.hold.wait()
@@ -175,10 +175,10 @@ class FakeSource(Generic[T]):
             raise self.list_errors.pop(0)
         items = [*self._objects.values()]
         if not self.paging or not options.limit:
-            return Page(items, str(self.version), skipped=[*self.skipped])
+            return ListPage(items, str(self.version), skipped=[*self.skipped])
         start = int(options.continue_token or 0)
         end = start + options.limit
-        return Page(items[start:end], str(self.version), str(end) if end < len(items) else "")
+        return ListPage(items[start:end], str(self.version), str(end) if end < len(items) else "")
 
     @asynccontextmanager
     async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:

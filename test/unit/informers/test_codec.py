@@ -9,7 +9,7 @@ from support.arrivals import turns_during
 from tfjob_operator.api.client.errors import DecodeError
 from tfjob_operator.api.meta import JSON, ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec
-from tfjob_operator.informers.codec import ONE_PASS_BYTES, PIECE, Failure, Skipped
+from tfjob_operator.informers.codec import ONE_PASS_BYTES, PIECE, Skipped, WatchError
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified
 
 JOBS = Resource("example.com", "v1", "jobs", "Job")
@@ -184,7 +184,7 @@ EVENTS = {
     "no end of a list": (line("BOOKMARK", {"kind": "Job", "metadata": OTHER}), Bookmark("253")),
     "an idle minute": (line("BOOKMARK", {"kind": "Job", "metadata": {"resourceVersion": "260"}}), Bookmark("260")),
     # RF-16: whatever its status looks like
-    "an error": (line("ERROR", {"code": 410, "metadata": {}}), Failure(b'{"code":410,"metadata":{}}')),
+    "an error": (line("ERROR", {"code": 410, "metadata": {}}), WatchError(b'{"code":410,"metadata":{}}')),
 }
 
 

@@ -20,7 +20,7 @@ from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
-from tfjob_operator.informers.codec import Codec, Page, Skipped
+from tfjob_operator.informers.codec import Codec, ListPage, Skipped
 from tfjob_operator.informers.errors import SelectorError
 from tfjob_operator.informers.listers import EVERYTHING, NOTHING, parse_labels
 from tfjob_operator.informers.listwatch import PIECE_BYTES, ListReader, ListWatch, Pager
@@ -122,11 +122,11 @@ async def test_cancelling_closes_the_stream() -> None:
 class Script(FakeSource[Pod]):
     """Responds to lists with what it was given, in order."""
 
-    def __init__(self, *answers: Page[Pod] | ApiError) -> None:
+    def __init__(self, *answers: ListPage[Pod] | ApiError) -> None:
         super().__init__()
         self.answers = [*answers]
 
-    async def list(self, options: ListOptions) -> Page[Pod]:
+    async def list(self, options: ListOptions) -> ListPage[Pod]:
         self.lists.append(options)
         answer = self.answers.pop(0)
         if isinstance(answer, ApiError):
@@ -137,23 +137,23 @@ class Script(FakeSource[Pod]):
 A, B, C = pod("a"), pod("b"), pod("c")
 LEFT_OUT = Skipped(TypeError("bad"), "ns/x")
 ASKED = ("7", "NotOlderThan", "", 1)
-PAGES: dict[str, tuple[list[Page[Pod] | ApiError], object, list[tuple[str, str, str, int]]]] = {
-    "one page": ([Page([A], "9")], (Page([A], "9"), False), [ASKED]),
+PAGES: dict[str, tuple[list[ListPage[Pod] | ApiError], object, list[tuple[str, str, str, int]]]] = {
+    "one page": ([ListPage([A], "9")], (ListPage([A], "9"), False), [ASKED]),
     "without version and match, to the version of the first": (
-        [Page([A], "9", "t1"), Page([B], "10", "t2", [LEFT_OUT]), Page([C], "11")],
-        (Page([A, B, C], "9", "", [LEFT_OUT]), True), [ASKED, ("", "", "t1", 1), ("", "", "t2", 1)],
+        [ListPage([A], "9", "t1"), ListPage([B], "10", "t2", [LEFT_OUT]), ListPage([C], "11")],
+        (ListPage([A, B, C], "9", "", [LEFT_OUT]), True), [ASKED, ("", "", "t1", 1), ("", "", "t2", 1)],
     ),
     "an expired token, then a full list": (
-        [Page([A], "9", "t1"), expired(), Page([A, B], "12")], (Page([A, B], "12"), True),
+        [ListPage([A], "9", "t1"), expired(), ListPage([A, B], "12")], (ListPage([A, B], "12"), True),
         [ASKED, ("", "", "t1", 1), ("7", "NotOlderThan", "", 0)],
     ),
     "an expired full list": (
-        [Page([A], "9", "t1"), expired(), expired()], ExpiredError,
+        [ListPage([A], "9", "t1"), expired(), expired()], ExpiredError,
         [ASKED, ("", "", "t1", 1), ("7", "NotOlderThan", "", 0)],
     ),
     "an expired first page": ([expired()], ExpiredError, [ASKED]),
     "any other failure": (
-        [Page([A], "9", "t1"), status_error(403, "Forbidden")], type(status_error(403, "Forbidden")),
+        [ListPage([A], "9", "t1"), status_error(403, "Forbidden")], type(status_error(403, "Forbidden")),
         [ASKED, ("", "", "t1", 1)],
     ),
 }  # fmt: skip
@@ -161,7 +161,7 @@ PAGES: dict[str, tuple[list[Page[Pod] | ApiError], object, list[tuple[str, str, 
 
 @pytest.mark.parametrize(("answers", "outcome", "asked"), PAGES.values(), ids=PAGES)
 async def test_the_pager_follows(
-    answers: list[Page[Pod] | ApiError], outcome: object, asked: list[tuple[str, str, str, int]]
+    answers: list[ListPage[Pod] | ApiError], outcome: object, asked: list[tuple[str, str, str, int]]
 ) -> None:
     """RF-08, SV-05, tools/pager/pager_test.go:TestListPager_List, TestListPager_EachListItem
 
@@ -325,7 +325,7 @@ def by(size: int, body: bytes) -> list[bytes]:
     return [body[begin : begin + size] for begin in range(0, len(body), size)]
 
 
-async def read_and_measured(body: bytes, chunk_bytes: int, mocker: MockerFixture) -> tuple[Page[Job], list[int]]:
+async def read_and_measured(body: bytes, chunk_bytes: int, mocker: MockerFixture) -> tuple[ListPage[Job], list[int]]:
     """Read a list that arrives in chunks of this size; return also how long each text was that was decoded."""
     codec = Codec(JOBS, Job)
     spies = [mocker.spy(codec, name) for name in ("decode_items", "decode_page")]

@@ -20,7 +20,7 @@ from tfjob_operator.api.core_messages import POD
 from tfjob_operator.api.protobuf import MEDIA_TYPE, OBJECT_META, STATUS
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.informers import Codec, ListWatch
-from tfjob_operator.informers.codec import Page
+from tfjob_operator.informers.codec import ListPage
 from tfjob_operator.informers.listwatch import PIECE, ProtobufListReader
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
@@ -62,7 +62,7 @@ PODS_OF_ALL_KINDS = some({"metadata": METADATA}, spec=SPEC, status=STATUS_OF_A_P
 CODEC = Codec(PODS, Pod, message=POD)
 
 
-def read(body: bytes, cuts: Iterable[int] = (), *, piece_bytes: int = 1) -> Page[Pod]:
+def read(body: bytes, cuts: Iterable[int] = (), *, piece_bytes: int = 1) -> ListPage[Pod]:
     """Read a body that is cut at these places."""
     return asyncio.run(ProtobufListReader(CODEC, POD, piece_bytes=piece_bytes).read(arriving(chunked(body, cuts))))
 
@@ -139,7 +139,7 @@ async def test_the_loop_runs_while_a_list_is_read() -> None:
     assert turns >= 10
 
 
-async def listed(response: FakeResponse, codec: Codec[Pod] = CODEC) -> tuple[Page[Pod], str]:
+async def listed(response: FakeResponse, codec: Codec[Pod] = CODEC) -> tuple[ListPage[Pod], str]:
     """List pods, which is answered so; return also what the request accepts."""
     transport = FakeTransport(response)
     page = await ListWatch(RestClient(transport), codec).list(ListOptions())

@@ -22,7 +22,7 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
-from tfjob_operator.informers.reflector import State
+from tfjob_operator.informers.reflector import ReflectorState
 from unit.informers.rig import BOOM, CUT, FIRST_BACKOFF_S, SILENCE, Rig, Step, play, refused, too_large, too_many
 
 FORBIDDEN = status_error(403, "Forbidden")
@@ -63,7 +63,7 @@ async def test_a_collection_is_handed_over_and_then_its_changes_as_they_were_dec
     whole = [*rig.source.objects()]
     async with rig.running():
         assert rig.names == ["ReplacedAll"]
-        assert rig.reflector.state is State.WATCHING
+        assert rig.reflector.state is ReflectorState.WATCHING
         changes = [rig.source.add(pod("c")), rig.source.modify(pod("a")), rig.source.delete("ns/b")]
         rig.source.bookmark()
         await settle()
@@ -275,14 +275,16 @@ async def test_an_object_that_cannot_be_decoded_is_logged_and_the_stream_goes_on
 @pytest.mark.parametrize(
     ("given", "state", "watches"),
     [
-        pytest.param({"hold": asyncio.Event()}, State.LISTING, 0, id="it lists"),
-        pytest.param({}, State.WATCHING, 1, id="a stream is read"),
-        pytest.param({"list_errors": [BOOM]}, State.LIST_LATER, 0, id="it backs off"),
-        pytest.param({"streaming": True, "initial_events": [[]]}, State.STREAMING, 1, id="a collection is streamed"),
+        pytest.param({"hold": asyncio.Event()}, ReflectorState.LISTING, 0, id="it lists"),
+        pytest.param({}, ReflectorState.WATCHING, 1, id="a stream is read"),
+        pytest.param({"list_errors": [BOOM]}, ReflectorState.LIST_LATER, 0, id="it backs off"),
+        pytest.param(
+            {"streaming": True, "initial_events": [[]]}, ReflectorState.STREAMING, 1, id="a collection is streamed"
+        ),
     ],
 )
 async def test_cancelling_ends_it_and_closes_the_stream_while(
-    given: dict[str, Any], state: State, watches: int
+    given: dict[str, Any], state: ReflectorState, watches: int
 ) -> None:
     """RF-13, RF-27
 

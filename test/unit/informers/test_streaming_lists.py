@@ -20,7 +20,7 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.informers.codec import Skipped, WatchEvent
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll
-from tfjob_operator.informers.reflector import State
+from tfjob_operator.informers.reflector import ReflectorState
 from unit.informers.rig import BOOM, CUT, SILENCE, Rig, Step, refused, too_large, too_many
 
 NOT_FOUND = NotFoundError(Status(code=404))
@@ -41,7 +41,7 @@ async def test_nothing_is_handed_on_before_the_bookmark() -> None:
         }  # fmt: skip
         await asyncio.sleep(9.0)
         assert rig.deltas == []
-        assert (rig.reflector.state, rig.reflector.resource_version) == (State.STREAMING, "")
+        assert (rig.reflector.state, rig.reflector.resource_version) == (ReflectorState.STREAMING, "")
         assert rig.reflector.disconnected_s == pytest.approx(9.0, abs=0.01)
         rig.source.send(bookmark("15"))
         await settle()

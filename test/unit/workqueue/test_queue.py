@@ -97,10 +97,10 @@ async def test_done_for_an_item_that_is_not_in_work_is_refused() -> None:
     """WQ-03: client-go would put a waiting item in line twice, and two workers could then have one key."""
     queue: Queue[str] = Queue()
     queue.add("a")
-    with pytest.raises(ValueError, match="not in work"):
+    with pytest.raises(ValueError, match="not being processed"):
         queue.done("a")
     queue.done(await queue.get())
-    with pytest.raises(ValueError, match="not in work"):
+    with pytest.raises(ValueError, match="not being processed"):
         queue.done("a")
 
 
@@ -143,7 +143,7 @@ async def test_a_getter_cancelled_after_it_was_handed_an_item_gives_it_back() ->
     with pytest.raises(asyncio.CancelledError):
         await getter
     assert len(queue) == 2
-    with pytest.raises(ValueError, match="not in work"):
+    with pytest.raises(ValueError, match="not being processed"):
         queue.done("a")
     assert [await queue.get(), await queue.get()] == ["a", "b"]
 

@@ -167,7 +167,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(item=ITEMS)
     def done_by_mistake(self, item: str) -> None:
         if item not in self.model.working:
-            with pytest.raises(ValueError, match="not in work"):
+            with pytest.raises(ValueError, match="not being processed"):
                 self.queue.done(item)
 
     @precondition(lambda self: self.drain is None and self.steps > LONG_ENOUGH)
