@@ -10,7 +10,7 @@ BESIDE := $(PYTEST) -n 2 --dist loadfile
 SOURCES := api cli controller informers workqueue tfjob_operator hack test noxfile.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-page test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix chart faults soak ails browser lint quick renew format control-plane bench bench-operator bench-scale bench-page clean
+.PHONY: help demo demo-page test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix chart faults soak degraded browser lint quick renew format control-plane bench bench-operator bench-scale bench-page clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,7 +73,7 @@ chart: venv ## Try the Helm chart with three helms, fetched once: lint, compare,
 	@$(PYTHON) -m hack.chart
 	@$(PYTEST) test/unit/test_chart.py test/chart test/integration/test_chart.py
 
-faults: venv ## Kill operators at every write, with API servers that ail or lag (half an hour), edit jobs, harm leaders, upgrade and roll back; TENTH=0 to 9 or commit, WALKS=1000, SEED=1
+faults: venv ## Kill operators at every write, with degraded or lagging API servers (half an hour), edit jobs, harm leaders, upgrade and roll back; TENTH=0 to 9 or commit, WALKS=1000, SEED=1
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/faults -s $(if $(TENTH),--tenth $(TENTH),--whole) $(if $(WALKS),--walks $(WALKS)) $(if $(SEED),--walk-seed $(SEED))
 
@@ -105,9 +105,9 @@ soak: venv ## Let an operator work half an hour for random users, with troubles,
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/soak/test_soak.py -s --minutes $(or $(MINUTES),30) $(if $(BUG),--planted $(BUG))
 
-ails: venv ## Kill, roll, fill up and let expire the parts of a cluster of three etcds and two API servers, under five new jobs a second (MINUTES=10: twice ten, BUG=name)
+degraded: venv ## Kill, roll, fill up and let expire the parts of a cluster of three etcds and two API servers, under five new jobs a second (MINUTES=10: twice ten, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
-	@$(PYTEST) test/soak/test_ailing_cluster.py -s --minutes $(or $(MINUTES),10) $(if $(BUG),--planted $(BUG) --trouble etcd_full)
+	@$(PYTEST) test/soak/test_degraded_cluster.py -s --minutes $(or $(MINUTES),10) $(if $(BUG),--planted $(BUG) --trouble etcd_full)
 
 bench: venv ## Measure the hot paths, as ratios within one run; writes build/bench/*.json
 	@$(PYTHON) -m hack.bench

@@ -142,7 +142,7 @@ BUGS: Final[dict[str, Bug]] = {
         partial(_act_first, lambda plan: plan.delete_pods), "crash matrix", "all-restarted", "the status: attempt"
     ),
     "views-are-believed": Bug(_views_are_believed, "staleness", "suspended", "was created"),
-    "refusals-are-believed": Bug(_refusals_are_believed, "ailing server", "plain", "not: 2 pods run"),
+    "refusals-are-believed": Bug(_refusals_are_believed, "degraded server", "plain", "not: 2 pods run"),
     "lists-meet-no-expectation": Bug(
         partial(_replace, Expectations, "listed", lambda *_: []), "unseen lives", "plain", "not: 2 pods run"
     ),

@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from faults.ailing import AILING
 from faults.bugs import BUGS
 from faults.chosen import chosen, fail_if
 from faults.crash import CRASHES
+from faults.degraded import DEGRADED
 from faults.field import Field, field
 from faults.matrix import Matrix, table
 from faults.processes import say
@@ -21,11 +21,11 @@ from faults.unseen import unseen
 
 SCHEMES: Final[dict[str, Callable[[Field], AbstractAsyncContextManager[Scheme]]]] = {
     "crash matrix": lambda _: nullcontext(CRASHES),
-    "ailing server": lambda _: nullcontext(AILING),
+    "degraded server": lambda _: nullcontext(DEGRADED),
     "staleness": staleness,
     "unseen lives": unseen,
 }
-SAMPLED: Final = frozenset({"ailing server", "staleness"})
+SAMPLED: Final = frozenset({"degraded server", "staleness"})
 """Matrices of which a tenth is played where all is asked for."""
 
 

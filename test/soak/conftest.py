@@ -1,4 +1,4 @@
-"""The options of the long day and of the cluster that ails."""
+"""The options of the soak test and of the degraded cluster."""
 
 import pytest
 
@@ -20,4 +20,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "test/soak/" in item.path.as_posix():
             item.add_marker(pytest.mark.integration)
             if config.getoption("minutes", None) is None:
-                item.add_marker(pytest.mark.skip(reason="make soak, make ails"))
+                item.add_marker(pytest.mark.skip(reason="make soak, make degraded"))

@@ -1,4 +1,4 @@
-"""What the judge of the ailing cluster makes of what its watches show."""
+"""What the judge of the degraded cluster concludes from its watches."""
 
 from faults.field import Meta, Thing
 from soak.ledger import Ledger

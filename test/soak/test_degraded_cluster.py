@@ -1,7 +1,7 @@
-"""A cluster that ails: parts of etcd and API servers fail one after the other, while new jobs keep coming.
+"""A degraded cluster: parts of etcd and API servers fail one after the other, while new jobs keep coming.
 
-`make ails` lets jobs come for ten minutes without troubles, and then for ten minutes with them. What the operator weighs after
-each is compared: its caches fill up with the first thousands of jobs (docs/design/memory.md), and in both many jobs begin at
+`make degraded` creates jobs for ten minutes without faults, and then for ten minutes with them. The operator's memory after both
+is compared, since its caches grow with the first thousands of jobs (docs/design/scale.md). In both periods many jobs start at
 once. All processes are real; the pods run on a hollow node.
 """
 
@@ -37,7 +37,7 @@ PAUSE_S: Final = 80.0
 TICK_S: Final = 1.0
 
 
-def test_no_job_is_lost_or_stuck_and_no_child_made_twice_in_a_cluster_that_ails(
+def test_no_job_is_lost_or_stuck_and_no_child_created_twice_in_a_degraded_cluster(
     pytestconfig: pytest.Config, tmp_path: Path
 ) -> None:
     """Every job that an API server took has succeeded; the operator ran through, and weighs what it did.
@@ -57,7 +57,7 @@ async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> l
     async with contextlib.AsyncExitStack() as stack:
         apart = ["--disable-admission-plugins=ServiceAccount"]
         plane = await stack.enter_async_context(
-            cluster(folder, NAMESPACES, "ails", shape=CLUSTER, extra_apiserver_args=apart)
+            cluster(folder, NAMESPACES, "degraded", shape=CLUSTER, extra_apiserver_args=apart)
         )
         identity = await asyncio.to_thread(Identity, plane, folder)
         operator = await stack.enter_async_context(operating(identity.kubeconfig, folder, planted))
@@ -78,8 +78,8 @@ async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> l
         began = time.monotonic()
         over = _over_in(seconds)
         async with asyncio.TaskGroup() as day:
-            ailing = day.create_task(troubles.run(over, only))
-            day.create_task(stream.run(lambda: over() and ailing.done()))
+            faults = day.create_task(troubles.run(over, only))
+            day.create_task(stream.run(lambda: over() and faults.done()))
         took_s, jobs = time.monotonic() - began, kept.accepted - made
         wrong = await rest(kept)
         after = await at_rest(operator) if not wrong else before

@@ -196,4 +196,4 @@ async def _arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
                     yield partial(asking.judge, tasks, dropping=fault in DROPPING)
 
 
-AILING: Final = Scheme(FAULTS, _arrange, LANES, applies=_applies, patience_s=IMPATIENT_S)
+DEGRADED: Final = Scheme(FAULTS, _arrange, LANES, applies=_applies, patience_s=IMPATIENT_S)
