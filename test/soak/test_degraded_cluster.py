@@ -1,6 +1,6 @@
 """A degraded cluster: parts of etcd and API servers fail one after the other, while new jobs keep coming.
 
-`make degraded` creates jobs for ten minutes without faults, and then for ten minutes with them. The operator's memory after both
+`make degraded` creates jobs for ten minutes without faults, then for ten minutes with them. The operator's memory after both
 is compared, since its caches grow with the first thousands of jobs (docs/design/scale.md). In both periods many jobs start at
 once. All processes are real; the pods run on a hollow node.
 """
