@@ -1,1 +1,1 @@
-"""The Kubernetes API as this project needs it: values (`meta`, `core`, `v1`), and the client that sends them (`client`)."""
+"""The Kubernetes API as used by this project: types (`meta`, `core`, `v1`), and a client (`client`)."""

@@ -1,6 +1,6 @@
-"""The address of an API server and our credentials, from a pod or a kubeconfig, for the client and the plugin.
+"""The address of an API server and the credentials for it, from a pod or a kubeconfig, for the client and the plugin.
 
-The standard library alone: `kubectl tfjob` imports this at every start.
+Only the standard library is imported: `kubectl tfjob` loads this at every start.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token and the authority that signed the API server's certificate."""
+"""The directory with the token of a pod, and with the CA that signed the API server's certificate."""
 SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
 SERVICE_PORT: Final = "KUBERNETES_SERVICE_PORT"
 REFRESH_S: Final = 60.0
-"""Age at which files are read again. The kubelet replaces a token when a fifth of its life is left, at least two minutes before
-its end; client-go reads it once a minute too."""
+"""The age at which files are read again. The kubelet replaces a token when a fifth of its lifetime is left, at least two
+minutes before it expires; client-go also reads it once a minute."""
 
 
 class AccessError(Exception):
-    """A kubeconfig, a service account or a credential plugin cannot be used. The message is for users and has no secret."""
+    """A kubeconfig, a service account or a credential plugin cannot be used.
+
+    The message is for users and contains no secret.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -33,11 +36,12 @@ class AccessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach a server. Certificates and keys are PEM; None where nothing is given.
+    """How to reach a server. Certificates and keys are PEM, or None.
 
-    `context` is its name in the kubeconfig, "" inside a pod. `authorization` is a whole header, and `impersonate` headers of
-    each request. `plugin` runs a credential plugin, silently if its second argument is True, and returns the access with what
-    that printed. Credentials need not be read again for `fresh_s` seconds. `timeout_s` limits a response; None does not.
+    `context` is its name in the kubeconfig, "" inside a pod. `authorization` is a whole header, and `impersonate` are
+    headers of each request. `plugin` runs a credential plugin, without terminal output if its second argument is True,
+    and returns the access with its credentials. Credentials are fresh for `fresh_s` seconds. `timeout_s` limits a
+    response; None sets no limit.
     """
 
     server: str = field(repr=False)
@@ -56,12 +60,12 @@ class Access:
     timeout_s: float | None = 30.0
 
     def log_in(self, *, quiet: bool = False) -> Access:
-        """Return the access with credentials, for which a plugin may have to run. Blocks; raises AccessError."""
+        """Return the access with credentials; may run a plugin. Blocks; raises AccessError."""
         return self if self.plugin is None else self.plugin(self, quiet)
 
     @property
     def shown(self) -> str:
-        """The URL of the server for people, without what may be a secret: the user, the password and the query."""
+        """The server's URL for display, without user, password and query, which may be secrets."""
         url = urlsplit(self.server)
         return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
@@ -72,12 +76,12 @@ class Access:
         return server, _address("proxy", proxy, "http") if proxy else None
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Return a context for this server and certificate, None for http. Raises AccessError."""
+        """Return a context for this server and client certificate; None for http. Raises AccessError."""
         if urlsplit(self.server).scheme != "https":
             return None
         try:
             context = ssl.create_default_context(cadata=self.authority)
-            # Python 3.13 requires of an authority what many made by kubeadm lack, and what no other client requires.
+            # By default Python 3.13 rejects CAs that kubeadm has created and that all other clients accept.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             if not self.verify:
                 context.check_hostname = False
@@ -90,8 +94,11 @@ class Access:
 
 
 def _load(context: ssl.SSLContext, pair: bytes) -> None:
-    """Load a client certificate. OpenSSL reads only files: this one is in memory where the system allows it, else private."""
-    no_password = ""  # an encrypted key makes it fail, instead of asking on the terminal
+    """Load a client certificate.
+
+    OpenSSL reads only files: a memory file if the system has them, else a private temporary one.
+    """
+    no_password = ""  # an encrypted key then fails instead of prompting on the terminal
     if hasattr(os, "memfd_create"):
         memory = os.memfd_create("tfjob-operator")
         try:
@@ -109,14 +116,14 @@ def _load(context: ssl.SSLContext, pair: bytes) -> None:
 
 
 def bearer(token: str, where: str) -> str:
-    """Return the Authorization header of a token that came from `where`. Raises AccessError."""
+    """Return the Authorization header for a token read from `where`. Raises AccessError."""
     if not token.strip():
         raise AccessError(f"{where} is empty")
     return checked_header(f"Bearer {token.strip()}", where)
 
 
 def checked_header(value: str, where: str) -> str:
-    """Return the value of a header that came from `where`. Raises AccessError."""
+    """Return the value of a header read from `where`. Raises AccessError if it is not valid."""
     value = value.strip()
     if not (value.isascii() and value.isprintable()):
         raise AccessError(f"{where} contains characters that are not allowed in a header")
@@ -124,12 +131,12 @@ def checked_header(value: str, where: str) -> str:
 
 
 def basic(name: str, password: str) -> str:
-    """Return the Authorization header of a user and a password."""
+    """Return the Authorization header for a user and a password."""
     return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file. Raises AccessError, also for an empty one: without an authority the system's are trusted."""
+    """Return the text of a file. Raises AccessError, even if it is empty: without a CA the system's would be trusted."""
     try:
         text = path.read_bytes().decode("utf-8", "replace")
     except OSError as error:
@@ -145,7 +152,7 @@ def in_pod() -> bool:
 
 
 def access_of_pod(server: str | None = None) -> Access:
-    """Return how a pod reaches its own cluster, as client-go's InClusterConfig does; `server` overrides the URL.
+    """Return the access of a pod to its own cluster, like client-go's InClusterConfig; `server` overrides the URL.
 
     Raises AccessError.
     """
@@ -163,7 +170,7 @@ def access_of_pod(server: str | None = None) -> Access:
 
 
 def _address(what: str, url: str, usual: str) -> SplitResult:
-    """Parse an address. Raises AccessError with the usual scheme; it does not quote the address, which may have a password."""
+    """Parse an address; `usual` is the default scheme. Errors do not quote the address, which may contain a password."""
     try:
         parts = urlsplit(url)
         if parts.scheme in {"http", "https"} and (parts.hostname or "").encode("idna") and parts.port != 0:
@@ -174,9 +181,9 @@ def _address(what: str, url: str, usual: str) -> SplitResult:
 
 
 def proxy_of_environment(server: str) -> str | None:
-    """Return the proxy that the environment names for a server, by the rules of Go's clients (`httpproxy`).
+    """Return the proxy for a server from the environment, by the rules of Go's clients (`httpproxy`).
 
-    None for loopback, and for the hosts, domains and networks of NO_PROXY.
+    None for loopback addresses, and for the hosts, domains and networks in NO_PROXY.
     """
     url = urlsplit(server)
     proxy = _variable(f"{url.scheme}_proxy")
@@ -199,7 +206,7 @@ def proxy_of_environment(server: str) -> str | None:
 
 
 def _matches(entry: str, host: str, port: str, address: object) -> bool:
-    """Return True if an entry of NO_PROXY names a host: "*", an address, a network, a domain, with or without a port."""
+    """Return True if an entry of NO_PROXY matches: "*", an address, a network or a domain, with or without a port."""
     from ipaddress import ip_network
 
     name, _, only = entry.rpartition(":")
@@ -210,7 +217,7 @@ def _matches(entry: str, host: str, port: str, address: object) -> bool:
     try:
         return entry == "*" or address in ip_network(entry, strict=False)
     except ValueError:
-        return False  # the name of a host or a domain
+        return False  # the name of a host or domain
 
 
 def _variable(name: str) -> str:

@@ -1,7 +1,7 @@
-"""The fields of pods, services and nodes that are read, by their numbers in protobuf. Pure.
+"""The fields of pods, services and nodes that are read, by protobuf field number. Pure.
 
-From `generated.proto` of k8s.io/api/core/v1 (July 2026). A number is never given to another field, so the tables hold for all
-versions. A test compares them with the slices that are read.
+Source: `generated.proto` of k8s.io/api/core/v1 (July 2026). Field numbers are never reused, so the tables are valid for
+all versions. A test compares them with the slices.
 """
 
 from __future__ import annotations

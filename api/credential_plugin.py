@@ -1,4 +1,4 @@
-"""Credential plugins, the `exec` of a kubeconfig: run as client-go does (`plugin/pkg/client/auth/exec`), with a time limit."""
+"""Credential plugins, the `exec` of a kubeconfig: run like in client-go (`plugin/pkg/client/auth/exec`), but with a timeout."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import Any, Final
 from tfjob_operator.api.access import Access, AccessError, bearer
 
 LIMIT_S: Final = 45.0
-"""How long a plugin may take. Less than `READ_LIMIT_S`, so that requests that wait report its failure."""
+"""The timeout of a plugin. Less than `READ_LIMIT_S`, so that waiting requests report its failure."""
 LOGIN_LIMIT_S: Final = 600.0
-"""The same where somebody may be asked to log in, perhaps in a browser. client-go has no limit."""
+"""The timeout of a plugin that may ask the user to log in, perhaps in a browser. client-go has none."""
 LIFE_SHARE: Final = 0.8
-"""A plugin is run again after this part of its credentials' life: early enough for a few failed attempts, and never at every
-request, which a fixed margin would mean for short-lived ones."""
+"""The share of its credentials' lifetime after which a plugin is run again. It leaves time for a few failed attempts; with
+a fixed margin a plugin with short-lived credentials would run for every request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A plugin as a kubeconfig describes it. `cluster` is for its `spec.cluster`, if it asks for that."""
+    """A plugin as configured in a kubeconfig. `cluster` is passed to it if it asks for cluster information."""
 
     command: tuple[str, ...]
     api_version: str
@@ -37,9 +37,9 @@ class Plugin:
     limit_s: float = LIMIT_S
 
     def __call__(self, access: Access, quiet: bool) -> Access:  # noqa: FBT001 - called through a variable
-        """Run it, and return the access with its credentials. Raises AccessError, which never quotes what it printed.
+        """Run the plugin and return the access with its credentials. Raises AccessError, which never quotes the output.
 
-        `quiet` drops what it writes to standard error, since it may contain anything, unless somebody may be asked to log in.
+        `quiet` discards standard error, which may contain anything, unless the plugin may ask the user to log in.
         """
         output = self._run(quiet)
         try:
@@ -82,7 +82,7 @@ class Plugin:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL if quiet and not interactive else None,
                 env={**os.environ, **self.environment, "KUBERNETES_EXEC_INFO": self._info(interactive=interactive)},
-                # The first of a group, so that it can be ended with all that it has started; a login needs our terminal.
+                # Its own process group, so that all its child processes can be killed too; a login needs our terminal.
                 start_new_session=not interactive,
             )
         except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
@@ -94,7 +94,7 @@ class Plugin:
             raise self._error(f"it did not exit within {limit_s:g}s and was killed") from None
         finally:
             if process.returncode is None:
-                # What has left the group may keep the pipe open; nobody reads from it.
+                # A process that has left the group may keep the pipe open; nobody reads from it.
                 with suppress(ProcessLookupError):
                     process.kill() if interactive else os.killpg(process.pid, signal.SIGKILL)
                 if process.stdout is not None:
@@ -115,7 +115,7 @@ class Plugin:
 
 
 def fresh_s_of(expires: str | None, now: datetime | None = None) -> float:
-    """Return for how long credentials need not be read again: without an expiry, until the server refuses them."""
+    """Return for how many seconds credentials are fresh; without an expiry, until the server rejects them."""
     if not expires:
         return math.inf
     return max(0.0, (datetime.fromisoformat(expires) - (now or datetime.now(UTC))).total_seconds() * LIFE_SHARE)

@@ -1,12 +1,12 @@
-"""JSON of any depth decoded safely, and equal values stored once. Pure.
+"""Decodes JSON of any depth safely, and stores equal values once. Pure.
 
-An API server takes ten thousand levels in a field that a CRD leaves open. msgspec decodes by recursion, which Python bounds: at
-1,000 levels in 3.11, at 1,500 in 3.12, at 10,000 in 3.13, and from 3.12 on nobody can raise that. One such object must make
-neither itself nor the list that it comes in unreadable.
+An API server accepts ten thousand nesting levels in a field without a schema. msgspec decodes recursively, and Python
+limits recursion: to 1,000 levels in 3.11, 1,500 in 3.12 and 10,000 in 3.13; since 3.12 the limit cannot be raised. A
+single deep object must make neither itself nor its list unreadable.
 
-The pods of a job share most of their values: the names of the job, the owner, the containers, and for running pods the whole
-status. msgspec makes a new object of each, and a pod has thirty strings. `SharedValues` keeps one of each, so that a cache of a
-hundred thousand pods stays small.
+The pods of a job share most of their values: the names of the job, the owner, the containers, and for running pods the
+whole status. msgspec creates new objects for each, and a pod has thirty strings. `SharedValues` keeps one of each, so
+that a cache of a hundred thousand pods stays small.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 LEVELS: Final = 500
-"""What is kept of deeper ones. Half of what Python 3.11 has, which counts the callers too."""
+"""The levels that are kept of deeper JSON: half of Python 3.11's limit, which includes the callers."""
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _SEPARATOR: Final = re.compile(rb"\s*\S")
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes | memoryview | msgspec.Raw) -> T:
-    """Decode JSON of any depth; what lies deeper than `LEVELS`, where that is too deep for Python, is read as null."""
+    """Decode JSON of any depth. If it is too deep for Python, everything deeper than `LEVELS` is read as null."""
     try:
         return decoder.decode(body)
     except RecursionError:
@@ -35,7 +35,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | memoryview | msgspec.
 
 
 def levelled(body: bytes) -> bytes:
-    """Return the same JSON, with null for everything that lies deeper than `LEVELS`."""
+    """Return the JSON with null for everything deeper than `LEVELS`."""
     kept: list[bytes] = []
     start = depth = 0
     for token in _TOKEN.finditer(body):
@@ -53,7 +53,7 @@ def levelled(body: bytes) -> bytes:
 
 
 def after_first(body: bytes | memoryview) -> int:
-    """Return how many bytes the first list or object of `body` and the separator after it have; 0 if nothing follows."""
+    """Return the length of the first list or object of `body`, including the separator after it; 0 if nothing follows."""
     depth = 0
     for token in _TOKEN.finditer(body):
         kind = body[token.start()]
@@ -65,7 +65,7 @@ def after_first(body: bytes | memoryview) -> int:
 
 
 def is_deeper_than(body: bytes | msgspec.Raw, levels: int) -> bool:
-    """Return whether JSON nests deeper than that. Costs next to nothing where it has fewer brackets."""
+    """Return True if JSON nests deeper than `levels`. Almost free if it has fewer brackets."""
     raw = bytes(body)
     if raw.count(b"[") + raw.count(b"{") <= levels:
         return False
@@ -82,30 +82,30 @@ def is_deeper_than(body: bytes | msgspec.Raw, levels: int) -> bool:
 
 
 MOST: Final = 4096
-"""Values that are remembered: two for each of the last thousand jobs or two, and what all have in common. Older ones would
-hardly come again; what was forgotten is stored once more."""
+"""The most cached values: two per job for the last one or two thousand jobs, and the values that all have in common. Older
+ones rarely recur; a value that was dropped is stored once more."""
 LARGEST: Final = 1024
-"""Bytes, as JSON, of a value that is remembered. The status of a pod that runs has 250. Whoever may create pods can make others
-as large as etcd takes them, one after the other, and what is remembered outlives the pod."""
+"""The largest cached value, in bytes of JSON. The status of a running pod has 250. A user can create pods with values as
+large as etcd accepts, and cached values outlive their pod."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class SharedValues(dict[Hashable, Any]):
     """`shared[value]` is an equal value that was seen before, or else this one. Values of different types must not be equal.
 
-    Invariant: there are at most `most` of them, each of at most LARGEST bytes. When it is full it forgets all, so that what
-    never comes again costs nothing. A dict, since it is asked ten times for each pod.
+    Invariant: there are at most `most` values, each of at most LARGEST bytes. The cache is cleared when full, so values
+    that do not recur cost nothing. It is a dict for speed: each pod needs ten lookups.
     """
 
     __slots__ = ("_most",)
 
     def __init__(self, most: int = MOST) -> None:
-        """Remember at most so many values."""
+        """Cache up to `most` values."""
         super().__init__()
         self._most = most
 
     def __missing__(self, value: Hashable) -> Any:
-        """Return a value, and remember it if it is not too large."""
+        """Return the value, and cache it if it is not too large."""
         if len(_encode(value)) > LARGEST:
             return value
         if len(self) >= self._most:

@@ -1,8 +1,8 @@
-"""Kubeconfig files, merged and checked by client-go's rules (`tools/clientcmd`), for the operator and the plugin alike.
+"""Kubeconfig files, merged and validated by client-go's rules (`tools/clientcmd`), for the operator and the plugin.
 
-The first file that sets a value wins, a relative path is relative to its file, and what client-go refuses is refused, with the
-name of the field. Token files and credential plugins are separated from the rest, since a process reads them again and again.
-docs/design/client.md lists where the rules differ from client-go's.
+The first file that sets a value wins, a relative path is relative to its file, and what client-go rejects is rejected,
+with the name of the field. Token files and credential plugins are handled separately, since they are read repeatedly.
+docs/design/client.md lists the differences from client-go.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tfjob_operator.api.access import Access, AccessError, basic, bearer, checke
 from tfjob_operator.api.credential_plugin import Plugin
 
 NOTHING: Final[Mapping[str, Any]] = {}
-DEEPEST: Final = 100  # levels of nesting that are read, of some ten that kubeconfigs have
+DEEPEST: Final = 100  # nesting levels that are read; kubeconfigs have about ten
 _TYPES: Final = {str: "a string", bool: "true or false", list: "a list", dict: "a mapping"}
 _AUTHORITY: Final = ("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify")
 _CERTIFICATE: Final = ("client-certificate", "client-certificate-data", "client-key", "client-key-data")
@@ -48,14 +48,14 @@ _BETA: Final = "client.authentication.k8s.io/v1beta1"
 _VERSIONS: Final = ("client.authentication.k8s.io/v1", _BETA)
 _MODES: Final = ("Never", "IfAvailable", "Always")
 _EXTENSION: Final = "client.authentication.k8s.io/exec"
-"""The extension of a cluster that is meant for credential plugins."""
+"""The cluster extension for credential plugins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """One context: `cluster` and `user` have only known fields that are set, of the right types and with absolute paths.
+    """One context: `cluster` and `user` have only known fields that are set, with valid types and absolute paths.
 
-    `known` has what does not depend on them.
+    `known` contains the settings that do not depend on them.
     """
 
     known: Access
@@ -64,9 +64,9 @@ class Kubeconfig:
     token_file: str | None
 
     def access(self) -> Access:
-        """Read cluster and user without the `kubernetes` package, whose import takes longer than a whole `kubectl get`.
+        """Build the access without the `kubernetes` package, whose import takes longer than a whole `kubectl get`.
 
-        Raises AccessError. A test holds this and the package together.
+        Raises AccessError. A test compares the result with that package.
         """
         cluster, user = self.cluster, self.user
         tls = self.known.server.startswith("https:")
@@ -85,7 +85,7 @@ class Kubeconfig:
         )
 
     def complete(self, access: Access) -> Access:
-        """Read the token file, which goes before a token. Raises AccessError."""
+        """Read the token file, which takes precedence over a token. Raises AccessError."""
         header = access.authorization and checked_header(access.authorization, "the token of the kubeconfig")
         if self.token_file:
             try:
@@ -103,10 +103,10 @@ def read_kubeconfig(
     cluster: Mapping[str, Any] = NOTHING,
     user: Mapping[str, Any] = NOTHING,
 ) -> Kubeconfig | None:
-    """Read `file`, or the files of KUBECONFIG, or ~/.kube/config. Return None if they have no cluster and none is asked for.
+    """Read `file`, the files of KUBECONFIG, or ~/.kube/config. Return None if they have no cluster and none is requested.
 
-    `names` may have the `context` to choose, and a `cluster` and a `user` in place of the context's. Fields of `cluster` and
-    `user` override those of the files. Raises AccessError.
+    `names` may select a `context`, and a `cluster` and `user` that replace the context's. Fields of `cluster` and
+    `user` override those in the files. Raises AccessError.
     """
     named = [file] if file else [each for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
     merged: dict[str, Any] = {"clusters": {}, "users": {}, "contexts": {}, "current-context": ""}
@@ -136,7 +136,7 @@ def read_kubeconfig(
             server["server"].rstrip("/"),
             namespace=chosen.get("namespace", "default"),
             context=context,
-            plugin=None if static else plugin,  # as in client-go, which runs a plugin only for users with nothing else
+            plugin=None if static else plugin,  # as in client-go, only for users without other credentials
             impersonate=tuple(_impersonation(where, given)),
         ),
         server,
@@ -146,7 +146,7 @@ def read_kubeconfig(
 
 
 def _merge(merged: dict[str, Any], path: Path) -> bool:
-    """Add what a file has and those before it have not; False if it does not exist. What it names is not read yet."""
+    """Merge a file into the earlier ones; return False if it does not exist. Files that it refers to are not read yet."""
     where, folder = f"kubeconfig file {path}", path.absolute().parent
     loaded = _load(path, where)
     if loaded is None:
@@ -173,7 +173,7 @@ def _load(path: Path, where: str) -> dict[str, Any] | None:
     try:
         text = path.read_text("utf-8")
         loader, depth = getattr(yaml, "CSafeLoader", yaml.SafeLoader), 0
-        for event in yaml.parse(text, Loader=loader):  # what is nested deeply would exhaust the stack of `load`
+        for event in yaml.parse(text, Loader=loader):  # `load` would exhaust the stack on deeply nested YAML
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 raise AccessError(f"{where} is nested too deeply")
@@ -182,7 +182,7 @@ def _load(path: Path, where: str) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise AccessError(f"cannot read {where}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # not a cause: its text may hold a token
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # no `from error`: its text may contain a token
         mark = getattr(error, "problem_mark", None)
         raise AccessError(f"{where} is not valid YAML{f', line {mark.line + 1}' if mark else ''}") from None
     if not isinstance(document, dict | None):
@@ -193,7 +193,7 @@ def _load(path: Path, where: str) -> dict[str, Any] | None:
 def _named(
     merged: Mapping[str, Any], kind: str, names: Mapping[str, str | None], context: Mapping[str, str]
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return what to call the entry of a context in errors, and the entry: empty if only the context names it."""
+    """Return the name of a context's entry for errors, and the entry, which is empty if only the context names it."""
     name = names.get(kind) or context.get(kind, "")
     if names.get(kind) and name not in merged[f"{kind}s"]:
         raise AccessError(f'{kind} "{name}" does not exist')
@@ -201,7 +201,7 @@ def _named(
 
 
 def _cluster(where: str, entry: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cluster with the given fields. One about TLS overrides all fields about TLS of the file."""
+    """Return the cluster with the given fields. Any TLS field given replaces all TLS fields of the file."""
     hidden = [
         *(_AUTHORITY if given.keys() & {*_AUTHORITY} else ()),
         *(["tls-server-name"] if "server" in given else ()),
@@ -215,7 +215,7 @@ def _cluster(where: str, entry: Mapping[str, Any], given: Mapping[str, Any]) -> 
 
 
 def _user(where: str, entry: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the user with the given fields, and with one authentication method beside a certificate."""
+    """Return the user with the given fields and, besides a certificate, one authentication method."""
     hidden = [*_SECRETS, "exec", "auth-provider"] if "token" in given else []
     hidden += ["as-uid", "as-groups", "as-user-extra"] if "as" in given else []
     user = _fields(where, entry, _USER, hidden) | {**given}
@@ -250,7 +250,7 @@ def _plugin(where: str, entry: Mapping[str, Any], folder: Path, cluster: Mapping
     if not (all(isinstance(each, str) for each in args) and all("name" in each for each in env)):
         raise AccessError(f"{where}: exec.args must be strings, and exec.env mappings with a name")
     return Plugin(
-        command=(str(folder / command) if os.sep in command else command, *args),  # else it is found in the PATH
+        command=(str(folder / command) if os.sep in command else command, *args),  # otherwise it is looked up in PATH
         api_version=str(version),
         environment={each["name"]: each.get("value", "") for each in env},
         mode=mode,
@@ -260,14 +260,14 @@ def _plugin(where: str, entry: Mapping[str, Any], folder: Path, cluster: Mapping
 
 
 def _config(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the extension of a cluster that is meant for plugins, which get it as `config`."""
+    """Return the cluster extension for plugins, which they receive as `config`."""
     listed = _fields("extensions", entry, {"extensions": list}).get("extensions", ())
     found = [each.get("extension") for each in listed if isinstance(each, dict) and each.get("name") == _EXTENSION]
     return {"config": found[0]} if found else {}
 
 
 def _impersonation(where: str, user: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the headers of impersonation. Raises AccessError for a group or UID without a user, as kubectl does."""
+    """Yield impersonation headers. Raises AccessError for a group or UID without a user, like kubectl."""
     found = [("Impersonate-User", user["as"])] if "as" in user else []
     found += [("Impersonate-Uid", user["as-uid"])] if "as-uid" in user else []
     found += [("Impersonate-Group", each) for each in user.get("as-groups", ())]
@@ -282,7 +282,7 @@ def _impersonation(where: str, user: Mapping[str, Any]) -> Iterator[tuple[str, s
 
 
 def _pem(entry: Mapping[str, Any], name: str) -> str | None:
-    """Return what is embedded as `name`-data, or what is in the file that `name` names. Raises AccessError."""
+    """Return the data embedded as `name`-data, or the content of the file `name`. Raises AccessError."""
     if name in entry and f"{name}-data" in entry:
         raise AccessError(f"{name} and {name}-data of the kubeconfig are both set")
     if embedded := entry.get(f"{name}-data"):
@@ -296,7 +296,7 @@ def _pem(entry: Mapping[str, Any], name: str) -> str | None:
 def _fields(
     where: str, entry: Mapping[str, Any], types: Mapping[str, type], hidden: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the known fields that are set. Raises AccessError for a value of another type, as client-go does."""
+    """Return the known fields that are set. Raises AccessError for a value of the wrong type, like client-go."""
     found = {name: entry[name] for name in types if entry.get(name) not in (None, "", False, [])}
     for name, value in found.items():
         if not isinstance(value, types[name]):

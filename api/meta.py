@@ -1,10 +1,10 @@
-"""What every Kubernetes object has in common: metadata, owners, keys, and where a resource lives on the server.
+"""What all Kubernetes objects share: metadata, owner references, keys, and the paths of resources.
 
-Values only: no I/O, and nothing of ours is imported. The structs are frozen *slices*: they hold the fields that we read, and
-nothing that is decoded into them is ever written back.
+Values only: no I/O, and no imports from this project. The structs are frozen *slices*: they have only the fields that
+are read, and are never written back.
 
-A controller reference names its owner by UID and has no namespace: it is resolved in the child's own, as the garbage collector
-does it. Whoever may create objects somewhere can write any UID into them, so a UID alone proves nothing (D2).
+A controller reference identifies its owner by UID and has no namespace: it refers to the child's own namespace, as in
+the garbage collector. Anyone who may create objects can write any UID into them, so a UID alone proves nothing (D2).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from urllib.parse import quote
 import msgspec
 
 JSON = Mapping[str, object]
-"""A decoded JSON object without a type of its own."""
+"""A decoded JSON object of no particular type."""
 MAX_NAME_LENGTH = 63
-"""Longest DNS label (RFC 1123), and so the longest name of a service and the longest value of a label."""
+"""The longest DNS label (RFC 1123), and so the longest Service name and label value."""
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of all slices: camelCase on the wire, immutable in memory.
+    """Base class of all slices: camelCase in JSON, immutable in memory.
 
-    `gc=False` keeps ten thousand cached objects out of the garbage collector's walks; it is safe because a frozen tree that
-    came from JSON can hold no cycle.
+    `gc=False` excludes ten thousand cached objects from garbage collection. This is safe: a frozen tree decoded from
+    JSON has no cycles.
     """
 
 
 class OwnerReference(Struct, frozen=True):
-    """A link from a child to its owner. `controller` is true for at most one owner of an object."""
+    """A reference from a child to its owner. `controller` is true for at most one owner of an object."""
 
     kind: str = ""
     name: str = ""
@@ -41,7 +41,7 @@ class OwnerReference(Struct, frozen=True):
 
 
 class Meta(Struct, frozen=True):
-    """The part of `metadata` that informers read. Slices name labels, since a dict is a fifth of a cached pod's memory."""
+    """The metadata that informers read. Slices declare single labels, since a dict takes a fifth of a cached pod's memory."""
 
     name: str = ""
     namespace: str = ""
@@ -52,12 +52,12 @@ class Meta(Struct, frozen=True):
     owner_references: tuple[OwnerReference, ...] | None = None
 
     def label_map(self) -> Mapping[str, str]:
-        """Return the labels that the slice holds, for selectors."""
+        """Return the labels of the slice, for selectors."""
         return {}
 
 
 class ObjectMeta(Meta, frozen=True):
-    """Metadata with all labels, and the time of the creation."""
+    """Metadata with all labels, and the creation time."""
 
     creation_timestamp: datetime | None = None
     labels: dict[str, str] | None = None
@@ -68,7 +68,7 @@ class ObjectMeta(Meta, frozen=True):
 
 
 class Object(Protocol):
-    """What informers need of a cached object: its metadata."""
+    """What informers require of a cached object."""
 
     @property
     def metadata(self) -> Meta:
@@ -77,22 +77,22 @@ class Object(Protocol):
 
 
 def version_number(version: str) -> int | None:
-    """Return a resourceVersion as a number that grows (KEP-5504; before 1.35 etcd's revision); None if it is none."""
-    # As Kubernetes reads it: ASCII digits without a leading zero. "0" stands for any version.
+    """Return a resourceVersion as an increasing number (KEP-5504; etcd's revision before 1.35); None if it is not a number."""
+    # As in Kubernetes: ASCII digits without leading zeros. "0" stands for any version.
     if not (version.isascii() and version.isdecimal()) or version[0] == "0":
         return None
     return int(version)
 
 
 class PartialObjectMetadata(Struct, frozen=True):
-    """Any object, or a list, of which only the metadata is read."""
+    """Any object or list of which only the metadata is read."""
 
     metadata: ObjectMeta
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object and its place on the server. `group` is "" for the core API."""
+    """A kind of object and its API path. `group` is "" for the core API."""
 
     group: str
     version: str
@@ -106,7 +106,7 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the path of a collection (without a namespace that of all), of one object, or of a subresource."""
+        """Return the path of a collection (in all namespaces if none is given), of an object, or of a subresource."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if namespace and self.namespaced:
             root = f"{root}/namespaces/{quote(namespace, safe='')}"
@@ -120,17 +120,17 @@ class Resource:
 
 
 def object_key(namespace: str, name: str) -> str:
-    """Return the key of an object: `namespace/name`, or `name` without a namespace (ST-01). The UID is no part of it."""
+    """Return the key of an object: `namespace/name`, or `name` if cluster-scoped (ST-01). It does not include the UID."""
     return f"{namespace}/{name}" if namespace else name
 
 
 def meta_key(meta: Meta) -> str:
-    """`object_key` of an object's metadata."""
+    """Return the `object_key` for an object's metadata."""
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
 def controller_of(meta: Meta) -> OwnerReference | None:
-    """Return the owner that manages this object, or None for an orphan."""
+    """Return the controller of this object, or None for an orphan."""
     for reference in meta.owner_references or ():
         if reference.controller:
             return reference
@@ -138,35 +138,35 @@ def controller_of(meta: Meta) -> OwnerReference | None:
 
 
 def owner_key(meta: Meta) -> str | None:
-    """Return the key of the owner that manages this object, which is in the same namespace; None for an orphan."""
+    """Return the key of the controller of this object, which is in the same namespace; None for an orphan."""
     owner = controller_of(meta)
     return None if owner is None else object_key(meta.namespace, owner.name)
 
 
 OwnerKey = NewType("OwnerKey", str)
-"""`namespace/uid` of an object that has children. A type of its own, so that a bare UID is not taken for one."""
+"""`namespace/uid` of an owner. A separate type, so that a bare UID is not used as one."""
 OWNER_INDEX: Final = "controller"
-"""The index of children by the `OwnerKey` of the object that controls them."""
+"""The name of the index of children by the `OwnerKey` of their controller."""
 
 
 def owner_uid_key(owner: Meta) -> OwnerKey:
-    """Return the key under which the children of this object are indexed."""
+    """Return the index key of the children of this owner."""
     return OwnerKey(f"{owner.namespace}/{owner.uid}")
 
 
 def key_of_owner(child: Meta, owner: OwnerReference) -> OwnerKey:
-    """Return the key under which a child with this owner reference is indexed."""
+    """Return the index key of a child with this owner reference."""
     return OwnerKey(f"{child.namespace}/{owner.uid}")
 
 
 def index_by_owner(child: Object) -> Sequence[str]:
-    """Return the key of a child's controller: the index function of `OWNER_INDEX`, called for every event of a watch."""
+    """Return the key of a child's controller: the index function of `OWNER_INDEX`, called for every watch event."""
     owner = controller_of(child.metadata)
     return () if owner is None else (key_of_owner(child.metadata, owner),)
 
 
 def controller_reference(kind: Resource, owner: Meta) -> dict[str, Any]:
-    """Return the reference to an owner of this kind by which the garbage collector deletes the child with it (RM-04)."""
+    """Return a controller reference to an owner of this kind; the garbage collector then deletes the child with it (RM-04)."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

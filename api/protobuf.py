@@ -1,12 +1,13 @@
-"""Reads messages in protobuf as the JSON objects that they stand for. Pure.
+"""Decodes protobuf messages into the equivalent JSON objects. Pure.
 
-A list in protobuf costs an API server a fifth of what it costs in JSON (docs/design/scale.md). A message says neither the names
-of its fields nor their types, so a table names those that are read, by their numbers in Kubernetes' `generated.proto`. A number
-is never given to another field, so the tables hold for all versions. All other fields are passed over, each in one step. The
-tables here are those of k8s.io/apimachinery/pkg/apis/meta/v1 (July 2026): the metadata of all objects, lists and failures.
+A protobuf list costs an API server a fifth of the CPU time of a JSON list (docs/design/scale.md). Messages contain
+neither field names nor types, so a table maps the numbers of the fields that are read, from Kubernetes'
+`generated.proto`, to both. Field numbers are never reused, so the tables are valid for all versions. All other fields
+are skipped in one step each. The tables here are those of k8s.io/apimachinery/pkg/apis/meta/v1 (July 2026): the
+metadata of objects, lists and failures.
 
-What is read is the JSON object that the same API server would have written, with only those fields, and times as datetimes. So
-nothing that reads it has to know where it came from.
+The result is the JSON object that the same API server would have written, with only these fields, and times as
+datetimes. Callers do not need to know the encoding.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ from typing import Any, Final
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
-"""What a response of this type begins with, before an envelope (apimachinery: pkg/runtime/serializer/protobuf)."""
+"""The first bytes of a response in this encoding, before the envelope (apimachinery: pkg/runtime/serializer/protobuf)."""
 LENGTH: Final = 2
-"""The wire type of what has its length before it (protobuf.dev/programming-guides/encoding)."""
+"""The wire type of values preceded by their length (protobuf.dev/programming-guides/encoding)."""
 _VARINT: Final = 0
-"""The wire type of a whole number."""
+"""The wire type of integers."""
 _FIXED: Final = {1: 8, 5: 4}
-"""The wire types that have always as many bytes. The types 3 and 4, groups, Kubernetes does not use."""
+"""The wire types of fixed size. Kubernetes does not use the types 3 and 4, groups."""
 LAYOUTS: Final = 64
-"""Of how many lengths the layout of a message is remembered. Pods of a job differ by the digits of indices and addresses."""
+"""The number of message lengths for which a layout is cached. Pods of a job differ by the digits of indices and addresses."""
 LAYOUT_BYTES: Final = 256
-"""Layouts with more bytes in heads are not; the metadata of a pod has 60. A tenant may write a hundred thousand annotations."""
+"""The most header bytes of a cached layout; the metadata of a pod has 60. A tenant may write a hundred thousand annotations."""
 ALIKE: Final = 512
-"""How many messages of a type that are alike are remembered."""
+"""The most cached messages of a type."""
 ALIKE_BYTES: Final = 256
-"""Longer messages are not."""
+"""Longer messages are not cached."""
 _Object = dict[str, Any]
 PutBytes = Callable[[_Object, bytes, int, int], None]
 PutWhole = Callable[[_Object, int], None]
 
 
 class MalformedError(ValueError):
-    """The bytes are no such message."""
+    """The bytes are not a valid message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field that is read: its name in JSON, and what puts its value into an object; `of` is the message that it contains."""
+    """A field that is read: its JSON name, and functions that store its value in an object; `of` is its message type."""
 
     name: str
     put_bytes: PutBytes | None = None
@@ -55,25 +56,25 @@ class Field:
 
 
 class Message:
-    """The fields of a message that are read, by their numbers.
+    """The fields of a message that are read, by number.
 
-    `alike`: most messages of this type equal an earlier one, byte by byte, as labels and conditions of pods do. Of the last
-    ones it is remembered what was read, so nobody may change it.
+    `alike`: most messages of this type are byte-for-byte equal to an earlier one, such as labels and conditions of
+    pods. The decoded values of the last ones are cached, so callers must not modify them.
     """
 
     __slots__ = ("_alike", "_layouts", "_put_bytes", "_put_whole", "fields")
 
     def __init__(self, fields: Mapping[int, Field], *, alike: bool = False) -> None:
-        """Read these fields."""
+        """Declare the fields that are read."""
         self.fields = fields
-        # By their keys on the wire, which are number and wire type.
+        # Keyed by the wire key, which combines number and wire type.
         self._put_bytes = {number << 3 | LENGTH: f.put_bytes for number, f in fields.items() if f.put_bytes}
         self._put_whole = {number << 3 | _VARINT: f.put_whole for number, f in fields.items() if f.put_whole}
         self._layouts: dict[int, _Layout] = {}
         self._alike = lru_cache(ALIKE)(self._read) if alike else None
 
     def read(self, text: bytes) -> dict[str, Any]:
-        """Return a message as an object. Raises MalformedError, and IndexError or KeyError, which mean the same."""
+        """Decode a message. Raises MalformedError, IndexError or KeyError, which all mean that it is malformed."""
         if self._alike is not None and len(text) <= ALIKE_BYTES:
             return self._alike(text)
         return self._read(text)
@@ -81,8 +82,9 @@ class Message:
     def _read(self, text: bytes) -> _Object:
         if not text:
             return {}
-        # Most messages lie as an earlier one of their length did: objects of a kind differ in the length of few fields. To
-        # compare all heads in one step is faster than to go from one to the next: a pod takes 14 us, and took 25 us.
+        # Most messages have the layout of an earlier one of their length: objects of a kind differ in the length of few
+        # fields. Comparing all headers at once is faster than reading them one by one: 14 us instead of 25 us for a
+        # pod.
         layout = self._layouts.get(len(text))
         if layout is None or layout.heads(text) != layout.expected:
             layout = self._layout_of(text)
@@ -104,7 +106,7 @@ class Message:
         numbers: list[tuple[PutWhole, int]] = []
         head, end = 0, len(text)
         while head < end:
-            # One byte is mostly all: of a key where the number is below 16, of a length below 128.
+            # Usually one byte: keys of field numbers below 16, and lengths below 128.
             key, at = text[head], head + 1
             if key > 127:
                 key, at = varint(text, head)
@@ -128,41 +130,42 @@ class Message:
             head = after
         if head != end:
             raise MalformedError("a field is longer than its message")
-        # With 0 there are two places at least: of a single one it returns no tuple.
+        # The extra 0 makes at least two places; for a single one itemgetter does not return a tuple.
         heads: Callable[[bytes], tuple[int, ...]] = itemgetter(0, *places)
         return _Layout(heads, heads(text), parts, numbers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the fields of a message lie.
+    """The positions of a message's fields.
 
-    The head of a field is its key with its length, or with its value if it is a number. A message of the same length with the
-    same bytes at the places of all heads has the same layout, for each head says where the next one is.
+    The header of a field is its key with its length, or with its value if it is a number. A message of the same length
+    with the same bytes in all header positions has the same layout, since each header determines the position of the
+    next.
     """
 
     heads: Callable[[bytes], tuple[int, ...]]
-    """Returns the bytes of all heads of a message."""
+    """Returns the header bytes of a message."""
     expected: tuple[int, ...]
-    """What it returns for this layout."""
+    """The header bytes of a message with this layout."""
     parts: Sequence[tuple[PutBytes, int, int]]
-    """For each field that is read: what puts it into an object, and where it begins and ends."""
+    """For each field that is read: the function that stores it in an object, its begin and end."""
     numbers: Sequence[tuple[PutWhole, int]]
-    """For each number that is read: what puts it into an object, and its value."""
+    """For each number that is read: the function that stores it in an object, and its value."""
 
 
 def text(name: str, *, always: bool = False) -> Field:
-    """Return a field with text. Go's JSON leaves an empty one out (`omitempty`), if it must not `always` be there."""
+    """Declare a string field. Go's JSON omits an empty one (`omitempty`) unless it is `always` present."""
 
     def put(found: _Object, buffer: bytes, begin: int, end: int) -> None:
         if begin < end or always:
-            found[name] = buffer[begin:end].decode(errors="replace")  # as Go's JSON does with what is not UTF-8
+            found[name] = buffer[begin:end].decode(errors="replace")  # as Go's JSON does with invalid UTF-8
 
     return Field(name, put)
 
 
 def number(name: str) -> Field:
-    """Return a field with an int32 or int64."""
+    """Declare an int32 or int64 field."""
 
     def put(found: _Object, value: int) -> None:
         found[name] = _signed(value)
@@ -171,7 +174,7 @@ def number(name: str) -> Field:
 
 
 def numbers(name: str) -> Field:
-    """Return a field with a list of int32 or int64, each with its key, as Kubernetes writes them."""
+    """Declare a list of int32 or int64, each with its own key, as Kubernetes encodes them."""
 
     def put(found: _Object, value: int) -> None:
         found.setdefault(name, []).append(_signed(value))
@@ -180,7 +183,7 @@ def numbers(name: str) -> Field:
 
 
 def truth(name: str) -> Field:
-    """Return a field with a boolean."""
+    """Declare a boolean field."""
 
     def put(found: _Object, value: int) -> None:
         found[name] = bool(value)
@@ -189,7 +192,7 @@ def truth(name: str) -> Field:
 
 
 def one(name: str, of: Message) -> Field:
-    """Return a field with a message."""
+    """Declare a message field."""
 
     def put(found: _Object, buffer: bytes, begin: int, end: int) -> None:
         found[name] = of.read(buffer[begin:end])
@@ -198,7 +201,7 @@ def one(name: str, of: Message) -> Field:
 
 
 def many(name: str, of: Message) -> Field:
-    """Return a field with a list of messages."""
+    """Declare a list of messages."""
 
     def put(found: _Object, buffer: bytes, begin: int, end: int) -> None:
         found.setdefault(name, []).append(of.read(buffer[begin:end]))
@@ -207,7 +210,7 @@ def many(name: str, of: Message) -> Field:
 
 
 def pairs(name: str) -> Field:
-    """Return a field with a map of texts."""
+    """Declare a map of strings."""
 
     def put(found: _Object, buffer: bytes, begin: int, end: int) -> None:
         pair = _PAIR.read(buffer[begin:end])
@@ -217,7 +220,7 @@ def pairs(name: str) -> Field:
 
 
 def time(name: str) -> Field:
-    """Return a field with a metav1.Time, which JSON writes in whole seconds; an empty one is Go's zero time, which is null."""
+    """Declare a metav1.Time field; JSON has whole seconds, and null for an empty one, which is Go's zero time."""
 
     def put(found: _Object, buffer: bytes, begin: int, end: int) -> None:
         seconds = _TIMESTAMP.read(buffer[begin:end]).get("seconds")
@@ -228,7 +231,7 @@ def time(name: str) -> Field:
 
 
 def read(buffer: bytes, begin: int, end: int, of: Message) -> dict[str, Any]:
-    """Return the message between these places as a JSON object. Raises MalformedError."""
+    """Decode the message between two positions as a JSON object. Raises MalformedError."""
     try:
         return of.read(buffer[begin:end])
     except (IndexError, KeyError):
@@ -236,7 +239,7 @@ def read(buffer: bytes, begin: int, end: int, of: Message) -> dict[str, Any]:
 
 
 def open_envelope(buffer: bytes) -> tuple[str, int, int]:
-    """Return the kind of an enveloped object, its begin and end. Raises IndexError for too few bytes, MalformedError."""
+    """Return kind, begin and end of an object in an envelope. Raises IndexError if bytes are missing, or MalformedError."""
     kind, at = "", len(MAGIC)
     while True:
         key, at = varint(buffer, at)
@@ -253,7 +256,7 @@ def open_envelope(buffer: bytes) -> tuple[str, int, int]:
 
 
 def varint(buffer: bytes, at: int) -> tuple[int, int]:
-    """Read a number; return it, and the place after it. Raises IndexError when the buffer ends before, and MalformedError."""
+    """Decode an integer; return it and the position after it. Raises IndexError if the buffer ends early, or MalformedError."""
     value = shift = 0
     while True:
         byte = buffer[at]
@@ -267,7 +270,7 @@ def varint(buffer: bytes, at: int) -> tuple[int, int]:
 
 
 def _signed(value: int) -> int:
-    """Return an int32 or int64, of which a negative one is written as what is missing to 2 ** 64."""
+    """Return an int32 or int64 from its two's complement encoding."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -279,13 +282,13 @@ def _time(seconds: int) -> datetime:
 
 
 _TYPE, _ENVELOPED = 1, 2
-"""Fields of runtime.Unknown: what the object is, and the object."""
+"""Fields of runtime.Unknown: the type of the object, and the object."""
 _TYPE_META: Final = Message({2: text("kind")})
 _TIMESTAMP: Final = Message({1: number("seconds")})
 _PAIR: Final = Message({1: text("key"), 2: text("value")}, alike=True)
 LIST_META: Final = Message({2: text("resourceVersion"), 3: text("continue")})
 META, ITEMS = 1, 2
-"""The fields of a list of any kind: its metadata, and an item."""
+"""Fields of every list: its metadata, and its items."""
 _OWNER: Final = Message({1: text("kind"), 3: text("name"), 4: text("uid"), 6: truth("controller")}, alike=True)
 OBJECT_META: Final = Message(
     {
@@ -306,4 +309,4 @@ METADATA: Final = Message({1: one("metadata", OBJECT_META)})
 _CAUSE: Final = Message({1: text("reason"), 2: text("message"), 3: text("field")})
 _DETAILS: Final = Message({1: text("name"), 3: text("kind"), 4: many("causes", _CAUSE), 5: number("retryAfterSeconds")})
 STATUS: Final = Message({3: text("message"), 4: text("reason"), 5: one("details", _DETAILS), 6: number("code")})
-"""What an API server answers instead of a list, in the encoding of the list."""
+"""The API server's response instead of a list, in the encoding of the list."""

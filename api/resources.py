@@ -1,8 +1,8 @@
-"""Quantities of resources ("500m", "1.5Gi", 2), and the resources that a pod of a template requests. Pure.
+"""Resource quantities ("500m", "1.5Gi", 2), and the resource requests of pods. Pure.
 
-Requests are computed as the scheduler does (component-helpers, `PodRequests`): ordinary containers and native sidecars
-(KEP-753) run together; an init container runs beside the sidecars that stand before it; the pod needs what the largest of
-these moments needs. What the pod itself names replaces that (KEP-2837), and its overhead comes on top.
+Requests are computed like in the scheduler (component-helpers, `PodRequests`): regular containers and native sidecars
+(KEP-753) run together; an init container runs beside the sidecars listed before it; the pod requests the maximum of
+these. Pod-level requests override this (KEP-2837), and the overhead is added.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Final
 from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.meta import JSON
 
-# Digits are bounded: the API server takes no quantity beyond 2**63, and an exponent of a user's must not cost us memory.
+# The number of digits is limited: the API server accepts no quantity beyond 2**63, and a user's exponent must not use
+# up memory.
 _QUANTITY: Final = re.compile(
     r"\+?(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE]([+-]?\d{1,2})|(m|u|n|k|[KMGTPE]i?))?", re.ASCII
 )
@@ -28,7 +29,7 @@ _SUFFIXES: Final = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e
 
 
 def parse_quantity(value: object) -> Decimal | None:
-    """Return the number that a quantity means, or None for what is no quantity: the API server will say so about the pod."""
+    """Return the value of a quantity, or None if it is invalid: the API server will reject the pod."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
     match = _QUANTITY.fullmatch(str(value))
@@ -43,7 +44,7 @@ def parse_quantity(value: object) -> Decimal | None:
 
 
 def format_quantity(number: Decimal) -> str:
-    """Write a quantity: whole, or else in thousandths, rounded up so that it is never less than was asked for."""
+    """Format a quantity as an integer, or else in thousandths, rounded up so that it is never less than requested."""
     if number == number.to_integral_value():
         return f"{number.to_integral_value():f}"
     return f"{(number * 1000).to_integral_value(ROUND_CEILING):f}m"
@@ -55,7 +56,7 @@ _HUGE_PAGES: Final = "hugepages-"
 
 
 def pod_requests(template: JSON) -> Requests:
-    """Return the resources by name. What is no quantity is left out: the API server will refuse the pod for it."""
+    """Return resource requests by name. Invalid quantities are omitted: the API server will reject the pod."""
     spec = object_in(template, "spec")
     total: Requests = {}
     for container in _containers(spec, "containers"):
@@ -79,7 +80,7 @@ def pod_requests(template: JSON) -> Requests:
 
 
 def object_in(value: JSON, name: str) -> dict[str, Any]:
-    """Return the object under a name, or an empty one: users' templates are not validated this deep."""
+    """Return the object under a key, or an empty one: users' templates are not validated this deep."""
     found = value.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -90,13 +91,13 @@ def _containers(spec: JSON, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_container(container: JSON) -> Requests:
-    """Return a container's requests. As in the API server, a limit stands in for a request that is missing."""
+    """Return a container's requests. As in the API server, a limit replaces a missing request."""
     resources = object_in(container, "resources")
     return _quantities(object_in(resources, "limits") | object_in(resources, "requests"))
 
 
 def _of_pod(spec: JSON, of_containers: Requests) -> Requests:
-    """Return the pod's own requests. As in the API server, a limit stands in for a request that no container has either."""
+    """Return the pod-level requests. As in the API server, a limit replaces a request that no container has either."""
     resources = object_in(spec, "resources")
     limits = _quantities(object_in(resources, "limits"))
     asked = {name: limit for name, limit in limits.items() if name not in of_containers}

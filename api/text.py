@@ -1,8 +1,8 @@
-"""Text of users and servers on its way into a status, an event or a log line: truncated, escaped, without values. Pure.
+"""Sanitizes text of users and servers for a status, an event or a log line: truncates, escapes, removes values. Pure.
 
-All such text passes here where it enters: `api.v1.conditions` for conditions, the recorders for events,
-`controller.observability.log` for log lines, `api.client.errors` for what API servers say. So no caller can forget it, and text
-that passes two of these places is the same after both.
+All such text is sanitized where it enters: in `api.v1.conditions` for conditions, in the recorders for events, in
+`controller.observability.log` for log lines, and in `api.client.errors` for messages of API servers. Callers cannot
+forget it, and sanitizing text twice does not change it.
 """
 
 from __future__ import annotations
@@ -12,32 +12,33 @@ from bisect import bisect_right
 from typing import Final
 
 MAX_BYTES: Final = 4096
-"""Of one message, in UTF-8. A status is written with every change of a job, and etcd takes 1.5 MB in a request: what a
-person does not read to its end must not keep a job's end from being written."""
+"""The largest message, in bytes of UTF-8. A status is written with every change of a job, and etcd accepts requests up to
+1.5 MB; a long message must not prevent the operator from recording the end of a job."""
 
 EVENT_BYTES: Final = 1024
-"""Of an event's message. events.k8s.io takes no longer note; core/v1 does, but up to 10,000 of them wait in memory."""
+"""The largest message of an event. events.k8s.io does not accept a longer note; core/v1 does, but up to 10,000 of them are
+queued in memory."""
 
 MAX_NAME: Final = 60
-"""Characters of a key or name of the user's choice that are shown. DNS labels have 63."""
+"""The most characters of a user-chosen key or name that are shown. DNS labels have 63."""
 
 LAST_WORDS_BYTES: Final = 500
-"""Of what a process left behind when it ended: an error and where it happened, not a log."""
+"""The most bytes of a process's last output: an error and its location, not a log."""
 
 _CONTROLS: Final = (
-    "\x00-\x09\x0b-\x1f\x7f-\x9f"  # C0 but newline, DEL, C1: among them the ESC of terminals
+    "\x00-\x09\x0b-\x1f\x7f-\x9f"  # C0 except newline, DEL and C1, including the ESC of terminals
     "\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
-    "\ud800-\udfff"  # halves of a pair, which no encoder takes
+    "\ud800-\udfff"  # unpaired surrogates, which no encoder accepts
 )
-"""Unicode's categories Cc, Cf, Cs, Zl and Zp without the newline: nothing of it is seen, some of it reorders what is."""
+"""Unicode categories Cc, Cf, Cs, Zl and Zp except newline: invisible characters, some of which reorder text."""
 _UNSAFE: Final = re.compile(f"[{_CONTROLS}]")
 _UNSAFE_IN_NAMES: Final = re.compile(f"[\n{_CONTROLS}]")
 _SHORT: Final = {"\t": r"\t", "\r": r"\r", "\n": r"\n"}
 
 
 def clean(text: str, limit: int = MAX_BYTES) -> str:
-    """Return the text in `limit` bytes of UTF-8, control characters but newlines escaped; a cut ends with what is missing."""
+    """Return the text in at most `limit` bytes, control characters escaped; a truncated text ends with how much was cut."""
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text
     shown = _escaped(text[:limit])
@@ -49,7 +50,7 @@ def clean(text: str, limit: int = MAX_BYTES) -> str:
 
 
 def clean_end(text: str, limit: int) -> str:
-    """As `clean`, for text whose end says most, such as a traceback: its beginning is cut off."""
+    """Like `clean`, for text whose end matters most, such as a traceback: its beginning is cut off."""
     shown = _escaped(text[-limit:]).encode()
     if len(text) <= limit and len(shown) <= limit:
         return shown.decode()
@@ -58,13 +59,13 @@ def clean_end(text: str, limit: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a key or name that a user chose in quotes, on one line, with at most `MAX_NAME` of its characters."""
+    """Return a user-chosen key or name in quotes, on one line, with at most `MAX_NAME` characters."""
     cut = text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}..."
     return _UNSAFE_IN_NAMES.sub(_escape, cut)
 
 
 def last_words(text: str, limit: int = LAST_WORDS_BYTES) -> str:
-    """Return the last lines that are not empty, joined, in at most `limit` bytes; of a longer last line its beginning."""
+    """Return the last non-empty lines, joined, in at most `limit` bytes; if the last line is longer, its beginning."""
     words = ""
     for line in reversed(text.splitlines()):
         more = clean(" ".join(line.split()), limit)
@@ -75,22 +76,23 @@ def last_words(text: str, limit: int = LAST_WORDS_BYTES) -> str:
     return words
 
 
-# What API servers say of a field that they refuse: `spec.x: Invalid value: "hunter2": must be ...`.
+# Messages of API servers about a rejected field: `spec.x: Invalid value: "hunter2": must be ...`.
 _VALUE_FOLLOWS: Final = re.compile(r"\b(Invalid value|Unsupported value|Duplicate value|Not found|Too many): ")
 _STRING: Final = r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)'
 _PART: Final = re.compile(rf"({_STRING})|([\[({{])|([\])}}])|(?:: |, |$)", re.DOTALL)
-# What is wrong is told by what stands around these.
+# The text around these numbers explains the error.
 _NUMBER: Final = re.compile(r"\bcannot unmarshal number \S+ into\b")
 _PARSED: Final = re.compile(rf"\b(parsing(?: time)?|cannot parse) {_STRING}(?: as {_STRING})?", re.DOTALL)
 _LABEL: Final = re.compile(r"\b(field label not supported): [^,\]]*")
 _EXCERPT: Final = re.compile(r"(?:, but found .)?, error found in #\d+ byte of \.\.\..*", re.DOTALL)
-"""Servers before 1.22 quote the bytes around a mistake of type, and with them what stands beside it."""
+"""Servers before 1.22 quote the bytes around a type error, including neighboring values."""
 
 
 def without_values(text: str) -> str:
-    """Return an API server's message about an object that it refuses, without the values in it: they may be secrets.
+    """Return an API server's message about a rejected object without the values in it, which may be secrets.
 
-    Names of fields, types, and what is allowed stay. Where the end of a value cannot be told, all that follows goes.
+    Field names, types and supported values are kept. If the end of a value cannot be determined, everything after it is
+    removed.
     """
     text = _EXCERPT.sub("", text)
     text = _NUMBER.sub("cannot unmarshal number into", text)
@@ -105,7 +107,7 @@ def without_values(text: str) -> str:
 
 
 def _end_of_value(text: str, start: int) -> int:
-    """Return where a value ends that Go printed: at the colon before what is wrong with it, or before the next mistake."""
+    """Return where a value printed by Go ends: at the colon before the error, or before the next error."""
     depth = 0
     for part in _PART.finditer(text, start):
         string, opens, closes = part.groups()

@@ -1,4 +1,4 @@
-"""An asynchronous client for the Kubernetes API: settings, credentials, transport, verbs and errors."""
+"""An asynchronous client for the Kubernetes API: settings, credentials, transport, methods and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes responses, and splits the body of a watch into lines, one for each event. What does not fit raises DecodeError."""
+"""Decodes responses, and splits the body of a watch into lines, one per event. Raises DecodeError for invalid data."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from tfjob_operator.api.meta import Struct
 
 T = TypeVar("T")
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""All that msgspec raises for bytes that it cannot decode: the last two for text that is not UTF-8 and for JSON that nests
-too deep."""
+"""All exceptions of msgspec for undecodable bytes: the last two for invalid UTF-8 and for JSON nested too deeply."""
 
 
 class _Versioned(Struct, frozen=True):
@@ -29,7 +28,7 @@ _WRITTEN: Final = msgspec.json.Decoder(_Written)
 
 
 def version_written(raw: bytes) -> str:
-    """Return the resourceVersion in the response to a write; "" if there is none that can be read."""
+    """Return the resourceVersion in the response to a write, or "" if it has none."""
     try:
         return decode(_WRITTEN, raw).metadata.resource_version
     except UNDECODABLE:
@@ -37,7 +36,7 @@ def version_written(raw: bytes) -> str:
 
 
 def decode_response(raw: bytes, kind: type[T], *, request: str) -> T:
-    """Decode a response, also a proxy's page. Raises DecodeError, which quotes no value; `request` is for its message."""
+    """Decode a response. Raises DecodeError, also for an HTML page of a proxy; it names `request` and quotes no value."""
     try:
         return decode(msgspec.json.Decoder(kind), raw)
     except UNDECODABLE as error:
@@ -45,23 +44,23 @@ def decode_response(raw: bytes, kind: type[T], *, request: str) -> T:
 
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-"""Longest line before a stream counts as garbage. etcd refuses requests over 1.5 MB, and their JSON is a few times as long;
-without a limit a body that is no watch would be collected until memory ends."""
+"""The longest line of a watch. etcd rejects requests over 1.5 MB, and their JSON is a few times as long; without a limit a
+body that is not a watch would be buffered until memory runs out."""
 
 
 class WatchBlocks:
-    """Iterates over blocks of whole lines: those that one chunk completes are one or two blocks.
+    """Iterates over blocks of whole lines: the lines that a chunk completes form one or two blocks.
 
-    A block is a view into its chunk; only a line that spans chunks is put together, once, as a block of its own. So nothing
-    but the ends of chunks is copied, and long lines cost no more per byte than short ones. A last line without its end is
-    dropped: it was cut off, and will be sent again. Raises what `chunks` raises, and DecodeError for a line longer than
-    `max_line_bytes`.
+    A block is a view into its chunk; only a line that spans chunks is copied into a block of its own. So only the ends
+    of chunks are copied, and long lines cost no more per byte than short ones. A last line without a newline is
+    incomplete and dropped; the watch will deliver it again. Raises the exceptions of `chunks`, and DecodeError for a
+    line longer than `max_line_bytes`.
     """
 
     __slots__ = ("_begun", "_begun_bytes", "_chunks", "_max_line_bytes", "_request")
 
     def __init__(self, chunks: AsyncIterator[bytes], *, request: str, max_line_bytes: int = MAX_LINE_BYTES) -> None:
-        """Read from `chunks`, pieces of any size; `request` is for error messages."""
+        """Read from `chunks` of any size; `request` is for error messages."""
         self._chunks = chunks
         self._request = request
         self._max_line_bytes = max_line_bytes
@@ -73,7 +72,7 @@ class WatchBlocks:
 
     async def __anext__(self) -> list[memoryview]:
         while True:
-            chunk = await anext(self._chunks)  # the end of the chunks is our end
+            chunk = await anext(self._chunks)  # StopAsyncIteration also ends this iteration
             blocks: list[memoryview] = []
             begin, end = 0, chunk.rfind(b"\n") + 1
             if end and self._begun:
@@ -89,7 +88,7 @@ class WatchBlocks:
                 return blocks
 
     def _begin(self, part: bytes) -> None:
-        """Keep a part of a line whose end has not come."""
+        """Buffer an incomplete line."""
         self._begun_bytes += len(part)
         if self._begun_bytes > self._max_line_bytes:
             raise DecodeError(f"a line exceeds {self._max_line_bytes} bytes", request=self._request)
@@ -97,10 +96,10 @@ class WatchBlocks:
 
 
 class WatchLines:
-    """Iterates over batches of whole lines without their ends: what arrived together stays together.
+    """Iterates over batches of whole lines without their newlines; lines that arrive together form one batch.
 
-    Empty lines and the CR of a CRLF are dropped. `blocks` are the same lines, not taken apart: a decoder that can take many
-    lines at once spares a copy of each. Use one of the two.
+    Empty lines and the CR of a CRLF are removed. `blocks` yields the same lines unsplit, for decoders that take many
+    lines at once and so save a copy of each. Use only one of the two.
     """
 
     __slots__ = ("blocks",)
@@ -119,7 +118,7 @@ class WatchLines:
 
 
 def lines_of(blocks: Iterable[memoryview]) -> list[bytes]:
-    """Return the lines of these blocks, without their ends; empty ones are left out."""
+    """Return the lines of these blocks without their newlines; empty ones are omitted."""
     return [line for block in blocks for line in map(_without_cr, bytes(block).split(b"\n")) if line]
 
 

@@ -1,19 +1,19 @@
-"""The errors of talking to an API server. Those of `http.errors` say that no response came; responses become errors here alone.
+"""Errors of API requests. Those in `http.errors` mean that no response arrived; only this module converts responses to errors.
 
-ApiError                            something went wrong between us and the API server
-+-- TransportError                  no usable response; whether the server acted on the request is unknown
-|   +-- ConnectError                no connection was made: the server cannot have acted
-|   |   +-- TLSError                the peer's certificate or ours was refused
+ApiError                            communication with the API server failed
++-- TransportError                  no usable response; the server may or may not have processed the request
+|   +-- ConnectError                no connection: the server has not seen the request
+|   |   +-- TLSError                a certificate was rejected, ours or the peer's
 |   |   +-- CredentialsError        there is no token or certificate to send: a file or a plugin failed
-|   +-- RequestTimeoutError         the time limit of the request passed
-|   +-- ConnectionLostError         the connection was lost while we waited or read
-+-- DecodeError                     a response arrived that is not what it should be
-+-- StatusError                     the server said no; `code`, `reason`, `message`, `details`
-    +-- NoStatusError               400, 404, 409, 410, 422, any other code below 500: without a Status it proves nothing
+|   +-- RequestTimeoutError         the timeout of the request was reached
+|   +-- ConnectionLostError         the connection broke before the response was complete
++-- DecodeError                     the response could not be decoded
++-- StatusError                     the server returned an error; `code`, `reason`, `message`, `details`
+    +-- NoStatusError               400, 404, 409, 410, 422, any other code below 500: an error without a Status
     +-- BadRequestError             reason BadRequest, 400
     +-- UnauthorizedError           401
     +-- ForbiddenError              403
-    |   +-- NamespaceTerminatingError   creates are refused because the namespace is going away
+    |   +-- NamespaceTerminatingError   creates are rejected because the namespace is terminating
     +-- NotFoundError               reason NotFound, 404
     +-- ConflictError               reason Conflict, 409: the resourceVersion or a precondition did not match
     |   +-- AlreadyExistsError      reason AlreadyExists, 409 on create
@@ -21,13 +21,13 @@ ApiError                            something went wrong between us and the API 
     +-- InvalidError                reason Invalid, 422
     +-- TooManyRequestsError        429
     +-- ServerError                 any 5xx
-        +-- TooLargeResourceVersionError   504 with that cause: this server has not seen that version yet (RF-05)
+        +-- TooLargeResourceVersionError   504 with this cause: the version is newer than this server's data (RF-05)
 
-A class that says something about an object (it is gone, its name is taken, it will never be accepted) is chosen by the reason
-in a Status alone. Proxies, and webhooks that give no reason, answer with the same codes, so a code alone proves nothing.
+Classes that make a statement about an object (it is gone, its name is taken, it is invalid) are selected only by the reason
+in a Status. Proxies, and webhooks without a reason, return the same codes, so a code alone proves nothing.
 
-No message holds a secret: what goes in is the path of the request, the server's own words without the values that they quote,
-and the operating system's.
+No message contains a secret: it consists of the path of the request, the server's message without quoted values, and the
+operating system's message.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ __all__ = [
 
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _BODY_EXCERPT: Final = 200
-"""Characters of a body that is not a Status (a load balancer's HTML) that go into the message."""
+"""The most characters of a body other than a Status (such as a load balancer's HTML) in an error message."""
 
 
 class StatusCause(Struct, frozen=True):
-    """One cause inside a Status: which field, what is wrong."""
+    """A cause inside a Status: the field and the error."""
 
     reason: str = ""
     message: str = ""
@@ -106,7 +106,7 @@ class StatusDetails(Struct, frozen=True):
 
 
 class Status(Struct, frozen=True):
-    """The server's own description of a failure (`kind: Status`)."""
+    """The server's description of a failure (`kind: Status`)."""
 
     kind: str = ""
     code: int = 0
@@ -116,14 +116,14 @@ class Status(Struct, frozen=True):
 
 
 class DecodeError(ApiError):
-    """A response is not what it should be."""
+    """A response could not be decoded."""
 
 
 class StatusError(ApiError):
-    """The server answered with a failure, or with a redirect, which is never followed.
+    """The server returned an error, or a redirect, which is never followed.
 
-    `status_message` are the server's words, cut and cleaned (`api.text`). `retry_after_s` is what the server asked us to wait,
-    in seconds, from its Retry-After header or from its Status.
+    `status_message` is the server's message, truncated and sanitized (`api.text`). `retry_after_s` is the requested
+    delay in seconds, from the Retry-After header or the Status.
     """
 
     def __init__(self, status: Status, *, request: str = "", retry_after_s: float | None = None) -> None:
@@ -138,35 +138,35 @@ class StatusError(ApiError):
 
 
 class NoStatusError(StatusError):
-    """No Status: from a proxy, or for an unknown API. It proves nothing about an object: the request is tried again."""
+    """An error without a Status, from a proxy or for an unknown API. It proves nothing about an object and is retried."""
 
 
 class BadRequestError(StatusError):
-    """400: the server does not understand the request."""
+    """400: the request is malformed."""
 
 
 class UnauthorizedError(StatusError):
-    """401: the credentials are missing or were refused."""
+    """401: credentials are missing or were rejected."""
 
 
 class ForbiddenError(StatusError):
-    """403: RBAC, quota or an admission plugin says no."""
+    """403: RBAC, a quota or an admission plugin denied the request."""
 
 
 class NamespaceTerminatingError(ForbiddenError):
-    """403 on create: the namespace is being deleted, so the object would be too (SB-03)."""
+    """403 on create: the namespace is terminating, so the object would be deleted with it (SB-03)."""
 
 
 class NotFoundError(StatusError):
-    """404: there is no such object, or the server does not serve its kind."""
+    """404: the object does not exist, or the server does not serve its kind."""
 
 
 class ConflictError(StatusError):
-    """409: what was read is no longer current, or a precondition failed."""
+    """409: the object has changed since it was read, or a precondition failed."""
 
 
 class AlreadyExistsError(ConflictError):
-    """409 on create: the name is taken."""
+    """409 on create: an object with this name exists."""
 
 
 class ExpiredError(StatusError):
@@ -174,19 +174,19 @@ class ExpiredError(StatusError):
 
 
 class InvalidError(StatusError):
-    """422: the object breaks the server's validation."""
+    """422: the server's validation rejected the object."""
 
 
 class TooManyRequestsError(StatusError):
-    """429: come back after `retry_after_s`."""
+    """429: retry after `retry_after_s`."""
 
 
 class ServerError(StatusError):
-    """5xx: the server or something before it failed."""
+    """5xx: the server or a proxy failed."""
 
 
 class TooLargeResourceVersionError(ServerError):
-    """504: the resourceVersion asked for lies in this server's future."""
+    """504: the requested resourceVersion is newer than this server's data."""
 
 
 _BY_REASON: Final[Mapping[str, type[StatusError]]] = {
@@ -204,7 +204,7 @@ _BY_CODE: Final[Mapping[int, type[StatusError]]] = {
     403: ForbiddenError,
     429: TooManyRequestsError,
 }
-"""What may be known by its code alone: whoever says it, the request is to be tried again."""
+"""Errors that the status code alone determines: whoever returned it, the request is retried."""
 
 _status_decoder = msgspec.json.Decoder(Status)
 
@@ -212,21 +212,21 @@ _status_decoder = msgspec.json.Decoder(Status)
 def error_from_response(
     code: int, body: bytes, *, request: str, retry_after: str | None = None, now: datetime | None = None
 ) -> StatusError:
-    """Return the error for an HTTP failure. Never raises, whatever the server sent.
+    """Return the error for an HTTP failure. Never raises, whatever the response contains.
 
-    `body` may be a Status, the HTML of a load balancer, or empty; `retry_after` is the header as it came, in seconds or as
-    a date, which is compared with `now` (default: the system's clock).
+    `body` may be a Status, the HTML of a load balancer, or empty; `retry_after` is the raw header, in seconds or as a
+    date, which is compared with `now` (default: the system clock).
     """
     return _classify(_read_status(code, body), request=request, retry_after_s=parse_retry_after(retry_after, now))
 
 
 def error_from_event(raw: bytes | msgspec.Raw, *, request: str) -> StatusError:
-    """Return the error for the object of an ERROR event of a watch."""
+    """Return the error for the object of an ERROR event in a watch."""
     return _classify(_read_status(500, bytes(raw)), request=request, retry_after_s=None)
 
 
 def parse_retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Return seconds from either form of Retry-After, a number or a date; None if absent or unreadable, never negative."""
+    """Return the seconds of a Retry-After header, which is a number or a date; None if absent or invalid, never negative."""
     if not value:
         return None
     value = value.strip()
@@ -237,19 +237,19 @@ def parse_retry_after(value: str | None, now: datetime | None = None) -> float |
 
 
 def parse_http_date(value: str) -> datetime | None:
-    """Return the date of an HTTP header, with its timezone; None if unreadable."""
+    """Return the date of an HTTP header with its timezone, or None if it is invalid."""
     try:
         if value.endswith(" GMT") and len(value) == 29:
             day, hour, minute, second = (int(value[at : at + 2]) for at in (5, 17, 20, 23))
             month = _MONTHS.index(value[8:11]) + 1
             return datetime(int(value[12:16]), month, day, hour, minute, second, tzinfo=UTC)
-        # Half a megabyte for what API servers do not send; proxies before them may.
+        # Takes half a megabyte. API servers do not send dates here, but proxies may.
         from email.utils import parsedate_to_datetime
 
         date = parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None
-    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)  # HTTP says that a date without a zone is GMT
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)  # HTTP dates without a zone are GMT
 
 
 def _read_status(code: int, body: bytes) -> Status:
@@ -258,16 +258,16 @@ def _read_status(code: int, body: bytes) -> Status:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError, MalformedError):
         status = Status()
     if status.kind == "Status":
-        # A proxy may change the code of a response, but not into a success.
+        # A proxy may change an error's code, but not to a success.
         return status if status.code >= 400 else msgspec.structs.replace(status, code=code)
-    if 300 <= code < 400:  # where to is not said: the target of a login redirect can carry a ticket
+    if 300 <= code < 400:  # the target is not quoted: a login redirect may contain a ticket
         return Status(code=code, message="a redirect, which is not followed: is this the address of an API server?")
     text = " ".join(body[: 4 * _BODY_EXCERPT].decode("utf-8", "replace").split())[:_BODY_EXCERPT]
     return Status(code=code, message=text or "the response has no body")
 
 
 def _status_in_protobuf(body: bytes) -> Status:
-    """Read a Status in the encoding that a list was asked for. Raises IndexError, MalformedError or msgspec.DecodeError."""
+    """Decode a Status in a list's encoding. Raises IndexError, MalformedError or msgspec.DecodeError."""
     kind, begin, end = open_envelope(body)
     return msgspec.convert(read(body, begin, end, STATUS) | {"kind": kind}, Status)
 
@@ -283,7 +283,8 @@ def _class_of(status: Status) -> type[StatusError]:
     causes = (status.details.causes if status.details else None) or ()
     if any(cause.reason == "NamespaceTerminating" for cause in causes):
         return NamespaceTerminatingError
-    # RF-05: servers before 1.19 name the cause only in its message, those before 1.17 only in the Status's message.
+    # RF-05: servers before 1.19 report the cause only in its message, those before 1.17 only in the message of the
+    # Status.
     too_large = "Too large resource version"
     if any(cause.reason == "ResourceVersionTooLarge" or too_large in cause.message for cause in causes):
         return TooLargeResourceVersionError

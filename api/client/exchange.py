@@ -1,7 +1,7 @@
-"""One request and its response: rate-limited, retried where that is safe, checked and counted (WR-05, WR-06).
+"""A request and its response: rate-limited, retried if that is safe, checked and counted (WR-05, WR-06).
 
-A request is sent again, as in client-go, if the server asked for it or the connection of a GET was lost (a row of the table in
-docs/design/retries.md). Everything else is decided by the caller, who knows what the request means.
+As in client-go, a request is retried if the server asks for it, or if a GET lost its connection (see
+docs/design/client.md). All other errors are left to the caller, who knows the meaning of the request.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tfjob_operator.workqueue.metrics import Metric, MetricsProvider
 
 T = TypeVar("T")
 MAX_REQUEST_RETRIES: Final = 10
-"""WR-06: client-go gives up after ten."""
+"""WR-06: client-go gives up after ten retries."""
 LOST_GET_DELAY_S: Final = 1.0
-"""WR-06: a GET whose connection was lost is treated as if the server had asked for one second."""
+"""WR-06: a GET that lost its connection is treated as if the server had asked for a delay of 1 s."""
 LONGEST_RETRY_AFTER_S: Final = 30.0
-"""If a server asks for more, the error goes to the caller, who can wait in a queue. API servers ask for one to ten seconds."""
+"""If a server asks for a longer delay, the error is returned to the caller, who can requeue. API servers ask for 1 to 10 s."""
 
 
 def request_retry_delay(error: errors.StatusError | errors.ConnectionLostError, request: Request) -> float | None:
-    """Return the seconds until a request that failed with `error` is sent again, or None where it must not be (WR-06)."""
+    """Return the delay in seconds before a request that failed with `error` is retried, or None if it must not be (WR-06)."""
     if isinstance(error, errors.ConnectionLostError):
         return LOST_GET_DELAY_S if request.method == "GET" else None
     if isinstance(error, errors.TooLargeResourceVersionError):
-        return None  # the reflector's rule RF-04 answers this at once; waiting would not help
+        return None  # handled immediately by the reflector (RF-04); waiting would not help
     delay = error.retry_after_s
     if delay is None or delay > LONGEST_RETRY_AFTER_S:
         return None
@@ -42,24 +42,25 @@ def request_retry_delay(error: errors.StatusError | errors.ConnectionLostError, 
 
 
 LONG_WAIT_S: Final = 0.05
-"""WR-05: shorter waits are normal, and not logged even at the level debug."""
+"""WR-05: shorter waits are normal, and not logged even at debug level."""
 VERY_LONG_WAIT_S: Final = 1.0
-"""WR-05: from here on the limit, not the server, decides how fast we are; somebody should raise it."""
+"""WR-05: from here on the client-side limit and not the server determines the throughput, so an administrator should raise
+it."""
 WARNING_EVERY_S: Final = 10.0
-"""client-go's number: under a backlog every request waits, and one line is enough."""
+"""As in client-go: with a backlog every request waits, and one log line is enough."""
 log = structlog.get_logger(__name__)
 
 
 class Limiter(Protocol):
-    """A client-side rate limit, as `workqueue.TokenBucket` is one."""
+    """A client-side rate limiter, such as `workqueue.TokenBucket`."""
 
     async def wait(self) -> None:
-        """Return when the next request may leave."""
+        """Return when the next request may be sent."""
         ...
 
 
 class Throttle:
-    """Makes requests wait for a limiter; counts each wait, and logs the long ones."""
+    """Makes requests wait for a limiter; counts all waits and logs the long ones."""
 
     def __init__(self, limiter: Limiter, metrics: RequestMetrics | None, clock: Clock) -> None:
         self._limiter = limiter
@@ -68,7 +69,7 @@ class Throttle:
         self._warned_at = -math.inf
 
     async def wait(self, request: Request) -> None:
-        """Return when `request` may leave. Cancelling gives its turn to the next one."""
+        """Return when `request` may be sent. If cancelled, the next request takes its turn."""
         started = self._clock.monotonic()
         await self._limiter.wait()
         now = self._clock.monotonic()
@@ -85,7 +86,7 @@ class Throttle:
 
 
 class Counted:
-    """Iterates over `chunks`. `count` is how many bytes have come, `ended` says that these were all."""
+    """Iterates over `chunks`. `count` is the number of bytes received, `ended` is True after the last chunk."""
 
     __slots__ = ("_chunks", "count", "ended")
 
@@ -112,14 +113,14 @@ CLOCK_SKEW: Final = Metric(
 )
 COMPARE_EVERY_S: Final = 60.0
 LONGEST_SKEW_S: Final = 10.0
-"""Synchronized clocks differ by milliseconds, and hardly a deadline or TTL is this short."""
+"""Synchronized clocks differ by milliseconds; deadlines and TTLs are rarely shorter than this."""
 
 
 class ServerClock:
-    """Compares our clock with the `Date` of at most one response a minute, and logs a warning if they differ.
+    """Compares the local clock with the `Date` of at most one response per minute, and logs a warning if they differ.
 
-    The server sets it between the start of the request and the end of the response, in whole seconds. Only a difference that
-    this cannot explain counts, so a slow response is none.
+    The server sets the header between the start of the request and the end of the response, in whole seconds. Only a
+    difference beyond that is reported, so a slow response is not.
     """
 
     def __init__(self, metrics: MetricsProvider, clock: Clock) -> None:
@@ -129,7 +130,7 @@ class ServerClock:
         metrics.gauge(CLOCK_SKEW, read=lambda: self._ahead_s)
 
     def compare(self, headers: Mapping[str, str], started: float) -> None:
-        """Look at the headers of a response that have just arrived; its request began at `started`, by the monotonic clock."""
+        """Check the headers of a response that has just arrived; the request started at `started` (monotonic clock)."""
         now = self._clock.monotonic()
         header = headers.get("Date") if now >= self._due else None
         date = errors.parse_http_date(header) if header else None
@@ -144,7 +145,7 @@ class ServerClock:
 
 
 class Exchange:
-    """Sends requests and returns responses over one transport. Safe to share between tasks; raises ApiError; safe to cancel."""
+    """Sends requests and returns responses over one transport. Safe to share between tasks, and to cancel; raises ApiError."""
 
     def __init__(
         self,
@@ -162,11 +163,11 @@ class Exchange:
         self._throttle = Throttle(limiter, self._metrics, self._clock) if limiter is not None else None
 
     async def read(self, request: Request) -> bytes:
-        """Send a request and read its whole response."""
+        """Send a request and return the whole body of the response."""
         return await self._with_retries(request, self._read)
 
     async def read_while_it_arrives(self, request: Request, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
-        """Return what `take` returns for the chunks of the response; an attempt, with `take`, has `total_s` seconds."""
+        """Return the result of `take` for the chunks of the response; each attempt, including `take`, has `total_s` seconds."""
 
         async def attempt(request: Request, retries: int) -> T:
             limit = asyncio.timeout(request.total_s)
@@ -181,7 +182,7 @@ class Exchange:
         return await self._with_retries(request, attempt)
 
     async def open(self, request: Request, content_type: str = "json") -> Response:
-        """Send a request whose response is a stream, which the caller must close. Only retries wait for the rate limit."""
+        """Send a request and return the response as a stream, which the caller must close. Only retries are rate-limited."""
 
         async def attempt(request: Request, retries: int) -> Response:
             return await self._open(request, retries, content_type)
@@ -191,7 +192,7 @@ class Exchange:
     async def _with_retries(
         self, request: Request, attempt: Callable[[Request, int], Awaitable[T]], *, first_is_free: bool = False
     ) -> T:
-        """Attempt a request until it succeeds, `request_retry_delay` allows no retry, or `MAX_REQUEST_RETRIES` is reached."""
+        """Retry a request until it succeeds, `request_retry_delay` returns None, or `MAX_REQUEST_RETRIES` is reached."""
         retries = 0
         while True:
             if self._throttle is not None and (retries or not first_is_free):
@@ -265,13 +266,14 @@ class Exchange:
     def _check(
         self, request: Request, response: Response, body: bytes, started: float, content_type: str = "json"
     ) -> None:
-        """Raise unless the response is a success of this type: the login page of a proxy must not pass for an object."""
+        """Raise unless the response is a success of this content type. A proxy's login page must not be taken for an object."""
         headers = response.headers
         if self._server_clock is not None:
             self._server_clock.compare(headers, started)
         if 200 <= response.status < 300:
             kind = headers.get("Content-Type")
-            # Kubernetes 1.20 gives its OpenAPI no type, so Go calls it text. A login page does not begin with a brace.
+            # Kubernetes 1.20 serves its OpenAPI without a content type, which Go detects as text. HTML does not start
+            # with a brace.
             unnamed = kind is not None and kind.startswith("text/plain") and body[:1] == b"{"
             asked = MEDIA_TYPE in request.accept and kind is not None and kind.startswith(MEDIA_TYPE)
             if kind is not None and content_type not in kind and not unnamed and not asked:
@@ -281,6 +283,6 @@ class Exchange:
         retry_after = headers.get("Retry-After")
         now = self._clock.now()
         if retry_after is not None and not retry_after.strip().isdecimal():
-            # A date in Retry-After means the server's clock, which need not be ours.
+            # A date in Retry-After refers to the server's clock, which may differ from ours.
             now = errors.parse_http_date(headers.get("Date", "")) or now
         raise errors.error_from_response(response.status, body, request=str(request), retry_after=retry_after, now=now)

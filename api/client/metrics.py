@@ -1,4 +1,4 @@
-"""The metrics of requests, named as client-go's."""
+"""Request metrics, named like client-go's."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 from tfjob_operator.workqueue.metrics import Counter, Metric, MetricsProvider
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
-"""All that `RestClient` sends."""
+"""All methods of `RestClient`."""
 NO_RESPONSE: Final = "<error>"
-"""What client-go writes into the label `code` when no response came."""
+"""client-go's value of the label `code` if no response arrived."""
 CODES: Final = ("200", "201", "401", "403", "404", "409", "422", "429", "500", "503", "504", NO_RESPONSE)
-"""Outcomes whose series exist, at zero, from the first scrape on: an alert on the first failure needs the zero before it.
-Others appear when they happen; there are no more of them than HTTP has codes."""
+"""Outcomes whose series start at zero with the first scrape: an alert on the first failure needs the zero before it.
+Others appear when they occur; their number is limited by HTTP's status codes."""
 RETRIED_CODES: Final = ("200", "201", "429", "500", "503", "504", NO_RESPONSE)
 
-# component-base: from the 5 ms of a response out of the watch cache to the 60 s after which the server gives up.
+# component-base: from 5 ms for a response from the watch cache to the server's timeout of 60 s.
 DURATION_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
-# component-base: from an empty body to the 16 MB of a full list.
+# component-base: from an empty body to a full list of 16 MB.
 SIZE_BUCKETS: Final = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
 
 _BY_VERB: Final = ("verb", "host")
@@ -54,10 +54,10 @@ HISTOGRAMS: Final = (REQUEST_DURATION, RATE_LIMITER_DURATION, REQUEST_SIZE, RESP
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at one request, at its end; of a watch, when its head arrived.
+    """A finished attempt at a request; for a watch, up to the response head.
 
     `verb` is the HTTP method, also for watches, as in client-go. `code` is the HTTP status as text, or `NO_RESPONSE`.
-    `seconds` and `response_bytes` are None for a watch; `response_bytes` also where no response was read to its end.
+    `seconds` and `response_bytes` are None for a watch; `response_bytes` also if no response was read completely.
     """
 
     verb: str
@@ -69,10 +69,10 @@ class Attempt:
 
 
 class RequestMetrics:
-    """The metrics of the clients of one server."""
+    """The request metrics of one server's clients."""
 
     def __init__(self, provider: MetricsProvider, host: str) -> None:
-        """Make all series; `host` is the server's name and port."""
+        """Create all series; `host` is the server's name and port."""
         self._provider = provider
         self._host = host
         self._requests = {key: self._counter(REQUESTS, *key) for key in product(CODES, METHODS)}
@@ -82,7 +82,7 @@ class RequestMetrics:
         )
 
     def attempted(self, attempt: Attempt) -> None:
-        """Count one attempt."""
+        """Count an attempt."""
         key = attempt.code, attempt.verb
         if key not in self._requests:
             self._requests[key] = self._counter(REQUESTS, *key)
@@ -96,7 +96,7 @@ class RequestMetrics:
             self._received[attempt.verb].observe(attempt.response_bytes)
 
     def throttled(self, verb: str, seconds: float) -> None:
-        """Count the seconds, perhaps 0, for which the client-side rate limit held a request back."""
+        """Count the seconds, possibly 0, that the client-side rate limit delayed a request."""
         self._wait[verb].observe(seconds)
 
     def _counter(self, metric: Metric, code: str, verb: str) -> Counter:

@@ -1,4 +1,4 @@
-"""Options of requests: the queries of lists and logs, and the body of a delete."""
+"""Request options: the queries of lists and logs, and the body of a delete."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-"""`accept` for what `kubectl get` prints: columns and rows made by the server. A server without tables sends the objects."""
+"""The `accept` header of `kubectl get`: columns and rows rendered by the server. Servers without tables return the objects."""
 
 
 class ReadOptions(TypedDict, total=False):
-    """Options of a read: the `subresource` ("scale"), further parameters of the `query`, the `accept` header (`TABLE`)."""
+    """Options of a read: the `subresource` ("scale"), additional `query` parameters, the `accept` header (`TABLE`)."""
 
     subresource: str | None
     query: Mapping[str, str]
@@ -24,14 +24,14 @@ class ReadOptions(TypedDict, total=False):
 
 
 class ListReadOptions(TypedDict, total=False):
-    """Options of a list. `gzip` compresses one over 128 KB, for slow networks: 50 MB become a few, in a CPU second."""
+    """Options of a list. `gzip` compresses lists over 128 KB, for slow networks: 50 MB become a few, in a CPU second."""
 
     accept: str
     gzip: bool
 
 
 class WriteOptions(TypedDict, total=False):
-    """Options of a write: `dry_run` checks and changes nothing; `query` are further parameters (`fieldValidation`)."""
+    """Options of a write: `dry_run` only validates; `query` has additional parameters (`fieldValidation`)."""
 
     subresource: str | None
     query: Mapping[str, str]
@@ -39,25 +39,25 @@ class WriteOptions(TypedDict, total=False):
 
 
 class CreateOptions(WriteOptions, total=False):
-    """As `WriteOptions`; `name` is the object whose `subresource` is created (`binding`, `eviction`, `token`)."""
+    """Options as in `WriteOptions`; `name` is the object whose `subresource` is created (`binding`, `eviction`, `token`)."""
 
     name: str | None
 
 
 class PatchOptions(WriteOptions, total=False):
-    """As `WriteOptions`; `content_type` is the kind of the patch, by default `MERGE_PATCH`."""
+    """Options as in `WriteOptions`; `content_type` is the patch type, by default `MERGE_PATCH`."""
 
     content_type: str
 
 
 class ApplyOptions(WriteOptions, total=False):
-    """As `WriteOptions`; `force` takes fields over that another manager owns."""
+    """Options as in `WriteOptions`; `force` takes over fields that another manager owns."""
 
     force: bool
 
 
 class DeleteOptions(TypedDict, total=False):
-    """Options of a delete: `propagation` is Background, Foreground or Orphan. A grace period of 0 s is sent, not left out."""
+    """Options of a delete: `propagation` is Background, Foreground or Orphan. A grace period of 0 s is sent as such."""
 
     propagation: str | None
     grace_s: int | None
@@ -72,7 +72,7 @@ def delete_body(
     grace_s: int | None = None,
     dry_run: bool = False,
 ) -> dict[str, object]:
-    """Return the body of a delete. An empty `uid` or version is a precondition too, which no object meets."""
+    """Return the body of a delete. An empty `uid` or version is also sent as a precondition, which no object meets."""
     preconditions = {"uid": uid, "resourceVersion": resource_version}
     options: dict[str, object] = {
         "kind": "DeleteOptions",
@@ -87,7 +87,7 @@ def delete_body(
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """The query of a list or watch. Empty values are not sent; `limit` 0 means everything in one response."""
+    """The query of a list or watch. Empty values are omitted; `limit` 0 requests everything in one response."""
 
     namespace: str = ""
     label_selector: str = ""
@@ -99,10 +99,10 @@ class ListOptions:
     timeout_s: int = 0
     allow_bookmarks: bool = False
     send_initial_events: bool = False
-    """A watch begins with the whole collection: see `informers.intake`."""
+    """The watch starts with the whole collection: see `informers.intake`."""
 
     def query(self) -> dict[str, str]:
-        """Return the query parameters under the names that the API server knows."""
+        """Return the query parameters."""
         named = {
             "labelSelector": self.label_selector,
             "fieldSelector": self.field_selector,
@@ -118,7 +118,7 @@ class ListOptions:
 
 
 def with_page(options: ListOptions, *, continue_token: str) -> ListOptions:
-    """Return the options of the next page: the token carries the version, so version and match are cleared (RF-08)."""
+    """Return the options for the next page. The token includes the version, so version and match are cleared (RF-08)."""
     return replace(options, continue_token=continue_token, resource_version="", resource_version_match="")
 
 
@@ -126,8 +126,8 @@ def with_page(options: ListOptions, *, continue_token: str) -> ListOptions:
 class LogOptions:
     """The query of a pod's log.
 
-    Without a `container` the pod must have exactly one. With `follow` the log goes on until the container ends. `previous`
-    asks for the run before the last restart. `since` is an RFC 3339 time, and wins over `since_s`.
+    Without a `container` the pod must have exactly one. `follow` streams the log until the container terminates.
+    `previous` requests the log from before the last restart. `since` is an RFC 3339 time, and overrides `since_s`.
     """
 
     container: str = ""
@@ -140,7 +140,7 @@ class LogOptions:
     since: str = ""
 
     def query(self) -> dict[str, str]:
-        """Return the query parameters under the names that the API server knows. It accepts only one of the two times."""
+        """Return the query parameters. The API server accepts only one of the two times."""
         since_s = None if self.since else self.since_s
         named = {
             "container": self.container,

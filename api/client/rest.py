@@ -1,8 +1,8 @@
-"""The verbs of the Kubernetes API over a `Transport`.
+"""The methods of the Kubernetes API over a `Transport`.
 
-Bodies are sent as JSON. A response is decoded into the type `into`; without one it is returned as bytes, which costs
-nothing where nobody reads them. Failures are raised as the errors of `api.client.errors`. `api.client.exchange` says what is
-tried again, and when.
+Bodies are sent as JSON. A response is decoded into the type `into`, or returned as bytes, which avoids decoding
+responses that are not read. Failures raise the errors of `api.client.errors`. `api.client.exchange` defines which are
+retried, and when.
 """
 
 from __future__ import annotations
@@ -36,39 +36,40 @@ from tfjob_operator.api.meta import Resource
 from tfjob_operator.workqueue.clock import Clock
 from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
-if TYPE_CHECKING:  # at run time the default (PEP 696) needs Python 3.13
+if TYPE_CHECKING:  # as a runtime feature, defaults (PEP 696) need Python 3.13
     from typing_extensions import TypeVar
 
     T = TypeVar("T", default=bytes)
 _BYTES: Final[Any] = bytes
-"""The default of `into`. A type checker takes the default of `T` for it."""
+"""The default of `into`, typed so that type checkers use the default of `T`."""
 
 REQUEST_S: Final = 40.0
-"""The server gives up a write after 34 s (1.20) and says so; with a smaller limit we would never see that response."""
+"""The server times out a write after 34 s (1.20) and reports it; with a shorter timeout we would never receive that
+response."""
 
 LIST_S: Final = 70.0
-"""The server's own limit for a request is 60 s, which the list of a large collection may need."""
+"""The server's own request timeout is 60 s, which the list of a large collection may need."""
 
 DEAD_PEER_S: Final = 80.0
-"""Silence after which the peer of a watch counts as gone, and the watch is opened anew (RF-29). A server sends a bookmark about
-every 60 s and caches events for 75 s, so by then something should have come and nothing is lost yet. Servers
-before `IDLE_BOOKMARKS` (hack/kubernetes_versions.py) send none for a collection in which nothing happens: there a silent watch
-is opened anew every 80 s, for the price of one request, since it goes on from the version that it had."""
+"""The idle time after which a watch's peer is considered dead, and the watch is reopened (RF-29). A server sends a
+bookmark about every 60 s and caches events for 75 s, so by then something should have arrived and nothing is lost yet.
+Servers before `IDLE_BOOKMARKS` (hack/kubernetes_versions.py) send none for an idle collection: there a watch is
+reopened every 80 s at the cost of one request, since it resumes from the last version."""
 
 LOG_SILENCE_S: Final = 4 * 3600.0
-"""How long a log may be silent: kubelets cut idle streams after four hours, too. A peer that has died is found within
-minutes, by TCP's keep-alive."""
+"""How long a log may be idle: kubelets also close idle streams after four hours. TCP keep-alive detects a dead peer within
+minutes."""
 
 _ANYTHING: Final = "application/json, */*"
-"""A log is text, but API servers of any version refuse (406) a request that does not accept JSON."""
+"""Logs are text, but API servers of all versions reject (406) requests for them that do not accept JSON."""
 
 
 class RestClient:
-    """Verbs against one server. Safe to share between tasks: it has no state of its own.
+    """Methods for one server. Safe to share between tasks, since it has no state.
 
-    All verbs raise ApiError: TransportError without a response, StatusError for a failure that the server reports,
-    DecodeError if the response is not JSON or not of the type `into`. Cancelling a verb closes its connection at once;
-    whether the server has acted is then unknown.
+    All methods raise ApiError: TransportError without a response, StatusError for a failure reported by the server,
+    DecodeError if the response is not JSON or not of the type `into`. Cancelling a method closes its connection
+    immediately; it is then unknown whether the server processed the request.
     """
 
     def __init__(
@@ -85,12 +86,12 @@ class RestClient:
         list_s: float = LIST_S,
         watch_s: float = DEAD_PEER_S,
     ) -> None:
-        """Send requests through `transport`; `field_manager` names us on every write (WR-03).
+        """Send requests through `transport`; `field_manager` identifies us in every write (WR-03).
 
-        `limiter` delays requests; watches only when they are repeated (WR-05). One attempt takes at most `request_s`
-        seconds, of a list `list_s`; a lease needs less than the default. The head of a watch may take `watch_s`: some
-        proxies hold it back until the first byte of the body, which in a quiet collection is the first bookmark. `server_clock`
-        is shared by all clients of the server.
+        `limiter` delays requests; watches only if they are retried (WR-05). An attempt takes at most `request_s`
+        seconds, or `list_s` for a list; a lease needs less than the default. The response head of a watch may take
+        `watch_s`: some proxies delay it until the first byte of the body, which for an idle collection is the first
+        bookmark. `server_clock` is shared by all clients of the server.
         """
         counted = RequestMetrics(metrics, host) if metrics is not NO_METRICS else None
         self._exchange = Exchange(transport, limiter=limiter, metrics=counted, clock=clock, server_clock=server_clock)
@@ -107,7 +108,7 @@ class RestClient:
         return await self._read(self._request("GET", path, options.get("query"), accept=options.get("accept")), into)
 
     async def get_page(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """Read a path that is no resource, such as `/openapi/v2`."""
+        """Read a path that is not a resource, such as `/openapi/v2`."""
         return await self._read(self._request("GET", path, query), bytes)
 
     async def list_page(
@@ -123,7 +124,10 @@ class RestClient:
         take: Callable[[AsyncIterator[bytes]], Awaitable[T]],
         **how: Unpack[ListReadOptions],
     ) -> T:
-        """Return what `take` returns, or raises, for the chunks of a page; both begin again if the connection is lost."""
+        """Return what `take` returns for the chunks of a page; both are repeated if the connection is lost.
+
+        Raises what it raises.
+        """
         request = self._list_request(resource, options, how, idle_s=self._list_s)
         return await self._exchange.read_while_it_arrives(request, take)
 
@@ -131,10 +135,10 @@ class RestClient:
     async def watch(
         self, resource: Resource, options: ListOptions, *, idle_s: float = DEAD_PEER_S, accept: str | None = None
     ) -> AsyncIterator[WatchLines]:
-        """Open a watch; inside the block iterate over batches of whole lines, one event a line.
+        """Open a watch; in the context, iterate over batches of whole lines, one event per line.
 
-        The iteration ends when the server closes the stream. Raises RequestTimeoutError after `idle_s` seconds of silence,
-        ConnectionLostError when the stream breaks. Leaving the block closes the stream at once.
+        The iteration ends when the server closes the stream. Raises RequestTimeoutError after `idle_s` seconds without
+        data, ConnectionLostError if the connection breaks. Leaving the context closes the stream immediately.
         """
         query = options.query() | {"watch": "true"}
         path = resource.path(options.namespace)
@@ -155,11 +159,11 @@ class RestClient:
         *,
         idle_s: float = LOG_SILENCE_S,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the log of a pod; inside the block iterate over it as it arrives, in pieces of any size.
+        """Open the log of a pod; in the context, iterate over chunks of any size as they arrive.
 
-        The iteration ends with the log, which is empty as long as the pod has no node. BadRequestError says that the container
-        has not started. Raises RequestTimeoutError after `idle_s` seconds of silence, ConnectionLostError when the stream
-        breaks. Leaving the block closes the stream at once.
+        The iteration ends with the log, which is empty until the pod has been scheduled. BadRequestError means that the
+        container has not started. Raises RequestTimeoutError after `idle_s` seconds without data, ConnectionLostError
+        if the connection breaks. Leaving the context closes the stream immediately.
         """
         path, query = pods.path(namespace, name, "log"), (options or LogOptions()).query()
         request = self._request("GET", path, query, accept=_ANYTHING, idle_s=idle_s)
@@ -177,7 +181,10 @@ class RestClient:
         into: type[T] = _BYTES,
         **options: Unpack[CreateOptions],
     ) -> T:
-        """Create an object. AlreadyExistsError: the name is taken, perhaps by an attempt whose response was lost (WR-07)."""
+        """Create an object.
+
+        AlreadyExistsError: the name is taken, possibly by an earlier attempt whose response was lost (WR-07).
+        """
         path = resource.path(namespace, options.get("name"), options.get("subresource"))
         return await self._read(self._request("POST", path, self._write_query(options), body), into)
 
@@ -192,8 +199,8 @@ class RestClient:
     ) -> T:
         """Replace an object. ConflictError: it has changed since `body` was read.
 
-        The server removes every field that `body` lacks, with 200. So `body` must be the whole object, as a dict or JSON:
-        raises TypeError for a struct, as body or as its metadata, since a struct holds only the fields that its type names.
+        The server removes every field that `body` lacks and returns 200. So `body` must be the whole object, as a dict
+        or JSON; raises TypeError for a struct, also as its metadata, since a struct has only the fields of its type.
         """
         if isinstance(body, msgspec.Struct) or (
             isinstance(body, dict) and isinstance(body.get("metadata"), msgspec.Struct)
@@ -214,7 +221,7 @@ class RestClient:
         into: type[T] = _BYTES,
         **options: Unpack[PatchOptions],
     ) -> T:
-        """Change a part of an object. With `metadata.resourceVersion` in the body, a stale patch raises ConflictError."""
+        """Change part of an object. With `metadata.resourceVersion` in the body, an outdated patch raises ConflictError."""
         path = resource.path(namespace, name, options.get("subresource"))
         kind = options.get("content_type", MERGE_PATCH)
         return await self._read(self._request("PATCH", path, self._write_query(options), body, kind), into)
@@ -228,12 +235,12 @@ class RestClient:
         into: type[T] = _BYTES,
         **options: Unpack[ApplyOptions],
     ) -> T:
-        """Server-side apply (WR-04): the API server gives these fields these values, and records us as their owner.
+        """Server-side apply (WR-04): set these fields and make us their owner.
 
-        `body` has apiVersion, kind, metadata.name and the fields that we want, no others: what we applied before and leave
-        out now is removed. An object that does not exist is created. ConflictError: another manager owns a field and wants
-        another value; with `force`, which is what controllers use, the field is taken over. Raises ValueError for a client
-        without a field manager.
+        `body` has apiVersion, kind, metadata.name and the fields that we manage: a field that was applied before and is
+        now missing is removed. An object that does not exist is created. ConflictError: another manager owns a field
+        with a different value; with `force`, as controllers use it, the field is taken over. Raises ValueError for a
+        client without a field manager.
         """
         if not self._field_manager:
             raise ValueError("server-side apply needs a field manager")
@@ -251,7 +258,7 @@ class RestClient:
         resource_version: str | None = None,
         **options: Unpack[DeleteOptions],
     ) -> bytes:
-        """Delete an object. ConflictError: its UID or resourceVersion is not the given one (WR-08)."""
+        """Delete an object. ConflictError: its UID or resourceVersion differs from the given one (WR-08)."""
         body = delete_body(uid, resource_version, **options)
         return await self._read(self._request("DELETE", resource.path(namespace, name), None, body), bytes)
 

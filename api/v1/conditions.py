@@ -25,8 +25,8 @@ _OVER: Final = {
     **dict.fromkeys(_ENDS, frozenset(ConditionType) - {ConditionType.CREATED, *_ENDS}),
     ConditionType.SUSPENDED: {ConditionType.RUNNING, ConditionType.RESTARTING},
 }
-"""Conditions under which nothing runs, and what becomes False with them: whatever said that something does, or may again. It
-says why in their words (U14): clients of training-operator look there for TFJobSuspended."""
+"""Conditions under which no pod runs, and the conditions that become False with them. The latter take over the reason of
+the former (U14): clients of training-operator look there for TFJobSuspended."""
 
 _STATES: Final = frozenset(ConditionType) - {ConditionType.HELD}
 _REPLACES: Final = {ConditionType.RUNNING: ConditionType.RESTARTING, ConditionType.RESTARTING: ConditionType.RUNNING}
@@ -35,40 +35,40 @@ Conditions = tuple[JobCondition, ...]
 
 
 class HasConditions(Protocol):
-    """A status, or a draft of one."""
+    """A status or a status draft."""
 
     @property
     def conditions(self) -> Conditions:
-        """The conditions, in their order."""
+        """The conditions in order, newest last."""
         ...
 
 
 def find(conditions: Conditions, condition_type: str) -> JobCondition | None:
-    """Return the condition of that type, or None."""
-    for condition in conditions:  # a loop costs half of what a generator does, and each sync asks some ten times
+    """Return the condition of this type, or None."""
+    for condition in conditions:  # a loop takes half the time of a generator; each sync calls this about ten times
         if condition.type == condition_type:
             return condition
     return None
 
 
 def is_true(status: HasConditions, condition_type: str) -> bool:
-    """Whether the condition is there and True."""
+    """Return True if the job has this condition with status True."""
     condition = find(status.conditions, condition_type)
     return condition is not None and condition.status == TRUE
 
 
 def is_finished(status: HasConditions) -> bool:
-    """Whether the job has Succeeded or Failed. Both are final."""
+    """Return True if the job has Succeeded or Failed. Both are final."""
     return _has_ended(status.conditions)
 
 
 def set_true(
     conditions: Conditions, condition_type: ConditionType, reason: str, message: str, now: datetime
 ) -> Conditions:
-    """Make a condition True. Returns the very same tuple when nothing changes.
+    """Set a condition to True. Returns the same tuple if nothing changes.
 
-    The transition time moves only when the status does; a new reason or message moves the update time alone.
-    Succeeded and Failed are final: after them nothing is set, and Running becomes False.
+    The transition time changes only with the status; a new reason or message changes only the update time. Succeeded
+    and Failed are final: no condition is set after them, and they set Running to False.
     """
     if _has_ended(conditions):
         return conditions
@@ -82,7 +82,7 @@ def set_true(
     gone = {condition_type, _REPLACES.get(condition_type, condition_type)}
     kept = tuple(condition for condition in conditions if condition.type not in gone)
     if condition_type in _OVER:
-        # A suspended job is still held: it is mended by an edit, and by nothing else.
+        # A suspended job is still on hold: only a valid spec ends that.
         states = _OVER[condition_type]
         kept = tuple(
             _off(condition, reason, message, now) if condition.type in states else condition for condition in kept
@@ -93,7 +93,10 @@ def set_true(
 def set_false(
     conditions: Conditions, condition_type: ConditionType, reason: str, message: str, now: datetime
 ) -> Conditions:
-    """Make a condition that is True False; the newest that is still True then stands last (B35). Others stay as they are."""
+    """Set a condition to False if it is True, and move the newest True condition to the end (B35).
+
+    Other conditions are unchanged.
+    """
     present = find(conditions, condition_type)
     if present is None or present.status != TRUE or _has_ended(conditions):
         return conditions
@@ -110,7 +113,10 @@ def set_false(
 
 
 def set_held(conditions: Conditions, status: str, reason: str, message: str, now: datetime) -> Conditions:
-    """Set Held where it stands, or before the last condition. Returns the same tuple if nothing changes or the job ended."""
+    """Set Held in place, or insert it before the last condition.
+
+    Returns the same tuple if nothing changes or the job is finished.
+    """
     if _has_ended(conditions):
         return conditions
     message = clean(message)
@@ -125,13 +131,13 @@ def set_held(conditions: Conditions, status: str, reason: str, message: str, now
 
 
 def state_of(conditions: Conditions) -> str:
-    """Return the state of a job: its newest condition that is True, other than Held; Created if there is none."""
+    """Return the state of a job: its newest True condition other than Held, or Created if it has none."""
     states = (each.type for each in reversed(conditions) if each.status == TRUE and each.type in _STATES)
     return next(states, ConditionType.CREATED)
 
 
 def is_end(condition: JobCondition) -> bool:
-    """Whether a condition says that the job has Succeeded or Failed."""
+    """Return True if the condition is a True Succeeded or Failed."""
     return condition.type in _ENDS and condition.status == TRUE
 
 

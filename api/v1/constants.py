@@ -1,4 +1,4 @@
-"""Names of the kubeflow.org/v1 API: what users write, what their tools look for, what we print. Changing one breaks users."""
+"""Names of the kubeflow.org/v1 API: field values, labels, reasons and messages. Changing one breaks users."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tfjob_operator.api.meta import Resource
 
 TFJOBS: Final = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 OLDER_VERSIONS: Final = ("v1alpha2", "v1beta1", "v1beta2", "v1alpha1")
-"""The other versions in which the CRD serves TFJobs. All are stored and read as v1, and their fields are those of v1; but those
-of v1alpha1 are the alpha dialect's (`api.v1alpha1`)."""
+"""The other served versions of the CRD. All are stored and read as v1 and have its fields, except v1alpha1, which has
+those of the alpha dialect (`api.v1alpha1`)."""
 
 CHIEF: Final = "Chief"
 MASTER: Final = "Master"
@@ -20,30 +20,30 @@ EVALUATOR: Final = "Evaluator"
 REPLICA_TYPES: Final = (CHIEF, MASTER, PS, WORKER, EVALUATOR)
 """All replica types, in the order in which queues such as Kueue list them."""
 CHIEF_TYPES: Final = (CHIEF, MASTER)
-"""The types that decide about the job when present; two names of one role."""
+"""The replica types that decide the outcome of a job that has one; two names of one role."""
 
 CONTAINER_NAME: Final = "tensorflow"
-"""The container that trains: it gets TF_CONFIG, and its exit decides about its replica."""
+"""The training container: it gets TF_CONFIG, and its exit code decides the outcome of its replica."""
 PORT_NAME: Final = "tfjob-port"
 DEFAULT_PORT: Final = 2222
 TCP: Final = "TCP"
 TF_CONFIG: Final = "TF_CONFIG"
-"""The variable in which TensorFlow looks for the cluster and its place in it."""
+"""The environment variable from which TensorFlow reads the cluster and its own task."""
 CLUSTER_VARIABLE: Final = "TFJOB_CLUSTER_SPEC"
-"""The variable that brings a long cluster specification out of a ConfigMap into TF_CONFIG."""
+"""The environment variable that TF_CONFIG expands; set from a ConfigMap if the cluster specification is long."""
 CLUSTER_KEY: Final = "cluster"
-"""The key under which it lies in that ConfigMap."""
+"""The key of the cluster specification in that ConfigMap."""
 OUR_VARIABLES: Final = frozenset({TF_CONFIG, CLUSTER_VARIABLE})
 MAX_VARIABLE: Final = 131_071
-"""Bytes of the longest environment string, name and all, that Linux hands to a process (MAX_ARG_STRLEN is 32 pages of 4 KiB,
-and the string ends with a zero)."""
+"""The longest environment string (`NAME=value`, in bytes) that Linux passes to a process: MAX_ARG_STRLEN is 32 pages of 4
+KiB, including the terminating NUL."""
 
 RETRYABLE_EXIT_CODES: Final = frozenset({130, 137, 138, 143})
-"""Ended by SIGINT, SIGKILL, SIGUSR1 (reserved for users) or SIGTERM. Every other code but 0 is permanent."""
+"""Exit codes after SIGINT, SIGKILL, SIGUSR1 (reserved for users) and SIGTERM. Every other code except 0 is permanent."""
 EVENT_SOURCE: Final = "tf-operator"
 
-# Labels. Two families: the short names are read by older SDKs and by scripts, the prefixed ones by the newer SDK and Kueue.
-# Those with `tf-` are the names of before 2021, by which kubeflow-tfjob 0.1 looks for pods.
+# Labels. Older SDKs and scripts read the short names; the newer SDK and Kueue read the prefixed ones. Names with `tf-`
+# are from before 2021; kubeflow-tfjob 0.1 selects pods by them.
 LABEL_GROUP_NAME: Final = "group-name"
 LABEL_JOB_NAME: Final = "job-name"
 LABEL_TF_JOB_NAME: Final = "tf-job-name"
@@ -56,29 +56,31 @@ LABEL_JOB_ROLE: Final = "job-role"
 LABEL_PREFIX: Final = "training.kubeflow.org/"
 LABEL_OPERATOR_NAME: Final = "training.kubeflow.org/operator-name"
 LABEL_CLUSTER_SPEC: Final = "training.kubeflow.org/cluster-spec"
-"""On pods alone: the hash of the ConfigMap that brings them the cluster specification."""
+"""Set on pods only: the hash of the ConfigMap that contains their cluster specification."""
 LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
-"""On jobs: the LocalQueue of Kueue in which they wait."""
+"""Set on jobs: the LocalQueue of Kueue that admits them."""
 QUEUE_GATE: Final = "kueue.x-k8s.io/admission"
 """The scheduling gate of pods that Kueue queues one by one."""
 LABEL_RESTART_POLICY: Final = "training.kubeflow.org/restart-policy"
-"""On pods: the policy of the replica when the pod was made. Never and ExitCode look the same in a pod itself."""
+"""Set on pods: the replica's restart policy when the pod was created. The pod spec alone does not distinguish Never from
+ExitCode."""
 LABEL_ATTEMPT: Final = "training.kubeflow.org/restart-attempt"
-"""On pods of a job with a failure policy, and of attempt 1 or later: the attempt that they belong to. Without it: 0."""
+"""Set on pods of a job with a failure policy from attempt 1 on: the attempt that they belong to. A pod without it belongs
+to attempt 0."""
 ATTEMPT_VARIABLE: Final = "TFJOB_RESTART_ATTEMPT"
-"""The variable that tells the program the attempt, on the same pods."""
+"""The environment variable with the attempt, set in the same pods."""
 ANNOTATION_RESTART: Final = "training.kubeflow.org/restart-requested-at"
-"""On jobs: each new value restarts the whole job once. `kubectl tfjob restart JOB` writes the time."""
+"""Set on jobs: each new value restarts the whole job once. `kubectl tfjob restart JOB` sets it to the current time."""
 MIN_NODE_LOST_TIMEOUT_S: Final = 60
-"""A kubelet reports to the API server every 10 s, and counts as lost after 50 s (kube-controller-manager)."""
+"""A kubelet reports every 10 s; kube-controller-manager considers its node lost after 50 s."""
 TOPOLOGY_ANNOTATIONS: Final = frozenset(
     f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("required", "preferred", "unconstrained")
 )
-"""By these annotations of a pod template Kueue decides on which nodes the pods run."""
+"""Annotations of a pod template that make Kueue choose the nodes of the pods."""
 TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
-"""The scheduling gate of pods that wait for this decision."""
+"""The scheduling gate of pods that wait for Kueue to choose their nodes."""
 ANNOTATION_FORCE_DELETE: Final = "kueue.x-k8s.io/safe-to-forcefully-delete"
-"""On pods: "false" forbids to force-delete the pod when its node is lost. The word is Kueue's."""
+"""Set on pods: "false" forbids force-deleting the pod when its node is lost. The annotation is Kueue's."""
 GROUP_NAME: Final = "kubeflow.org"
 CONTROLLER_NAME: Final = "tf-operator"
 OPERATOR_NAME: Final = "tfjob-controller"
@@ -87,16 +89,20 @@ SELECTING_LABELS: Final = (
     LABEL_OPERATOR_NAME,
     *(LABEL_PREFIX + name for name in (LABEL_JOB_NAME, LABEL_REPLICA_TYPE, LABEL_REPLICA_INDEX)),
 )
-"""The labels by which a replica's service selects its pod."""
+"""The labels by which a replica's Service selects its pod."""
 CHILD_SELECTOR: Final = f"{LABEL_OPERATOR_NAME}={OPERATOR_NAME}"
-"""Selects our pods, services and ConfigMaps: nothing else of the cluster enters our cache."""
+"""Selects the pods, Services and ConfigMaps of this operator; only these are cached."""
 
 MANAGED_BY_US: Final = ("", "kubeflow.org/training-operator", "kubeflow.org/tfjob-operator")
-"""Values of `spec.runPolicy.managedBy` under which this operator acts; any other belongs to somebody else."""
+"""Values of `spec.runPolicy.managedBy` for which this operator manages the job; any other value belongs to another controller.
+"""
 
 
 class RestartPolicy(StrEnum):
-    """Restart policies of a replica. ExitCode is TFJob's own: the pod runs with Never, and its exit code decides."""
+    """Restart policies of a replica.
+
+    ExitCode exists in TFJob only: the pod runs with Never, and the operator restarts it depending on its exit code.
+    """
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"
@@ -105,7 +111,7 @@ class RestartPolicy(StrEnum):
 
 
 class CleanPodPolicy(StrEnum):
-    """Which pods go when the job has ended."""
+    """Which pods are deleted when the job finishes."""
 
     ALL = "All"
     RUNNING = "Running"
@@ -113,34 +119,34 @@ class CleanPodPolicy(StrEnum):
 
 
 class Network(StrEnum):
-    """How the pods of a job are found: each by a service of its own, or all by one service of the job."""
+    """How pods find each other: by one Service per replica, or by one headless Service of the job."""
 
     PER_REPLICA = "perReplica"
     SHARED = "shared"
 
 
 class SuccessPolicy(StrEnum):
-    """When a job without a chief has succeeded: with worker 0, or with all workers."""
+    """When a job without a chief succeeds: when worker 0 succeeds, or when all workers succeed."""
 
     DEFAULT = ""
     ALL_WORKERS = "AllWorkers"
 
 
 class RuleAction(StrEnum):
-    """What a rule of the failure policy does about a failure it matches."""
+    """The action of a failure policy rule on a failure that it matches."""
 
     FAIL_JOB = "FailJob"
     RESTART_ALL = "RestartAll"
-    """Restart the whole job, as an attempt that counts to `maxRestarts`."""
+    """Restart the whole job as a new attempt, which counts toward `maxRestarts`."""
     RESTART_ALL_UNCOUNTED = "RestartAllAndIgnoreMaxRestarts"
     RESTART_REPLICA = "RestartReplica"
-    """Restart the replica; program failures count to `backoffLimit`, disruptions do not."""
+    """Restart the replica. Program failures count toward `backoffLimit`, disruptions do not."""
     IGNORE = "Ignore"
-    """Restart the replica, and count nothing."""
+    """Restart the replica without counting the failure."""
 
 
 class FailureReason(StrEnum):
-    """Reasons of failures that rules can match."""
+    """Failure reasons that rules can match."""
 
     OOM_KILLED = "OOMKilled"
     EVICTED = "Evicted"
@@ -151,7 +157,7 @@ class FailureReason(StrEnum):
 
 
 class FinishedReplicaPolicy(StrEnum):
-    """Whether a restart of the whole job runs replicas again that have succeeded."""
+    """Whether restarting the whole job also runs the replicas again that have succeeded."""
 
     RESTART = "Restart"
     KEEP = "Keep"
@@ -167,11 +173,11 @@ class ConditionType(StrEnum):
     FAILED = "Failed"
     SUSPENDED = "Suspended"
     HELD = "Held"
-    """No state of the job: it says that the specification is not followed (any more), and is never the last condition."""
+    """Not a state of the job: the current spec is not applied. It is never the last condition."""
 
 
 class ConditionReason(StrEnum):
-    """Reasons of conditions. Events that report a condition have the same reason, except those of limits (`LIMITS`)."""
+    """Reasons of conditions. The event for a condition has the same reason, except for limits (`LIMITS`)."""
 
     CREATED = "TFJobCreated"
     RUNNING = "TFJobRunning"
@@ -183,15 +189,15 @@ class ConditionReason(StrEnum):
     TOO_LARGE = "TFJobTooLarge"
     MENDED = "TFJobSpecMended"
     LIMIT = "JobFailed"
-    """The job reached one of `LIMITS`: its running pods are deleted, whatever the clean-up policy."""
+    """The job exceeded one of `LIMITS`; its running pods are deleted whatever the cleanPodPolicy."""
     SUSPENDED = "TFJobSuspended"
     RESUMED = "TFJobResumed"
     BY_RULE = "PodFailurePolicy"
-    """A rule of the failure policy has the action FailJob. The word is batch Job's."""
+    """A rule of the failure policy with the action FailJob matched. The name is batch Job's."""
 
 
 class EventReason(StrEnum):
-    """Reasons of events on a job, beside the reasons of its conditions."""
+    """Reasons of events on a job, besides the reasons of its conditions."""
 
     CREATED_POD = "SuccessfulCreatePod"
     FAILED_CREATE_POD = "FailedCreatePod"
@@ -255,7 +261,7 @@ class EventReason(StrEnum):
 
 
 class Limit(NamedTuple):
-    """A limit of a job: its field below `spec`, and what Failed says: `Job NAME has failed because ` and these words."""
+    """A limit of a job: its field below `spec`, and the end of the Failed message `Job NAME has failed because ...`."""
 
     field: str
     words: str
@@ -273,14 +279,15 @@ LIMITS: Final = {
         "runPolicy.startDeadlineSeconds", "not all of its replicas ran within the start deadline"
     ),
 }
-"""All limits, by the reason of the event; Failed has the reason `JobFailed` for each. These words are the Go operators'."""
+"""All limits by event reason; the reason of the Failed condition is `JobFailed` for each. The messages are those of the Go
+operators."""
 
 
 def limit_of(reason: str, message: str) -> EventReason | None:
-    """Return the limit that a Failed condition with this reason and message reports, None for any other failure."""
+    """Return the limit that this reason and message of a Failed condition report, or None for any other failure."""
     words = message.partition(" has failed because ")[2].partition(". ")[0]
     return next((each for each in LIMITS if reason == ConditionReason.LIMIT and words == LIMITS[each].words), None)
 
 
 ON_HOLD: Final = "is on hold: running pods continue; no pod is created, deleted or evaluated until the spec is fixed"
-"""What is reported of a started job whose edited specification cannot be followed."""
+"""Reported for a started job whose edited spec is invalid."""

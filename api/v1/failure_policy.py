@@ -1,8 +1,8 @@
-"""Reads what a job does about failures, sick nodes and slow starts: fields of `runPolicy`. Pure.
+"""Reads the fields of `runPolicy` about failures, node avoidance and start deadlines. Pure.
 
-Rules are in the order of the specification: the first that matches a failure decides. A rule has at most one matcher;
-without one it matches every failure of its replica types, disruptions included. The limits of matchers are those of batch
-Job's podFailurePolicy, and rule names have JobSet's pattern.
+The first rule in the order of the spec that matches a failure applies. A rule has at most one matcher; without one it
+matches every failure of its replica types, including disruptions. The limits on matchers are those of batch Job's
+podFailurePolicy; rule names have the pattern of JobSet's.
 """
 
 import re
@@ -25,9 +25,9 @@ from tfjob_operator.api.v1.types import (
 
 MAX_RULES: Final = 20
 MAX_VALUES: Final = 255
-"""Exit codes of one rule."""
+"""The most exit codes in a rule."""
 MAX_ENTRIES: Final = 20
-"""Entries of any other list of a rule."""
+"""The most entries in any other list of a rule."""
 _NAME: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _MAX_NAME: Final = 128
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -35,7 +35,7 @@ _STATUSES: Final = ("True", "False", "Unknown")
 
 FAILURE_POLICY_FIELDS: Final = frozenset({"maxRestarts", "finishedReplicaPolicy", "rules"})
 OTHER_FIELDS: Final = frozenset({"nodeAvoidance", "nodeLostTimeoutSeconds", "startDeadlineSeconds"})
-"""Fields of `runPolicy` that are read here, beside `failurePolicy`."""
+"""Fields of `runPolicy` that are read here besides `failurePolicy`."""
 _MATCHERS: Final = ("onExitCodes", "onPodConditions", "onFailureReasons", "onNodes")
 RULE_FIELDS: Final = frozenset({"name", "action", "targetReplicaTypes", "escalation", *_MATCHERS})
 NODE_AVOIDANCE_FIELDS: Final = frozenset({"failureThreshold", "expirationSeconds"})
@@ -206,7 +206,7 @@ def _read_escalation(reader: Reader, value: object, path: Path) -> Escalation | 
 
 
 def _items(reader: Reader, value: object, path: Path, most: int = MAX_ENTRIES) -> Iterator[tuple[object, Path]]:
-    """Yield the items of a list that must not be empty, each with its path, `most` of them at most."""
+    """Yield the items of a non-empty list with their paths, up to `most` of them."""
     if not isinstance(value, list):
         reader.wrong_type(path, "a list", value)
     elif not 1 <= len(value) <= most:
@@ -217,7 +217,7 @@ def _items(reader: Reader, value: object, path: Path, most: int = MAX_ENTRIES) -
 
 
 def _positive(reader: Reader, value: object, path: Path | str) -> int | None:
-    """Return a whole number of at least 1; absent and null are None."""
+    """Return an integer of at least 1; None if absent or null."""
     found = reader.integer(value, path, None)
     if found == 0:
         reader.error(path, "must be greater than 0")
@@ -225,7 +225,7 @@ def _positive(reader: Reader, value: object, path: Path | str) -> int | None:
 
 
 def read_other_fields(reader: Reader, given: JSON, path: str) -> dict[str, Any]:
-    """Read OTHER_FIELDS of `runPolicy`, by the names of the specification."""
+    """Read the fields OTHER_FIELDS of `runPolicy`, keyed by their names in the spec."""
     lost_s = reader.integer(given.get("nodeLostTimeoutSeconds"), f"{path}.nodeLostTimeoutSeconds", None)
     if lost_s is not None and 0 < lost_s < c.MIN_NODE_LOST_TIMEOUT_S:
         reader.error(f"{path}.nodeLostTimeoutSeconds", f"must be 0 (never) or at least {c.MIN_NODE_LOST_TIMEOUT_S}")
@@ -250,7 +250,7 @@ def _read_node_avoidance(reader: Reader, value: object, path: str) -> NodeAvoida
 def check_against_templates(
     reader: Reader, policy: FailurePolicy, path: str, templates: Mapping[str, tuple[Collection[str], bool]]
 ) -> None:
-    """Check rules about exit codes against the templates: by type all containers, and if one has rules of its own."""
+    """Check exit code rules against the templates: by type all container names, and whether a container has restart rules."""
     for number, rule in enumerate(policy.rules):
         if rule.exit_codes is None:
             continue

@@ -1,7 +1,7 @@
-"""Collects what is wrong with a specification while it is read, within bounds, and checks values against types. Pure.
+"""Collects the errors in a specification while it is read, and checks the types of its values. Pure.
 
-Names of fields are quoted, values never are: they may be secrets. Of mistakes beyond the bounds only the number is kept, so a
-specification of a megabyte that is wrong everywhere costs no more than the walk through it.
+Errors quote field names but never values, which may be secrets. Beyond a limit errors are only counted, so a megabyte
+of invalid fields costs no more than walking through it.
 
 Types of JSON values are data:
 
@@ -21,22 +21,23 @@ from tfjob_operator.api.v1.types import Mistake
 
 E = TypeVar("E", bound=StrEnum)
 LARGEST: Final = 2**63 - 1
-"""The largest int64. A larger limit means: for ever."""
+"""The largest int64. A larger limit is treated as unlimited."""
 MOST: Final = 20
-"""How many mistakes, and how many warnings, are reported: more than a person corrects in one go."""
+"""How many errors, and how many warnings, are reported: more than a person corrects at once."""
 _MOST_BYTES: Final = 3600
-"""Of all mistakes together: what a message may have (`api.text.MAX_BYTES`) less what stands around them."""
+"""The total size of all errors: the size of a message (`api.text.MAX_BYTES`) minus the text around them."""
 _ALIKE: Final = 0.8
-"""How alike a key must be to a known one to be called misspelt: as `prots` to `ports`. Of the 356 fields of a pod
-that are known here 14 are that alike to another one of their object, so few of those that Kubernetes adds will be."""
+"""Minimum similarity between an unknown key and a known one to report a typo, such as `prots` for `ports`. Only 14 of the
+356 known pod fields are this similar to another field of their object, so few fields that Kubernetes adds later will
+be."""
 _MOST_COMPARED: Final = 50
 _LONGEST: Final = 50
-"""Keys that are compared with known ones, and their characters: a comparison takes some 100 us."""
+"""The most known keys that a key is compared with, and the longest key that is compared; a comparison takes about 100 us."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The path of a field, formatted only when it is reported: a key, or an index of a list, below another path."""
+    """The path of a field: a key or list index below a parent path. It is formatted only when it is reported."""
 
     above: Path | str
     step: str | int
@@ -51,7 +52,7 @@ class Path:
 
 
 class Reader:
-    """Collects mistakes, the first `MOST` and how many `more`. Every method returns a usable value."""
+    """Collects errors: the first `MOST`, and how many `more` there were. Every method returns a usable value."""
 
     def __init__(self) -> None:
         self.mistakes: list[Mistake] = []
@@ -63,18 +64,18 @@ class Reader:
 
     @property
     def unknown_fields(self) -> tuple[str, ...]:
-        """A sentence for each of the first `MOST` unknown fields, and how many more there are."""
+        """One message for each of the first `MOST` unknown fields, and one with the number of the others."""
         rest = [f"and {self._more_unknown} more"] if self._more_unknown else []
         return (*self._unknown, *rest)
 
     def add_unknown(self) -> None:
-        """Note unknown fields as mistakes too: a field that is missing is perhaps one of them, misspelled."""
+        """Report unknown fields as errors as well: a misspelled one may be the field that is missing."""
         for path, _, text in (each.partition(": ") for each in self._unknown):
             self.error(path, text)
         self.more += self._more_unknown
 
     def error(self, path: Path | str, message: str) -> None:
-        """Note a mistake."""
+        """Report an error."""
         if len(self.mistakes) >= MOST or self._bytes > _MOST_BYTES:
             self.more += 1
             return
@@ -83,19 +84,19 @@ class Reader:
         self._bytes += len(str(mistake).encode(errors="replace"))
 
     def wrong_type(self, path: Path | str, wanted: str, value: object) -> None:
-        """Note that a value is not what it must be."""
+        """Report a value of the wrong type."""
         self.error(path, f"must be {wanted}, not {_kind_of(value)}")
 
     def unsupported(self, path: Path | str, supported: Iterable[str], hint: str = "") -> None:
-        """Note that a value, or a key, is none of the supported ones."""
+        """Report a value or key that is not one of the supported ones."""
         names = ", ".join(f'"{each}"' for each in supported)
         self.error(path, f"Unsupported value: supported values: {names}{hint}")
 
     def unknown(self, path: Path | str, key: str, known: Collection[str], *, certain: bool) -> None:
-        """Note a key that is none of the known ones.
+        """Report an unknown key.
 
-        If it is not `certain` that the known ones are all there are, it is noted only if it resembles one of them:
-        Kubernetes adds fields.
+        If the list of known keys may be incomplete (`certain` is False), the key is reported only if it resembles a
+        known one: Kubernetes adds fields.
         """
         like = self.like(key, known)
         if not (like or certain):
@@ -107,18 +108,18 @@ class Reader:
         self._unknown.append(f"{Path(path, key)}: unknown field is ignored{hint}")
 
     def like(self, key: str, known: Collection[str]) -> str:
-        """Return the known name that a key resembles, "" if there is none."""
+        """Return the known name that a key resembles, or ""."""
         if len(key) > _LONGEST or self._compared >= _MOST_COMPARED:
             return ""
         self._compared += 1
-        from difflib import get_close_matches  # most operators never see a misspelt field
+        from difflib import get_close_matches  # most operators never see a misspelled field
 
         lowered = {each.lower(): each for each in known if abs(len(each) - len(key)) <= 2}
         found = get_close_matches(key.lower(), lowered, n=1, cutoff=_ALIKE)
         return lowered[found[0]] if found else ""
 
     def known(self, given: Mapping[str, object], known: Collection[str], path: Path | str) -> None:
-        """Note the unknown fields of an object of ours."""
+        """Report the unknown fields of an object of the TFJob API."""
         for key in given:
             if key not in known:
                 self.unknown(path, key, known, certain=True)
@@ -133,7 +134,7 @@ class Reader:
         return {}
 
     def integer(self, value: object, path: Path | str, default: int | None) -> int | None:
-        """Return a whole number of at least 0, at most Go's largest; absent and null give the default."""
+        """Return an integer between 0 and Go's largest int64; the default if absent or null."""
         if value is None:
             return default
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
@@ -142,7 +143,7 @@ class Reader:
         return default
 
     def boolean(self, value: object, path: Path | str) -> bool:
-        """Return a boolean; absent and null are False."""
+        """Return a boolean; False if absent or null."""
         if value is None:
             return False
         if isinstance(value, bool):
@@ -151,7 +152,7 @@ class Reader:
         return False
 
     def text(self, value: object, path: Path | str, default: str = "") -> str:
-        """Return a string; absent and null give the default."""
+        """Return a string; the default if absent or null."""
         if value is None:
             return default
         if isinstance(value, str):
@@ -160,7 +161,7 @@ class Reader:
         return default
 
     def choice(self, value: object, path: Path | str, allowed: type[E]) -> E | None:
-        """Return one of the allowed strings; None for what is absent, null, "" or a mistake."""
+        """Return one of the allowed strings; None if absent, null, "" or invalid."""
         found = self.text(value, path)
         if not found:
             return None
@@ -172,19 +173,19 @@ class Reader:
 
 
 def is_whole(value: object) -> bool:
-    """Whether a value is a whole number that Go's int64 holds."""
+    """Return True if the value is an integer that fits Go's int64."""
     return isinstance(value, int) and not isinstance(value, bool) and -LARGEST - 1 <= value <= LARGEST
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """Return the first of the names, for a message."""
+    """Return the first names as a list for a message."""
     told = [quoted(each) or "(no name)" for each in names]
     rest = f" and {len(told) - most} more" if len(told) > most else ""
     return ", ".join(told[:most]) + rest
 
 
 def _kind_of(value: object) -> str:
-    """Return the type of a value in words; the value itself may be a secret."""
+    """Return the type of a value as text; the value itself may be a secret."""
     if isinstance(value, bool):
         return "a boolean"
     if isinstance(value, int):
@@ -195,7 +196,7 @@ def _kind_of(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A value without parts: its type in words, and a test for it. Null always passes: Go takes it for an absent value."""
+    """A scalar type: its name, and a test for its values. Null is always accepted, since Go treats it as absent."""
 
     words: str
     takes: Callable[[object], bool]
@@ -203,21 +204,21 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list whose items have one type."""
+    """A list of items of one type."""
 
     item: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """An object whose keys are the user's."""
+    """A map with arbitrary keys."""
 
     item: Leaf
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """An object with these fields, and perhaps others that we do not know."""
+    """An object with these fields, and possibly others that are not known here."""
 
     known: Mapping[str, Kind]
 
@@ -234,7 +235,7 @@ ANY: Final = Leaf("anything", lambda _: True)
 
 
 def check(reader: Reader, value: object, kind: Kind, path: Path | str) -> None:
-    """Note every value that is not of its type, and every key that looks misspelt."""
+    """Report every value of the wrong type, and every key that looks misspelled."""
     match kind:
         case Leaf():
             if value is not None and not kind.takes(value):

@@ -1,11 +1,11 @@
-"""Pod templates: their fields and types, how they are checked, and the facts that are kept of them. Pure.
+"""Pod templates: field types, validation, and the facts that are kept of a template. Pure.
 
-An API server reports a wrong type in its decoder's words, one at a time, and an old one quotes the values beside it; it does
-not report unknown fields. All fields of Kubernetes up to 1.36 are here, so that none of them looks misspelt. Volumes of
-vendors are known by name alone.
+An API server reports type errors one at a time, in the words of its decoder; old versions quote neighboring values. It
+does not report unknown fields. All fields of Kubernetes up to 1.36 are listed here, so that none is mistaken for a
+typo. Vendor volume types are known by name only.
 
-A decoded template is ten times as large as its bytes, and an operator has thousands of jobs. So only what every sync needs is
-kept (`facts_of`), and the templates are decoded again when pods or a PodGroup are created.
+A decoded template takes ten times the memory of its bytes, and an operator has thousands of jobs. Therefore only what
+every sync needs is kept (`facts_of`), and templates are decoded again to create pods or a PodGroup.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TEXTS: Final = ListOf(TEXT)
 def _fields(
     *, texts: str = "", flags: str = "", numbers: str = "", lists: str = "", anything: str = "", **others: Kind
 ) -> Fields:
-    """Return the fields of an object: names of strings, booleans, integers and lists of strings, and all others one by one."""
+    """Return an object type: names of its strings, booleans, integers and string lists, all other fields by keyword."""
     known: dict[str, Kind] = dict.fromkeys(texts.split(), TEXT)
     known |= dict.fromkeys(flags.split(), FLAG)
     known |= dict.fromkeys(numbers.split(), WHOLE)
@@ -123,7 +123,7 @@ _CONTAINER: Final = _fields(
 )
 
 
-# Where pods go.
+# Scheduling.
 _REQUIREMENTS: Final = ListOf(_fields(texts="key operator", lists="values"))
 _SELECTOR: Final = _fields(matchLabels=MapOf(TEXT), matchExpressions=_REQUIREMENTS)
 _NODE_TERM: Final = _fields(matchExpressions=_REQUIREMENTS, matchFields=_REQUIREMENTS)
@@ -206,7 +206,8 @@ _POD_SPEC: Final = _fields(
     flags="automountServiceAccountToken hostNetwork hostPID hostIPC hostUsers shareProcessNamespace enableServiceLinks "
     "setHostnameAsFQDN",
     numbers="terminationGracePeriodSeconds activeDeadlineSeconds priority",
-    anything="restartPolicy ephemeralContainers",  # the first is read by itself; pods may not be created with the others
+    # the first is read separately; the others are not allowed in pods that are created
+    anything="restartPolicy ephemeralContainers",
     containers=ListOf(_CONTAINER),
     initContainers=ListOf(_CONTAINER),
     volumes=ListOf(_VOLUME),
@@ -242,23 +243,23 @@ _POD_SPEC: Final = _fields(
     ),
 )
 POD_TEMPLATE: Final = _fields(metadata=_METADATA, spec=_POD_SPEC)
-"""A pod template; `restartPolicy`, and which containers there must be, are checked beside this."""
+"""A pod template. `restartPolicy` and the required containers are checked separately."""
 VOLUMES: Final = ListOf(_VOLUME)
 VOLUME_MOUNTS: Final = ListOf(_VOLUME_MOUNT)
-"""Those of a pod, for what has volumes and mounts beside a template."""
+"""The volume mounts of a container, for objects that have volumes and mounts outside a template."""
 MAX_DEPTH: Final = 100
-"""Levels of a specification. The deepest field of a pod template that Kubernetes knows lies at 14."""
+"""Nesting levels of a specification. The deepest field of a pod template in Kubernetes is at level 14."""
 
 
 class CheckedTemplate(NamedTuple):
-    """What was read of a pod template; None for no restart policy, and for containers that cannot be read."""
+    """The result of reading a pod template: None if there is no restart policy, and if the containers cannot be read."""
 
     policy: PodRestartPolicy | None
     containers: tuple[str, ...] | None
 
 
 def decode_spec(reader: Reader, raw: bytes | msgspec.Raw) -> JSON:
-    """Return a specification as JSON; an empty one where it cannot be read, which is noted."""
+    """Return a specification as JSON. If it cannot be decoded, report an error and return an empty one."""
     if is_deeper_than(raw, MAX_DEPTH):
         reader.error("spec", "is nested too deeply")
         return {}
@@ -270,10 +271,10 @@ def decode_spec(reader: Reader, raw: bytes | msgspec.Raw) -> JSON:
 
 
 def read_template(reader: Reader, template: JSON, path: Path | str, *, may_be_empty: bool = False) -> CheckedTemplate:
-    """Check the types of all fields that we know, and that each container has a name and an image.
+    """Check the types of all known fields, and that each container has a name and an image.
 
-    Which containers there must be is for the caller to say, but that there is one, unless the template `may_be_empty`. The API
-    server checks what the fields say when a pod is created.
+    There must be at least one container unless `may_be_empty`; the caller checks which ones. The API server validates
+    the values when a pod is created.
     """
     check(reader, template, POD_TEMPLATE, path)
     spec = template.get("spec")
@@ -291,11 +292,11 @@ def read_template(reader: Reader, template: JSON, path: Path | str, *, may_be_em
 
 
 def _read_containers(reader: Reader, containers: list[object], path: Path) -> tuple[str, ...]:
-    """Check that each has a name and an image. Return the names."""
+    """Check that each container has a name and an image. Return the names."""
     names: list[str] = []
     for index, container in enumerate(containers):
         if not isinstance(container, dict):
-            continue  # told by its type
+            continue  # reported by the type check
         if not container:
             reader.error(Path(path, index), "must be a container with a name and an image")
             continue
@@ -312,12 +313,12 @@ _NO_FACTS: Final = TemplateFacts()
 
 
 def templates_of(raw: bytes | msgspec.Raw) -> Mapping[str, JSON]:
-    """Return the templates of a checked specification by replica type, as the user wrote them; they must not be changed."""
+    """Return the templates of a checked specification by replica type, as the user wrote them. Do not modify them."""
     return templates_in(msgspec.json.decode(raw))
 
 
 def templates_in(spec: JSON) -> Mapping[str, JSON]:
-    """Return the same of a decoded specification."""
+    """Return the templates of a decoded specification."""
     given: Any = spec["tfReplicaSpecs"]
     return {
         _CANONICAL_TYPE[key.lower()]: replica["template"]
@@ -327,14 +328,14 @@ def templates_in(spec: JSON) -> Mapping[str, JSON]:
 
 
 def training_container(template: JSON) -> Mapping[str, Any]:
-    """Return the container named `tensorflow` of a checked template."""
+    """Return the container `tensorflow` of a checked template."""
     spec = template["spec"]
     containers = spec["containers"] if isinstance(spec, dict) else []
     return next(container for container in containers if container.get("name") == c.CONTAINER_NAME)
 
 
 def containers_of(template: JSON) -> tuple[frozenset[str], bool]:
-    """Return the names of all containers of a checked template, and whether an ordinary one has a restart policy of its own."""
+    """Return the names of all containers of a checked template, and whether a regular container has its own restart policy."""
     spec: Any = template.get("spec") or {}
     own = spec.get("containers") or []
     everything = [*own, *(spec.get("initContainers") or [])]
@@ -343,7 +344,7 @@ def containers_of(template: JSON) -> tuple[frozenset[str], bool]:
 
 
 def facts_of(template: JSON) -> TemplateFacts:
-    """Return what is kept of a checked template."""
+    """Return the facts that are kept of a checked template."""
     container, spec = training_container(template), template["spec"]
     found = TemplateFacts(
         ports=_named_ports(container),
@@ -351,11 +352,11 @@ def facts_of(template: JSON) -> TemplateFacts:
         scheduler_name=(spec.get("schedulerName") or "") if isinstance(spec, dict) else "",
         has_topology=_has_topology(template),
     )
-    return _NO_FACTS if found == _NO_FACTS else found  # most templates say nothing of all this
+    return _NO_FACTS if found == _NO_FACTS else found  # most templates set none of these
 
 
 def _has_topology(template: JSON) -> bool:
-    """Return whether Kueue's topology-aware scheduling decides on which nodes the pods run."""
+    """Return True if Kueue's topology-aware scheduling chooses the nodes of the pods."""
     meta: Any = template.get("metadata") or {}
     spec: Any = template.get("spec") or {}
     gates = spec.get("schedulingGates") or ()
@@ -365,7 +366,7 @@ def _has_topology(template: JSON) -> bool:
 
 
 def _named_ports(container: Mapping[str, Any]) -> tuple[Port, ...]:
-    """All named ports in their order, with `tfjob-port` added where it is missing (B61)."""
+    """Return all named ports in order; `tfjob-port` is added if it is missing (B61)."""
     ports: list[Port] = []
     for port in container.get("ports") or ():
         name, number = port.get("name"), port.get("containerPort")

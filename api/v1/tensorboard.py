@@ -1,6 +1,6 @@
-"""Read `spec.tensorBoard`: the TensorBoard that a job wants beside its training. Pure.
+"""Reads `spec.tensorBoard`: the TensorBoard that runs beside a job. Pure.
 
-It is read by itself and never by `api.v1.validation`: what is wrong with it is told on the job, and is no mistake of the job.
+It is read separately from `api.v1.validation`: errors in it are reported on the job, but do not make the job invalid.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TENSOR_BOARD_FIELDS: Final = frozenset({"logDir", "image", "serviceType", "volum
 
 
 class ServiceType(StrEnum):
-    """How the service of a TensorBoard can be reached: in the cluster, at a port of every node, or at an address of its own."""
+    """How the Service of a TensorBoard is exposed: in the cluster, on a port of every node, or by a load balancer."""
 
     CLUSTER_IP = "ClusterIP"
     NODE_PORT = "NodePort"
@@ -32,10 +32,10 @@ class ServiceType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TensorBoard:
-    """What a TensorBoard shows, and how it is run.
+    """What a TensorBoard shows, and how it runs.
 
-    Without an `image` it runs that of the operator's settings. `volumes` and `volume_mounts` are as the user wrote them.
-    `unknown_fields` has a sentence for each field that is ignored.
+    Without an `image` the image of the operator's settings is used. `volumes` and `volume_mounts` are as the user wrote
+    them. `unknown_fields` has a message for each field that is ignored.
     """
 
     log_dir: str
@@ -48,30 +48,30 @@ class TensorBoard:
 
 @dataclass(frozen=True, slots=True)
 class InvalidTensorBoard:
-    """A `tensorBoard` with mistakes, all of them in one line."""
+    """An invalid `tensorBoard`, with all errors in one line."""
 
     text: str
 
 
 class Reading(NamedTuple):
-    """What a specification says of its TensorBoard, None where it wants none, and who manages the job."""
+    """The TensorBoard of a specification, None if it requests none, and who manages the job."""
 
     managed_by: str
     board: TensorBoard | InvalidTensorBoard | None
 
 
 def tensor_board_name(job: str) -> str:
-    """Return the name of the Deployment and of the Service of a job's TensorBoard.
+    """Return the name of the Deployment and the Service of a job's TensorBoard.
 
-    Names of replicas end with a number. The Service of a shared network may have this name, if its job is called
-    `{job}-tensorboard`: of the two, the later one is not created, and its job gets a Warning.
+    Names of replicas end with a number, so they cannot collide with it. The Service of a shared network can, if its job
+    is called `{job}-tensorboard`: then the Service that comes second is not created, and its job gets a Warning.
     """
     return f"{job}-tensorboard"
 
 
 def read_tensor_board(job: str, raw: bytes | msgspec.Raw) -> Reading:
-    """Read what the specification of the job called `job` says of its TensorBoard. Raises nothing on user data."""
-    spec = decode_spec(Reader(), raw)  # what is wrong with it as a whole is told by the job's own reader
+    """Read the TensorBoard of the job called `job` from its specification. Never raises on user data."""
+    spec = decode_spec(Reader(), raw)  # errors in the spec as a whole are reported when the job itself is read
     policy = spec.get("runPolicy")
     manager = policy.get("managedBy") if isinstance(policy, dict) else None
     given = spec.get("tensorBoard")
@@ -102,7 +102,7 @@ def _check_name(reader: Reader, job: str) -> None:
 
 
 def read_fields(reader: Reader, given: JSON, path: str) -> TensorBoard:
-    """Read the fields of a TensorBoard; `reader` has the mistakes, with paths below `path`."""
+    """Read the fields of a TensorBoard; errors go to `reader`, with paths below `path`."""
     place = given.get("logDir")
     log_dir = reader.text(place, f"{path}.logDir")
     if not log_dir and (place is None or place == ""):
@@ -123,7 +123,7 @@ def read_fields(reader: Reader, given: JSON, path: str) -> TensorBoard:
 
 
 def _check_mounts(reader: Reader, volumes: tuple[JSON, ...], mounts: object, path: str) -> None:
-    """Check that each mount names one of the volumes: the replicas' volumes are not those of the TensorBoard."""
+    """Check that each mount names one of the volumes. The volumes of the replicas are not available to TensorBoard."""
     names = {volume.get("name") for volume in volumes if isinstance(volume.get("name"), str)}
     for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
         if isinstance(mount, dict) and not (isinstance(mount.get("name"), str) and mount["name"] in names):
@@ -132,5 +132,5 @@ def _check_mounts(reader: Reader, volumes: tuple[JSON, ...], mounts: object, pat
 
 
 def _objects(value: object) -> tuple[JSON, ...]:
-    """Return the objects of a list; whatever else is there is told by its type."""
+    """Return the objects of a list; items of other types are reported by the type check."""
     return tuple(each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()

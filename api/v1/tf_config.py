@@ -1,9 +1,9 @@
-"""TF_CONFIG: what TensorFlow in each replica needs to know of the others. Pure.
+"""TF_CONFIG: what TensorFlow in each replica needs to know about the others. Pure.
 
-The text is API: cluster types in alphabetical order, then the task, then `environment`, as every operator before wrote it. Its
-first part, the cluster, is the same for all replicas and long where there are many. So it is made once for all pods of a job,
-and its length is known without making it. Where it is long it is stored in a ConfigMap, or the pods of a job would
-grow with the square of its size: those of 2,000 workers with long names were 266 MB in etcd.
+The format is API: cluster types in alphabetical order, then the task, then `environment`, as in all earlier operators.
+The cluster part is the same for all replicas, and long if there are many. It is therefore built once per job, and its
+length is computed without building it. A long one is stored in a ConfigMap; otherwise the total size of the pods would
+grow with the square of the job's size: the pods of 2,000 workers with long names took 266 MB in etcd.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfjob_operator.api.v1.constants import Network
 from tfjob_operator.api.v1.types import Mistake, ReplicaSpec, TFJobSpec, child_name
 
 INLINE_BYTES: Final = 4096
-"""A cluster specification up to this size is in each pod: that of some sixty replicas with long names. Their pods are
+"""The largest cluster specification that is written into each pod: about sixty replicas with long names. Their pods are
 together 250 KB larger than necessary; for smaller jobs the calls for another object cost more than they save."""
 
 
@@ -40,7 +40,7 @@ class _Literal:
 
 
 class _Hosts:
-    """The addresses of the replicas of one type, which differ in their numbers alone."""
+    """The addresses of the replicas of one type, which differ only in their indices."""
 
     def __init__(self, prefix: str, suffix: str, count: int) -> None:
         self._prefix = prefix
@@ -52,12 +52,12 @@ class _Hosts:
 
     @cached_property
     def text(self) -> str:
-        """A JSON list."""
+        """The addresses as a JSON list."""
         return f"[{','.join([self[index] for index in range(self._count)])}]"
 
     @property
     def size(self) -> int:
-        """The bytes of `text`."""
+        """The length of `text` in bytes."""
         quoted = len(self._prefix) + len(self._suffix) + 2
         return 2 + self._count * quoted + _digits_below(self._count) + max(self._count - 1, 0)
 
@@ -66,8 +66,8 @@ _NOBODY: Final = _Hosts("", "", 0)
 
 
 def _digits_below(count: int) -> int:
-    """How many digits the whole numbers from 0 to `count` - 1 have together."""
-    total, first = count, 10  # one each, and one more for those with two, and so on
+    """Return the total number of digits of the integers from 0 to `count` - 1."""
+    total, first = count, 10  # one digit each, and one more for those with two, and so on
     while first < count:
         total += count - first
         first *= 10
@@ -75,11 +75,11 @@ def _digits_below(count: int) -> int:
 
 
 def is_surely_short(job: ObjectMeta, spec: TFJobSpec, domain: str) -> bool:
-    """Whether the number of replicas alone shows that no pod needs a ConfigMap, as it does for small jobs.
+    """Return True if the number of replicas alone shows that no pod needs a ConfigMap, as for all small jobs.
 
-    A host is `"{job}-{type}-{index}.{namespace}.svc.{domain}:{port}",` with a type of at most 9 letters, an index of at most 5
-    digits, and a port of at most 11 (an int32); in a shared network `{job}.` stands there once more. Around the hosts of each
-    type is `"{type}":[],`, of at most 14 bytes.
+    A host is `"{job}-{type}-{index}.{namespace}.svc.{domain}:{port}",` with a type of at most 9 letters, an index of at
+    most 5 digits, and a port of at most 11 (an int32); a shared network adds `{job}.` once more. Each type adds
+    `"{type}":[],`, of at most 14 bytes.
     """
     host = len(job.name) + len(job.namespace) + len(domain) + 37
     if spec.network is Network.SHARED:
@@ -88,14 +88,13 @@ def is_surely_short(job: ObjectMeta, spec: TFJobSpec, domain: str) -> bool:
 
 
 class ClusterSpec:
-    """What the replicas of one job know of each other.
+    """The cluster specification of one job.
 
-    Names of jobs, namespaces and domains are DNS names, so nothing in it needs an escape, neither in JSON nor for a
-    kubelet.
+    Names of jobs, namespaces and domains are DNS names, so nothing needs escaping, neither in JSON nor for a kubelet.
     """
 
     def __init__(self, job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> None:
-        """`domain` is the cluster's DNS domain, appended to host names where the pods' resolver needs it."""
+        """`domain` is the cluster's DNS domain, which is appended to host names if the resolver of the pods needs it."""
         self._spec = spec
         self._uid = job.uid
         shared = f".{job.name}" if spec.network is Network.SHARED else ""
@@ -110,26 +109,29 @@ class ClusterSpec:
 
     @cached_property
     def text(self) -> str:
-        """The whole cluster, as JSON."""
+        """The whole cluster as JSON."""
         return f"{{{','.join([f'{_quoted(kind)}:{hosts.text}' for kind, hosts in self._hosts.items()])}}}"
 
     @cached_property
     def size(self) -> int:
-        """The bytes of `text`."""
+        """The length of `text` in bytes."""
         lists = sum(len(_quoted(kind)) + 1 + hosts.size for kind, hosts in self._hosts.items())
         return 2 + lists + max(len(self._hosts) - 1, 0)
 
     @cached_property
     def is_alone(self) -> bool:
-        """Whether the job has one replica: it gets no TF_CONFIG, or it would wait for nobody (B59)."""
+        """True if the job has a single replica: it gets no TF_CONFIG, since it would wait for other replicas (B59)."""
         return self._spec.total_replicas == 1
 
     def is_told_to(self, replica_type: str) -> bool:
-        """Whether replicas of this type get the whole cluster: all do, except those of an elastic job (B60)."""
+        """Return True if replicas of this type get the whole cluster: all do, except those of an elastic job (B60)."""
         return not (self._spec.dynamic_workers and replica_type in {c.WORKER, c.PS})
 
     def is_shared_with(self, replica_type: str) -> bool:
-        """Whether pods of this type find the cluster in a ConfigMap: a long one, unless the template sets our variables."""
+        """Return True if pods of this type read the cluster from a ConfigMap.
+
+        They do if it is long, and the template sets none of our variables.
+        """
         return replica_type in self._sharing
 
     @cached_property
@@ -144,10 +146,10 @@ class ClusterSpec:
 
     @cached_property
     def digest(self) -> str:
-        """The hash by which its ConfigMap is named, of the cluster and the job's UID; "" where no pod reads one."""
+        """The hash of the cluster and the job's UID that names its ConfigMap; "" if no pod reads one."""
         if not self._sharing:
             return ""
-        from hashlib import sha256  # 0.6 MB, for large jobs
+        from hashlib import sha256  # 0.6 MB, needed for large jobs only
 
         return sha256(f"{self._uid} {self.text}".encode()).hexdigest()[:16]
 
@@ -157,13 +159,13 @@ class ClusterSpec:
         return f"{before}{shared.text}{after}"
 
     def tf_config_with(self, reference: str, replica_type: str, index: int) -> str:
-        """Return the same with `reference` in the place of the whole cluster, for a replica that gets it."""
+        """Return TF_CONFIG with `reference` in place of the whole cluster, for a replica that gets it."""
         before, _, after = self._parts(replica_type, index)
         return f"{before}{reference}{after}"
 
     @property
     def longest_variable(self) -> int:
-        """The bytes of the longest string "TF_CONFIG=..." that this job hands to a process; 0 if it hands none."""
+        """The length in bytes of the longest string "TF_CONFIG=..." that this job passes to a process; 0 if it passes none."""
         return 0 if self.is_alone else max(map(self._variable_size, self._spec.replicas.values()), default=0)
 
     def _variable_size(self, replica: ReplicaSpec) -> int:
@@ -173,10 +175,11 @@ class ClusterSpec:
         return len(c.TF_CONFIG) + 1 + len(before) + shared.size + len(after)
 
     def _parts(self, replica_type: str, index: int) -> tuple[str, _Text, str]:
-        """TF_CONFIG of a replica, in what comes before and after the long part of it.
+        """Return TF_CONFIG of a replica, split around the long part.
 
-        A worker of an elastic job needs to know itself and the parameter servers, one of those only itself, so that nobody has
-        to be restarted when workers come and go (B60). TensorFlow reads a list, or an object from index to host.
+        A worker of an elastic job needs only itself and the parameter servers, and a parameter server only itself, so
+        no replica has to restart when workers are added or removed (B60). TensorFlow reads a list, or an object from
+        index to host.
         """
         kind = replica_type.lower()
         task = f'"task":{{"type":"{kind}","index":{index}}}'
@@ -185,7 +188,8 @@ class ClusterSpec:
         own = self._hosts[kind][index]
         if replica_type == c.WORKER:
             return '{"cluster":{"ps":', self._hosts.get("ps", _NOBODY), f',"worker":{{"{index}":{own}}}}},{task}}}'
-        # A list of one says index 0; the Go operators write it for every server, which TensorFlow then does not find.
+        # A list with one entry means index 0. The Go operators write one for every server, which TensorFlow then does
+        # not find.
         server = f"[{own}]" if index == 0 else f'{{"{index}":{own}}}'
         return '{"cluster":{"ps":', _Literal(server), f',"worker":{{}}}},{task}}}'
 
@@ -195,7 +199,7 @@ def _quoted(kind: str) -> str:
 
 
 def too_long(job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> Mistake | None:
-    """Return the mistake if `execve` would fail with the TF_CONFIG of this job, whatever the container, else None (U1)."""
+    """Return an error if `execve` would fail with the TF_CONFIG of this job, whatever the container; else None (U1)."""
     size = ClusterSpec(job, spec, domain).longest_variable
     if size <= c.MAX_VARIABLE:
         return None

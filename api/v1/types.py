@@ -1,10 +1,10 @@
-"""kubeflow.org/v1 TFJob: the object as it is cached, its status, its specification once it has been read, and its names.
+"""kubeflow.org/v1 TFJob: the cached object, its status, its checked specification, and the names of its children.
 
-Two layers on purpose. `TFJob` is what a list or watch decodes into: its `spec` stays undecoded, so no mistake in a
-specification can harm the cache. `TFJobSpec` is what `api.v1.validation.read_spec` makes of it: checked, with defaults filled
-in, or an `InvalidSpec` with what is wrong, and with what can be read all the same.
+There are two layers. `TFJob` is what a list or watch decodes to: its `spec` stays undecoded, so an invalid one cannot
+break the cache. `api.v1.validation.read_spec` turns it into a `TFJobSpec`, checked and with defaults, or into an
+`InvalidSpec` with the errors and all fields that could be read.
 
-Sets of replica indices are written as "0,2-4": short also for a job of a thousand workers.
+Sets of replica indices are written as "0,2-4", which is short even for a job of a thousand workers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tfjob_operator.api.v1.constants import (
 
 
 class JobCondition(Struct, frozen=True):
-    """One condition. Their order in the status is API: clients and the STATE column read the last one."""
+    """A condition. The order of conditions is API: clients and the STATE column read the last one."""
 
     type: str
     status: str
@@ -48,7 +48,7 @@ class JobCondition(Struct, frozen=True):
 
 
 class ReplicaStatus(Struct, frozen=True, omit_defaults=False):
-    """How many pods of one replica type run, have succeeded, have failed."""
+    """The number of active, succeeded and failed pods of one replica type."""
 
     active: int = 0
     succeeded: int = 0
@@ -56,14 +56,14 @@ class ReplicaStatus(Struct, frozen=True, omit_defaults=False):
 
 
 class IndexRestarts(Struct, frozen=True):
-    """How often one replica was restarted, by whomever. Only replicas that were restarted, or stopped, have a record.
+    """The restarts of a replica by the operator and the kubelet. Only replicas that were restarted or stopped have a record.
 
-    `carried` are the restarts up to the pod before `pod` (a UID), `in_place` those that the kubelet has made in it so far;
-    `replaced` says that it failed, was counted, and is to be replaced, so that it is never counted twice. `stopped` says that
-    it is deleted with a longer grace than its own: if that is shortened later, the pod no longer shows when it was deleted.
-    `failed_at` is when the operator saw the last failure of the program; the next pod is not created before `next_time`.
-    `rule` is the rule with an escalation that decided about it. `on_node` says that the end of this pod is counted in
-    `avoided_nodes`.
+    `carried` counts the restarts before the pod `pod` (a UID), `in_place` those by the kubelet in this pod. `replaced`:
+    the pod failed, was counted, and is to be replaced, so it is not counted again. `stopped`: the pod was deleted with
+    a grace period longer than its own; if that is shortened later, the pod no longer shows when it was deleted.
+    `failed_at` is when the operator observed the last failure of the program; the next pod is created at `next_time` at
+    the earliest. `rule` is the rule with an escalation that restarted the replica. `on_node`: the end of this pod is
+    counted in `avoided_nodes`.
     """
 
     type: str
@@ -85,7 +85,7 @@ class IndexRestarts(Struct, frozen=True):
 
 
 class JobAttempt(Struct, frozen=True):
-    """An attempt at the whole job that has ended, with a restart or with the job, and the failure that ended it.
+    """A finished attempt at running the whole job, and the failure that ended it.
 
     If a user requested the restart, `action` is empty, and there is no failed replica.
     """
@@ -105,9 +105,9 @@ class JobAttempt(Struct, frozen=True):
 
 
 class AvoidedNode(Struct, frozen=True):
-    """A node on which the job failed, how often, and until when it is avoided; None if it is not avoided (yet).
+    """A node on which the job failed: how often, and until when it is avoided (None if it is not avoided yet).
 
-    The first failure on a node does not count if it is the program's: then there is an entry with 0 `failures`.
+    The first failure on a node does not count if the program caused it; such an entry has 0 `failures`.
     """
 
     name: str = ""
@@ -116,12 +116,13 @@ class AvoidedNode(Struct, frozen=True):
 
 
 class Begun(Struct, frozen=True):
-    """That a job has begun: pods were created for it, or were about to be. From then on no edit of its specification ends it.
+    """Set once a job has started: pods were created for it, or were about to be. An invalid spec no longer fails the job then.
 
-    `generation` is that of the job then, or 0 where an operator of an older version, which did not record it, began it.
-    `replicas` are the sizes by type of the newest specification that was valid. `network` is that with which the job began,
-    "" for a service of each replica. `made_of` says by type what pods were made of then, as a hash (`plan/status.py`).
-    `delay_s` is how long the present attempt waited for its pods; `all_ran` that all its replicas have run at the same time.
+    `generation` is the job's generation at that time, or 0 if an older operator, which did not record it, started the
+    job. `replicas` are the sizes by type of the newest valid spec. `network` is the network with which the job started,
+    "" for a Service per replica. `made_of` has a hash by type of what the pods were created from (`plan/status.py`).
+    `delay_s` is how long the current attempt waited for its pods; `all_ran`: all its replicas have run at the same
+    time.
     """
 
     generation: int = 0
@@ -135,9 +136,10 @@ class Begun(Struct, frozen=True):
 class JobStatus(Struct, frozen=True):
     """The status subresource.
 
-    `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they never run again. `restarts` is what
-    `backoffLimit` counts. `worker_selector` selects the workers' pods, for autoscalers. `begun` is None until the job has
-    begun. `phase` is written by the controller of the alpha dialect alone, which keeps the jobs that have one.
+    `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they are never run again. `restarts`
+    is what `backoffLimit` counts. `worker_selector` selects the pods of the workers, for autoscalers. `begun` is None
+    until the job has started. `phase` is written only by the controller of the alpha dialect, which manages the jobs
+    that have one.
     """
 
     conditions: tuple[JobCondition, ...] = ()
@@ -160,7 +162,7 @@ class JobStatus(Struct, frozen=True):
 
 
 class JobAnnotations(Struct, frozen=True):
-    """The annotations of a job that are read."""
+    """The annotations of a job that the operator reads."""
 
     restart_requested_at: str = msgspec.field(default="", name=ANNOTATION_RESTART)
 
@@ -179,16 +181,16 @@ class TFJob(Struct, frozen=True, tag_field="kind", tag=TFJOBS.kind):
     status: JobStatus = JobStatus()
 
     def __post_init__(self) -> None:
-        # A Raw is a view into the buffer it came from, a whole list page perhaps: keep our own bytes only.
+        # A Raw is a view into its buffer, which may be a whole list page: copy only our bytes.
         msgspec.structs.force_setattr(self, "spec", self.spec.copy())
 
 
 def tfjob_with_unreadable_status(raw: bytes, _error: Exception) -> TFJob:
-    """Return a job whose status does not decode, with what says how far it is: a new one is computed and written over it (B01).
+    """Return a job whose status cannot be decoded, with the fields that show how far it got. The status is rewritten (B01).
 
-    That is the conditions, so that a job that has ended never runs again, and the phase of a job that operators of the alpha
-    dialect have written in their form. Only a status written while the CRD had no schema can be unreadable. Raises
-    msgspec.ValidationError if the metadata are unreadable too, which an API server does not let happen.
+    These fields are the conditions, so that a finished job never runs again, and the phase of a job that operators of
+    the alpha dialect have written. Only a status written while the CRD had no schema can be unreadable. Raises
+    msgspec.ValidationError if the metadata cannot be decoded either, which an API server prevents.
     """
     return with_readable_status(raw, TFJob, "conditions", "phase")
 
@@ -197,7 +199,10 @@ J = TypeVar("J", bound=Struct)
 
 
 def with_readable_status(raw: bytes, kind: type[J], *fields: str) -> J:
-    """Decode a job with those of these fields of its status that decode. Raises msgspec.ValidationError for the rest of it."""
+    """Decode a job, keeping those of the given status fields that can be decoded.
+
+    Raises msgspec.ValidationError for anything else.
+    """
     parts = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     status = parts.pop("status", msgspec.Raw(b"null"))
     found = msgspec.json.decode(msgspec.json.encode(parts), type=kind)
@@ -222,10 +227,10 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TemplateFacts:
-    """What is kept of a pod template; the defaults are those of a template without any of it.
+    """The facts that are kept of a pod template; the defaults stand for a template that sets none of them.
 
-    `ports` are all named ports of the training container, `tfjob-port` among them; `sets` are those of our environment
-    variables that the template sets itself: they stay as they are. `has_topology`: Kueue places the pods by a topology.
+    `ports` are all named ports of the training container, including `tfjob-port`. `sets` are our environment variables
+    that the template sets itself; they are not overwritten. `has_topology`: Kueue chooses the nodes by a topology.
     """
 
     ports: tuple[Port, ...] = (Port(PORT_NAME, DEFAULT_PORT),)
@@ -235,16 +240,16 @@ class TemplateFacts:
 
     @property
     def port(self) -> int:
-        """The port on which the replica listens: that named `tfjob-port`, or 2222."""
+        """The port on which the replica listens: the one named `tfjob-port`, or 2222."""
         return next(port.number for port in self.ports if port.name == PORT_NAME)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """One entry of `tfReplicaSpecs`, with defaults. The template itself stays undecoded in the job (`templates_of`).
+    """An entry of `tfReplicaSpecs` with defaults. The template itself stays undecoded in the job (`templates_of`).
 
-    `overrides_template_policy` says that the pod template has another restart policy, which is not used; `digest` is a hash of
-    the whole template.
+    `overrides_template_policy`: the pod template has a different restart policy, which is ignored. `digest` is a hash
+    of the whole template.
     """
 
     type: str
@@ -257,7 +262,7 @@ class ReplicaSpec:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingPolicy:
-    """What the job asks of a gang scheduler; None and "" are what was left out, `min_resources` is as the user wrote it."""
+    """The gang scheduling settings of a job; None and "" mean not set, `min_resources` is as the user wrote it."""
 
     min_available: int | None = None
     queue: str = ""
@@ -267,28 +272,28 @@ class SchedulingPolicy:
 
 
 class ExitCodes(NamedTuple):
-    """Exit codes of a container, or of any if `container` is "": one of the values, or with `others` any but these and 0."""
+    """Matches exit codes of a container, or of any if `container` is "": the `values`, or with `others` all but these and 0."""
 
     values: frozenset[int]
     others: bool = False
     container: str = ""
 
     def matches(self, container: str, exit_code: int) -> bool:
-        """Return whether this exit of a container matches."""
+        """Return True if this exit of a container matches."""
         if exit_code == 0 or self.container not in {"", container}:
             return False
         return (exit_code in self.values) is not self.others
 
 
 class ConditionPattern(NamedTuple):
-    """A condition of a pod or of a node, with its status."""
+    """A condition of a pod or a node, with its status."""
 
     type: str
     status: str
 
 
 class TaintPattern(NamedTuple):
-    """A taint of a node; "" for a value or an effect matches any."""
+    """A taint of a node; an empty value or effect matches any."""
 
     key: str
     value: str = ""
@@ -296,7 +301,7 @@ class TaintPattern(NamedTuple):
 
 
 class Escalation(NamedTuple):
-    """What happens if a replica that was restarted does not run again in time."""
+    """The action if a restarted replica does not run again in time."""
 
     after_s: int
     action: RuleAction
@@ -304,7 +309,10 @@ class Escalation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. `targets` are replica types. At most one of the matchers is given; without any it matches every failure."""
+    """A rule of the failure policy. `targets` are replica types.
+
+    At most one matcher is set; a rule without one matches every failure.
+    """
 
     name: str
     action: RuleAction
@@ -318,23 +326,23 @@ class Rule:
 
     @property
     def is_about_nodes(self) -> bool:
-        """Whether it matches sick nodes, under pods that may still run."""
+        """True if the rule matches unhealthy nodes, whose pods may still run."""
         return bool(self.node_conditions or self.node_taints)
 
     @property
     def matches_all(self) -> bool:
-        """Whether it matches every failure of its targets."""
+        """True if the rule matches every failure of its targets."""
         return not (self.exit_codes or self.pod_conditions or self.reasons or self.is_about_nodes)
 
     @property
     def matcher(self) -> tuple[object, ...]:
-        """What it matches, for comparisons."""
+        """The matcher, for comparisons."""
         return self.exit_codes, self.pod_conditions, self.reasons, self.node_conditions, self.node_taints
 
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
-    """The rules of a job. `keeps_finished`: a restart of the whole job spares replicas that have succeeded."""
+    """The failure policy of a job. `keeps_finished`: restarting the whole job does not run succeeded replicas again."""
 
     rules: tuple[Rule, ...]
     max_restarts: int | None = None
@@ -342,11 +350,11 @@ class FailurePolicy:
 
     @property
     def targets(self) -> frozenset[str]:
-        """The replica types that any rule is about: their pods are made with the restart policy Never."""
+        """The replica types that any rule applies to: their pods are created with the restart policy Never."""
         return frozenset().union(*(rule.targets for rule in self.rules))
 
     def unreachable(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of rules that never decide, each with that of an earlier rule which matches all that it does."""
+        """Yield the names of rules that can never apply, each with the earlier rule that matches all its failures."""
         for number, rule in enumerate(self.rules):
             for earlier in self.rules[:number]:
                 covers = earlier.matcher == rule.matcher or (earlier.matches_all and not rule.is_about_nodes)
@@ -356,23 +364,23 @@ class FailurePolicy:
 
 
 class NodeAvoidance(NamedTuple):
-    """After how many failures on a node a job avoids it, and for how long."""
+    """After how many failures a job avoids a node, and for how long."""
 
     threshold: int = 1
     expiration_s: int = 3600
 
 
 class SpecWarning(NamedTuple):
-    """What is valid but hardly what its author meant: the reason and the message of an event."""
+    """A valid but probably unintended setting: the reason and message of a Warning event."""
 
     reason: EventReason
     message: str
 
 
 class Mistake(NamedTuple):
-    """What is wrong with a specification, and where.
+    """An error in a specification, and its field.
 
-    `path` is "" where only a message is known, which is the API server's.
+    `path` is "" if only the API server's message is known.
     """
 
     path: str
@@ -383,19 +391,19 @@ class Mistake(NamedTuple):
 
 
 def text_of(mistakes: Iterable[Mistake], more: int) -> str:
-    """Return mistakes in one line, and how many `more` there are: the only place where they become text."""
+    """Format errors as one line, with the number of `more` errors that were not kept. Nothing else formats them."""
     rest = [f"and {more} more"] if more else []
     return "; ".join([*map(str, mistakes), *rest])
 
 
 @dataclass(frozen=True, slots=True)
 class TFJobSpec:
-    """A checked specification with defaults, in the order of `REPLICA_TYPES`.
+    """A checked specification with defaults, its replicas in the order of `REPLICA_TYPES`.
 
-    `says_clean_pod_policy`: it was given, and is no default.
-    `warnings` are to be reported once in each generation: fields that are given twice and differ, unknown fields, no replicas.
-    `spellings` are its keys of types that are spelled otherwise than in REPLICA_TYPES.
-    `too_large` says which bound was exceeded, where the job was cut down to the size that it had before.
+    `says_clean_pod_policy`: the policy was set explicitly. `warnings` are reported once per generation: fields that are
+    set twice with different values, unknown fields, no replicas. `spellings` are its replica type keys that are spelled
+    differently from REPLICA_TYPES. `too_large` is the limit that the requested size exceeds, if the job keeps its
+    previous size.
     """
 
     replicas: Mapping[str, ReplicaSpec]
@@ -421,26 +429,26 @@ class TFJobSpec:
 
     @property
     def has_node_rules(self) -> bool:
-        """Whether sick nodes concern its pods while they run."""
+        """True if a rule matches unhealthy nodes, which concerns running pods."""
         return self.failure_policy is not None and any(rule.is_about_nodes for rule in self.failure_policy.rules)
 
     @property
     def total_replicas(self) -> int:
-        """How many pods the job wants altogether."""
+        """The total number of replicas."""
         return sum(replica.replicas for replica in self.replicas.values())
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many replicas it asks for, by type."""
+        """The number of replicas by type."""
         return {name: replica.replicas for name, replica in self.replicas.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidSpec:
-    """A specification with at least one mistake, and those of its fields that could be read.
+    """A specification with at least one error, and the fields that could be read.
 
-    A field that cannot be read counts as no limit, and as no clean-up: no mistake may end a job, or delete pods that run.
-    Besides those in `mistakes` there are `more` that were not kept. `reason` is that of the job's condition.
+    A field that cannot be read counts as no limit and no clean-up: an error must not end a job or delete running pods.
+    `more` errors were not kept in `mistakes`. `reason` is the reason of the job's condition.
     """
 
     mistakes: tuple[Mistake, ...]
@@ -454,14 +462,14 @@ class InvalidSpec:
 
     @property
     def text(self) -> str:
-        """All mistakes in one line."""
+        """All errors in one line."""
         return text_of(self.mistakes, self.more)
 
     @classmethod
     def of(
         cls, spec: TFJobSpec | InvalidSpec, mistake: Mistake, reason: ConditionReason = ConditionReason.INVALID
     ) -> InvalidSpec:
-        """Return a specification that was read as an invalid one, with this mistake."""
+        """Return a specification that was read as an invalid one, with this error."""
         return cls(
             (mistake,),
             reason=reason,
@@ -478,12 +486,12 @@ _AND: Final = ", "
 
 
 def child_name(job: str, replica_type: str, index: int) -> str:
-    """Return the name of a replica's pod and of its service."""
+    """Return the name of a replica's pod and Service."""
     return f"{job}-{replica_type.lower()}-{index}"
 
 
 def ranges_of(names: Iterable[str]) -> str:
-    """Return names of replicas, given in the order of their indices, as a text: `j-worker-0 .. j-worker-63, j-worker-70`."""
+    """Format replica names, sorted by index, as ranges: `j-worker-0 .. j-worker-63, j-worker-70`."""
     runs: list[list[str]] = []
     for name in names:
         if runs and name == _next(runs[-1][-1]):
@@ -494,7 +502,7 @@ def ranges_of(names: Iterable[str]) -> str:
 
 
 def is_named(name: str, ranges: str) -> bool:
-    """Return whether `ranges_of` wrote this name into a text, alone or in a range. Any text will do."""
+    """Return True if the text that `ranges_of` wrote contains this name, alone or in a range. Accepts any text."""
     stem, _, index = name.rpartition("-")
     for run in ranges.split(_AND):
         first, between, last = run.partition(_BETWEEN)
@@ -507,7 +515,7 @@ def is_named(name: str, ranges: str) -> bool:
 
 
 def names_in(ranges: str, most: int) -> Iterator[str]:
-    """Yield the names that `ranges_of` wrote into a text, `most` of them at most. Any text will do."""
+    """Yield up to `most` names from a text that `ranges_of` wrote. Accepts any text."""
     return islice(chain.from_iterable(map(_run, ranges.split(_AND))), most)
 
 
@@ -521,19 +529,19 @@ def _run(run: str) -> Iterator[str]:
 
 
 def _is_number(text: str) -> bool:
-    """Return whether this is an index, which has few digits: text of unknown origin may have any number."""
+    """Return True if this is an index. The length is limited, since text of unknown origin may have any number of digits."""
     return len(text) < 10 and text.isascii() and text.isdecimal()
 
 
 def _next(name: str) -> str:
-    """Return the name of the replica after this one."""
+    """Return the name of the next replica."""
     stem, _, index = name.rpartition("-")
     return f"{stem}-{int(index) + 1}"
 
 
 def format_indices(indices: Iterable[int]) -> str:
-    """Write a set of indices, with ranges for neighbours."""
-    # Within a run of neighbours the difference between an index and its place in the sorted order is the same.
+    """Format a set of indices, with ranges for consecutive ones."""
+    # Within a run of consecutive indices the difference between an index and its position is constant.
     runs = [
         [index for _, index in run]
         for _, run in groupby(enumerate(sorted(set(indices))), key=lambda pair: pair[1] - pair[0])
@@ -542,7 +550,7 @@ def format_indices(indices: Iterable[int]) -> str:
 
 
 def parse_indices(text: str, below: int) -> set[int]:
-    """Read what `format_indices` wrote, as far as it is less than `below`. Anything else in it is ignored."""
+    """Parse the output of `format_indices`; indices of `below` or more and anything else are ignored."""
     found: set[int] = set()
     if not text:
         return found

@@ -1,8 +1,8 @@
-"""Read a specification: check every field that is used, fill in defaults, or report exactly what is wrong and where.
+"""Reads a specification: checks every field that is used, fills in defaults, and reports all errors with their paths.
 
-All mistakes are reported at once, where users look (the job's condition and events), in words, and without the values,
-which may be secrets. Nothing here raises on user data. `BOUNDS` are the sizes that no cluster could run; what becomes of a
-larger job is decided by the operator (`controller/tfjob/plan/status.py`).
+All errors are reported at once in the job's condition and events, without values, which may be secrets. Nothing here
+raises on user data. `BOUNDS` are sizes that no cluster could run; the operator decides what happens to a larger job
+(`controller/tfjob/plan/status.py`).
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from tfjob_operator.api.v1.types import (
 
 DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 MAX_REPLICAS: Final = 10_000
-"""Replicas of one job. Without a bound a typo would take the operator's memory, and so every job's. The limit that
-TF_CONFIG sets is reached earlier (`tf_config.too_long`)."""
+"""The most replicas of one job. Without a limit a typo would use up the operator's memory and so affect every job. The
+limit that TF_CONFIG sets is reached earlier (`tf_config.too_long`)."""
 _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 
 
 def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) -> TFJobSpec | InvalidSpec:
-    """Read the specification of the job called `name`: with defaults, or as invalid with its mistakes.
+    """Read the specification of the job called `name`: return it with defaults, or as invalid with its errors.
 
-    `was_good`: the job had a valid one before, so an entry for workers with nothing but `replicas` is an attempt to scale
-    a job that has none (U3). How large a job may be is checked by `BOUNDS`.
+    `was_good`: the job had a valid spec before, so an entry for workers with only `replicas` is an attempt to scale a
+    job without workers (U3). The size of a job is checked by `BOUNDS`.
     """
     reader = Reader()
     spec = decode_spec(reader, raw)
@@ -101,7 +101,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
 
 
 def queue_warnings(labels: Mapping[str, str] | None, spec: TFJobSpec) -> tuple[SpecWarning, ...]:
-    """Return what a job with these labels has that Kueue does not count: it knows replica types in one spelling only."""
+    """Return a warning for each replica type of a queued job that Kueue does not count: it knows only one spelling of each."""
     if not spec.spellings or c.LABEL_QUEUE not in (labels or {}):
         return ()
     text = (
@@ -112,7 +112,7 @@ def queue_warnings(labels: Mapping[str, str] | None, spec: TFJobSpec) -> tuple[S
 
 
 def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[SpecWarning]:
-    """Yield what is valid but hardly what its author meant."""
+    """Yield warnings about valid but probably unintended settings."""
     for unknown in reader.unknown_fields:
         yield SpecWarning(EventReason.UNKNOWN_FIELD, unknown)
     if all(replica.replicas == 0 for replica in replicas.values()):
@@ -153,10 +153,10 @@ def _check_name(reader: Reader, job: str) -> None:
 def _read_replicas(
     reader: Reader, spec: JSON, *, was_good: bool
 ) -> tuple[dict[str, ReplicaSpec], tuple[SpecWarning, ...]]:
-    """Read `tfReplicaSpecs`. Its keys may have any letter case; the result is in the order of REPLICA_TYPES.
+    """Read `tfReplicaSpecs`. Keys are case-insensitive; the result is in the order of REPLICA_TYPES.
 
-    The scale subresource writes `Worker.replicas`, in this spelling only: beside an entry in another spelling it is that
-    entry's size. Returns also a warning where there is no such entry.
+    The scale subresource always writes `Worker.replicas`: if there is an entry in another spelling, this is the size of
+    that entry. Also returns a warning if there is no such entry.
     """
     path = "spec.tfReplicaSpecs"
     value = spec.get("tfReplicaSpecs")
@@ -191,7 +191,7 @@ def _read_replicas(
 
 
 def _is_size_alone(spellings: Mapping[str, object]) -> bool:
-    """Whether the only entry for workers is what the scale subresource writes."""
+    """Return True if the only entry for workers is what the scale subresource writes."""
     return spellings.keys() == {c.WORKER} and _is_size(spellings[c.WORKER])
 
 
@@ -200,7 +200,7 @@ def _is_size(entry: object) -> bool:
 
 
 def _read_entries(reader: Reader, canonical: str, spellings: dict[str, object], path: str) -> ReplicaSpec:
-    """Read the entries of one replica type, in any spelling of its name."""
+    """Read the entries of one replica type in all spellings of its name."""
     size = spellings.get(canonical)
     if len(spellings) > 1 and _is_size(size):
         spellings = {key: entry for key, entry in spellings.items() if key != canonical}
@@ -215,7 +215,7 @@ def _read_entries(reader: Reader, canonical: str, spellings: dict[str, object], 
 
 
 def _check_chiefs(reader: Reader, found: Mapping[str, ReplicaSpec], path: str) -> None:
-    """Check that there is at most one replica of the role that is called Chief or Master."""
+    """Check that there is at most one chief, whether called Chief or Master."""
     if all(name in found for name in c.CHIEF_TYPES):
         reader.error(path, "Forbidden: Chief and Master are the same role; keep one of them")
     for name in c.CHIEF_TYPES:
@@ -238,19 +238,19 @@ def _read_replica(reader: Reader, replica_type: str, value: object, path: str) -
         type=replica_type,
         replicas=reader.integer(fields.get("replicas"), f"{path}.replicas", 1) or 0,
         restart_policy=own_policy or template_policy or RestartPolicy.NEVER,
-        # With mistakes anywhere the job has no specification, so nobody asks.
+        # A spec with errors is not used, so no one reads the facts.
         template=TemplateFacts() if reader.mistakes else facts_of(template),
-        # ExitCode is carried out by a pod that never restarts, so a template that says Never does not disagree with it.
+        # ExitCode is implemented by pods with restart policy Never, so a template with Never does not conflict with it.
         overrides_template_policy=bool(own_policy and template_policy)
         and template_policy != (RestartPolicy.NEVER if own_policy == RestartPolicy.EXIT_CODE else own_policy),
-        # API servers sort the keys of what they store, so the same template has the same text. `repr` would escape
-        # other letters in another version of Python.
+        # API servers sort the keys of stored objects, so equal templates have equal texts. `repr` would escape other
+        # characters in another version of Python.
         digest=zlib.crc32(ascii(template).encode()),
     )
 
 
 def _read_template(reader: Reader, template: JSON, path: str) -> RestartPolicy | None:
-    """Check a template. Return the pods' restart policy."""
+    """Check a template. Return its restart policy."""
     found = read_template(reader, template, path)
     if found.containers is not None and c.CONTAINER_NAME not in found.containers:
         names = some(found.containers) or "none"
@@ -261,7 +261,7 @@ def _read_template(reader: Reader, template: JSON, path: str) -> RestartPolicy |
 
 @dataclass(frozen=True, slots=True)
 class _RunPolicy:
-    """A run policy as it was given; None and "" stand for what was left out."""
+    """A run policy as given; None and "" mean not set."""
 
     clean_pod_policy: CleanPodPolicy | None = None
     backoff_limit: int | None = None
@@ -283,7 +283,8 @@ _INLINE_POLICY: Final = {
     "activeDeadlineSeconds": "active_deadline_s",
     "ttlSecondsAfterFinished": "ttl_s",
 }
-"""What kubeflow.org/v1 had directly in the spec before there was `runPolicy`; both places count, `runPolicy` wins (B08)."""
+"""Fields that kubeflow.org/v1 had directly in the spec before `runPolicy` existed. Both places are read, `runPolicy` wins
+(B08)."""
 SPEC_FIELDS: Final = frozenset(
     {"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", "tensorBoard", *_INLINE_POLICY}
 )
@@ -303,11 +304,11 @@ SCHEDULING_FIELDS: Final = frozenset(
     {"minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds"}
 )
 REPLICA_FIELDS: Final = frozenset({"replicas", "template", "restartPolicy"})
-"""All fields of TFJob's own objects: any other is a mistake that nobody would notice."""
+"""All fields of TFJob's own objects; any other is an error, which users would not notice otherwise."""
 
 
 def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[SpecWarning, ...]]:
-    """Read both places and merge them; return also a warning for each field in which they disagree."""
+    """Read and merge both places; also return a warning for each field that they set differently."""
     given = spec.get("runPolicy")
     nested = _read_run_policy(reader, reader.mapping(given, "spec.runPolicy"), "spec.runPolicy")
     if not (given is None or isinstance(given, dict)):
@@ -334,7 +335,7 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
         return reader.integer(given.get(name), f"{path}.{name}", None)
 
     clean = given.get("cleanPodPolicy")
-    # Nothing is cleaned up by a policy that cannot be read.
+    # An invalid policy deletes nothing.
     otherwise = None if clean is None or clean == "" else CleanPodPolicy.NONE
     return _RunPolicy(
         clean_pod_policy=reader.choice(clean, f"{path}.cleanPodPolicy", CleanPodPolicy) or otherwise,
@@ -353,7 +354,7 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
 def _read_failure_policy(
     reader: Reader, spec: JSON, replicas: Mapping[str, ReplicaSpec], *, with_templates: bool
 ) -> FailurePolicy | None:
-    """Read the failure policy, which names replica types of this specification, and containers of its templates if readable."""
+    """Read the failure policy, which refers to replica types of this spec and, if readable, containers of its templates."""
     path, given = "spec.runPolicy.failurePolicy", spec.get("runPolicy")
     value = given.get("failurePolicy") if isinstance(given, dict) else None
     policy = None if value is None else read_failure_policy(reader, value, path, replicas)
@@ -377,16 +378,16 @@ def _read_scheduling(reader: Reader, value: object, path: str) -> SchedulingPoli
 
 
 def _object_or_none(value: object) -> JSON | None:
-    """Return a non-empty object, else None; a wrong type is reported by its own check."""
+    """Return a non-empty object, else None; wrong types are reported elsewhere."""
     return value if isinstance(value, dict) and value else None
 
 
 Bound = Callable[["ObjectMeta", "TFJobSpec"], Mistake | None]
-"""What is too large about a job, or None: a pure function, and quick, since every sync asks it."""
+"""Checks one size limit of a job and returns the error, or None. Pure and fast: every sync calls it."""
 
 
 def total(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
-    """Return a mistake if the job has more than `MAX_REPLICAS` replicas, else None."""
+    """Return an error if the job has more than `MAX_REPLICAS` replicas, else None."""
     if spec.total_replicas <= MAX_REPLICAS:
         return None
     text = f"requests {spec.total_replicas} replicas; the maximum is {MAX_REPLICAS}"
@@ -394,7 +395,7 @@ def total(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
 
 
 def child_names(job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
-    """Return a mistake if a name of a service or a label would be longer than 63 characters (B05), else None."""
+    """Return an error if the name of a Service or a label would exceed 63 characters (B05), else None."""
     names = (child_name(job.name, each.type, max(each.replicas - 1, 0)) for each in spec.replicas.values())
     longest = max(names, key=len)
     excess = len(longest) - MAX_NAME_LENGTH
@@ -408,4 +409,4 @@ def child_names(job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
 
 
 BOUNDS: Final[tuple[Bound, ...]] = (total, child_names)
-"""Those of every cluster, the one that keeps all others quick first."""
+"""The limits of every cluster. The first one keeps the others fast."""

@@ -1,4 +1,4 @@
-"""Names of the alpha APIs: what users type, what their tools look for, what we print. All of it is API."""
+"""Names of the alpha APIs: field values, labels, reasons and messages. All of them are API."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, MASTER, PS, TFJ
 class Dialect:
     """One of the two APIs in which jobs have `replicaSpecs`.
 
-    resource: where the operator reads and writes them. Those of kubeflow.org are stored as v1, field by field as they came.
-    label: the label, without a value, of all that is made for such a job.
-    any_case: whether the letter case of keys is free: Go's encoding/json read these jobs.
-    keeps_map: whether `status.replicaStatuses` stays the map of v1, with the array beside it as `alphaReplicaStatuses`.
+    resource: where jobs are read and written. Those of kubeflow.org are stored as v1, field by field as they came.
+    label: the label, without a value, of every child of such a job. any_case: keys are case-insensitive, since Go's
+    encoding/json decoded these jobs. keeps_map: `status.replicaStatuses` stays the map of v1, and the array is written
+    to `alphaReplicaStatuses`.
     """
 
     resource: Resource
@@ -34,7 +34,7 @@ DIALECTS: Final = (KUBEFLOW, TENSORFLOW)
 
 
 class ReplicaType(StrEnum):
-    """The types of replicas."""
+    """Replica types."""
 
     MASTER = "MASTER"
     WORKER = "WORKER"
@@ -42,11 +42,11 @@ class ReplicaType(StrEnum):
 
 
 V1_TYPES: Final = {ReplicaType.MASTER: MASTER, ReplicaType.WORKER: WORKER, ReplicaType.PS: PS}
-"""What each type is called in v1, where readers of v1 look for its counters."""
+"""The v1 name of each type, under which v1 clients look for its counters."""
 
 
 class Phase(StrEnum):
-    """What the operator does about a job. A job that has failed is Done; Failed is one that never began."""
+    """The phase of a job. A job that has failed is Done; Failed means that it never started."""
 
     CREATING = "Creating"
     RUNNING = "Running"
@@ -56,7 +56,7 @@ class Phase(StrEnum):
 
 
 class State(StrEnum):
-    """How a job, a type of replicas, or one replica stands."""
+    """The state of a job, of a replica type, or of one replica."""
 
     UNKNOWN = "Unknown"
     RUNNING = "Running"
@@ -67,18 +67,18 @@ class State(StrEnum):
 DEFAULT_PORT: Final = 2222
 PORT_NAME: Final = "tf-port"
 DEFAULT_IMAGE: Final = "tensorflow/tensorflow:1.3.0"
-"""What parameter servers without a template run, and TensorBoard, where `tfImage` is left out."""
+"""The image of TensorBoard and of parameter servers without a template, if `tfImage` is not set."""
 DEFAULT_CLEANUP: Final = CleanPodPolicy.RUNNING
-"""What is neither Running nor Done when the chief has ended would hold its node for ever, and the logs of what has ended are
-still read. The operators of the time kept everything at first, and deleted everything later."""
+"""A pod that is neither Running nor Done when the chief has finished would hold its node forever, and the logs of finished
+pods are still read. The operators of that time first kept all pods, and later deleted all."""
 
 OOM_KILLED: Final = "OOMKilled"
-"""The reason of an exit that is permanent in this dialect, though its code is 137."""
+"""The termination reason that is permanent in this dialect, although its exit code is 137."""
 
 SERVER_FOLDER: Final = "/ps-server"
 SERVER_VOLUME: Final = "ps-config-volume"
 SERVER_FILE: Final = "grpc_tensorflow_server.py"
-"""The program of parameter servers without a template: its ConfigMap is mounted there, under that name, with that key."""
+"""The program of parameter servers without a template: the key in the ConfigMap, and the name of the mounted file."""
 
 LABEL_JOB_TYPE: Final = "job_type"
 LABEL_RUNTIME_ID: Final = "runtime_id"
@@ -86,14 +86,15 @@ LABEL_JOB_NAME: Final = "tf_job_name"
 LABEL_TASK_INDEX: Final = "task_index"
 OPERATOR_NAME: Final = "tfjob-alpha-controller"
 CHILD_SELECTOR: Final = f"{LABEL_OPERATOR_NAME}={OPERATOR_NAME}"
-"""Selects what was made for jobs of this dialect, and the pods of their Jobs: nothing else enters the cache."""
+"""Selects the children of jobs of this dialect, and the pods of their Jobs; only these are cached."""
 
 MAX_REPLICAS: Final = 1_000
-"""Of one job: each pod bears the addresses of all, so that a job of more would be tens of megabytes in etcd."""
+"""The most replicas of one job: each pod contains the addresses of all, so a larger job would take tens of megabytes in
+etcd."""
 
 
 class EventReason(StrEnum):
-    """Reasons of events on a job, beside those that v1 has too."""
+    """Reasons of events on a job, besides those that it shares with v1."""
 
     CREATED = "SuccessfulCreate"
     FAILED_CREATE = "FailedCreate"

@@ -1,6 +1,6 @@
-"""From the alpha dialect to v1: the specification with which the first controller makes the same replicas. Pure.
+"""Converts the spec of an alpha job to v1, so that the v1 controller creates the same replicas. Pure.
 
-What v1 has no word for is not left out in silence: it stands in `differences`, in sentences for a person.
+What v1 cannot express is reported in `differences`, as sentences for users.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ server = getattr(getattr(tf, "distribute", None), "Server", None) or tf.train.Se
 cluster, task = tf.train.ClusterSpec(config["cluster"]), config["task"]
 server(cluster, job_name=task["type"], task_index=task["index"]).join()
 """
-"""The program of a parameter server that has no container of its own: v1 tells it its place by TF_CONFIG alone."""
+"""The program of a parameter server without its own container. In v1 it reads its task from TF_CONFIG only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A specification of v1, and how jobs of it differ from those of the one that it was made from."""
+    """A v1 spec, and how its jobs differ from those of the original."""
 
     spec: JSON
     differences: tuple[str, ...] = ()
 
 
 def to_v1(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> Conversion | tuple[Mistake, ...]:
-    """Convert the specification of the job called `name`; return its mistakes if it is invalid."""
+    """Convert the spec of the job called `name`; return its errors if it is invalid."""
     spec = read_spec(dialect, name, raw)
     if isinstance(spec, InvalidSpec):
         return spec.mistakes
@@ -55,7 +55,7 @@ def to_v1(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> Conversion |
 
 
 def _replicas(each: AlphaReplicas, spec: AlphaSpec, template: JSON) -> dict[str, Any]:
-    """Return one entry of `tfReplicaSpecs`: the exit code decides about a chief, everything else is restarted."""
+    """Return an entry of `tfReplicaSpecs`: the exit code decides about a chief, all other replicas are always restarted."""
     pod: Any = dict(template.get("spec") or {})  # type: ignore[call-overload]
     containers = pod.get("containers") or []
     if each.gets_server:
@@ -71,7 +71,7 @@ def _replicas(each: AlphaReplicas, spec: AlphaSpec, template: JSON) -> dict[str,
 
 
 def _with_port(container: dict[str, Any], port: int) -> dict[str, Any]:
-    """Return a container with the port of the replica, by the name under which v1 looks for it."""
+    """Return a container with the replica's port, under the name that v1 expects."""
     ports = container.get("ports") or []
     others = [each for each in ports if each.get("name") != v1.PORT_NAME]
     if container.get("name") != v1.CONTAINER_NAME or (port == DEFAULT_PORT and len(others) == len(ports)):
@@ -80,7 +80,7 @@ def _with_port(container: dict[str, Any], port: int) -> dict[str, Any]:
 
 
 def _differences(spec: AlphaSpec, given: JSON) -> Iterator[str]:
-    """Yield what v1 does otherwise."""
+    """Yield the differences in behavior."""
     has_master = ReplicaType.MASTER in spec.sizes
     if has_master and spec.chief.type is not ReplicaType.MASTER:
         yield "the Master decides when the job has ended, whatever terminationPolicy says"

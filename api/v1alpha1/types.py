@@ -1,4 +1,4 @@
-"""Jobs of the alpha dialect: cached with an undecoded `spec`, as in v1, their status, and the spec as `read_spec` has it."""
+"""Jobs of the alpha dialect: the cached job with an undecoded `spec`, as in v1, its status, and the checked spec."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tfjob_operator.api.v1alpha1.constants import DEFAULT_CLEANUP, DEFAULT_IMAGE
 _KEY: Final = "replicaspecs"
 _QUOTED: Final = f'"{_KEY}"'.encode()
 _LEVELS: Final = 100
-"""Deeper ones are a mistake in every dialect, and no decoder has to follow them."""
+"""Deeper nesting is an error in every dialect, and keeps decoders from following it."""
 _Keys = dict[str, msgspec.Raw]
 
 
 def is_alpha(raw: bytes | msgspec.Raw) -> bool:
-    """Return whether a specification has `replicaSpecs`, in any letter case."""
+    """Return True if a specification has `replicaSpecs`, in any letter case."""
     return any(key.casefold() == _KEY for key in _keys_of(raw))
 
 
 def _keys_of(raw: bytes | msgspec.Raw) -> Collection[str]:
-    """Return the keys of a specification that has `replicaSpecs` somewhere; none where it has not, or cannot be read."""
-    # Quick where the word does not occur at all, as in most jobs of v1.
+    """Return the keys of a specification that has `replicaSpecs` somewhere; none if it has not or cannot be read."""
+    # A fast path for specifications without the word, as in most v1 jobs.
     if _QUOTED not in bytes(raw).lower() or is_deeper_than(raw, _LEVELS):
         return ()
     try:
@@ -44,7 +44,10 @@ _OTHER_SHAPE: Final = b'"tfReplicaSpecs"'
 
 
 class SetStatus(Struct, frozen=True):
-    """How the replicas of one type stand: how many are in which state. The spellings are those of the time."""
+    """The states of the replicas of one type, and the number of replicas in each.
+
+    The field names are those of the alpha API.
+    """
 
     tf_replica_type: str = msgspec.field(default="", name="tf_replica_type")
     state: str = ""
@@ -52,12 +55,12 @@ class SetStatus(Struct, frozen=True):
 
 
 class AlphaStatus(Struct, frozen=True):
-    """The status of a job, in both forms: phase, state and reason as then, and conditions as in v1.
+    """The status of a job in both forms: phase, state and reason of the alpha API, and the conditions of v1.
 
-    `phase` is set whenever this operator has written the status, and on no job of another dialect. `runtime_id` is the part of
-    all children's names that tells jobs apart; it is set before anything is created. `replica_statuses` is v1's map for
-    kubeflow.org, the array for tensorflow.org. `finished_indices` are replicas that have succeeded, as in v1. `begun` is None
-    until Jobs were created, or were about to be.
+    `phase` is set once this operator has written the status, and never on jobs of another dialect. `runtime_id` is the
+    part of all children's names that distinguishes jobs; it is set before anything is created. `replica_statuses` is
+    v1's map for kubeflow.org, the array for tensorflow.org. `finished_indices` are the replicas that have succeeded, as
+    in v1. `begun` is None until Jobs were created, or were about to be.
     """
 
     phase: str = ""
@@ -75,30 +78,30 @@ class AlphaStatus(Struct, frozen=True):
     observed_generation: int = 0
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the status as it is written: with the fields that were always there, also where they say nothing."""
+        """Return the status as it is written: with the fields that the alpha operators always set, even if they are empty."""
         said: dict[str, Any] = msgspec.to_builtins(self)
         return {"reason": "", "controlPaused": False} | said
 
 
 class AlphaJob(Struct, frozen=True):
-    """A job as it is cached, of either API. Of a job of another dialect, only the metadata."""
+    """A cached job of either API. For a job of another dialect only the metadata is kept."""
 
     metadata: ObjectMeta
     spec: msgspec.Raw = _NOTHING
     status: AlphaStatus = AlphaStatus()
 
     def __post_init__(self) -> None:
-        """Keep our own bytes only, and none of a job that is not ours: all of kubeflow.org come in one list."""
+        """Copy our own bytes only, and none of a job of another dialect: one list returns all jobs of kubeflow.org."""
         ours = self.status.phase or is_alpha(self.spec) or _OTHER_SHAPE not in bytes(self.spec)
         msgspec.structs.force_setattr(self, "spec", self.spec.copy() if ours else _NOTHING)
         if not ours:
             msgspec.structs.force_setattr(self, "status", AlphaStatus())
 
     def is_of(self, dialect: Dialect) -> bool:
-        """Return whether a job that was found in this dialect's API is one of its jobs.
+        """Return True if a job that was read from this dialect's API belongs to this dialect.
 
-        All of tensorflow.org are. In kubeflow.org the first status decides, which has a phase where it is of this dialect and
-        conditions where it is of another; before there is one, the shape of the specification does.
+        All jobs of tensorflow.org do. In kubeflow.org the first status decides: it has a phase in this dialect, and
+        conditions in another. Before there is a status, the shape of the spec decides.
         """
         if self.status.phase or not dialect.keeps_map:
             return True
@@ -106,17 +109,19 @@ class AlphaJob(Struct, frozen=True):
 
 
 def job_with_unreadable_status(raw: bytes, _error: Exception) -> AlphaJob:
-    """Return a job with what decodes of its status, so that Done stays Done. Raises ValidationError for its metadata."""
+    """Return a job with the part of its status that can be decoded, so that Done stays Done.
+
+    Raises ValidationError for metadata.
+    """
     return with_readable_status(raw, AlphaJob, "phase", "runtimeId")
 
 
 @dataclass(frozen=True, slots=True)
 class AlphaReplicas:
-    """One entry of `replicaSpecs`, with defaults.
+    """An entry of `replicaSpecs` with defaults.
 
-    restart_policy: that of the Job's pods, OnFailure or Never.
-    gets_server: whether the operator adds the container `tensorflow`, with a standard parameter server.
-    sets_tf_config: whether the template sets TF_CONFIG itself; then it stays as it is.
+    restart_policy: of the Job's pods, OnFailure or Never. gets_server: the operator adds the container `tensorflow`
+    with a standard parameter server. sets_tf_config: the template sets TF_CONFIG itself, and it is not overwritten.
     """
 
     type: ReplicaType
@@ -129,7 +134,7 @@ class AlphaReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Chief:
-    """The replica whose end is that of the job."""
+    """The replica whose outcome is that of the job."""
 
     type: ReplicaType = ReplicaType.MASTER
     index: int = 0
@@ -137,10 +142,11 @@ class Chief:
 
 @dataclass(frozen=True, slots=True)
 class AlphaSpec:
-    """A checked specification with defaults, its replicas in the order of the author.
+    """A checked specification with defaults, its replicas in the author's order.
 
-    `runtime_id` is "" where the operator is to choose it. `tensorboard` is as it was written, but for the letter case of keys:
-    who serves it reads it, and its mistakes are none of the job's. `warnings` are to be reported once in each generation.
+    `runtime_id` is "" if the operator chooses it. `tensorboard` is as written, except for the letter case of keys: the
+    TensorBoard controller reads it, and errors in it do not affect the job. `warnings` are reported once per
+    generation.
     """
 
     replicas: tuple[AlphaReplicas, ...]
@@ -155,10 +161,10 @@ class AlphaSpec:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many replicas it asks for, by type."""
+        """The number of replicas by type."""
         return {each.type: each.replicas for each in self.replicas}
 
     @property
     def has_servers(self) -> bool:
-        """Whether there are parameter servers that run the operator's own program."""
+        """True if any parameter server runs the operator's own program."""
         return any(each.gets_server and each.replicas > 0 for each in self.replicas)

@@ -1,7 +1,7 @@
-"""Read a specification of the alpha dialect: check what is used, fill in defaults, or report what is wrong, in its own words.
+"""Reads a specification of the alpha dialect: checks what is used, fills in defaults, and reports errors under its own names.
 
-As in v1 all mistakes are reported at once and without values, and nothing here raises on user data. Templates are decoded
-from a job's specification when something is created.
+As in v1, all errors are reported at once and without values, and nothing here raises on user data. Templates are
+decoded from a job's spec when children are created.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from tfjob_operator.api.v1alpha1.types import AlphaReplicas, AlphaSpec, Chief
 
 TENSORBOARD: Final = Fields({"logDir": TEXT, "serviceType": TEXT, "volumes": VOLUMES, "volumeMounts": VOLUME_MOUNTS})
 REPLICA: Final = Fields(
-    # The last was written by operators of 2017 into what they stored.
+    # Operators of 2017 wrote the last field into the stored jobs.
     {"tfReplicaType": TEXT, "replicas": WHOLE, "template": POD_TEMPLATE, "tfPort": WHOLE, "IsDefaultPS": FLAG}
 )
 CHIEF: Final = Fields({"replicaName": TEXT, "replicaIndex": WHOLE})
 TERMINATION_POLICY: Final = Fields({"chief": CHIEF})
 RUN_POLICY: Final = Fields({"managedBy": TEXT})
-"""Not of the time, but of whoever manages jobs of the group: no other field of v1's run policy means anything here."""
+"""Not a field of the alpha API, but read by managers of this API group: the only field of v1's run policy with a meaning
+here."""
 SPEC: Final = Fields(
     {
         "replicaSpecs": ListOf(REPLICA),
@@ -48,7 +49,7 @@ SPEC: Final = Fields(
 
 
 def canonical(value: object, kind: Kind) -> object:
-    """Return the value with keys spelt as in `kind`, like Go's encoding/json: the later of two counts, unknown ones stay."""
+    """Return the value with keys spelled as in `kind`, like Go's encoding/json: the last duplicate wins, unknown keys stay."""
     if isinstance(kind, ListOf) and isinstance(value, list):
         return [canonical(each, kind.item) for each in value]
     if not (isinstance(kind, Fields) and isinstance(value, dict)):
@@ -64,12 +65,12 @@ def canonical(value: object, kind: Kind) -> object:
 
 _NAME_PART: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _LONGEST_ELSE: Final = len("tensorboard-")
-"""The longest of what stands before a RuntimeId in names, but for those of replicas."""
+"""The longest prefix of a RuntimeId in the names of children that are not replicas."""
 _LARGEST_PORT: Final = 65_535
 
 
 def read_spec(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> AlphaSpec | InvalidSpec:
-    """Read the specification of the job called `name`: with defaults, or as invalid with its mistakes."""
+    """Read the specification of the job called `name`: return it with defaults, or as invalid with its errors."""
     reader = Reader()
     spec = canonical_spec(dialect, decode_spec(reader, raw))
     if reader.mistakes:
@@ -110,7 +111,7 @@ def canonical_spec(dialect: Dialect, spec: JSON) -> JSON:
 
 
 def _warnings(reader: Reader, spec: JSON) -> tuple[SpecWarning, ...]:
-    """Return what is valid but hardly what its author meant."""
+    """Return warnings about valid but probably unintended settings."""
     found = [SpecWarning(v1.EventReason.UNKNOWN_FIELD, unknown) for unknown in reader.unknown_fields]
     entries = spec.get("replicaSpecs")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
@@ -127,7 +128,7 @@ def _check_name(reader: Reader, job: str) -> None:
 
 
 def _read_replicas(reader: Reader, spec: JSON) -> dict[ReplicaType, AlphaReplicas]:
-    """Read `replicaSpecs`, one entry for each type."""
+    """Read `replicaSpecs`, which has one entry per type."""
     path = "spec.replicaSpecs"
     entries = spec.get("replicaSpecs")
     if "tfReplicaSpecs" in spec:
@@ -158,7 +159,7 @@ def _is_left_out(value: object) -> bool:
 
 
 def _read_entry(reader: Reader, entry: object, path: Path) -> AlphaReplicas | None:
-    """Read one entry; None where its type cannot be read."""
+    """Read an entry; None if its type is invalid."""
     if not isinstance(entry, dict):
         reader.wrong_type(path, "an object", entry)
         return None
@@ -184,7 +185,7 @@ def _read_port(reader: Reader, entry: JSON, path: Path) -> int:
 
 
 def _read_pods(reader: Reader, bare: AlphaReplicas, given: object, path: Path) -> AlphaReplicas:
-    """Read the template of one type; parameter servers without a container `tensorflow` get one from the operator."""
+    """Read the template of one type; parameter servers without a container `tensorflow` get the operator's."""
     may_lack = bare.type is ReplicaType.PS
     if given is None and not may_lack:
         reader.error(path, f"Replica type {bare.type} is missing Template")
@@ -199,7 +200,7 @@ def _read_pods(reader: Reader, bare: AlphaReplicas, given: object, path: Path) -
     lacks = lacks or (may_lack and bool(split_server(template)[1]))
     return replace(
         bare,
-        # A Job takes these two alone, and what a template leaves out is Always.
+        # Jobs accept only these two; a template without a policy would mean Always.
         restart_policy=read.policy if read.policy is PodRestartPolicy.NEVER else PodRestartPolicy.ON_FAILURE,
         gets_server=lacks,
         sets_tf_config=not lacks and v1.TF_CONFIG in facts_of(template).sets,
@@ -207,10 +208,10 @@ def _read_pods(reader: Reader, bare: AlphaReplicas, given: object, path: Path) -
 
 
 def split_server(template: JSON) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the containers of a checked template, without the standard server, and what is kept of that one.
+    """Return the containers of a checked template without the standard server, and the fields of the server that are kept.
 
-    Earlier operators wrote a standard server into the stored job: a container `tensorflow` that mounts a volume which the
-    template does not have. It is returned without that mount; empty if there is none.
+    Earlier operators wrote a standard server into the stored job: a container `tensorflow` that mounts a volume which
+    the template does not have. It is returned without that mount; empty if there is none.
     """
     spec: Any = template.get("spec") or {}
     containers = list(spec.get("containers") or [])
@@ -257,7 +258,7 @@ def _read_image(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, Alpha
 def _read_cleanup_policy(reader: Reader, spec: JSON) -> CleanPodPolicy:
     given = spec.get("cleanupPodPolicy")
     found = reader.choice(given, "spec.cleanupPodPolicy", CleanPodPolicy)
-    # Nothing is cleaned up by a policy that cannot be read.
+    # An invalid policy deletes nothing.
     return found or (c.DEFAULT_CLEANUP if _is_left_out(given) else CleanPodPolicy.NONE)
 
 
@@ -278,7 +279,7 @@ def _read_runtime_id(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, 
 
 
 def templates_of(dialect: Dialect, raw: bytes | msgspec.Raw) -> Mapping[ReplicaType, JSON]:
-    """Return the templates of a checked specification by replica type; they must not be changed. One left out is empty."""
+    """Return the templates of a checked specification by replica type; empty if not set. Do not modify them."""
     spec: Any = canonical_spec(dialect, msgspec.json.decode(raw))
     return {
         ReplicaType(entry.get("tfReplicaType") or ReplicaType.MASTER): entry.get("template") or {}

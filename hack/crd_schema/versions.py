@@ -31,42 +31,46 @@ class Version(NamedTuple):
 
 
 _REPLICAS: Final = (
-    "tfReplicaSpecs: the replicas, by type (Chief, Master, Worker, PS, Evaluator), each with replicas (how many; 1 by "
-    "default), restartPolicy (Always, OnFailure, Never, ExitCode) and template (the pod, with a container named tensorflow)."
+    "tfReplicaSpecs: the replicas by type (Chief, Master, Worker, PS, Evaluator), each with replicas (their number, 1 by "
+    "default), restartPolicy (Always, OnFailure, Never, ExitCode) and template (the pod template, with a container named "
+    "tensorflow)."
 )
 _POLICIES: Final = (
-    "cleanPodPolicy: the pods to delete at the job's end (Running, All or None). "
-    "ttlSecondsAfterFinished: until the job is deleted."
+    "cleanPodPolicy: which pods are deleted when the job finishes (Running, All or None). "
+    "ttlSecondsAfterFinished: the time until a finished job is deleted."
 )
-_LIMITS: Final = "activeDeadlineSeconds: from its start. backoffLimit: restarts that the job survives."
-_YOUNGER: Final = "The fields of v1 work here too."
-_NOW: Final = "Write new jobs in v1: the fields are the same."
+_LIMITS: Final = (
+    "activeDeadlineSeconds: the time from its start until the job fails. backoffLimit: restarts before it fails."
+)
+_YOUNGER: Final = "All fields of v1 are supported."
+_NOW: Final = "Use v1 for new jobs: the fields are the same."
 
 OLDER: Final = (
     Version(
         "v1beta2",
-        f"TFJob as tf-operator 0.5 to 1.0 had it. {_NOW}",
-        f"What to run, and how. {_REPLICAS} {_POLICIES} {_LIMITS} {_YOUNGER}",
+        f"TFJob of tf-operator 0.5 to 1.0. {_NOW}",
+        f"The desired state of the job. {_REPLICAS} {_POLICIES} {_LIMITS} {_YOUNGER}",
         ("State", "Age"),
     ),
     Version(
         "v1beta1",
-        f"TFJob as tf-operator 0.4 and 0.5 had it. {_NOW}",
-        f"What to run, and how. {_REPLICAS} {_POLICIES} {_YOUNGER}",
+        f"TFJob of tf-operator 0.4 and 0.5. {_NOW}",
+        f"The desired state of the job. {_REPLICAS} {_POLICIES} {_YOUNGER}",
         ("State", "Age"),
     ),
     Version(
         "v1alpha2",
-        f"TFJob as tf-operator 0.2 and 0.3 had it. {_NOW}",
-        f"What to run, and how. {_REPLICAS} {_POLICIES} {_YOUNGER}",
+        f"TFJob of tf-operator 0.2 and 0.3. {_NOW}",
+        f"The desired state of the job. {_REPLICAS} {_POLICIES} {_YOUNGER}",
     ),
     Version(
         "v1alpha1",
-        "TFJob as tf-operator 0.1 had it, for an operator that is told to serve it. Write new jobs in v1.",
-        "What to run. replicaSpecs: a list of entries with tfReplicaType (MASTER, WORKER, PS), replicas (how many; 1 by "
-        "default), tfPort (2222 by default) and template (the pod, with a container named tensorflow; a PS may go without). "
-        "terminationPolicy.chief: replicaName and replicaIndex of the replica that decides, MASTER 0 by default. tfImage: "
-        "what a PS without a template runs. RuntimeId: a part of all names, chosen by the operator by default. "
+        "TFJob of tf-operator 0.1, for operators that are configured to run it. Use v1 for new jobs.",
+        "The desired state of the job. replicaSpecs: a list of entries with tfReplicaType (MASTER, WORKER, PS), replicas "
+        "(their number, 1 by default), tfPort (2222 by default) and template (the pod template, with a container named "
+        "tensorflow; optional for a PS). terminationPolicy.chief: replicaName and replicaIndex of the replica that decides "
+        "the outcome, MASTER 0 by default. tfImage: the image of a PS without a template. RuntimeId: a part of all names, "
+        "chosen by the operator by default. "
         "cleanupPodPolicy (Running, All or None), schedulerName, tensorboard.",
         ("Age",),
         (

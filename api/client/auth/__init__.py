@@ -1,1 +1,1 @@
-"""Where the API server is, and how we authenticate: settings from a pod or a kubeconfig, and credentials that stay valid."""
+"""The address of the API server and the client's credentials: settings from a pod or a kubeconfig, and their renewal."""

@@ -1,8 +1,8 @@
-"""The client's credentials, which are read again before tokens and certificates expire.
+"""The client's credentials, which are reloaded before tokens and certificates expire.
 
-Credentials that change are files that are replaced or the output of a credential plugin. Each reader is a blocking call, run
-in a thread of its own beside the requests (`RefreshedCredentials`). Requests go on with the last value; they wait only while
-there is none, or none that the server would accept. No error quotes what was read.
+Credentials that change are files, or the output of a credential plugin. They are read by blocking calls in a separate
+thread (`RefreshedCredentials`). Requests keep using the last value; they wait only if there is none, or if the server
+would not accept it. No error quotes what was read.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tfjob_operator.api.client.http.errors import CredentialsError
 from tfjob_operator.api.client.http.messages import Credentials
 
 READ_LIMIT_S: Final = 60.0
-"""How long a request waits for the first credentials: cloud plugins log in over a network, which takes seconds."""
+"""How long a request waits for the first credentials: plugins of cloud providers log in over the network, which takes
+seconds."""
 RETRY_S: Final = 10.0
-"""Shortest time between two reads: a plugin costs a process, and one that returns expired tokens must not be run for each
+"""The minimum time between two reads: a plugin is a process, and one that returns expired tokens must not run for each
 request."""
 STALE: Final = 1.25
-"""Credentials that are older than `fresh_s` times this have expired: `fresh_s` is four fifths of a token's life, where that
-is known."""
+"""Credentials older than `fresh_s` times this have expired: `fresh_s` is four fifths of a token's lifetime if that is known."""
 log = structlog.get_logger(__name__)
 
 
 class RefreshedCredentials:
-    """Credentials that are read again when they are no longer fresh, or when the server refused them.
+    """Credentials that are reloaded when they are no longer fresh, or when the server has rejected them.
 
-    Invariants: at most one read is under way; a failed read leaves the last good value in use, since the server's refusal
-    says more than our error would; a request waits for a read only if there is no value, if it was refused, or if it is so
-    old that it must have expired.
+    Invariants: at most one read runs at a time; a failed read keeps the last good value in use, since the server's
+    rejection is more informative than our error; a request waits for a read only if there is no value, if it was
+    rejected, or if it is old enough to have expired.
     """
 
     def __init__(
@@ -45,22 +45,22 @@ class RefreshedCredentials:
         first: Credentials | None = None,
         call: Callable[[Callable[[], Credentials], str], asyncio.Future[Credentials]] = call_in_daemon_thread,
     ) -> None:
-        """`read` may block and may raise anything; only an AccessError is quoted, since others could contain a secret.
+        """`read` may block and raise anything; only an AccessError is quoted, since others could contain a secret.
 
-        `first` was read just now; without it the first request reads. `call` runs `read` off the loop.
+        `first` was read just now; without it the first request reads. `call` runs `read` outside the event loop.
         """
         self._read = read
         self._call = call
         self._credentials = first
         self._fresh_s = -math.inf if first is None else first.fresh_s
         self._stale_at = math.inf
-        self._due: float | None = None  # counted from the first look: before it there may be no loop to tell the time
+        self._due: float | None = None  # counted from the first use: before that there may be no running loop
         self._reading: asyncio.Future[Credentials] | None = None
         self._began_at = -math.inf
         self._failure = ""
 
     async def get(self) -> Credentials:
-        """See `CredentialSource.get`. Safe to cancel: the read goes on for the others."""
+        """See `CredentialSource.get`. Safe to cancel: the read continues for other requests."""
         now = asyncio.get_running_loop().time()
         if self._due is None:
             self._due = now + self._fresh_s

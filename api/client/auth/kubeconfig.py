@@ -1,7 +1,7 @@
-"""Reads the entries of a kubeconfig by the public API of the `kubernetes` package.
+"""Reads entries of a kubeconfig with the public API of the `kubernetes` package.
 
-That package is imported only here, and only when a kubeconfig is read: it costs 0.15 s of CPU and 23 MB. `api.kubeconfig`
-merges and checks the files first; the package gets one cluster and one user.
+That package takes 0.15 s of CPU and 23 MB, so it is imported only here, and only to read a kubeconfig. `api.kubeconfig`
+merges and validates the files first; the package gets one cluster and one user.
 """
 
 # mypy: disallow-untyped-calls=False
@@ -17,12 +17,12 @@ from tfjob_operator.api.access import Access, AccessError, read_text
 from tfjob_operator.api.kubeconfig import Kubeconfig
 
 _LOADING: Final = threading.Lock()
-"""The `kubernetes` package keeps the temporary files that it makes, for the whole process and by their content; so one
-thread at a time may read a kubeconfig."""
+"""The `kubernetes` package caches temporary files by content for the whole process, so only one thread at a time may read
+a kubeconfig."""
 
 
 def read_entries(found: Kubeconfig) -> Access:
-    """Return the access of a cluster and a user. Raises AccessError, which unlike the package's errors quotes no entry."""
+    """Return the access for a cluster and a user. Raises AccessError, which unlike the package's errors quotes no entry."""
     from kubernetes.client import Configuration
     from kubernetes.config import load_kube_config_from_dict
 
@@ -33,7 +33,7 @@ def read_entries(found: Kubeconfig) -> Access:
         "current-context": "x",
     }
     read = Configuration()
-    read.proxy = None  # it would be that of the environment
+    read.proxy = None  # otherwise it would be read from the environment
     with _LOADING, TemporaryDirectory(prefix="tfjob-operator-") as scratch:
         try:
             load_kube_config_from_dict(

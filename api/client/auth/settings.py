@@ -1,4 +1,4 @@
-"""The settings of a client, and credentials that stay valid: read again before tokens and certificates expire."""
+"""The settings of a client, with credentials that are reloaded before tokens and certificates expire."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ log = structlog.get_logger(__name__)
 def load_settings(kubeconfig: str | None = None, *, master: str | None = None) -> Settings:
     """Read `kubeconfig` if given, else the files of KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
-    `master` overrides the server's URL. Needs no loop and blocks (files): call it before the loop starts, or as
-    `await asyncio.to_thread(load_settings, ...)`. A credential plugin is not started yet; the first request does that.
+    `master` overrides the server's URL. Needs no event loop and blocks: call it before the loop starts, or as `await
+    asyncio.to_thread(load_settings, ...)`. A credential plugin is started by the first request, not here.
 
     Raises AccessError.
     """
@@ -30,7 +30,7 @@ def load_settings(kubeconfig: str | None = None, *, master: str | None = None) -
 
 
 def settings_of(read: Callable[[], Access]) -> Settings:
-    """Return settings whose credentials `read` reads again. Blocks; raises AccessError."""
+    """Return settings whose credentials are reloaded with `read`. Blocks; raises AccessError."""
     access = read()
     if access.impersonate:
         raise AccessError("impersonation (`as`) is not supported")
@@ -38,7 +38,7 @@ def settings_of(read: Callable[[], Access]) -> Settings:
     if server.scheme == "https" and not access.verify:
         log.warning("server_not_verified", server=access.shown, because="insecure-skip-tls-verify")
     reader = _Reader(read, access)
-    # A plugin may ask on the terminal: the first request runs it.
+    # A plugin may prompt on the terminal, so the first request runs it.
     first = reader.credentials_of(access) if access.plugin is None else None
     return Settings(
         server=access.server,
@@ -49,7 +49,7 @@ def settings_of(read: Callable[[], Access]) -> Settings:
 
 
 class _Reader:
-    """Reloads credentials. The TLS context is replaced only if certificates changed: a new one closes all connections."""
+    """Reloads credentials. The TLS context is replaced only if certificates changed, since a new one closes all connections."""
 
     def __init__(self, read: Callable[[], Access], first: Access) -> None:
         self._read = read
@@ -58,14 +58,14 @@ class _Reader:
         self._tls: ssl.SSLContext | None = None
 
     def __call__(self) -> Credentials:
-        """Return the credentials of now. Raises AccessError."""
+        """Return the current credentials. Raises AccessError."""
         access = self._read()
-        if (access.server, access.context) != self._for:  # they are not for this server
+        if (access.server, access.context) != self._for:  # the credentials are for another server
             raise AccessError("the kubeconfig names another context or server now: restart to use it")
         return self.credentials_of(access.log_in(quiet=True))
 
     def credentials_of(self, access: Access) -> Credentials:
-        """Return the credentials of an access that is logged in. Raises AccessError."""
+        """Return the credentials of an access after login. Raises AccessError."""
         trusted = (access.authority, access.certificate, access.key)
         if trusted != self._trusted:
             self._tls, self._trusted = access.tls_context(), trusted
@@ -73,7 +73,7 @@ class _Reader:
 
 
 def _access_of_kubeconfig(file: str | None, master: str | None) -> Access:
-    # Not for a pod: with what they import in turn they are almost a megabyte, without the `kubernetes` package.
+    # Not needed in a pod: its imports take almost 1 MB even without the `kubernetes` package.
     from tfjob_operator.api.client.auth.kubeconfig import read_entries
     from tfjob_operator.api.kubeconfig import read_kubeconfig
 

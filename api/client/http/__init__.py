@@ -1,7 +1,7 @@
-"""An asynchronous HTTP/1.1 client for one server that gets many requests. It knows nothing of what these contain.
+"""An asynchronous HTTP/1.1 client for a single server and many requests, independent of their content.
 
-`messages` are requests and responses, `transport` sends and receives them; `settings` and `credentials` say to which
-server, and as whom.
+`messages` has requests and responses, `transport` sends and receives them, `settings` and `credentials` select the
+server and the identity.
 """
 
 from __future__ import annotations

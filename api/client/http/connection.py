@@ -1,6 +1,6 @@
-"""One HTTP/1.1 connection: it sends one request after the other, and each ends with its response or with an error.
+"""An HTTP/1.1 connection: it carries one request at a time, which ends with a response or an error.
 
-Its `Deadline` moves with every request, though its timer is hardly ever set anew.
+A new request moves the connection's `Deadline`, which rarely has to replace its timer.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from tfjob_operator.api.client.http.responses import Headers, ResponseParser, St
 
 
 class Deadline:
-    """Calls `expire` when the deadline that was set last has come.
+    """Calls `expire` when the last deadline that was set has passed.
 
-    Deadlines mostly move forward and are hardly ever reached. So one timer stays where it is, and checks when it fires
-    whether the deadline has moved on: an exchange costs a comparison instead of a timer that is created, sorted in and
-    cancelled.
+    Deadlines usually move forward and are rarely reached. So the timer is kept, and checks when it fires whether the
+    deadline has moved: an exchange then costs a comparison instead of creating, sorting and cancelling a timer.
     """
 
     __slots__ = ("_at", "_expire", "_loop", "_timer")
@@ -33,7 +32,7 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, at: float) -> None:
-        """Move the deadline to a moment of the loop's clock; infinity takes it away."""
+        """Move the deadline to a time of the loop's clock; infinity removes it."""
         self._at = at
         timer = self._timer
         if timer is None:
@@ -51,7 +50,7 @@ class Deadline:
             self._timer = None
 
     def _look(self) -> None:
-        # The loop rounds up by its clock's resolution, so the timer's own moment counts, not what the clock says now.
+        # The loop rounds up to its clock's resolution, so compare with the timer's own time, not with the current time.
         due = self._timer is not None and self._timer.when() >= self._at
         self._timer = None
         if due:
@@ -62,31 +61,31 @@ class Deadline:
 
 
 PLAIN_READ_BYTES: Final = 256 * 1024
-"""The most that is read at once without TLS. asyncio reads in pieces of this size too."""
+"""The largest single read without TLS, which is also the size of asyncio's reads."""
 BUFFER_BYTES: Final = 1024 * 1024
-"""Size of the buffer that all connections of a loop read into: it is empty again when a callback returns. With TLS asyncio
-may hand over half a megabyte, and at the end of a connection it does so only once: what did not fit would be lost.
-Untouched pages of the buffer cost nothing."""
+"""The size of the read buffer that all connections of a loop share: it is empty again when a callback returns. With TLS
+asyncio may deliver half a megabyte, and only once at the end of a connection: what does not fit would be lost. Unused
+pages of the buffer take no memory."""
 
 
 class Owner(Protocol):
-    """The owner of a connection: called when it is free, lost or closed."""
+    """The owner of a connection, notified when it is free, lost or closed."""
 
     def released(self, connection: Connection, /) -> None:
-        """Take the connection back: the exchange is over, and it can be used again."""
+        """Take the connection back: the exchange has ended, and it can be reused."""
         ...
 
     def lost(self, connection: Connection, /) -> None:
-        """Drop the connection: it cannot be used any more, whether it was in use or not. Called once."""
+        """Drop the connection: it can no longer be used, whether it was in use or not. Called once."""
         ...
 
     def closed(self, connection: Connection, /) -> None:
-        """Note that the socket is closed. Called once, after `lost`."""
+        """Note that the socket was closed. Called once, after `lost`."""
         ...
 
 
 class _Exchange:
-    """A request under way. `response` is set when the whole response is here or, for a stream, its head."""
+    """A request in progress. `response` is set when the whole response has arrived or, for a stream, its head."""
 
     __slots__ = ("request", "response", "stream")
 
@@ -97,10 +96,10 @@ class _Exchange:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection, once asyncio has made it. It carries one exchange at a time.
+    """An established connection, which carries one exchange at a time.
 
-    Invariants: an exchange ends in exactly one of `Owner.released` and `Owner.lost`; a connection on which unexpected bytes
-    arrive is closed, so no response can be taken for that of a later request.
+    Invariants: every exchange ends with either `Owner.released` or `Owner.lost`; a connection that receives unexpected
+    bytes is closed, so no response can be attributed to a later request.
     """
 
     __slots__ = (
@@ -119,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     def __init__(self, buffer: memoryview, context: ssl.SSLContext | None = None, keep_alive_s: float = 45.0) -> None:
-        """Read into `buffer`, of `BUFFER_BYTES`; `context` is its SSLContext, `keep_alive_s` how long it may be idle."""
+        """Read into `buffer`, of `BUFFER_BYTES`; `context` is its SSLContext, `keep_alive_s` the maximum idle time."""
         self.context = context
         self.owner: Owner | None = None
         self._buffer = buffer
@@ -133,20 +132,20 @@ class Connection(asyncio.BufferedProtocol):
         self._heard = False
         self._parser = ResponseParser()
 
-    # What the owner does
+    # Called by the owner
 
     @property
     def gone(self) -> bool:
-        """Whether it cannot be used any more."""
+        """True if it can no longer be used."""
         return self._gone
 
     @property
     def stale(self) -> bool:
-        """Whether the server had closed the connection before: it was used, and not one byte came back this time."""
+        """True if the server had already closed the connection: it was reused, and no byte was received this time."""
         return self._used_before and not self._heard
 
     async def exchange(self, request: Request, data: bytes, until: float) -> WholeResponse | StreamResponse:
-        """Send `data`, wait till the loop's time `until`. Raises TransportError; cancelling closes the connection."""
+        """Send `data` and wait until the loop's time `until`. Raises TransportError; cancelling closes the connection."""
         transport = self._transport
         if transport is None or self._exchange is not None:
             raise RuntimeError("the connection is not made yet, or busy")
@@ -158,12 +157,13 @@ class Connection(asyncio.BufferedProtocol):
         try:
             return await response
         except asyncio.CancelledError:
-            if self._exchange is exchange:  # else it ended in the same turn, and the connection may serve others by now
+            # otherwise it ended in the same turn of the loop, and the connection may be in use again
+            if self._exchange is exchange:
                 self.abort()
             raise
 
     def abort(self) -> None:
-        """Close it at once. An orderly end of TLS would wait for the peer, which may be gone."""
+        """Close the connection immediately. An orderly TLS shutdown would wait for the peer, which may be unreachable."""
         if self._gone:
             return
         self._gone = True
@@ -175,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
             self.owner.lost(self)
 
     def fail(self, error: TransportError) -> None:
-        """Close it at once; the exchange under way fails with this error."""
+        """Close the connection immediately; the current exchange fails with this error."""
         exchange = self._exchange
         self.abort()
         if exchange is None:
@@ -185,28 +185,28 @@ class Connection(asyncio.BufferedProtocol):
         elif not exchange.response.done():
             exchange.response.set_exception(error)
 
-    # What the stream does
+    # Called by the stream
 
     def pause(self) -> None:
-        """Stop reading. Silence does not count until `resume`."""
+        """Stop reading. The idle timeout is suspended until `resume`."""
         if self._transport is not None and not self._gone:
             self._transport.pause_reading()
             self._deadline.set(math.inf)
 
     def resume(self) -> None:
-        """Go on reading."""
+        """Continue reading."""
         if self._transport is not None and self._exchange is not None:
             self._transport.resume_reading()
             self._await_more(self._exchange)
 
-    # What asyncio does
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol`."""
         self._transport = cast("asyncio.Transport", transport)
         if transport.get_extra_info("ssl_object") is None:
             self._buffer = self._buffer[:PLAIN_READ_BYTES]
-        if self._gone:  # given up in the meantime
+        if self._gone:  # aborted in the meantime
             self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
         """See `asyncio.BufferedProtocol`."""
         exchange = self._exchange
         if exchange is None:
-            self.abort()  # nobody asked: a server that gives up an idle connection may say so
+            self.abort()  # unexpected: some servers report that they close an idle connection
             return
         self._heard = True
         parser = self._parser
@@ -243,14 +243,14 @@ class Connection(asyncio.BufferedProtocol):
         error = ConnectionLostError(f"the connection was lost: {exc}" if str(exc or "") else "the connection was lost")
         error.__cause__ = exc
         self.fail(error)
-        self._transport = None  # the two would hold each other until a garbage collection
+        self._transport = None  # otherwise the reference cycle would remain until a garbage collection
         if self.owner is not None:
             self.owner.closed(self)
 
-    # The rest
+    # Internal
 
     def _feed_stream(self, exchange: _Exchange) -> StreamResponse:
-        """Hand on what has arrived of a stream."""
+        """Pass on the bytes of a stream that have arrived."""
         stream = exchange.stream
         if stream is None:
             parser = self._parser
@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
         return stream
 
     def _await_more(self, exchange: _Exchange) -> None:
-        """Start the wait for the next byte of a stream anew."""
+        """Restart the idle timeout of a stream."""
         if exchange.request.idle_s is not None:
             self._deadline.set(self._loop.time() + exchange.request.idle_s)
 
@@ -275,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
         if exchange.request.stream:
             self._feed_stream(exchange).end()
             if self._transport is not None:
-                self._transport.resume_reading()  # whoever is next must not wait for the reader of this one
+                self._transport.resume_reading()  # the next exchange must not wait for the reader of this one
         elif not exchange.response.done():
             exchange.response.set_result(WholeResponse(parser.status, Headers(parser.head), parser.take_body()))
         if not parser.reusable:

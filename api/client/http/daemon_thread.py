@@ -1,6 +1,6 @@
-"""Blocking calls (files, credential plugins, name resolution) for which neither the loop nor the end of the process waits.
+"""Blocking calls (files, credential plugins, name resolution) that delay neither the event loop nor the exit of the process.
 
-For the threads of `asyncio.to_thread` a loop that stops waits, however long a file system, a plugin or a name server hangs.
+A loop that stops waits for the threads of `asyncio.to_thread`, however long a file system, plugin or name server hangs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def call_in_daemon_thread(function: Callable[[], T], name: str) -> asyncio.Future[T]:
-    """Run `function` in a thread called `name`. A cancelled future drops the result; the thread runs to its end."""
+    """Run `function` in a thread called `name`. Cancelling the future discards the result; the thread continues."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -28,7 +28,7 @@ def call_in_daemon_thread(function: Callable[[], T], name: str) -> asyncio.Futur
             future.set_exception(error)
 
     def run() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing awaits the result
             try:
                 result = function()
             except Exception as error:  # noqa: BLE001 - the top of a thread: it is raised where the future is awaited

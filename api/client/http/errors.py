@@ -1,16 +1,16 @@
-"""What can go wrong between us and a server, whatever is spoken above HTTP; `api.client.errors` draws the tree.
+"""Transport errors, independent of the protocol above HTTP; `api.client.errors` shows the whole hierarchy.
 
-No message contains a secret: only the path of the request and the operating system's own words.
+No message contains a secret: only the path of the request and the operating system's message.
 """
 
 from __future__ import annotations
 
 
 class ApiError(Exception):
-    """Something went wrong between us and the server.
+    """Communication with the server failed.
 
-    `request` names the request ("POST /x"). It stands before the message, and may be set later than the message: a
-    connection does not know whose request it carries.
+    `request` names the request ("POST /x") at the beginning of the message. It may be set later, since a connection
+    does not know whose request it carries.
     """
 
     def __init__(self, message: str, *, request: str = "") -> None:
@@ -23,11 +23,11 @@ class ApiError(Exception):
 
 
 class TransportError(ApiError):
-    """No usable response arrived; the server may or may not have acted."""
+    """No usable response arrived; the server may or may not have processed the request."""
 
 
 class ConnectError(TransportError):
-    """No connection could be made, so the server has not seen the request."""
+    """No connection could be established, so the server has not seen the request."""
 
 
 class TLSError(ConnectError):
@@ -39,8 +39,8 @@ class CredentialsError(ConnectError):
 
 
 class RequestTimeoutError(TransportError):
-    """The request's time limit passed."""
+    """The timeout of the request was reached."""
 
 
 class ConnectionLostError(TransportError):
-    """The connection broke before the whole response was read."""
+    """The connection was lost before the whole response was read."""

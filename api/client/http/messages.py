@@ -1,7 +1,7 @@
-"""`Request`, `Response`, and the protocol `Transport` between them, which has one method; server settings and credentials.
+"""`Request`, `Response`, and the protocol `Transport`, which has a single method; server settings and credentials.
 
-Everything above HTTP sends a `Request` and reads a `Response`; tests put a model server behind the same method. Requests become
-bytes here, and anything that could be taken for more than one header or request is refused.
+All layers above HTTP send a `Request` and read a `Response`; tests implement the same method with a model server.
+Requests are serialized here, and any value that could inject a header or request is rejected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A server or a proxy. `basic` is the header made of a user and a password in the URL, and so not in the repr."""
+    """A server or a proxy. `basic` is the header from user and password in the URL, and therefore excluded from the repr."""
 
     scheme: str
     host: str
@@ -32,7 +32,7 @@ class Origin:
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """Parse a URL. Raises ValueError, which does not quote it: it may contain a password."""
+        """Parse a URL. Raises ValueError, which does not quote it since it may contain a password."""
         try:
             parts = urlsplit(url)
             host = parts.hostname or ""
@@ -49,22 +49,22 @@ class Origin:
         return cls(parts.scheme, host, port, parts.path.rstrip("/"), basic)
 
     def __str__(self) -> str:
-        """Return the address for people to read: without user, password and query, which may be secrets (D18)."""
+        """Return the address for display, without user, password and query, which may be secrets (D18)."""
         return f"{self.scheme}://{self.host_header}{self.path}"
 
     @property
     def tls(self) -> bool:
-        """Whether TLS is spoken."""
+        """True if TLS is used."""
         return self.scheme == "https"
 
     @property
     def authority(self) -> str:
-        """Host and port, as CONNECT names them."""
+        """Host and port for CONNECT."""
         return f"{self._url_host}:{self.port}"
 
     @property
     def host_header(self) -> str:
-        """Host and port as the Host header names them: without a port that goes without saying."""
+        """Host and port for the Host header, without the default port."""
         return self._url_host if self.port == _PORTS[self.scheme] else self.authority
 
     @property
@@ -76,8 +76,8 @@ class Origin:
 class Credentials:
     """The credentials of a request.
 
-    `authorization` is the whole header. A new certificate comes with a new `ssl_context`, so that no connection with the
-    old one is reused. For `fresh_s` seconds the credentials need not be read again.
+    `authorization` is the whole header. A new certificate comes with a new `ssl_context`, so that connections with the
+    old one are not reused. The credentials are fresh for `fresh_s` seconds.
     """
 
     authorization: str | None = field(default=None, repr=False)
@@ -86,14 +86,14 @@ class Credentials:
 
 
 class CredentialSource(Protocol):
-    """Where a transport gets credentials, before each request."""
+    """Provides a transport with credentials before each request."""
 
     async def get(self) -> Credentials:
-        """Return the credentials to send now. Raises CredentialsError when there are none."""
+        """Return the current credentials. Raises CredentialsError if there are none."""
         ...
 
     def refused(self) -> None:
-        """Note that the server returned 401, so that credentials that can be read again are."""
+        """Report that the server returned 401, so that credentials that can be reloaded are."""
         ...
 
 
@@ -113,7 +113,7 @@ class FixedCredentials:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that a transport needs to know about a server. URLs are not in the repr: show one as `str(Origin.of(url))`."""
+    """The settings of a transport for one server. URLs are excluded from the repr: show one as `str(Origin.of(url))`."""
 
     server: str = field(repr=False)
     credentials: CredentialSource = field(default_factory=FixedCredentials, repr=False)
@@ -122,16 +122,17 @@ class Settings:
 
 
 JSON: Final = "application/json"
-"""The content type of requests and responses unless another is given."""
+"""The default content type of requests and responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request.
+    """An HTTP request.
 
-    `total_s` limits the whole exchange, from the wait for a free connection to the last byte of the response. With `idle_s`
-    the response is a stream, which has no end: then `total_s` limits the time until its head, and `idle_s` each silence
-    after that. Neither is ever infinite, so no exchange can hang. With `gzip` the response may be compressed.
+    `total_s` limits the whole exchange, from the wait for a free connection to the last byte of the response. With
+    `idle_s` the response is a stream without an end: `total_s` then limits the time until the response head, and
+    `idle_s` every pause after that. Both are finite, so no exchange can hang. With `gzip` the response may be
+    compressed.
     """
 
     method: str
@@ -146,11 +147,11 @@ class Request:
 
     @property
     def stream(self) -> bool:
-        """Whether the response is a stream."""
+        """True if the response is a stream."""
         return self.idle_s is not None
 
     def target(self) -> str:
-        """Return the path with the query, encoded."""
+        """Return the path with the encoded query."""
         return f"{self.path}?{_encoded(tuple(self.query.items()))}" if self.query else self.path
 
     def __str__(self) -> str:
@@ -159,12 +160,15 @@ class Request:
 
 @lru_cache(maxsize=64)
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
-    """Return an encoded query. All writes of a client have the same one, and encoding it costs as much as a header."""
+    """Return an encoded query.
+
+    Cached, since all writes of a client have the same one, and encoding it costs as much as a header.
+    """
     return urlencode(query)
 
 
 class Response(Protocol):
-    """A response whose head has arrived. Must be closed, whatever happens."""
+    """A response whose head has arrived. It must be closed in any case."""
 
     @property
     def status(self) -> int:
@@ -173,7 +177,7 @@ class Response(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers; names are matched without regard to case."""
+        """The headers, with case-insensitive names."""
         ...
 
     async def body(self) -> bytes:
@@ -181,45 +185,45 @@ class Response(Protocol):
         ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Read the body as it arrives, in pieces of any size. Raises TransportError when the stream breaks."""
+        """Read the body as it arrives, in chunks of any size. Raises TransportError if the connection breaks."""
         ...
 
     def close(self) -> None:
-        """Give the connection back if the body was read to its end, else close it at once. Safe to call twice."""
+        """Release the connection if the whole body was read, else close it immediately. Idempotent."""
         ...
 
 
 OnLeave: TypeAlias = Callable[[Request], Request]
-"""Called with a request when its bytes are about to be sent; returns the request to send in its place."""
+"""Called immediately before a request is sent; returns the request to send in its place."""
 
 
 def unchanged(request: Request) -> Request:
-    """Return the request: the `OnLeave` of those who have nothing to add."""
+    """Return the request unchanged: the default `OnLeave`."""
     return request
 
 
 class Transport(Protocol):
-    """One server, reached by HTTP."""
+    """An HTTP connection to one server."""
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         """Send a request and wait for the head of the response, whatever its status. Raises TransportError.
 
-        `on_leave` is called after the waits for credentials and a connection. What it raises is raised, and nothing is
-        sent. Cancelling closes the connection in use at once.
+        `on_leave` is called after waiting for credentials and a connection. If it raises, nothing is sent. Cancelling
+        closes the connection immediately.
         """
         ...
 
 
 _BODY_EXPECTED: Final = frozenset({"POST", "PUT", "PATCH"})
-"""Requests with these methods state a Content-Length even without a body."""
+"""Requests with these methods have a Content-Length even without a body."""
 
 
 class RequestWriter:
-    """Writes requests to one server, perhaps through a proxy."""
+    """Serializes requests to one server, optionally through a proxy."""
 
     def __init__(self, server: Origin, *, proxy: Origin | None = None, user_agent: str) -> None:
-        """Write requests to `server`, without a `user_agent` if it is empty. Raises ValueError for what no header may have."""
-        absolute = proxy is not None and not server.tls  # TLS goes through a tunnel, of which the proxy sees nothing
+        """Serialize requests to `server`, without User-Agent if it is empty. Raises ValueError for invalid header values."""
+        absolute = proxy is not None and not server.tls  # TLS uses a tunnel, so the proxy does not see the request
         self._prefix = f"http://{server.host_header}{server.path}" if absolute else server.path
         self._fixed = _header("Host", server.host_header) + _user_agent(user_agent)
         if absolute and proxy is not None and proxy.basic is not None:
@@ -229,7 +233,7 @@ class RequestWriter:
         self._headers: dict[tuple[str, bool], str] = {}
 
     def write(self, request: Request, credentials: Credentials) -> bytes:
-        """Return the whole request, to be sent in one piece. Raises ValueError, or CredentialsError; neither quotes a value."""
+        """Return the whole request, to be sent at once. Raises ValueError or CredentialsError; neither quotes a value."""
         if credentials is not self._credentials:
             self._headers.clear()
             self._credentials = credentials
@@ -248,8 +252,8 @@ class RequestWriter:
         return f"{line}\r\n{headers}{empty}\r\n".encode("ascii")
 
     def _make_headers(self, request: Request, credentials: Credentials) -> str:
-        """Return the headers of all requests that want the same kind of response; they are made once."""
-        # Mostly no compression: a server on the same network sends plain JSON faster than gzip.
+        """Return the headers common to all requests for the same kind of response. Cached."""
+        # Usually no compression: on the same network plain JSON is faster than gzip.
         encoding = "gzip" if request.gzip else "identity"
         made = f"{self._fixed}{_header('Accept', request.accept)}Accept-Encoding: {encoding}\r\n"
         made += self._authorization(credentials)
@@ -267,7 +271,7 @@ class RequestWriter:
 
 
 def tunnel_request(server: Origin, proxy: Origin, user_agent: str) -> bytes:
-    """Return the request that asks a proxy for a tunnel. Our credentials are for the server behind it, and are not included."""
+    """Return a CONNECT request to a proxy, without our credentials, which are for the server behind it."""
     basic = "" if proxy.basic is None else _header("Proxy-Authorization", proxy.basic)
     head = f"CONNECT {server.authority} HTTP/1.1\r\n{_header('Host', server.authority)}{_user_agent(user_agent)}"
     return f"{head}{basic}\r\n".encode("ascii")

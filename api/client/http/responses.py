@@ -1,4 +1,4 @@
-"""Responses, parsed by llhttp (`httptools`) as bytes arrive: complete ones, streams, gzip. Here is decided where one ends."""
+"""Responses, parsed incrementally by llhttp (`httptools`): complete ones, streams, gzip. Determines where a response ends."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tfjob_operator.api.client.http.errors import ConnectionLostError, RequestTi
 from tfjob_operator.api.client.http.messages import Request, Response
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Longest head, or trailer. Servers send half a kilobyte; without a limit a head that never ends would fill the memory.
-Bytes that arrived in the same read as the end of the head are not counted."""
+"""The largest head or trailer. Servers send half a kilobyte; without a limit an endless head would fill the memory. Bytes
+that arrive in the same read as the end of the head are not counted."""
 
 
 class ResponseParser:
-    """Parses the responses of one connection, one after the other.
+    """Parses the consecutive responses of one connection.
 
-    `status` is 0 until the head is complete; `ended` says that the response is complete. Then `reusable` says whether the
-    connection may carry another exchange: only if no byte came after this response, so that requests and responses cannot
-    get out of step.
+    `status` is 0 until the head is complete; `ended` is True once the response is. Then `reusable` tells whether the
+    connection can carry another exchange: only if no byte followed this response, so that requests and responses cannot
+    be mismatched.
     """
 
     __slots__ = (
@@ -48,13 +48,13 @@ class ResponseParser:
         self._pieces: list[bytes] = []
         self._whole = 0
         self._bodyless = 0
-        # For each header and each chunk the parser calls a dict or a list, without a detour through Python.
+        # For each header and chunk the parser calls a dict or list method directly, without Python code in between.
         self.on_header = self._headers.__setitem__
         self.on_body = self._pieces.append
         self._parser = HttpResponseParser(self)
 
     def feed(self, data: memoryview) -> None:
-        """Take what has arrived. Raises TransportError if it is not HTTP."""
+        """Parse the bytes that have arrived. Raises TransportError if they are not HTTP."""
         before = len(self._pieces)
         try:
             self._parser.feed_data(data)
@@ -64,7 +64,7 @@ class ResponseParser:
             self.reusable = False
         except HttpParserError as error:
             if not self.ended:
-                raise TransportError(f"the response is not HTTP: {error}") from error  # its words quote nothing
+                raise TransportError(f"the response is not HTTP: {error}") from error  # it quotes nothing
             self.reusable = False
         if len(self._pieces) != before:
             self._bodyless = 0
@@ -74,7 +74,7 @@ class ResponseParser:
                 raise TransportError(f"the response is not HTTP: its header exceeds {MAX_HEAD_BYTES} bytes")
 
     def feed_eof(self) -> bool:
-        """Note that nothing more comes; return whether that is how this response ends."""
+        """Handle the end of the connection; return True if it is the regular end of this response."""
         if not self.status or self.ended:
             return False
         lower = {name.lower(): value for name, value in self.head.items()}
@@ -86,7 +86,7 @@ class ResponseParser:
         return True
 
     def take_body(self) -> bytes:
-        """Return the part of the body that arrived since the last call."""
+        """Return the part of the body that has arrived since the last call."""
         if self.ended:
             del self._pieces[self._whole :]  # the body of a second response
         body = b"".join(self._pieces)
@@ -100,7 +100,7 @@ class ResponseParser:
         self._pieces.clear()
         self._headers.clear()  # trailers
 
-    # What the parser calls
+    # Called by the parser
 
     def on_message_begin(self) -> None:
         """Note that a response begins."""
@@ -108,7 +108,7 @@ class ResponseParser:
             self.reusable = False
 
     def on_headers_complete(self) -> None:
-        """Take the head; what precedes the real one (100 Continue, 103 Early Hints) is dropped."""
+        """Process a complete head; informational ones (100 Continue, 103 Early Hints) are discarded."""
         status = self._parser.get_status_code()
         if status >= 200 and not self.ended:
             self.status = status
@@ -116,7 +116,7 @@ class ResponseParser:
         self._headers.clear()
 
     def on_message_complete(self) -> None:
-        """Note that the response is whole."""
+        """Note that the response is complete."""
         if self.status and not self.ended:
             self.ended = True
             self._whole = len(self._pieces)
@@ -124,11 +124,11 @@ class ResponseParser:
 
 
 HELD_BYTES: Final = 256 * 1024
-"""How much of a stream is read ahead of its reader: some fifty objects of 5 KB, so that a burst is one batch."""
+"""How much of a stream is read ahead of its reader: about fifty objects of 5 KB, so that a burst forms one batch."""
 
 
 class Headers(Mapping[str, str]):
-    """Headers as they came. Names are matched without regard to case; of several with one name the last counts."""
+    """Raw headers with case-insensitive names; the last of several with the same name wins."""
 
     __slots__ = ("_came", "_lower")
 
@@ -137,7 +137,7 @@ class Headers(Mapping[str, str]):
         self._lower: dict[str, str] | None = None
 
     def _by_name(self) -> dict[str, str]:
-        # Bytes above ASCII have no meaning, and Latin-1 takes all of them.
+        # Non-ASCII bytes have no meaning; Latin-1 decodes all of them.
         if self._lower is None:
             self._lower = {
                 name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._came.items()
@@ -145,7 +145,7 @@ class Headers(Mapping[str, str]):
         return self._lower
 
     def __getitem__(self, name: str) -> str:
-        exact = self._came.get(name.encode("latin-1"))  # most servers write names as we do: nothing to translate
+        exact = self._came.get(name.encode("latin-1"))  # most servers spell names as we do, so no conversion is needed
         return self._by_name()[name.lower()] if exact is None else exact.decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:
@@ -156,7 +156,7 @@ class Headers(Mapping[str, str]):
 
 
 class WholeResponse:
-    """A `Response` whose body has arrived. It holds no connection."""
+    """A `Response` whose body has arrived. It does not hold a connection."""
 
     __slots__ = ("_body", "_unread", "headers", "status")
 
@@ -188,26 +188,26 @@ class WholeResponse:
 
 
 class Source(Protocol):
-    """What a stream needs of its connection."""
+    """What a stream requires of its connection."""
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading."""
         ...
 
     def resume(self) -> None:
-        """Go on reading."""
+        """Continue reading."""
         ...
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection immediately."""
         ...
 
 
 class StreamResponse:
-    """A `Response` whose body is still arriving on a connection of its own. For one reader.
+    """A `Response` whose body is still arriving on its own connection. For a single reader.
 
-    At most `HELD_BYTES`, and what one read of the socket brings, wait for the reader; then the connection is not read from
-    until the reader has taken them.
+    At most `HELD_BYTES` plus one read of the socket are buffered; then the connection is not read until the reader has
+    consumed them.
     """
 
     __slots__ = ("_chunks", "_failure", "_held", "_paused", "_request", "_source", "_waiter", "headers", "status")
@@ -223,10 +223,10 @@ class StreamResponse:
         self._failure: TransportError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    # What the reader does
+    # Called by the reader
 
     async def body(self) -> bytes:
-        """See `Response.body`. It gets `total_s` once more: an error response is short, and one that trickles must end too."""
+        """See `Response.body`. Limited by another `total_s`: an error response is short, and a slow one must end too."""
         try:
             async with asyncio.timeout(self._request.total_s):
                 return b"".join([chunk async for chunk in self])
@@ -235,7 +235,7 @@ class StreamResponse:
 
     def chunks(self) -> AsyncIterator[bytes]:
         """See `Response.chunks`."""
-        # Not a generator: one that is left early is finished by a task of the loop's, which nobody here would own.
+        # Not a generator: if abandoned early, it would be finalized by a task of the loop that no one here owns.
         return self
 
     def __aiter__(self) -> Self:
@@ -261,16 +261,16 @@ class StreamResponse:
         return chunk
 
     def close(self) -> None:
-        """See `Response.close`. If the stream has not ended, its connection is closed."""
+        """See `Response.close`. Closes the connection of an unfinished stream."""
         source = self._source
         if source is not None:
             self.fail(ConnectionLostError("the stream was closed"))
             source.abort()
 
-    # What the connection does
+    # Called by the connection
 
     def feed(self, chunk: bytes) -> None:
-        """Take a piece of the body."""
+        """Add a chunk of the body."""
         self._chunks.append(chunk)
         self._held += len(chunk)
         if self._held >= HELD_BYTES and not self._paused and self._source is not None:
@@ -284,7 +284,7 @@ class StreamResponse:
         self._wake()
 
     def fail(self, error: TransportError) -> None:
-        """Note that nothing more comes. What has arrived can still be read."""
+        """Note that the body broke off. Chunks that have arrived can still be read."""
         self._source = None
         error.request = str(self._request)
         self._failure = error
@@ -296,12 +296,12 @@ class StreamResponse:
 
 
 PIECE_BYTES: Final = 1024 * 1024
-"""The most that one chunk becomes at once. gzip makes JSON ten times smaller, but crafted input a thousand times."""
+"""The largest decompressed piece of a chunk. gzip shrinks JSON ten times, but crafted input a thousand times."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class UnzippedResponse:
-    """`Response` whose body arrives as gzip. For one reader, who never holds more than a chunk and `PIECE_BYTES`."""
+    """A gzip-compressed `Response`. For a single reader; holds at most a chunk and `PIECE_BYTES`."""
 
     def __init__(self, response: Response) -> None:
         self._response = response

@@ -1,8 +1,8 @@
-"""HTTP/1.1 to one server, on sockets.
+"""HTTP/1.1 to one server over sockets.
 
-Every wait has a limit, and cancelling the task that waits closes the connection at once. `Dialer` makes connections (name, TCP,
-proxy tunnel, TLS), the pool lends them out (idle ones are reused, their number is limited, further requests wait in line),
-`connection` carries an exchange. Each of them turns the errors of its sockets into ours.
+Every wait has a timeout, and cancelling the waiting task closes the connection immediately. `Dialer` creates
+connections (name, TCP, proxy tunnel, TLS), the pool lends them (idle ones are reused, their number is limited, further
+requests wait in order), and `connection` carries an exchange. Each of them converts socket errors to ours.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from tfjob_operator.api.client.http.messages import (
 from tfjob_operator.api.client.http.responses import StreamResponse, UnzippedResponse, WholeResponse
 
 Address: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
-"""An address as `socket.getaddrinfo` tells it: family, type, protocol, name, and what sockets take, with the port."""
+"""An address as returned by `socket.getaddrinfo`: family, type, protocol, name, and the socket address with the port."""
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 9))
-"""Seconds of silence before the first probe, seconds between probes, and how many may fail: the numbers of Go's dialer
-(RF-29). Probes also keep an idle connection in the tables of what is between us and the server."""
+"""Seconds of inactivity before the first probe, seconds between probes, and the number of failed probes: the values of
+Go's dialer (RF-29). Probes also keep idle connections in the tables of NAT devices and load balancers."""
 _NEXT_ADDRESS_S: Final = 0.25
-"""How long one address is tried before the next one is tried too: RFC 8305, for networks where IPv6 leads nowhere."""
+"""The delay after which the next address is tried in parallel: RFC 8305, for networks with broken IPv6."""
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
-"""What was not acknowledged is dropped with the connection. Otherwise the kernel would go on sending a write for minutes
-after we gave it up, through a network that was cut, to a server to which somebody else has written since (LE-10)."""
+"""Discards unacknowledged data with the connection. Otherwise the kernel would keep sending an abandoned write for minutes
+across a network partition, after another client may have written (LE-10)."""
 
 
 async def look_up(host: str, port: int) -> list[Address]:
-    """Return the addresses of a name, best first, without the loop's threads, for which its stop waits. Raises OSError."""
+    """Resolve a name to addresses, best first, without the loop's threads, which would delay its stop. Raises OSError."""
     try:
         literal = ipaddress.ip_address(host)
     except ValueError:
@@ -72,30 +72,30 @@ async def look_up(host: str, port: int) -> list[Address]:
 
 
 async def connect(addresses: Sequence[Address]) -> socket.socket:
-    """Connect by Happy Eyeballs (RFC 8305). Raises OSError; cancelling closes all that was begun."""
+    """Connect by Happy Eyeballs (RFC 8305). Raises OSError; cancelling closes all open attempts."""
     if not addresses:
         raise OSError("no such host")
     return await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, socket_factory=_make_socket)
 
 
 def _make_socket(address: Address) -> socket.socket:
-    """Make a socket that finds a dead peer, but not a frozen proxy."""
-    # asyncio turns Nagle's algorithm off only where the protocol is named.
+    """Create a socket that detects a dead peer. It cannot detect a frozen proxy."""
+    # asyncio disables Nagle's algorithm only if the protocol is named.
     made = socket.socket(address[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     for option, value in _KEEP_ALIVE:
-        if hasattr(socket, option):  # not every system has all of them
+        if hasattr(socket, option):  # not all systems have all of them
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return made
 
 
 _MAX_TUNNEL_HEAD: Final = 16 * 1024
-"""Longest response of a proxy to CONNECT."""
+"""The longest response of a proxy to CONNECT."""
 
 
 class Dialer:
-    """Makes connections to one server, through `proxy` if there is one."""
+    """Creates connections to one server, optionally through `proxy`."""
 
     def __init__(
         self,
@@ -107,10 +107,10 @@ class Dialer:
         connect_s: float,
         keep_alive_s: float,
     ) -> None:
-        """Connect to one server. `tls_server_name` is the name in its certificate, where that is not its host.
+        """Connect to one server. `tls_server_name` is the name in its certificate if that is not its host.
 
-        `connect_s` seconds are for TCP, tunnel and TLS together, without the lookup of the name. An idle connection closes
-        after `keep_alive_s` seconds.
+        `connect_s` seconds are for TCP, tunnel and TLS together, excluding name resolution. An idle connection is
+        closed after `keep_alive_s` seconds.
         """
         self._server = server
         self._proxy = proxy
@@ -121,20 +121,21 @@ class Dialer:
         self._tunnel_request = tunnel_request(server, proxy, user_agent) if proxy is not None else b""
 
     async def dial(self, context: ssl.SSLContext | None) -> Connection:
-        """Make a connection, with `context` where TLS is spoken. Raises ConnectError; cancelling it closes what was begun."""
+        """Create a connection, with `context` for TLS. Raises ConnectError; cancelling closes what was opened."""
         first = self._proxy or self._server
         connection = Connection(self._buffer, context, self._keep_alive_s)
-        limit = asyncio.timeout(None)  # begins when the name is known
+        limit = asyncio.timeout(None)  # set once the name is resolved
         try:
             addresses = await look_up(first.host, first.port)
             async with limit:
                 limit.reschedule(asyncio.get_running_loop().time() + self._connect_s)
                 await self._open(connection, await connect(addresses), context)
-        except (OSError, ValueError) as error:  # ValueError: a name that no host can have
+        except (OSError, ValueError) as error:  # ValueError: not a valid host name
             if limit.expired():
                 raise ConnectError("connection timed out") from None
-            # Its frames hold the future whose exception it is, and the 256 KB into which asyncio reads TLS. Such circles would
-            # wait for the garbage collector, and with a server whose certificate has expired a hundred of them at once.
+            # Its frames reference the future that holds this exception, and asyncio's TLS read buffer of 256 KB. Such
+            # cycles would wait for a garbage collection, and with an expired server certificate there would be a
+            # hundred at once.
             error.__traceback__ = None
             kind = TLSError if isinstance(error, ssl.SSLError) else ConnectError
             raise kind(f"Cannot connect to {first.authority}: {str(error) or type(error).__name__}") from error
@@ -145,7 +146,7 @@ class Dialer:
         try:
             await self._attach(connection, raw, context)
         except BaseException:
-            connection.abort()  # a handshake that has not noticed yet that nobody waits for it
+            connection.abort()  # ends a handshake that nothing awaits any more
             raise
 
     async def _attach(self, connection: Connection, raw: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -172,7 +173,7 @@ class Dialer:
             tunnel.abort()
             raise
         if encrypted is not None:
-            connection.connection_made(encrypted)  # asyncio leaves that to its caller
+            connection.connection_made(encrypted)  # asyncio does not call it here
 
     async def _adopt(
         self,
@@ -181,7 +182,7 @@ class Dialer:
         context: ssl.SSLContext | None,
         tls_name: str | None,
     ) -> None:
-        """Let the loop drive a socket, with TLS if there is a name to verify."""
+        """Add a socket to the loop, with TLS if there is a name to verify."""
         tls = None if tls_name is None else context or _system_context()
         limit = None if tls is None else self._connect_s
         await asyncio.get_running_loop().create_connection(
@@ -191,12 +192,12 @@ class Dialer:
 
 @cache
 def _system_context() -> ssl.SSLContext:
-    """Return a context that trusts the system's authorities. Reads its files, once."""
+    """Return a context that trusts the system's CAs. Reads their files once."""
     return ssl.create_default_context()
 
 
 class _Tunnel(asyncio.Protocol):
-    """Asks a proxy for a tunnel. `opened` is the transport of the tunnel, or a ConnectError or OSError."""
+    """Requests a tunnel from a proxy. `opened` is the tunnel's transport, or a ConnectError or OSError."""
 
     def __init__(self, request: bytes) -> None:
         self.opened: asyncio.Future[asyncio.Transport] = asyncio.get_running_loop().create_future()
@@ -221,7 +222,7 @@ class _Tunnel(asyncio.Protocol):
         elif rest:
             self._end(
                 ConnectError("the proxy sent data after its CONNECT response")
-            )  # a server waits for the client to begin with TLS
+            )  # TLS servers wait for the client to begin
         elif self._transport is not None and not self.opened.done():
             self.opened.set_result(self._transport)
 
@@ -229,7 +230,7 @@ class _Tunnel(asyncio.Protocol):
         self._end(exc or ConnectionResetError("the proxy closed the connection"))
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -239,19 +240,19 @@ class _Tunnel(asyncio.Protocol):
 
 
 class Pool:
-    """Lends out connections.
+    """A connection pool.
 
-    The connection that was used last is reused first (LIFO), so that surplus ones become idle and close. Waiting requests
-    are served first come, first served.
+    The most recently used connection is reused first (LIFO), so that surplus ones become idle and close. Waiting
+    requests are served in order.
 
-    Invariants: at most `max_connections` connections are lent out or being made; waiters are served in order; all idle
+    Invariants: at most `max_connections` connections are in use or being created; waiters are served in order; all idle
     connections have the newest `SSLContext`, so none has an old client certificate.
     """
 
     def __init__(
         self, dial: Callable[[ssl.SSLContext | None], Awaitable[Connection]], *, max_connections: int = 0, pool_s: float
     ) -> None:
-        """`dial` makes a connection. `max_connections` 0 is no limit; a place and a connection come within `pool_s` seconds."""
+        """`dial` creates a connection. `max_connections` 0 sets no limit; `pool_s` limits waiting and connecting together."""
         self._dial = dial
         self._max_connections = max_connections or float("inf")
         self._pool_s = pool_s
@@ -264,7 +265,7 @@ class Pool:
         self._all_closed: asyncio.Future[None] | None = None
 
     def take(self, context: ssl.SSLContext | None) -> Connection | None:
-        """Lend out an idle connection that was made with `context`, if there is one and nobody waits in line."""
+        """Return an idle connection with `context`, if there is one and no request is waiting."""
         if self._taken >= self._max_connections:
             return None
         connection = self._pop(context)
@@ -273,7 +274,10 @@ class Pool:
         return connection
 
     async def acquire(self, context: ssl.SSLContext | None, until: float, *, fresh: bool = False) -> Connection:
-        """Lend a connection, new if `fresh`, by the time `until`. Raises RequestTimeoutError, ConnectError. Safe to cancel."""
+        """Return a connection, a new one if `fresh`, by the time `until`. Raises RequestTimeoutError, ConnectError.
+
+        Safe to cancel.
+        """
         if self._is_closed:
             raise ConnectError("the transport was closed")
         now = asyncio.get_running_loop().time()
@@ -292,7 +296,7 @@ class Pool:
             self._limits.discard(limit)
 
     async def aclose(self) -> None:
-        """Close all connections and end all waits. Whoever waits gets an error."""
+        """Close all connections. Waiting requests get an error."""
         self._is_closed = True
         loop = asyncio.get_running_loop()
         for limit in self._limits:
@@ -304,7 +308,7 @@ class Pool:
             self._all_closed = loop.create_future()
             await self._all_closed
 
-    # What a connection does
+    # Called by connections
 
     def released(self, connection: Connection) -> None:
         """See `Owner.released`."""
@@ -324,7 +328,7 @@ class Pool:
         if self._all_closed is not None and not self._open and not self._all_closed.done():
             self._all_closed.set_result(None)
 
-    # The rest
+    # Internal
 
     async def _acquire(self, context: ssl.SSLContext | None, *, fresh: bool) -> Connection:
         await self._enter()
@@ -351,7 +355,7 @@ class Pool:
             connection = self._idle[-1]
             if connection.context is context:
                 return self._idle.pop()
-            connection.abort()  # it proves what we no longer are; leaves the list by `lost`
+            connection.abort()  # its certificate is outdated; `lost` removes it from the list
         return None
 
     async def _enter(self) -> None:
@@ -365,11 +369,11 @@ class Pool:
             await place
         except asyncio.CancelledError:
             if not place.cancelled():
-                self._leave()  # it was given to us in the same turn
+                self._leave()  # it was passed to us in the same turn of the loop
             raise
 
     def _leave(self) -> None:
-        """Pass the place on to the first waiter, else free it."""
+        """Pass the slot on to the first waiter, or free it."""
         while self._line:
             place = self._line.popleft()
             if not place.done():
@@ -379,20 +383,20 @@ class Pool:
 
 
 CONNECT_S: Final = 10.0
-"""TCP and TLS together; Go's clients give TLS alone 10 s (RF-29), and a server that can be reached responds in milliseconds."""
+"""TCP and TLS together. Go's clients allow 10 s for TLS alone (RF-29), and a reachable server responds in milliseconds."""
 POOL_S: Final = 20.0
-"""The wait for a free connection, and making one, together. At the server's thousand writes a second a line this long is
-twenty thousand requests, which no pool can help."""
+"""Waiting for a free connection and creating one, together. At the server's thousand writes per second such a wait means a
+queue of twenty thousand requests, where no pool can help."""
 KEEP_ALIVE_S: Final = 45.0
-"""How long an idle connection waits in the pool: less than the 60 s after which common load balancers forget it without a word.
-Kept alive a request costs us 0.3 ms and the server 1.0 ms; a TLS handshake before it costs several times that."""
+"""The maximum idle time in the pool: less than the 60 s after which common load balancers silently drop connections. A
+request on an open connection costs us 0.3 ms and the server 1.0 ms; a TLS handshake costs several times that."""
 
 
 class HttpTransport:
     """A pool of connections to one server. Use as an async context manager; leaving it closes all connections.
 
-    Requests that must not wait behind others get a transport of their own; all transports may share one `Settings`.
-    Redirects are not followed, and cookies are not kept. Not safe to share between loops.
+    Requests that must not queue behind others need their own transport; transports may share one `Settings`. Redirects
+    are not followed, and cookies are not stored. Not safe to share between loops.
     """
 
     def __init__(
@@ -405,11 +409,11 @@ class HttpTransport:
         pool_s: float = POOL_S,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
-        """Take the settings of a server; nothing is opened yet. Raises ValueError for an invalid address.
+        """Take the settings of a server; does not connect yet. Raises ValueError for an invalid address.
 
-        `user_agent` names the program to the server. `max_connections` 0 sets no limit, which suits streams: each holds a
-        connection as long as it lives. 32 is twice what keeps a server on two cores busy; each more costs both sides two
-        milliseconds to open. The other numbers are seconds.
+        `user_agent` identifies the program. `max_connections` 0 sets no limit, which suits streams: each occupies a
+        connection. 32 is twice what keeps a server on two cores busy; each further connection costs both sides 2 ms to
+        open. The other arguments are seconds.
         """
         server = Origin.of(settings.server)
         proxy = Origin.of(settings.proxy) if settings.proxy else None
@@ -439,10 +443,10 @@ class HttpTransport:
             await pool.aclose()
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        """See `Transport.send`. A response that is no stream has arrived completely by then, and its connection is free.
+        """See `Transport.send`. Unless it is a stream, the response has arrived completely, and its connection is free again.
 
-        Raises RuntimeError when the transport is not open, and ValueError for a malformed request: one whose path, query or
-        content type would end its line.
+        Raises RuntimeError if the transport is not open, and ValueError for a malformed request: one whose path, query
+        or content type contains a line break.
         """
         pool = self._pool
         if pool is None:
@@ -466,7 +470,8 @@ class HttpTransport:
         context = credentials.ssl_context
         connection = pool.take(context) or await pool.acquire(context, until)
         try:
-            # Only now, since the wait for a connection may be long and `on_leave` asks what is true when the bytes leave.
+            # Only now: the wait for a connection may be long, and `on_leave` must check the state at the time of
+            # sending.
             data = self._writer.write(on_leave(request), credentials)
         except BaseException:
             connection.abort()
@@ -474,7 +479,7 @@ class HttpTransport:
         try:
             return await connection.exchange(request, data, until)
         except ConnectionLostError:
-            # WR-06: nothing but a GET goes out again unasked; whether it does harm only the caller knows.
+            # WR-06: only a GET is resent automatically; for other methods only the caller knows whether that is safe.
             if request.method != "GET" or not connection.stale:
                 raise
         connection = await pool.acquire(context, until, fresh=True)
