@@ -35,7 +35,7 @@ def started(sdk: Sdk, plane: ControlPlane) -> Iterator[subprocess.Popen[str]]:
     """Start the program of an SDK."""
     namespace = sdk.client.replace(".", "-")
     plane.create_namespace(namespace)
-    # As docs/notebook.md says.
+    # As docs/kubectl-tfjob.md says.
     plane.run_kubectl("-n", namespace, "create", "rolebinding", "notebook", "--clusterrole=edit", f"--user={ACCOUNT}")
     # With -S, Python has no packages but those of PYTHONPATH.
     command = [sys.executable, "-S", "-m", "hack.matrix.programs.life", str(plane.kubeconfig_for(ACCOUNT)), namespace]

@@ -104,7 +104,7 @@ def test_each_status_field_is_in_the_crd_the_docs_and_the_table_of_roll_backs() 
     for each in ("design/status.md", "tfjob.md"):
         assert not [name for name in names.values() if not re.search(rf"\b{name}\b[^`\n]*`", page(each))], each
     times = [name for name in names.values() if declared[name].get("format") == "date-time"]
-    table = page("tfjob.md").partition("| time | is that of |")[2].partition("\n\n")[0]
+    table = page("tfjob.md").partition("| time | meaning |")[2].partition("\n\n")[0]
     assert not [name for name in times if f"\n| `{name}` |" not in table], "the table of times in docs/tfjob.md"
     rows, new = rows_of_roll_backs(), names.keys() - IN_THE_RELEASE_BEFORE
     assert not [names[name] for name in new if f"`status.{names[name]}`" not in rows]

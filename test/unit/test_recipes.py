@@ -92,7 +92,7 @@ CHANGES: dict[str, Change] = {
                 "                workerSelector:\n",
             )
         ],
-        "docs/tfjob.md": [("`status.resumes` counts resumptions.\n\n", "| time | is that of |")],
+        "docs/tfjob.md": [("`status.resumes` counts resumptions.\n\n", "| time | meaning |")],
         "docs/design/status.md": [("- `resumes`: how often the job was resumed.\n", "- `begun`:")],
         "docs/operations.md": [("| `status.resumes` | begins at zero again |\n", "| `status.attempt`")],
         "test/unit/test_places.py": [('    "resumes": 3,\n', '    "begun": Begun(')],
@@ -106,7 +106,7 @@ CHANGES: dict[str, Change] = {
         "controller/tfjob/plan/status.py": [(STALL, "def announce(")],
         "docs/tfjob.md": [
             ("| `Stalled` | `TFJobStalled` | nothing goes on |\n", "| `Suspended` | `TFJobSuspended`"),
-            ("| `TFJobStalled` | Warning | nothing goes on |\n", "| `TFJobSuspended`, `TFJobResumed` | Normal"),
+            ("| `TFJobStalled` | nothing goes on |\n", "| `TFJobSuspended`, `TFJobResumed` | the job"),
         ],
     },
     "a limit": {
@@ -169,7 +169,7 @@ CHANGES: dict[str, Change] = {
     "an event reason": {
         "api/v1/constants.py": [('    EDITED_OFTEN = "EditedOften"\n', '    NO_REPLICAS = "NoReplicas"\n')],
         "controller/tfjob/plan/status.py": [(EDITED_OFTEN, "    is_new = conditions.find(")],
-        "docs/tfjob.md": [("| `EditedOften` | Warning | edited often |\n", "| `NoReplicas` | Warning")],
+        "docs/tfjob.md": [("| `EditedOften` | edited often |\n", "| `NoReplicas` |")],
     },
 }
 

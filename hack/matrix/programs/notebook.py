@@ -1,4 +1,4 @@
-"""The cells of docs/notebook.md, as printed there: once with pods that succeed, once with pods that fail.
+"""The cells of docs/kubectl-tfjob.md, as printed there: once with pods that succeed, once with pods that fail.
 
 Runs in a process of its own: the SDK takes the kubeconfig and the namespace from the environment when it is imported, as a
 notebook does. The hollow node runs no programs, so annotations say what the pods print and how they end.
@@ -18,7 +18,7 @@ import yaml
 
 from hack.matrix.programs.steps import LOG, RUN, output_of
 
-PAGE: Final = Path(__file__).parents[3] / "docs" / "notebook.md"
+PAGE: Final = Path(__file__).parents[3] / "docs" / "kubectl-tfjob.md"
 CELL: Final = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.DOTALL | re.MULTILINE
 )
@@ -55,7 +55,7 @@ def play(run: str) -> None:
     scope: dict[str, Any] = {}
     with patch.object(CustomObjectsApi, "create_namespaced_custom_object", create_scripted):
         for number, cell in enumerate(CELL.finditer(PAGE.read_text()), start=1):
-            name, code = f"docs/notebook.md, cell {number}, pods {run}", cell["code"]
+            name, code = f"docs/kubectl-tfjob.md, cell {number}, pods {run}", cell["code"]
             # The SDK reads the source of a function; for code that is in no file Python looks here, as IPython does it.
             linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
             said = output_of(lambda name=name, code=code: exec(compile(code, name, "exec"), scope))  # type: ignore[misc]  # noqa: S102 - our own page
