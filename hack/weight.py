@@ -39,18 +39,18 @@ _CHECKED_TABLE: Final = Path("docs", "behaviours.md")
 _GENERATED: Final = re.compile(rb"^<!-- generated: \S+ -->$.*?^<!-- end of generated -->$", re.DOTALL | re.MULTILINE)
 """The markers around the text that `make renew` writes, with its source."""
 _TYPE_CHECKING: Final = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-_CHILD: Final = "import sys; sys.path.append(sys.argv[1]); import weight; weight.print_life(weight.Path(sys.argv[2]))"
+_CHILD: Final = "import sys; sys.path.append(sys.argv[1]); import weight; weight.print_trace(weight.Path(sys.argv[2]))"
 RECORD: Final = Path("test", "core-seconds.json")
 
 
-class Life(NamedTuple):
-    """The path of one job through the product: its files in order of first entry, relative to the tree, and its moves.
+class JobTrace(NamedTuple):
+    """The path of one job through the product: its files in order of first entry, relative to the tree, and its calls.
 
     A move is a call of a function whose nearest product caller is in another file; resuming a coroutine is a call.
     """
 
     files: tuple[str, ...]
-    moves: int
+    calls: int
 
 
 def find(tree: Path, folder: str, suffix: str) -> list[Path]:
@@ -160,7 +160,7 @@ class _Tracer:
         self._files: dict[str, str] = {}
         self._importing = 0
         self.entered: dict[str, None] = {}
-        self.moves = 0
+        self.calls = 0
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
         file = self._file(frame)
@@ -173,7 +173,7 @@ class _Tracer:
             caller = frame.f_back
             while caller is not None and not self._file(caller):
                 caller = caller.f_back
-            self.moves += caller is not None and self._file(caller) != file
+            self.calls += caller is not None and self._file(caller) != file
 
     def _file(self, frame: FrameType) -> str:
         """Return the path of a frame's file, relative to the tree, or "" if it is not part of the product."""
@@ -184,8 +184,8 @@ class _Tracer:
         return self._files[name]
 
 
-def print_life(tree: Path) -> None:
-    """Trace the life of a job in this process and print it as JSON; the product's own output is discarded."""
+def print_trace(tree: Path) -> None:
+    """Trace a job in this process and print it as JSON; the product's own output is discarded."""
     spec = ModuleSpec(PACKAGE, None, is_package=True)
     spec.submodule_search_locations = [str(tree)]
     sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
@@ -193,11 +193,11 @@ def print_life(tree: Path) -> None:
 
     tracer = _Tracer(tree)
     with contextlib.redirect_stdout(io.StringIO()), asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(_live(tracer))
-    print(json.dumps([[*tracer.entered], tracer.moves]))
+        runner.run(_run_job(tracer))
+    print(json.dumps([[*tracer.entered], tracer.calls]))
 
 
-async def _live(tracer: _Tracer) -> None:
+async def _run_job(tracer: _Tracer) -> None:
     from fakes.controller import KEY, ControllerHarness
     from fakes.jobs import job, pod, replica
 
@@ -223,7 +223,7 @@ async def _live(tracer: _Tracer) -> None:
         raise RuntimeError(f"the job did not succeed; conditions: {conditions}")
 
 
-def trace_life(tree: Path = ROOT) -> Life:
+def trace_job(tree: Path = ROOT) -> JobTrace:
     """Trace a job with one worker through the product: create, Running, Succeeded.
 
     It runs with the fakes of the tree, on virtual time, in a process of its own: full caches would shorten the path.
@@ -231,19 +231,19 @@ def trace_life(tree: Path = ROOT) -> Life:
     command = [sys.executable, "-c", _CHILD, str(Path(__file__).parent), str(tree)]
     environment = os.environ | {"PYTHONPATH": str(tree / "test")}
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
-    files, moves = json.loads(done.stdout)
-    return Life(tuple(files), moves)
+    files, calls = json.loads(done.stdout)
+    return JobTrace(tuple(files), calls)
 
 
 def measure(tree: Path) -> dict[str, float]:
     """Return all figures of a tree by row name."""
-    life = trace_life(tree)
+    trace = trace_job(tree)
     suites = json.loads((tree / RECORD).read_bytes()) if (tree / RECORD).exists() else {}
     return {
         **count(tree),
-        "one life: files": len(life.files),
-        f"one life: files in {_CONTROLLER}": sum(file.startswith(_CONTROLLER + "/") for file in life.files),
-        "one life: moves": life.moves,
+        "one job: files": len(trace.files),
+        f"one job: files in {_CONTROLLER}": sum(file.startswith(_CONTROLLER + "/") for file in trace.files),
+        "one job: calls between files": trace.calls,
         **{f"core-seconds: {suite}": seconds for suite, seconds in suites.items()},
         "core-seconds: total": round(sum(suites.values()), 1),
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from fakes.manifests import read_documents
-from hack.weight import trace_life
+from hack.weight import trace_job
 from hack.yaml_text import document
 from support.cases import for_each
 from support.pages import blocks, pages
@@ -89,7 +89,7 @@ def test_the_first_page_names_every_design_page() -> None:
 
 def test_the_first_page_follows_a_job_through_every_file_that_it_enters() -> None:
     """In the order of a trace of the code, so that the page is a way into it."""
-    assert tuple(PATH.findall(section("Follow one TFJob"))) == trace_life().files
+    assert tuple(PATH.findall(section("Follow one TFJob"))) == trace_job().files
 
 
 def test_no_event_has_a_reason_that_was_renamed() -> None:

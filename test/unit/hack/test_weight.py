@@ -56,7 +56,7 @@ def checked():
     "api/types.py": "def check():\n    pass\n",
     "api/late.py": "from tfjob_operator.api import types\ntypes.check()\nclass Late: pass\ndef work(): pass\n",
 }
-"""A tree in which the life of a job consists of a few calls."""
+"""A tree in which a job takes a few calls."""
 
 
 def write(tree: Path, files: dict[str, str]) -> Path:
@@ -205,17 +205,17 @@ def test_hand_written_pages_are_those_of_the_root_and_the_docs_without_generated
     assert (figures["hand-written pages"], figures["words of hand-written pages"]) == (2, 14)
 
 
-def test_moves_are_calls_from_one_file_of_the_product_to_another(tmp_path: Path) -> None:
+def test_calls_from_one_file_of_the_product_to_another_are_counted(tmp_path: Path) -> None:
     """Calls within a file, calls from the harness and code that runs at import do not count."""
-    life = weight.trace_life(write(tmp_path, LIVING))
-    assert life == weight.Life(("controller/tfjob/sync.py", "api/types.py", "api/late.py"), 4)
+    trace = weight.trace_job(write(tmp_path, LIVING))
+    assert trace == weight.JobTrace(("controller/tfjob/sync.py", "api/types.py", "api/late.py"), 4)
 
 
-def test_a_life_without_success_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_job_without_success_is_an_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """An incompatible harness must not yield a figure."""
     harness = HARNESS.replace("self.phase = phase", "pass")
     with pytest.raises(subprocess.CalledProcessError):
-        weight.trace_life(write(tmp_path, LIVING | {"test/fakes/controller.py": harness}))
+        weight.trace_job(write(tmp_path, LIVING | {"test/fakes/controller.py": harness}))
     assert "the job did not succeed; conditions: {'Created': 'True'}" in capfd.readouterr().err
 
 
@@ -227,7 +227,7 @@ def test_a_recorded_run_is_a_row_with_the_time_of_all_its_processes(tmp_path: Pa
     assert weight.record("unit", [sys.executable, "-c", parent], tree) == 3
     figures = weight.measure(tree)
     assert 0.4 <= figures["core-seconds: unit"] < 5
-    assert (figures["core-seconds: chart"], figures["one life: files"]) == (7.0, 3)
+    assert (figures["core-seconds: chart"], figures["one job: files"]) == (7.0, 3)
     assert figures["core-seconds: total"] == round(7.0 + figures["core-seconds: unit"], 1)
 
 
