@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The operator's image. `docker build -t tfjob-operator:0.1.0 .`; without a registry at hand, `make image` makes the same.
+# The operator's image. `docker build -t tfjob-operator:0.2.0 .`; without a registry at hand, `make image` makes the same.
 # Pinned: the base by the digest of its index, which lists all architectures (docs/install.md says how to renew it); all else by the
 # digests of its files.
 ARG BASE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d

@@ -53,9 +53,9 @@ image: venv ## Build the operator's image as an OCI archive in build/, without a
 advisories: venv ## Look up known vulnerabilities of the packages in the image's lock; fetches pip-audit
 	@hack/advisories.sh
 
-e2e: venv ## Run the end-to-end tests on a real node: kubelet, containers, cluster DNS (root)
+e2e: venv ## Run the end-to-end tests on a real node: kubelet, containers, cluster DNS (root). They install a dry run of the release
 	@$(PYTHON) -m hack.real_node check
-	@$(PYTHON) -m hack.image
+	@$(PYTHON) -m hack.release --dry-run
 	@$(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e
 
 e2e-tensorflow: venv ## Train with real TensorFlow on the real node: mirrored workers, parameter servers, a killed worker (root)
@@ -84,6 +84,10 @@ browser: venv ## Try the page in a real Chromium, installed and fetched once: ea
 .PHONY: plugin
 plugin: venv ## Pack kubectl tfjob for Linux and macOS into build/plugin/, as archives and as single files; with URL=https://... of the archives, krew's manifest too
 	@$(PYTHON) -m hack.plugin $(if $(URL),--url $(URL))
+
+.PHONY: release
+release: venv ## Build the release VERSION=0.2.0 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://...; DRY_RUN=1: from any checkout (root)
+	@$(PYTHON) -m hack.release $(if $(VERSION),--version=$(VERSION)) $(if $(KEY),--key=$(KEY)) $(if $(URL),--url=$(URL)) $(if $(DRY_RUN),--dry-run)
 
 lint: venv ## Check style, types, formatting (ruff, mypy), spelling, and that every behaviour has its test; all of them, then fail
 	@$(PYTHON) -m hack.check

@@ -61,6 +61,7 @@ from tfjob_operator.workqueue.metrics import Metric
 NAME: Final = "tfjob"
 """The controller's name, on the metrics of its queue and workers, and on what its syncs log."""
 
+BUILD_INFO: Final = Metric("tf_operator_build_info", "Always 1; the label is the operator's version", labels=("version",))
 IS_LEADER: Final = Metric("tf_operator_is_leader", "Whether this process is the leader: 1 or 0", labels=())
 
 log = structlog.get_logger(__name__)
@@ -148,6 +149,7 @@ def build(
         beside=beside,
         on_synced=jobs_by_state,
     )
+    metrics.gauges(BUILD_INFO, lambda: {(VERSION,): 1.0})
     metrics.gauge(IS_LEADER, read=lambda: float(manager.is_leading))
     metrics.gauges(JOBS, jobs_by_state)
     return manager

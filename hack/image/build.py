@@ -44,6 +44,7 @@ from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, P
 # which has the digests of the wheels. Out: one JSON document, the same for the same image: it has no time and no random number.
 
 
+OWN: Final = "tfjob-operator"
 DPKG: Final = "var/lib/dpkg/status"
 METADATA: Final = "*.dist-info/METADATA"
 _LOCKED: Final = re.compile(r"^(\S+)==(\S+)((?: \\\n +--hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
@@ -60,36 +61,41 @@ def digests_of(lock: str) -> Digests:
     return {(canonicalize_name(name), version): re.findall("[0-9a-f]{64}", digests) for name, version, digests in found}
 
 
-def document(name: str, digest: str, layers: Sequence[Layer], *, release: str, locked: Digests) -> dict[str, Any]:
-    """Return the document of an image.
-
-    name: as a container runtime calls it, with its tag. digest: that of its manifest. release: the Debian release in it.
-    locked: of the wheels in it. Raises KeyError for a Python package that is neither locked nor of this project.
-    """
+def image_component(name: str, digest: str) -> dict[str, Any]:
+    """Return an image as a component. `name` is its full name with the tag, `digest` that of its manifest."""
     repository, _, version = name.rpartition(":")
     own = repository.rpartition("/")[2]
     purl = f"pkg:oci/{own}@{quote(digest)}?tag={version}"
-    components = [each for layer in layers for each in _components(layer, own=own, release=release, locked=locked)]
-    image = {
-        "type": "container",
-        "bom-ref": purl,
-        "name": own,
-        "version": version,
-        "purl": purl,
-        "hashes": [_hash(digest.removeprefix("sha256:"))],
-    }
+    return component("container", own, version, purl, digest.removeprefix("sha256:"))
+
+
+def component(kind: str, name: str, version: str, purl: str, digest: str) -> dict[str, Any]:
+    """Return a component with one SHA-256."""
+    found = {"type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl}
+    return {**found, "hashes": [_hash(digest)]}
+
+
+def document(
+    subject: Mapping[str, Any], layers: Sequence[Layer], *, release: str = "", locked: Digests
+) -> dict[str, Any]:
+    """Return the document of a component that consists of these archives.
+
+    release: the Debian release in it. locked: the digests of the wheels in it. Raises KeyError for a Python package that is neither
+    locked nor of this project.
+    """
+    components = [each for layer in layers for each in _components(layer, release=release, locked=locked)]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
-        "serialNumber": uuid.uuid5(_NAMESPACE, digest).urn,
+        "serialNumber": uuid.uuid5(_NAMESPACE, subject["hashes"][0]["content"]).urn,
         "version": 1,
-        "metadata": {"component": image},
+        "metadata": {"component": subject},
         "components": sorted(components, key=lambda each: each["bom-ref"]),
     }
 
 
-def _components(layer: Layer, *, own: str, release: str, locked: Digests) -> Iterator[dict[str, Any]]:
+def _components(layer: Layer, *, release: str, locked: Digests) -> Iterator[dict[str, Any]]:
     with tarfile.open(layer.path) as archive:
         for entry in archive:
             file = archive.extractfile(entry) if entry.isfile() else None
@@ -100,7 +106,7 @@ def _components(layer: Layer, *, own: str, release: str, locked: Digests) -> Ite
                     if text.strip():
                         yield _of_debian(HeaderParser().parsestr(text), release)
             elif fnmatchcase(entry.name, METADATA):
-                yield _of_python(HeaderParser().parsestr(file.read().decode()), own, locked)
+                yield _of_python(HeaderParser().parsestr(file.read().decode()), locked)
 
 
 def _of_debian(package: Message, release: str) -> dict[str, Any]:
@@ -109,11 +115,11 @@ def _of_debian(package: Message, release: str) -> dict[str, Any]:
     return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 
-def _of_python(package: Message, own: str, locked: Digests) -> dict[str, Any]:
+def _of_python(package: Message, locked: Digests) -> dict[str, Any]:
     name, version = canonicalize_name(str(package["Name"])), str(package["Version"])
     purl = f"pkg:pypi/{name}@{quote(version)}"
     found: dict[str, Any] = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
-    if name == own:
+    if name == OWN:
         found["type"] = "application"
         del found["purl"]  # it is in no index
     else:
@@ -207,11 +213,14 @@ def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str,
             ],
         }
         described = _blob(archive, f"{MEDIA}.manifest.v1+json", manifest)
-        described["annotations"] = {
-            "io.containerd.image.name": name,
-            "org.opencontainers.image.ref.name": name.rpartition(":")[2],
-        }
-        _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [described]}).encode())
+        repository, _, tag = name.rpartition(":")
+        # containerd imports the image under both names, so that pods can name a loaded image by digest.
+        names = (
+            {"io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag},
+            {"io.containerd.image.name": f"{repository}@{described['digest']}"},
+        )
+        manifests = [{**described, "annotations": each} for each in names]
+        _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": manifests}).encode())
         docker = {
             "Config": f"blobs/{settings['digest'].replace(':', '/')}",
             "RepoTags": [name],
@@ -242,8 +251,12 @@ def _without_times(entry: tarfile.TarInfo, owner: str = "") -> tarfile.TarInfo:
 
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-IMAGE: Final = "docker.io/library/tfjob-operator:0.1.0"
-"""What a container runtime makes of the manifests' `tfjob-operator:0.1.0`; the archive is found under this name."""
+SETUP: Final = configparser.ConfigParser(interpolation=None)
+"""setup.cfg, the only place where the version is maintained."""
+SETUP.read_string((PROJECT / "setup.cfg").read_text())
+VERSION: Final = SETUP["metadata"]["version"]
+IMAGE: Final = f"docker.io/library/tfjob-operator:{VERSION}"
+"""The full name of the image that the manifests call `tfjob-operator:VERSION`."""
 RELEASE: Final = "bookworm"
 PYTHON: Final = "3.11"  # the release's own
 USER: Final = "65532:65532"
@@ -293,8 +306,8 @@ CONFIG: Final[dict[str, Any]] = {
 }
 
 
-def build(target: Path) -> None:
-    """Write the image to `target`, an OCI archive, and what it is made of beside it.
+def build(target: Path) -> str:
+    """Write the image to `target`, an OCI archive, and its SBOM beside it. Return the digest of its manifest.
 
     Raises ControlPlaneError: not root, no Debian mirror, a failing tool.
     """
@@ -307,9 +320,10 @@ def build(target: Path) -> None:
         made = [_debian(work, runner, progress), _dependencies(work, runner, progress), _operator(work, runner)]
         digest = write(target, IMAGE, made, CONFIG)
         locked = digests_of(REQUIREMENTS.read_text())
-        parts = document(IMAGE, digest, made, release=RELEASE, locked=locked)
+        parts = document(image_component(IMAGE, digest), made, release=RELEASE, locked=locked)
     parts_list(target).write_text(json.dumps(parts, indent=1) + "\n")
     progress.say(f"{target}: {target.stat().st_size / 1e6:.0f} MB, {digest}, with {len(parts['components'])} packages")
+    return digest
 
 
 def parts_list(image: Path) -> Path:
@@ -383,9 +397,7 @@ def _pip(runner: LoggedRunner, *arguments: str) -> None:
 
 def requirements() -> list[str]:
     """Return from setup.cfg what the operator requires, and what the page does, which runs from the same image."""
-    settings = configparser.ConfigParser(interpolation=None)
-    settings.read(PROJECT / "setup.cfg")
-    both = settings["options"]["install_requires"], settings["options.extras_require"]["dashboard"]
+    both = SETUP["options"]["install_requires"], SETUP["options.extras_require"]["dashboard"]
     return [line for each in both for line in each.split("\n")[1:]]
 
 

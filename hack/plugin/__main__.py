@@ -4,7 +4,6 @@ The compiled modules are fetched from the package index. Exit codes: 0, 1 when s
 """
 
 import argparse
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from hack.plugin.archive import PLATFORMS, ROOT, build_wheel, contents, download, manifest, pack, pack_file
+from hack.image.build import VERSION
+from hack.plugin.archive import MANIFEST, ROOT, build_wheel, manifest, pack_all
 from tfjob_operator.cli.yaml_text import yaml_text
 
 OUTPUT: Final = ROOT / "build" / "plugin"
@@ -25,27 +25,16 @@ def main() -> int:
     given = parser.parse_args()
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(parents=True)
-    digests = []
     try:
         with tempfile.TemporaryDirectory(prefix="tfjob-plugin-") as scratch:
-            wheel = build_wheel(Path(scratch))
-            for platform in PLATFORMS:
-                wheels = download(platform, Path(scratch) / f"{platform.os}-{platform.arch}")
-                files = contents([*wheels, wheel])
-                packed = pack(files)
-                (OUTPUT / platform.archive).write_bytes(packed)
-                pack_file(files, OUTPUT / platform.zipapp)
-                digests.append((platform, hashlib.sha256(packed).hexdigest()))
-                for name in (platform.archive, platform.zipapp):
-                    print(f"{OUTPUT / name}  {(OUTPUT / name).stat().st_size / 1e6:.1f} MB")
+            made = pack_all(build_wheel(Path(scratch)), OUTPUT)
     except subprocess.CalledProcessError as error:
         print(f"the plugin could not be packed: {error}", file=sys.stderr)
         return 1
     if given.url:
-        version = wheel.name.split("-")[1]
-        text = yaml_text(manifest(version, given.url, digests), sort_keys=False)
-        (OUTPUT / "tfjob.yaml").write_text(text)
-        print(OUTPUT / "tfjob.yaml")
+        (OUTPUT / MANIFEST).write_text(yaml_text(manifest(VERSION, given.url, made), sort_keys=False))
+    for file in sorted(OUTPUT.iterdir()):
+        print(f"{file}  {file.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

@@ -3,8 +3,9 @@
 krew unpacks it; for users without krew there is also a single file (`zipapp.py`).
 """
 
-import configparser
+import contextlib
 import gzip
+import hashlib
 import io
 import os
 import re
@@ -14,38 +15,64 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
-from hack.image.build import SOURCES
+from hack import packages
+from hack.image.build import SETUP, SOURCES
 
 # The wheel of this checkout, built in a copy: setuptools leaves folders beside the sources.
 
 
 ROOT: Final = Path(__file__).parents[2]
+CONSTRAINTS: Final = ROOT / "hack" / "constraints.txt"
 
 
 def build_wheel(scratch: Path) -> Path:
     """Build the wheel in a folder for temporary files, and return it. Raises CalledProcessError."""
-    sources, wheels = scratch / "sources", scratch / "wheels"
-    wheels.mkdir()
+    return _build("wheel", scratch)
+
+
+def build_sdist(scratch: Path) -> Path:
+    """Build the source distribution as `build_wheel` does. It is packed anew, since setuptools writes the time of the build."""
+    made = _build("sdist", scratch)
+    files: dict[str, tuple[bytes, int]] = {}
+    with tarfile.open(made) as unpacked:
+        for member in unpacked:
+            if (file := unpacked.extractfile(member)) is not None:
+                files[member.name] = (file.read(), 0o644)
+    made.write_bytes(pack(files, time=int(os.environ.get("SOURCE_DATE_EPOCH", "0"))))
+    return made
+
+
+def _build(kind: str, scratch: Path) -> Path:
+    sources, target = scratch / f"{kind}-sources", scratch / kind
+    target.mkdir()
     for name in SOURCES:
         path, copy = ROOT / name, sources / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
-            shutil.copytree(path, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(path, copy, symlinks=True, ignore=ignored, copy_function=_copy)
         else:
-            shutil.copy(path, copy)
-    run([sys.executable, "-c", f"import setuptools.build_meta as b; b.build_wheel({str(wheels)!r})"], sources)
-    (wheel,) = wheels.glob("*.whl")
-    return wheel
+            _copy(path, copy)
+    run([sys.executable, "-c", f"import setuptools.build_meta as b; b.build_{kind}({str(target)!r})"], sources)
+    (made,) = target.iterdir()
+    return made
+
+
+def _copy(source: str | Path, target: str | Path) -> None:
+    """Copy a file without its mode, which depends on the umask of the checkout and would be recorded in the wheel."""
+    shutil.copyfile(source, target)
+    Path(target).chmod(0o644)
 
 
 def run(command: Sequence[str], folder: Path) -> None:
-    """Run a program without this environment's PYTHON variables, so that the modules that it installs are compiled."""
+    """Run a program without this environment's PYTHON variables (modules that it installs are compiled), and with the usual umask."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, cwd=folder, env=environment, umask=0o022, check=True, stdout=subprocess.DEVNULL)
 
 
 # The systems for which the plugin is packed.
@@ -112,23 +139,30 @@ NOT_NEEDED: Final = ("kubernetes", "prometheus-client")
 
 def requirements() -> list[str]:
     """Return the plugin's requirements from setup.cfg: those of the operator except NOT_NEEDED, and those of EXTRAS."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    extras = (config["options.extras_require"][extra] for extra in EXTRAS)
-    listed = "".join([config["options"]["install_requires"], *extras])
+    extras = (SETUP["options.extras_require"][extra] for extra in EXTRAS)
+    listed = "".join([SETUP["options"]["install_requires"], *extras])
     return [each for each in listed.split("\n") if each and re.split(r"[ <>=!~\[;]", each)[0] not in NOT_NEEDED]
 
 
-def download(platform: Platform, folder: Path) -> list[Path]:
-    """Fetch the wheels that the plugin needs on a platform, in the versions that are tested. Raises CalledProcessError."""
-    folder.mkdir()
-    for python in PYTHONS:
-        which = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
-        which += [f"--platform={tag}" for tag in platform.tags]
-        versions = f"--constraint={ROOT / 'hack' / 'constraints.txt'}"
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", f"--dest={folder}", versions]
-        subprocess.run([*pip, *which, *requirements()], check=True, stdout=subprocess.DEVNULL)
-    return sorted(folder.glob("*.whl"))
+def wheels_for(platform: Platform) -> list[Path]:
+    """Return the wheels that the plugin needs on a platform, in the versions that are tested.
+
+    pip fetches those that are not in the cache. Raises CalledProcessError.
+    """
+    pinned = CONSTRAINTS.read_text() + repr((platform, PYTHONS, requirements()))
+    digest = hashlib.sha256(pinned.encode()).hexdigest()[:16]
+    target = packages.root() / f"plugin-wheels-{platform.os}-{platform.arch}-{digest}"
+    if not target.is_dir():
+        with TemporaryDirectory(prefix="plugin-wheels-", dir=packages.root()) as work:
+            folder = Path(work, "wheels")
+            for python in PYTHONS:
+                which = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
+                which += [f"--platform={tag}" for tag in platform.tags]
+                pip = [sys.executable, "-m", "pip", "download", "-qq", f"--dest={folder}", f"--constraint={CONSTRAINTS}"]
+                subprocess.run([*pip, *which, *requirements()], check=True, stdout=subprocess.DEVNULL)
+            with contextlib.suppress(OSError):  # another process was faster, with the same files
+                folder.rename(target)
+    return sorted(target.glob("*.whl"))
 
 
 def contents(wheels: Iterable[Path]) -> dict[str, tuple[bytes, int]]:
@@ -145,8 +179,31 @@ def contents(wheels: Iterable[Path]) -> dict[str, tuple[bytes, int]]:
     return files
 
 
-def pack(files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """Return the archive. The same files always make the same bytes."""
+class Packed(NamedTuple):
+    """The plugin for one platform: the wheels of other projects in it, and the SHA-256 of its archive."""
+
+    platform: Platform
+    wheels: list[Path]
+    digest: str
+
+
+def pack_all(wheel: Path, target: Path) -> list[Packed]:
+    """Write the archives and the single files for all platforms into `target`. Raises CalledProcessError."""
+
+    def packed(platform: Platform) -> Packed:
+        wheels = wheels_for(platform)
+        files = contents([*wheels, wheel])
+        made = pack(files)
+        (target / platform.archive).write_bytes(made)
+        pack_file(files, target / platform.zipapp)
+        return Packed(platform, wheels, hashlib.sha256(made).hexdigest())
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(packed, PLATFORMS))
+
+
+def pack(files: Mapping[str, tuple[bytes, int]], *, time: int = 0) -> bytes:
+    """Return an archive whose files have this time. The same files always make the same bytes."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0, filename="") as compressed,
@@ -154,7 +211,7 @@ def pack(files: Mapping[str, tuple[bytes, int]]) -> bytes:
     ):
         for name, (data, mode) in sorted(files.items()):
             member = tarfile.TarInfo(name)
-            member.size, member.mode = len(data), mode
+            member.size, member.mode, member.mtime = len(data), mode, time
             archive.addfile(member, io.BytesIO(data))
     return packed.getvalue()
 
@@ -162,6 +219,7 @@ def pack(files: Mapping[str, tuple[bytes, int]]) -> bytes:
 # The manifest by which krew finds and installs the plugin. Pure.
 
 
+MANIFEST: Final = "tfjob.yaml"
 DESCRIPTION: Final = """\
 Verbs for TFJobs of kubeflow.org: why a job does not run, the logs of all its
 replicas over restarts, its TensorBoard, what it uses; suspend, resume, restart
@@ -173,8 +231,8 @@ For completion by Tab (kubectl 1.26 and newer): kubectl tfjob completion --insta
 """
 
 
-def manifest(version: str, url: str, digests: Iterable[tuple[Platform, str]]) -> dict[str, Any]:
-    """Return the manifest of a release whose archives lie at `url`; `digests` are the SHA-256 of the archives."""
+def manifest(version: str, url: str, made: Iterable[Packed]) -> dict[str, Any]:
+    """Return the manifest of a release whose archives lie at `url`."""
     platforms = [
         {
             "selector": {"matchLabels": {"os": platform.os, "arch": platform.arch}},
@@ -182,7 +240,7 @@ def manifest(version: str, url: str, digests: Iterable[tuple[Platform, str]]) ->
             "sha256": digest,
             "bin": "kubectl-tfjob",
         }
-        for platform, digest in digests
+        for platform, _, digest in made
     ]
     return {
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",

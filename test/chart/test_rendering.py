@@ -8,6 +8,7 @@ import copy
 import functools
 import json
 import re
+import tarfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from hack.chart.__main__ import CHART, ROOT, pack
 from hack.chart.documents import leaves
 from hack.chart.helm import Helm
 from hack.control_plane.build.commands import ControlPlaneError, output_of
+from hack.image.build import VERSION
 from hack.matrix.releases import HELMS, Release, cached
 from hack.yaml_text import documents as documents_of
 from tfjob_operator.controller.config.file import parse
@@ -285,7 +287,7 @@ def test_a_value_becomes_flags_that_the_operator_knows(rendered: Renderer, value
 OPENSHIFT: Final = {"runAsNonRoot": True, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
 DIGEST: Final = f"@sha256:{64 * 'a'}"
 PODS: Final[dict[str, tuple[str, tuple[str | int, ...], Any]]] = {
-    "image.repository": ("image.repository=r.io:5000/a/op", ("containers", 0, "image"), "r.io:5000/a/op:0.1.0"),
+    "image.repository": ("image.repository=r.io:5000/a/op", ("containers", 0, "image"), f"r.io:5000/a/op:{VERSION}"),
     "image.tag": (f"image.tag=1{DIGEST}", ("containers", 0, "image"), f"tfjob-operator:1{DIGEST}"),
     "image.pullPolicy": ("image.pullPolicy=Always", ("containers", 0, "imagePullPolicy"), "Always"),
     "imagePullSecrets": ("imagePullSecrets[0].name=registry", ("imagePullSecrets",), [{"name": "registry"}]),
@@ -357,7 +359,7 @@ def test_the_page_runs_where_and_with_what_the_values_say(rendered: Renderer) ->
     spec = rendered(*settings, *more)["Deployment", "kubeflow", "tf-job-page"]["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     assert (spec["replicas"], spec["template"]["spec"]["nodeSelector"]) == (2, {"disk": "ssd"})
-    assert (container["image"], container["resources"]["limits"]) == ("r.example.com/op:0.1.0", {"memory": "1Gi"})
+    assert (container["image"], container["resources"]["limits"]) == (f"r.example.com/op:{VERSION}", {"memory": "1Gi"})
     assert container["args"] == ["--port=8080", "--host=a.example.com"]
 
 
@@ -601,21 +603,24 @@ def test_the_chart_may_be_a_part_of_another_one(rendered: Renderer) -> None:
 
 def test_a_published_chart_names_its_repository_and_its_alerts_lead_there(rendered: Renderer, tmp_path: Path) -> None:
     """`python -m hack.chart --home`: the repository of a copy is not known before it is published."""
-    pack(rendered.helm, tmp_path, "https://git.example.com/team/operator")
-    (packed,) = tmp_path.glob("*.tgz")
+    packed = pack(tmp_path, home="https://git.example.com/team/operator")
     about = rendered.helm("show", "chart", str(packed))
     assert "home: https://git.example.com/team/operator\n" in about
     assert "sources:\n- https://git.example.com/team/operator\n" in about
     assert "icon: data:image/svg+xml;base64," in about
     made = rendered.helm("template", str(packed), f"--set={IMAGE},prometheusRule.enabled=true,crds.install=false")
-    assert "runbook_url: https://git.example.com/team/operator/blob/v0.1.0/docs/runbooks.md#tfjoboperatordown" in made
+    assert f"runbook_url: https://git.example.com/team/operator/blob/v{VERSION}/docs/runbooks.md#tfjoboperatordown" in made
 
 
 def test_a_packed_chart_has_the_files_themselves_and_not_links(rendered: Renderer, tmp_path: Path) -> None:
-    """It makes the same objects without the kustomizations beside it."""
+    """It makes the same objects without the kustomizations beside it, and has the files that `helm package` takes."""
     rendered.helm("package", str(CHART), f"--destination={tmp_path}")
-    (packed,) = tmp_path.glob("*.tgz")
-    assert packed.name == f"tf-job-operator-chart-{read_document(CHART / 'Chart.yaml')['version']}.tgz"
+    (by_helm,) = tmp_path.glob("*.tgz")
+    (tmp_path / "ours").mkdir()
+    packed = pack(tmp_path / "ours")
+    assert packed.name == by_helm.name
+    with tarfile.open(by_helm) as theirs, tarfile.open(packed) as ours:
+        assert set(ours.getnames()) == set(theirs.getnames())
     settings = ("grafanaDashboard.enabled=true", "flowControl.enabled=true", "gangScheduling.enabled=true")
     sets = [f"--set={setting}" for setting in (IMAGE, *settings, "crds.install=false")]
     assert objects_of(rendered.helm("template", "tf-job", str(packed), "--namespace=kubeflow", *sets)) == rendered(

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hack.image import build
 from hack.real_node.node import RealNode
 from support.waiting import eventually
 
 NAMESPACE = "default"
 OPERATOR = "deployment/tf-job-operator"
 LIMIT_S = 180.0  # a pod starts within two seconds here; on a busy machine, after fifty others, it takes its time
-IMAGE = "tfjob-operator:0.1.0"
+IMAGE = build.IMAGE.rpartition("/")[2]
 VISITOR = "visitor"
 RUNS = Path("/var/tfjob-e2e")
 """A folder of the node, private to its sandbox, which is /runs in pods: files there outlive the pods."""

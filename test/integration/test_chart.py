@@ -21,6 +21,7 @@ from hack.chart.helm import Helm
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.hollow_node.script import RUN
 from hack.matrix.cluster import MONITORING_KINDS, hollow_node, open_crd, operator
+from hack.image.build import VERSION
 from hack.matrix.releases import HELMS, cached
 from integration.cluster import replica, specs
 from support.waiting import eventually
@@ -148,7 +149,7 @@ def test_jobs_run_on_in_their_pods_while_the_operator_is_upgraded_rolled_back_an
         running = release.pods()
         release.upgrade(CHART)
         new = release.state()
-        assert new[0] == "tfjob-operator:0.1.0"
+        assert new[0] == f"tfjob-operator:{VERSION}"
         assert new[1] > old[1]
         release("rollback", "1", *WAIT)
         assert release.state() == old

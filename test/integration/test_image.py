@@ -48,7 +48,7 @@ def manifest_of(image: Path) -> dict[str, Any]:
     with tarfile.open(image) as archive:
         index = archive.extractfile("index.json")
         assert index is not None
-        (manifest,) = json.loads(index.read())["manifests"]
+        manifest, _ = json.loads(index.read())["manifests"]
     return dict(manifest)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from hack.control_plane import ControlPlane
-from hack.image.build import SOURCES
+from hack.image.build import SOURCES, VERSION
 from support.pages import below
 from support.waiting import eventually
 
@@ -95,7 +95,7 @@ def test_the_wheel_has_every_module_of_the_checkout_under_one_name(wheel: Path) 
     """A folder that nobody listed would be missed at the first import in a cluster; nobody's package `api` is overwritten."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert {name.partition("/")[0] for name in names} == {"tfjob_operator", "tfjob_operator-0.1.0.dist-info"}
+    assert {name.partition("/")[0] for name in names} == {"tfjob_operator", f"tfjob_operator-{VERSION}.dist-info"}
     ours = {
         f"tfjob_operator/{path.relative_to(ROOT)}"
         for folder in FOLDERS
@@ -114,7 +114,7 @@ def test_the_source_distribution_has_no_links(sdist: Path) -> None:
 def test_the_command_runs_beside_a_package_with_the_names_of_our_folders(environment: Path) -> None:
     """`tfjob-operator`, as the image and `pip install` provide it, with all that it imports."""
     command = environment / "bin/tfjob-operator"
-    assert run(command, "--version", cwd=environment) == "tfjob-operator 0.1.0\n"
+    assert run(command, "--version", cwd=environment) == f"tfjob-operator {VERSION}\n"
     assert "--leader-elect" in run(command, "--help", cwd=environment)
 
 

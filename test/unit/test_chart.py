@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from fakes.manifests import read_document
-from hack.chart.__main__ import CHART, ROOT, documents
+from hack.chart.__main__ import CHART, documents
 from hack.chart.documents import leaves, table, values_yaml
 from tfjob_operator.controller.options import parse_options
 
@@ -32,13 +31,6 @@ def test_a_value_is_documented_with_its_parts_default_and_description() -> None:
         '| `image.tag` | `""` | Which one |',
         '| `limits` | `{"cpu": 1}` | How much |',
     ]
-
-
-def test_the_chart_is_of_the_version_of_the_program() -> None:
-    """Its image is found by that."""
-    chart = read_document(CHART / "Chart.yaml")
-    versions = {line for line in (ROOT / "setup.cfg").read_text().splitlines() if line.startswith("version = ")}
-    assert {f"version = {chart['version']}", f"version = {chart['appVersion']}"} == versions
 
 
 def test_defaults_of_values_are_the_programs_own() -> None:

@@ -54,8 +54,10 @@ def test_every_blob_of_an_archive_is_named_by_its_digest(tmp_path: Path, mocker:
             return content
 
         assert json.loads(read("oci-layout")) == {"imageLayoutVersion": "1.0.0"}
-        (described,) = json.loads(read("index.json"))["manifests"]
+        described, by_digest = json.loads(read("index.json"))["manifests"]
         assert described["annotations"]["io.containerd.image.name"] == "example/tool:7"
+        assert by_digest["annotations"] == {"io.containerd.image.name": f"example/tool@{described['digest']}"}
+        assert by_digest["digest"] == described["digest"]
         manifest = json.loads(blob(described))
         config = json.loads(blob(manifest["config"]))
         assert config["config"] == {"User": "65532:65532"}

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from hack.image import build
-from hack.image.build import DPKG, IMAGE, REQUIREMENTS, Layer, digests_of, document, parts_list
+from hack.image.build import DPKG, IMAGE, REQUIREMENTS, Layer, digests_of, document, image_component, parts_list
 
 DIGEST: Final = f"sha256:{'a' * 64}"
 OTHER_DIGEST: Final = f"sha256:{'b' * 64}"
@@ -49,7 +49,7 @@ def image(tmp_path: Path) -> list[Layer]:
 
 
 def described(image: list[Layer], digest: str = DIGEST) -> dict[str, Any]:
-    return document(IMAGE, digest, image, release="bookworm", locked=digests_of(LOCK))
+    return document(image_component(IMAGE, digest), image, release="bookworm", locked=digests_of(LOCK))
 
 
 def test_every_package_in_the_image_is_a_component(image: list[Layer]) -> None:
@@ -78,7 +78,7 @@ def test_the_document_names_its_image_and_is_the_same_for_the_same_image(image: 
 def test_a_package_that_is_not_locked_can_not_get_into_the_image_unseen(image: list[Layer]) -> None:
     """D23."""
     with pytest.raises(KeyError, match="msg-spec"):
-        document(IMAGE, DIGEST, image, release="bookworm", locked={})
+        document(image_component(IMAGE, DIGEST), image, release="bookworm", locked={})
 
 
 def test_all_digests_of_the_lock_are_read() -> None:

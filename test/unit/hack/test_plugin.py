@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from hack.plugin import archive
-from hack.plugin.archive import PLATFORMS, PYTHONS, ROOT
+from hack.plugin.archive import PLATFORMS, PYTHONS, ROOT, Packed
 from tfjob_operator.cli.yaml_text import yaml_text
 
 SEMVER = re.compile(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?")
@@ -108,8 +108,8 @@ def test_an_archive_needs_what_setup_cfg_says_but_for_what_only_the_operator_nee
 
 def test_the_manifest_is_as_krew_wants_it() -> None:
     """Name, semantic version, archives with digests, each system once; at most fifty characters in the list of plugins."""
-    digests = [(platform, hashlib.sha256(platform.archive.encode()).hexdigest()) for platform in PLATFORMS]
-    written = archive.manifest("0.1.0", "https://example.com/v0.1.0/", digests)
+    made = [Packed(platform, [], hashlib.sha256(platform.archive.encode()).hexdigest()) for platform in PLATFORMS]
+    written = archive.manifest("0.1.0", "https://example.com/v0.1.0/", made)
     read = yaml.safe_load(yaml_text(written, sort_keys=False))
     assert read == written
     assert (read["apiVersion"], read["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
