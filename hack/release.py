@@ -86,7 +86,9 @@ class Source(NamedTuple):
 def source(version: str, *, dry_run: bool) -> Source:
     """Return the commit of this checkout. Raises ControlPlaneError if it is not that of the version's tag, or has changes."""
     if version != VERSION:
-        raise ControlPlaneError(f"setup.cfg has version {VERSION}, not {version}: change it there, then run `make renew`")
+        raise ControlPlaneError(
+            f"setup.cfg has version {VERSION}, not {version}: change it there, then run `make renew`"
+        )
     if not dry_run:
         if changes := _git("status", "--porcelain"):
             raise ControlPlaneError(f"the checkout has changes that are not committed:\n{changes}")
@@ -218,7 +220,9 @@ def new_key(path: Path) -> Path:
 def main() -> int:
     """Build a release; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m hack.release", description="Build the files of a release.")
-    parser.add_argument("--version", default=VERSION, help="the version, which must be that of setup.cfg and of the tag")
+    parser.add_argument(
+        "--version", default=VERSION, help="the version, which must be that of setup.cfg and of the tag"
+    )
     parser.add_argument("--key", type=Path, help="the private key that signs the checksums, a PEM file")
     parser.add_argument("--url", default="https://example.com/tfjob-operator", help="where the files will be published")
     parser.add_argument("--dry-run", action="store_true", help="from any checkout, signed with a key that is not kept")

@@ -158,7 +158,15 @@ def wheels_for(platform: Platform) -> list[Path]:
             for python in PYTHONS:
                 which = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
                 which += [f"--platform={tag}" for tag in platform.tags]
-                pip = [sys.executable, "-m", "pip", "download", "-qq", f"--dest={folder}", f"--constraint={CONSTRAINTS}"]
+                pip = [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "download",
+                    "-qq",
+                    f"--dest={folder}",
+                    f"--constraint={CONSTRAINTS}",
+                ]
                 subprocess.run([*pip, *which, *requirements()], check=True, stdout=subprocess.DEVNULL)
             with contextlib.suppress(OSError):  # another process was faster, with the same files
                 folder.rename(target)

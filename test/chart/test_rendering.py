@@ -609,7 +609,9 @@ def test_a_published_chart_names_its_repository_and_its_alerts_lead_there(render
     assert "sources:\n- https://git.example.com/team/operator\n" in about
     assert "icon: data:image/svg+xml;base64," in about
     made = rendered.helm("template", str(packed), f"--set={IMAGE},prometheusRule.enabled=true,crds.install=false")
-    assert f"runbook_url: https://git.example.com/team/operator/blob/v{VERSION}/docs/runbooks.md#tfjoboperatordown" in made
+    assert (
+        f"runbook_url: https://git.example.com/team/operator/blob/v{VERSION}/docs/runbooks.md#tfjoboperatordown" in made
+    )
 
 
 def test_a_packed_chart_has_the_files_themselves_and_not_links(rendered: Renderer, tmp_path: Path) -> None:
