@@ -4,8 +4,8 @@
     python -m hack.release --dry-run
 
 A release is built from a clean checkout whose commit has the tag of the version. A dry run builds the same files from any
-checkout, and signs them with a key that it then forgets. Needs root, for the image. setup.cfg has the version; `make renew` copies
-it into every other file that names it (`versioned`).
+checkout, and signs them with a key that is not kept. Needs root, for the image. The version is maintained in setup.cfg; `make renew`
+copies it into every other file that names it (`versioned`).
 """
 
 import argparse
@@ -105,6 +105,7 @@ def build(target: Path, made_of: Source, url: str) -> None:
     """Write the files of a release, without checksums and signature. Raises ControlPlaneError, CalledProcessError."""
     progress = Progress("release")
     os.environ["SOURCE_DATE_EPOCH"] = made_of.time
+    os.umask(0o022)  # modes of files are recorded in packages
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="tfjob-release-") as name:
@@ -133,9 +134,12 @@ def _image(target: Path) -> str:
     built = PROJECT / "build" / "tfjob-operator.tar"
     digest = image.build(built)
     name = f"tfjob-operator-image-{VERSION}-{output_of('dpkg', '--print-architecture').strip()}"
-    with built.open("rb") as plain, (target / f"{name}.tar.gz").open("wb") as file:
-        with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0, filename="") as compressed:
-            shutil.copyfileobj(plain, compressed)
+    with (
+        built.open("rb") as plain,
+        (target / f"{name}.tar.gz").open("wb") as file,
+        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0, filename="") as compressed,
+    ):
+        shutil.copyfileobj(plain, compressed)
     shutil.copy(image.parts_list(built), target / f"{name}.cdx.json")
     return digest
 
@@ -203,7 +207,7 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 def sign(folder: Path, key: Path) -> None:
-    """Write the checksums of all files, their signature and the public key, and verify the signature. Raises ControlPlaneError."""
+    """Write the checksums of all files, their signature and the public key; verify the signature. Raises ControlPlaneError."""
     sums, signature, public = (str(folder / name) for name in (SUMS, SIGNATURE, PUBLIC_KEY))
     Path(sums).write_text("".join(f"{digest}  {name}\n" for name, digest in checksums(folder).items()))
     output_of("openssl", "pkey", "-in", str(key), "-pubout", "-out", public)

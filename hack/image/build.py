@@ -80,8 +80,8 @@ def document(
 ) -> dict[str, Any]:
     """Return the document of a component that consists of these archives.
 
-    release: the Debian release in it. locked: the digests of the wheels in it. Raises KeyError for a Python package that is neither
-    locked nor of this project.
+    release: the Debian release in it. locked: the digests of the wheels in it.
+    Raises KeyError for a Python package that is neither locked nor of this project.
     """
     components = [each for layer in layers for each in _components(layer, release=release, locked=locked)]
     return {

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pytest
 
-from fakes.manifests import read_document
 from hack.chart.__main__ import CHART, ROOT, pack
 from hack.chart.documents import leaves
 from hack.chart.helm import Helm

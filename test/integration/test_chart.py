@@ -20,8 +20,8 @@ from hack.chart.__main__ import CHART, ROOT
 from hack.chart.helm import Helm
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.hollow_node.script import RUN
-from hack.matrix.cluster import MONITORING_KINDS, hollow_node, open_crd, operator
 from hack.image.build import VERSION
+from hack.matrix.cluster import MONITORING_KINDS, hollow_node, open_crd, operator
 from hack.matrix.releases import HELMS, cached
 from integration.cluster import replica, specs
 from support.waiting import eventually
