@@ -4,8 +4,9 @@
     python -m hack.release --dry-run
 
 A release is built from a clean checkout whose commit has the tag of the version. A dry run builds the same files from any
-checkout, and signs them with a key that is not kept. Needs root, for the image. The version is maintained in setup.cfg; `make renew`
-copies it into every other file that names it (`versioned`).
+checkout, and signs them with a key that is not kept. Needs root, for the image.
+
+The version is maintained in setup.cfg; `make renew` copies it into every other file that names it (`versioned`).
 """
 
 import argparse

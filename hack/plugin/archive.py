@@ -70,7 +70,7 @@ def _copy(source: str | Path, target: str | Path) -> None:
 
 
 def run(command: Sequence[str], folder: Path) -> None:
-    """Run a program with the usual umask and without this environment's PYTHON variables, so that what it installs is compiled."""
+    """Run a program with the usual umask, and without PYTHON variables, so that the modules that it installs are compiled."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     subprocess.run(command, cwd=folder, env=environment, umask=0o022, check=True, stdout=subprocess.DEVNULL)
 
