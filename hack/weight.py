@@ -44,9 +44,9 @@ RECORD: Final = Path("test", "core-seconds.json")
 
 
 class JobTrace(NamedTuple):
-    """The path of one job through the product: its files in order of first entry, relative to the tree, and its calls.
+    """The path of one job through the product: files in order of first entry, relative to the tree, and calls between files.
 
-    A move is a call of a function whose nearest product caller is in another file; resuming a coroutine is a call.
+    A call counts if the nearest product caller is in another file; resuming a coroutine is a call.
     """
 
     files: tuple[str, ...]
