@@ -115,6 +115,31 @@ async def test_a_change_of_a_node_wakes_the_jobs_that_need_it_and_have_pods_ther
         assert world.conditions[-1] == "Failed"
 
 
+async def test_a_change_of_a_node_wakes_no_job_that_is_gone_and_no_job_of_another_kind() -> None:
+    async with watching(**WITH_RULE) as world:
+        other = changed(pod("Worker", 0, uid="other"), metadata__name="other", node="n1")
+        (owner,) = other.metadata.owner_references or ()
+        world.pods.put(changed(other, metadata__owner_references=(changed(owner, kind="OtherJob"),)))
+        await world.idle()
+        world.nodes.put(node("n1", Sick="True"))
+        assert len(world.queue) == 0
+        world.node_cache.forget(KEY)
+        world.nodes.put(node(Sick="True"))
+        assert len(world.queue) == 0
+
+
+async def test_what_was_known_of_nodes_ends_with_them_and_with_the_right_to_read_them() -> None:
+    async with watching(**WITH_RULE) as world:
+        world.nodes.put(node(Sick="True"))
+        pods = (on(pod("Worker", 0)),)
+        assert set(world.node_cache.of(KEY, pods).states) == {"n0"}
+        world.nodes.on_error(FORBIDDEN)
+        assert world.node_cache.of(KEY, pods).states == {}
+        world.nodes.list_again("1")
+        world.nodes.remove(node(Sick="True"))
+        assert world.node_cache.of(KEY, pods).states == {}
+
+
 async def test_without_the_right_to_read_nodes_the_job_is_told_once_and_it_is_tried_again() -> None:
     """Each half minute, without a request in between; once it is granted the job goes on with what nodes are like."""
     world = ControllerHarness(job(given(**WITH_RULE)))

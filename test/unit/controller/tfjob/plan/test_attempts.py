@@ -225,6 +225,7 @@ def test_a_program_that_fails_at_once_is_delayed_though_its_failures_are_ignored
 def test_replicas_that_are_done_run_again_or_not_as_the_policy_says(kept: str, created: list[str]) -> None:
     given = policy(RESTART_ALL, finishedReplicaPolicy=kept) | {"successPolicy": "AllWorkers"}
     pods = running(but={0: pod("Worker", 0, "Succeeded", 0), 1: failed(1)})
+    assert names(decide(started(given), *pods))[0] == created
     restarted = synced(started(given), *pods)
     left = pods[:1] if kept == "Keep" else []
     found = decide(restarted, *left, at_s=61)
@@ -309,6 +310,13 @@ def test_restarts_of_the_whole_job_are_delayed_as_a_kubelet_delays_those_of_a_co
         found = synced(found, *running(attempt=attempt + 1), at_s=now + 1)
         now += 700 if attempt == 7 else 5
     assert delays == [0, 10, 20, 40, 80, 160, 300, 300, 0]
+
+
+def test_the_delay_does_not_start_over_after_ten_minutes_in_which_the_job_did_not_run() -> None:
+    """Its pods waited for nodes, say."""
+    found = synced(synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)})), at_s=61)
+    found = synced(found, *running(attempt=1, but={1: failed(1, at_s=899)}), at_s=900)
+    assert found.status.next_restart_time == at(910)
 
 
 def test_a_job_whose_earlier_pods_outlast_its_back_off_waits_for_them_and_not_for_a_time() -> None:
@@ -487,11 +495,20 @@ def test_what_was_noted_and_not_written_yet_is_not_forgotten() -> None:
     assert merged.all_ran
 
 
-def test_a_held_job_says_no_time_of_its_next_restart() -> None:
-    found = synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)}))
-    found = synced(synced(found, at_s=61), *running(attempt=1, but={1: failed(1)}), at_s=70)
-    assert found.status.next_restart_time is not None
-    assert synced(edited(found, WRONG), at_s=75).status.next_restart_time is None
+@pytest.mark.parametrize("is_over", ["on hold", "suspended", "failed"])
+def test_a_job_that_does_not_restart_any_more_says_no_time_of_its_next_restart(is_over: str) -> None:
+    given = policy(RESTART_ALL)
+    given["runPolicy"]["activeDeadlineSeconds"] = 90
+    found = synced(started(given), *running(but={1: failed(1)}))
+    found = synced(synced(found, at_s=61), *running(attempt=1, but={1: failed(1)}), at_s=85)
+    assert found.status.next_restart_time == at(95)
+    if is_over == "on hold":
+        found = edited(found, WRONG)
+    elif is_over == "suspended":
+        found = edited(found, given | {"runPolicy": given["runPolicy"] | {"suspend": True}})
+    found = synced(found, at_s=94)
+    assert found.status.next_restart_time is None
+    assert true_of(found)[-1] == {"on hold": "Restarting", "suspended": "Suspended", "failed": "Failed"}[is_over]
 
 
 @pytest.mark.parametrize("kept", ["Keep", "Restart"])

@@ -241,6 +241,25 @@ def test_where_not_all_nodes_may_be_avoided_those_come_first_that_failed_most_of
     assert avoided(found) == {"n0": (1, True), "n1": (1, False), "n2": (4, True)}
 
 
+def test_the_nodes_of_surplus_pods_are_nodes_that_the_job_uses() -> None:
+    """At most half of five, rounded up."""
+    there = [on(f"n{index}", lost(index)) for index in range(3)] + [
+        on(f"n{index}", pod("Worker", index)) for index in (3, 4)
+    ]
+    found = synced(started(policy(nodeAvoidance={})), *there)
+    assert avoided(found) == {f"n{index}": (1, True) for index in range(3)}
+
+
+def test_a_restart_because_of_a_sick_node_is_not_delayed() -> None:
+    """It is no failure of the program."""
+    found = started(policy({"action": "RestartAll"} | GPU))
+    for attempt in range(2):
+        there = [labelled(each, attempt=str(attempt)) for each in workers()]
+        found = synced(found, *there, nodes=nodes(n1=SICK), at_s=60 + 120 * attempt)
+        assert (found.status.attempt, found.status.next_restart_time) == (attempt + 1, None)
+        found = synced(found, at_s=61 + 120 * attempt)
+
+
 def test_the_program_has_to_fail_twice_on_a_node() -> None:
     found = started(policy(nodeAvoidance={"expirationSeconds": 100}))
     for number, expected in enumerate([(0, False), (1, True), (2, True)]):
