@@ -61,7 +61,7 @@ Change = dict[str, list[tuple[str, str]]]
 CHANGES: dict[str, Change] = {
     "a spec field": {
         "manifests/base/crd.yaml": [
-            ("startAfterSeconds, ", "network (shared: one service for all)"),
+            ("startAfterSeconds, ", "network (shared: one"),
             (
                 "                    startAfterSeconds: {type: integer, format: int32}\n",
                 "                    suspend:\n",
