@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
+import click
+
 WIDTH: Final = 100
 """Columns where there is no terminal, as for `explain`."""
-_CODES: Final = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "grey": 90}
-"""ECMA-48, 8.3.117; the bright ones are aixterm's, which all terminals took over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Terminal:
     unicode: bool
 
     def paint(self, text: str, colour: str) -> str:
-        """Return a text in a colour, if this shows colours."""
-        return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour and text else text
+        """Return a text in a color of `click.style`, if this terminal shows colors."""
+        return click.style(text, fg=colour) if self.colour and text else text
 
     def shown(self, line: str) -> str:
         """Return a line as the terminal can show it: without Unicode, what is not ASCII becomes escapes."""

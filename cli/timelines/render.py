@@ -35,12 +35,12 @@ class Signs(NamedTuple):
 UNICODE: Final = Signs("·", "░", "█", "▒", "▓", "▁", "═")
 ASCII: Final = Signs(".", ":", "#", "~", "%", "_", "=")
 _COLOURS: Final = {
-    State.WAITING: "grey",
+    State.WAITING: "bright_black",
     State.STARTING: "yellow",
     State.RUNNING: "green",
     State.RESTARTING: "red",
     State.UNSTABLE: "red",
-    State.STOPPING: "grey",
+    State.STOPPING: "bright_black",
 }
 _Cell = tuple[str, str]
 
