@@ -1,4 +1,4 @@
-"""`python -m hack.bench [operator|scale|page] [subject ...]`: measure, print the results, write build/bench/*.json.
+"""`python -m hack.bench [operator|scale|page|by-hand] [subject ...]`: measure, print the results, write build/bench/*.json.
 
 Without a suite it measures the hot paths (machinery.json), in about five minutes. The exit code is 0 even if a goal is missed.
 """
@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Final
 
-from hack.bench import creates, informers, operator, page, programs, pure, scale
+from hack.bench import by_hand, creates, informers, operator, page, programs, pure, scale
 from hack.bench.measuring import Bench, Result, Subject
 from hack.matrix.cluster import ROOT
 
@@ -31,6 +31,7 @@ SUITES: Final[dict[str, dict[str, Subject]]] = {
         "restart": operator.measure_restart,
     },
     "scale": {"replicas": scale.measure},
+    "by-hand": {"start": by_hand.measure_starts, "http": by_hand.measure_http, "pieces": by_hand.measure_pieces},
     "page": {"viewers": page.measure},
 }
 
