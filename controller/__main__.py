@@ -27,7 +27,7 @@ def import_prometheus_client() -> None:
     """Import prometheus_client with empty classes in place of what is unused; as usual if it does not bear that.
 
     It has no effect where it is imported already. The modules themselves can be imported as ever afterwards. Code that
-    wants `start_http_server` or `push_to_gateway` must not call this. The rest is in docs/design/memory.md.
+    wants `start_http_server` or `push_to_gateway` must not call this. The rest is in docs/design/scale.md.
     """
     if PACKAGE in sys.modules:
         return

@@ -287,7 +287,7 @@ OPTIMIZE: Final = 2
 COMPILE: Final = ("-m", "compileall", "-q", "-f", "-o", str(OPTIMIZE), "--invalidation-mode=unchecked-hash")
 """The image is read-only when it runs, and without bytecode a start takes seconds. Layers have no times, hence the mode."""
 SETTINGS: Final = {"PYTHONOPTIMIZE": str(OPTIMIZE), "MALLOC_TRIM_THRESHOLD_": "131072"}
-"""What keeps the process small (docs/design/memory.md)."""
+"""What keeps the process small (docs/design/scale.md)."""
 CONFIG: Final[dict[str, Any]] = {
     "User": USER,
     "Entrypoint": ["/usr/bin/python3", "-m", "tfjob_operator.controller"],

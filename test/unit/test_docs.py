@@ -21,6 +21,7 @@ LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 PATH = re.compile(r"`((?:api|controller|docs|hack|informers|manifests|test|workqueue)/[\w./-]+)`")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 FIRST_PAGE = ROOT / "docs" / "architecture.md"
+LEDGER = (ROOT / "docs" / "design" / "by-hand.md").read_text()
 SECURITY = (ROOT / "SECURITY.md").read_text()
 NAMED_TEST = re.compile(r"`(test/[\w/]+\.py)::(\w+)`")
 HEADS = ("| attempt |", "| ---")
@@ -57,6 +58,19 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
     """A file that was moved is named by its new path."""
     missing = [path for path in PATH.findall(page.read_text()) if not (ROOT / path).exists()]
     assert page.name == "CHANGELOG.md" or not missing
+
+
+def test_the_ledger_counts_the_lines_of_every_part() -> None:
+    """docs/design/by-hand.md names files and folders that exist, and their lines within a quarter."""
+    rows = re.findall(r"^\| [^|`]+: ((?:`[\w./-]+` ?)+) \| ([\d,]+) \|", LEDGER, re.MULTILINE)
+    kept = LEDGER.partition("\n## Kept")[2].partition("\n## Replaced")[0]
+    assert len(rows) == kept.count("\n| ") - kept.count("| part |")
+    for paths, told in rows:
+        parts = [ROOT / path for path in re.findall(r"`([^`]+)`", paths)]
+        files = [file for part in parts for file in ([part] if part.is_file() else part.rglob("*.py"))]
+        lines = sum(len(file.read_bytes().splitlines()) for file in files)
+        assert all(part.exists() for part in parts), paths
+        assert 0.8 < lines / int(told.replace(",", "")) < 1.25, f"{paths}: {lines} lines"
 
 
 def test_the_log_of_all_replicas_is_printed_while_one_of_them_has_not_started() -> None:
