@@ -61,7 +61,9 @@ from tfjob_operator.workqueue.metrics import Metric
 NAME: Final = "tfjob"
 """The controller's name, on the metrics of its queue and workers, and on what its syncs log."""
 
-BUILD_INFO: Final = Metric("tf_operator_build_info", "Always 1; the label is the operator's version", labels=("version",))
+BUILD_INFO: Final = Metric(
+    "tf_operator_build_info", "Always 1; the label is the operator's version", labels=("version",)
+)
 IS_LEADER: Final = Metric("tf_operator_is_leader", "Whether this process is the leader: 1 or 0", labels=())
 
 log = structlog.get_logger(__name__)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 
 WIDTH: Final = 110
-HEAD: Final = "# Made of values.schema.json by `make renew`. A file of your own needs what differs alone.\n"
+HEAD: Final = "# Generated from values.schema.json by `make renew`. Your own values file needs only what differs.\n"
 BEGIN: Final = "<!-- generated: values.schema.json -->\n"
 END: Final = "<!-- end of generated -->\n"
 
@@ -35,7 +35,7 @@ def table(schema: Mapping[str, Any]) -> str:
     rows = (
         f"| `{path}` | `{json.dumps(field['default'])}` | {field['description']} |" for path, field in leaves(schema)
     )
-    return "\n".join(("| value | default | what it is |", "| --- | --- | --- |", *rows)) + "\n"
+    return "\n".join(("| value | default | description |", "| --- | --- | --- |", *rows)) + "\n"
 
 
 def with_table(readme: str, schema: Mapping[str, Any]) -> str:
