@@ -1,11 +1,11 @@
-# `make` prints the targets. Each is short; what is longer lives in hack/.
+# `make` prints the targets. Longer scripts are in hack/.
 
 SHELL := bash
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
-# On all cores. Tests are compiled once and not at each run, also where the environment says that Python is to write no bytecode.
+# On all cores. Bytecode is kept, even if the environment forbids Python to write it, so tests are not compiled at each run.
 UNIT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/bytecode $(PYTEST) -n auto --dist worksteal
-# Integration tests wait for servers most of their time, so two run beside each other, each with a control plane of its own.
+# Integration tests mostly wait for servers, so two run in parallel, each with its own control plane.
 BESIDE := $(PYTEST) -n 2 --dist loadfile
 SOURCES := api cli controller informers workqueue tfjob_operator hack test noxfile.py
 
@@ -19,38 +19,38 @@ demo: venv ## Show the operator at work on a real API server: the example jobs f
 	@$(PYTHON) -m hack.demo
 
 .PHONY: picture
-picture: venv ## Draw the README's picture of a terminal, from a real session on a control plane of its own; writes docs/images/terminal.svg
+picture: venv ## Draw the README's terminal picture from a real session; writes docs/images/terminal.svg
 	@$(PYTHON) -m hack.picture
 
-demo-page: venv ## Show a live page of the example jobs, until Ctrl-C
+demo-page: venv ## Show the dashboard with the example jobs, until Ctrl-C
 	@$(PYTHON) -m hack.demo --page
 
-test: venv ## Run all tests: unit, and integration on a real API server
+test: venv ## Run unit tests, model checker, simulation, and integration tests on a real API server
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(UNIT) test/unit test/worlds
 	@$(BESIDE) test --ignore=test/unit --ignore=test/worlds
 
-unit: venv ## Run the unit tests alone; they need no API server and take less than a minute
+unit: venv ## Run only the unit tests; they need no API server and take about a minute
 	@$(UNIT) test/unit
 
-unit-all: venv ## Run the unit tests on each Python that setup.cfg names and this machine has (pyenv's too)
+unit-all: venv ## Run the unit tests with each supported Python on this machine (including pyenv's)
 	@$(PYTHON) -m nox
 
-integration: venv ## Run the integration tests alone
+integration: venv ## Run only the integration tests
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(BESIDE) test/integration
 
 .PHONY: nightly
-nightly: venv ## Run the tests that `make test` leaves out because there are many of them, and other seeds of the simulation each day
+nightly: venv ## Run the long tests that `make test` omits, with other simulation seeds each day
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(BESIDE) test -m nightly
 	@$(PYTEST) -n 2 --dist worksteal test/simulation --seed $$(($$(date +%s) / 86400 * 2000)) --seeds 2000
 
-image: venv ## Build the operator's image as an OCI archive in build/, without a registry, and the list of its parts (root)
+image: venv ## Build the operator's image as an OCI archive in build/, without a registry, and its SBOM (root)
 	@$(PYTHON) -m hack.image
 
 .PHONY: advisories
-advisories: venv ## Look up known vulnerabilities of the packages in the image's lock; fetches pip-audit
+advisories: venv ## Look up known vulnerabilities of the packages in the image's lock file; downloads pip-audit
 	@hack/advisories.sh
 
 e2e: venv ## Run the end-to-end tests on a real node: kubelet, containers, cluster DNS (root). They install a dry run of the release
@@ -63,69 +63,69 @@ e2e-tensorflow: venv ## Train with real TensorFlow on the real node: mirrored wo
 	@$(PYTHON) -m hack.image
 	@tensorflow=$$($(PYTHON) -m hack.tensorflow) && TENSORFLOW_FOLDER=$$tensorflow $(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e/test_training.py
 
-kubectl-matrix: venv ## Try kubectl 1.22 to 1.36, fetched once, on the manifests and on jobs: install, use, remove
+kubectl-matrix: venv ## Test manifests and jobs with kubectl 1.22 to 1.36 (downloaded once): install, use, remove
 	@$(PYTHON) -m hack.matrix kubectl
 
-sdk-matrix: venv ## Try four releases of Kubeflow's Python SDKs, installed once, on jobs: create, wait, scale, delete
+sdk-matrix: venv ## Test jobs with four releases of Kubeflow's Python SDKs (installed once): create, wait, scale, delete
 	@$(PYTHON) -m hack.matrix sdk
 
-chart: venv ## Try the Helm chart with three helms, fetched once: lint, compare, install, upgrade, remove; packs it into build/
+chart: venv ## Test the Helm chart with three versions of Helm (downloaded once): lint, compare, install, upgrade, remove; packs it into build/
 	@$(PYTHON) -m hack.chart
 	@$(PYTEST) test/unit/test_chart.py test/chart test/integration/test_chart.py
 
-faults: venv ## Kill operators at every write, with degraded or lagging API servers (half an hour), edit jobs, harm leaders, upgrade and roll back; TENTH=0 to 9 or commit, WALKS=1000, SEED=1
+faults: venv ## Kill operators at every write, degrade API servers, edit jobs, disturb leaders, upgrade and roll back (half an hour; TENTH=0 to 9 or commit, WALKS=1000, SEED=1)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/faults -s $(if $(TENTH),--tenth $(TENTH),--whole) $(if $(WALKS),--walks $(WALKS)) $(if $(SEED),--walk-seed $(SEED))
 
-browser: venv ## Try the page in a real Chromium, installed and fetched once: each view, live changes, hostile text, axe
+browser: venv ## Test the dashboard in Chromium (downloaded once): each view, live changes, hostile text, accessibility
 	@$(PYTHON) -m hack.browser
 	@$(PYTEST) test/browser
 
 .PHONY: plugin
-plugin: venv ## Pack kubectl tfjob for Linux and macOS into build/plugin/, as archives and as single files; with URL=https://... of the archives, krew's manifest too
+plugin: venv ## Pack kubectl tfjob for Linux and macOS into build/plugin/, as archives and single files; with URL=https://... of the archives also the krew manifest
 	@$(PYTHON) -m hack.plugin $(if $(URL),--url $(URL))
 
 .PHONY: release
 release: venv ## Build the release VERSION=0.2.0 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://...; DRY_RUN=1: from any checkout (root)
 	@$(PYTHON) -m hack.release $(if $(VERSION),--version=$(VERSION)) $(if $(KEY),--key=$(KEY)) $(if $(URL),--url=$(URL)) $(if $(DRY_RUN),--dry-run)
 
-lint: venv ## Check style, types, formatting (ruff, mypy), spelling, and that every behaviour has its test; all of them, then fail
+lint: venv ## Check style, formatting (ruff), types (mypy), spelling, and that every behavior has a test; runs all checks before it fails
 	@$(PYTHON) -m hack.check
 
-quick: venv ## Check what differs from origin/main (BASE=COMMIT: another one): make lint for these files, and their unit tests
+quick: venv ## Run lint and unit tests for what differs from origin/main (or BASE=COMMIT)
 	@$(PYTHON) -m hack.check --since $(or $(BASE),origin/main)
 
-renew: venv ## Write every file that is generated from the code: the CRD, the chart's values, tables and references of the docs
+renew: venv ## Write all generated files: the CRD, the chart's values, tables and references of the docs
 	@$(PYTEST) -q -p no:warnings --renew $$(grep -rl check_generated test/unit --include='test_*.py')
 
 format: venv ## Format the code
 	@$(PYTHON) -m ruff check --fix-only --quiet $(SOURCES)
 	@$(PYTHON) -m ruff format $(SOURCES)
 
-control-plane: venv ## Start etcd and kube-apiserver on loopback, and a shell that uses them; they end with it
+control-plane: venv ## Start etcd and kube-apiserver on loopback and a shell that uses them; they stop when the shell exits
 	@$(PYTHON) -m hack.control_plane run
 
-soak: venv ## Let an operator work half an hour for random users, with troubles, and compare what it weighs (MINUTES=480: a night, BUG=name)
+soak: venv ## Run an operator for half an hour with random users and faults, and compare its memory (MINUTES=480: a night, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/soak/test_soak.py -s --minutes $(or $(MINUTES),30) $(if $(BUG),--planted $(BUG))
 
-degraded: venv ## Kill, roll, fill up and let expire the parts of a cluster of three etcds and two API servers, under five new jobs a second (MINUTES=10: twice ten, BUG=name)
+degraded: venv ## Kill, restart, fill up and let expire the parts of a cluster with three etcds and two API servers, at five new jobs a second (MINUTES=10: twice ten, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/soak/test_degraded_cluster.py -s --minutes $(or $(MINUTES),10) $(if $(BUG),--planted $(BUG) --trouble etcd_full)
 
-bench: venv ## Measure the hot paths, as ratios within one run; writes build/bench/*.json
+bench: venv ## Measure the hot paths as ratios within one run; writes build/bench/*.json
 	@$(PYTHON) -m hack.bench
 
-bench-operator: venv ## Measure the whole operator on a real API server: hundreds of jobs at once, and a thousand idle ones
+bench-operator: venv ## Measure the whole operator on a real API server: hundreds of concurrent jobs, and a thousand idle ones
 	@$(PYTHON) -m hack.bench operator
 
-bench-scale: venv ## Measure the operator among 100,000 pods and 11,000 jobs (a quarter of an hour, 20 GB of memory); writes build/bench/scale.json
+bench-scale: venv ## Measure the operator with 100,000 pods and 11,000 jobs (15 minutes, 20 GB of memory); writes build/bench/scale.json
 	@$(PYTHON) -m hack.bench scale
 
-bench-page: venv ## Measure the live page: 1,000 jobs, 10,000 pods, 200 browsers; writes build/bench/page.json
+bench-page: venv ## Measure the dashboard: 1,000 jobs, 10,000 pods, 200 browsers; writes build/bench/page.json
 	@$(PYTHON) -m hack.bench page
 
-clean: ## Remove what the other targets made in this folder (the cache of built binaries stays)
+clean: ## Remove the files of the other targets in this folder (but not the cache of built binaries)
 	rm -rf .venv .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
