@@ -1,1 +1,1 @@
-"""`kubectl tfjob` and the modules that it is made of. It reads and writes only through the API server, as its user."""
+"""`kubectl tfjob` and its modules. It accesses the cluster only through the API server, with its user's permissions."""

@@ -1,4 +1,4 @@
-"""`python -m tfjob_operator.cli` is `kubectl tfjob`."""
+"""Makes `python -m tfjob_operator.cli` the same as `kubectl tfjob`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the plugin. It needs click, which comes with the extra `cli`: the operator's image has no use for it."""
-    gc.disable()  # imports make no garbage, and looking for it takes a seventh of their time; `app` enables it again
+    """Run the plugin. It needs click from the extra `cli`, which the operator's image does not have."""
+    gc.disable()  # imports create no garbage, and looking for it takes a seventh of their time; `app` enables it again
     try:
         from tfjob_operator.cli.app import main as run
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`kubectl tfjob`: the commands. Each is imported when it is used, so that all of them start fast."""
+"""`kubectl tfjob`: the commands. Each is imported only when used, so that all of them start fast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from tfjob_operator.cli.options import global_options
 
 NAME: Final = "kubectl tfjob"
-"""How people call it: kubectl finds `kubectl-tfjob` in the PATH."""
+"""The name of the plugin for users: kubectl finds `kubectl-tfjob` in PATH."""
 COMMANDS: Final = {
     "submit": "Create a TFJob from flags.",
     "list": "List TFJobs, and why each one that is not running is not.",
@@ -37,28 +37,28 @@ COMMANDS: Final = {
 }
 """The commands in the order of the help, with summaries. Each is the function `command` of its module, such as `list_`."""
 _BESIDE: Final = {"status": "watch", "wait": "watch", "resume": "suspend", "convert": "validate"}
-"""Commands that are functions of their own name in the module of another one."""
+"""Commands that are implemented in the module of another command, as a function of their own name."""
 ALIASES: Final = {"get": "list", "describe": "status"}
-"""Commands of kubectl that mean one of ours."""
+"""kubectl command names that are accepted as aliases."""
 OF_KUBECTL: Final = frozenset({"annotate", "apply", "create", "delete", "diff", "edit", "label", "patch", "replace"})
-"""Commands that kubectl has for objects of every kind."""
+"""kubectl commands that also work on TFJobs."""
 
 
 class Commands(click.Group):
-    """The commands. The help is made from the table above, without importing any."""
+    """The command group. The help is generated from the table above, without importing any command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names."""
+        """Return the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; return None if there is none of this name."""
+        """Import a command; return None if it does not exist."""
         cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"tfjob_operator.cli.commands.{_BESIDE.get(cmd_name, cmd_name)}_")
         if not gc.isenabled():
-            gc.freeze()  # else all that was imported would be looked through at once
+            gc.freeze()  # otherwise all imported objects would be traversed at once
             gc.enable()
         command: click.Command = getattr(module, cmd_name if cmd_name in _BESIDE else "command")
         return command
@@ -66,7 +66,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that was asked for, or suggest one."""
+        """Find the requested command, or suggest a similar one."""
         if args and args[0] not in {*COMMANDS, *ALIASES} and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -79,7 +79,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands, without importing them, then the global options."""
+        """List the commands without importing them, then the global options."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
         click.Command.format_options(self, ctx, formatter)
@@ -112,7 +112,7 @@ def app(**_: Any) -> None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run the plugin and exit: 0 when all went well, 1 for an error, 2 for a wrong command line, 130 after Ctrl-C."""
+    """Run the plugin and exit: 0 on success, 1 for an error, 2 for a usage error, 130 after Ctrl-C."""
     try:
         code: Any = app.main(args, prog_name=NAME, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

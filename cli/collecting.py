@@ -1,7 +1,7 @@
-"""Reads what a diagnosis needs to know about one job, with the user's rights: what they may not read is left out, and named.
+"""Reads the evidence for a diagnosis with the user's permissions; what the user may not read is omitted, and listed.
 
-What is expensive is read only where it can help: nodes only of the job's pods, the last lines of logs only of containers that
-have failed, and a single line of those that have run for long.
+Expensive reads are limited: nodes of the job's pods only, the last log lines of failed containers only, and a single
+line of those that have been running for long.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from tfjob_operator.cli.replicas import selector_of
 from tfjob_operator.cli.session import Session
 
 LEASE: Final = "tf-operator"
-"""The name of the operator's lease, in whichever namespace it runs."""
+"""The name of the operator's Lease, in any namespace."""
 OPERATOR: Final = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
-"""Selects the operator's Deployments; the page's has its name too."""
+"""Selects the operator's Deployments. The page's Deployment has the same name label."""
 MOST_LOGS: Final = 3
-"""How many containers' logs are read at most: those of the others mostly say the same."""
+"""The most containers whose logs are read: the others usually have the same messages."""
 MOST_LAST_LINES: Final = 10
-"""Of how many running replicas the last log line is read at most, with one request each."""
+"""The most running replicas whose last log line is read, with one request each."""
 SILENT_AFTER_S: Final = 600.0
-"""A running replica that has written no log line for so long may hang."""
+"""A running replica that has logged nothing for this long may hang."""
 MOST_NODES: Final = 20
-"""How many nodes of running pods are read at most, with one request each."""
+"""The most nodes of running pods that are read, with one request each."""
 _LINES: Final = 40
 _LOG_BYTES: Final = 65_536
 _CHUNK: Final = 500
 _MOST_EVENTS: Final = 50_000
-"""How many events of a namespace are read at most, with one request for each `_CHUNK`: those of the job may be the last."""
+"""The most events of a namespace that are read, with one request per `_CHUNK`: those of the job may be the last."""
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 
@@ -59,7 +59,7 @@ class _Page(msgspec.Struct):
 
 
 def collect(session: Session, name: str, now: datetime, silent_after_s: float = SILENT_AFTER_S) -> Evidence:
-    """Read all that can be read about a job, with last log lines unless `silent_after_s` is 0. Raises CliError."""
+    """Read everything about a job, including last log lines unless `silent_after_s` is 0. Raises CliError."""
     raw = jobs.read(session, name)
     whole = msgspec.json.decode(raw)
     reader = _Reader(session)
@@ -111,7 +111,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
 
 
 def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
-    """Return why no operator would recreate the pods of a job, "" if one would or that cannot be read."""
+    """Return why no operator would recreate the pods of a job; "" if one would, or if that cannot be read."""
     reader = _Reader(session)
     lease, _ = reader.lease(now)
     evidence = Evidence(
@@ -129,7 +129,10 @@ def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
 
 
 class _Reader:
-    """Reads objects of one namespace. `forbidden` names the kinds that may not be read; `absent` lists what does not exist."""
+    """Reads objects of one namespace.
+
+    `forbidden` lists kinds that the user may not read; `absent` lists objects that do not exist.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -140,31 +143,31 @@ class _Reader:
         self.operator_pods: list[objects.Pod] = []
 
     def one(self, resource: Resource, kind: type[T], name: str, words: str) -> T | None:
-        """Return one object, None if it is not there or may not be read."""
+        """Return an object, None if it does not exist or may not be read."""
         raw = self._read(resource.path(self._session.namespace, name), words)
         return _decoded(raw, kind) if raw is not None else None
 
     def all(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T] | None:
-        """Return the objects of all namespaces; without permission those of this one, None if there are none."""
+        """Return the objects of all namespaces, or without permission those of this one; None if there are none."""
         found = self._list(resource.path(), kind, words, query)
         return found if found is not None else self.here(resource, kind, words, **query) or None
 
     def here(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T]:
-        """Return the objects of the namespace, none if they may not be read."""
+        """Return the objects of the namespace, an empty list without permission."""
         return self._list(resource.path(self._session.namespace), kind, words, query) or []
 
     def selected(self, resource: Resource, kind: type[T], selector: str) -> list[T] | None:
-        """Return the objects of the namespace with these labels, None if they may not be read."""
+        """Return the objects of the namespace with these labels, None without permission."""
         path = resource.path(self._session.namespace)
         return self._list(path, kind, resource.plural, {"labelSelector": selector})
 
     def events(self, concerns: Callable[[objects.Event], bool]) -> list[objects.Event]:
-        """Return those events of the namespace, of the first `_MOST_EVENTS` if there are more: notes in `events_cut` if so."""
+        """Return the matching events among the first `_MOST_EVENTS` of the namespace; sets `events_cut` if there are more."""
         path = core.EVENTS.path(self._session.namespace)
         return self._list(path, objects.Event, "events", {}, concerns) or []
 
     def nodes_of(self, pods: Sequence[objects.Pod]) -> list[objects.Node] | None:
-        """Return the nodes on which the first pods run, None if they may not be read."""
+        """Return the nodes of the first pods, None without permission."""
         names = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
         found: list[objects.Node] = []
         for name in names[:MOST_NODES]:
@@ -175,7 +178,7 @@ class _Reader:
         return found
 
     def claims(self, names: Sequence[str]) -> list[objects.Claim]:
-        """Return the claims of these names, and note which are not there."""
+        """Return the claims with these names, and record which do not exist."""
         if not names:
             return []
         words = "persistent volume claims"
@@ -187,9 +190,10 @@ class _Reader:
         return [claim for claim in found if claim.metadata.name in names]
 
     def lease(self, now: datetime) -> tuple[core.Lease | None, core.Lease | None]:
-        """Return the lease of the operator that may serve this namespace, the last renewed one, and one that is stale.
+        """Return the most recently renewed lease of an operator for this namespace, and a stale one.
 
-        Unless the only one is renewed, Deployments and pods of the operator are read. Notes in `absent` if there is no lease.
+        Unless there is a single, renewed lease, Deployments and pods of the operator are read. If there is none, it is
+        recorded in `absent`.
         """
         here = self._session.namespace
         found = self.all(core.LEASES, core.Lease, "leases", fieldSelector=f"metadata.name={LEASE}")
@@ -202,7 +206,7 @@ class _Reader:
             return (own or renewed)[0], None
         self.deployments = self.all(core.DEPLOYMENTS, objects.Deployment, "deployments", labelSelector=OPERATOR) or []
         if "leases" in self.forbidden and not self.deployments:
-            return None, None  # the Lease that counts may be one of another namespace
+            return None, None  # the relevant Lease may be in another namespace
         serving = {each.metadata.namespace for each in self.deployments if each.served in {"", here}}
         if serving and not renewed:
             selector = "name=tf-job-operator"
@@ -217,7 +221,7 @@ class _Reader:
         return dated[max(dated)] if dated else None, stale[-1] if stale else None
 
     def workload(self, job: TFJob) -> objects.Workload | None:
-        """Return Kueue's object for a job, in the version that this Kueue prefers."""
+        """Return the Workload of a job, in the version that this Kueue prefers."""
         raw = self._read(f"/apis/{objects.WORKLOADS.group}", "workloads")
         if raw is None:
             return None
@@ -230,7 +234,7 @@ class _Reader:
         return None
 
     def pod_group(self, name: str) -> objects.PodGroup | None:
-        """Return the job's PodGroup, of whichever gang scheduler."""
+        """Return the job's PodGroup of either gang scheduler."""
         for resource in (core.VOLCANO_POD_GROUPS, core.COSCHEDULING_POD_GROUPS):
             found = self.one(resource, objects.PodGroup, name, "pod groups")
             if found is not None:
@@ -238,7 +242,7 @@ class _Reader:
         return None
 
     def logs(self, pods: Sequence[objects.Pod]) -> dict[tuple[str, str], str]:
-        """Return the last lines of containers that have failed."""
+        """Return the last log lines of failed containers."""
         found: dict[tuple[str, str], str] = {}
         for each in (failed for pod in pods for failed in exits_of(pod)):
             if len(found) == MOST_LOGS or "logs" in self.forbidden:
@@ -252,7 +256,7 @@ class _Reader:
         return found
 
     def last_lines(self, pods: Sequence[objects.Pod], now: datetime, silent_after_s: float) -> dict[str, LastLine]:
-        """Return the last log line of the first replicas that have trained for so long, by pod."""
+        """Return the last log line by pod of the first replicas that have been training for that long."""
         found: dict[str, LastLine] = {}
         for pod in pods:
             since, name = running_since(pod), pod.metadata.name
@@ -270,7 +274,7 @@ class _Reader:
     def _list(
         self, path: str, kind: type[T], words: str, query: Mapping[str, Any], chosen: Callable[[T], bool] | None = None
     ) -> list[T] | None:
-        """Return the objects; of those to be chosen from at most `_MOST_EVENTS` are looked at."""
+        """Return the objects; if there is a filter, of the first `_MOST_EVENTS`."""
         found: list[T] = []
         seen, following = 0, ""
         while True:
@@ -291,13 +295,13 @@ class _Reader:
     def _read(
         self, path: str, words: str, query: Mapping[str, Any] | None = None, *, may_fail: bool = False
     ) -> bytes | None:
-        """Return a response, None for what is not there or may not be read."""
+        """Return a response, None if the object does not exist or may not be read."""
         try:
             return self._session.read(path, **query or {})
         except ApiError as error:
             if error.code == _FORBIDDEN:
                 self.forbidden.add(words)
-            elif may_fail:  # 400 and 404: there is none; 5xx: the kubelet does not answer
+            elif may_fail:  # 400 and 404: there is none; 5xx: the kubelet does not respond
                 raise _NothingThereError from error
             elif error.code != _NOT_FOUND:
                 raise
@@ -309,7 +313,7 @@ class _Reader:
 
 
 class _NothingThereError(Exception):
-    """A container has no log, no earlier one, or none that can be had from its node."""
+    """A container has no log or no previous log, or its node is unreachable."""
 
 
 def _job(raw: bytes) -> TFJob:
@@ -320,7 +324,7 @@ def _job(raw: bytes) -> TFJob:
 
 
 def _decoded(raw: bytes | msgspec.Raw, kind: type[T]) -> T | None:
-    """Return an object, None for one that does not fit its type: the others can still be used."""
+    """Decode an object; None if it is invalid, so that the others can still be used."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
     except msgspec.ValidationError:
@@ -328,7 +332,7 @@ def _decoded(raw: bytes | msgspec.Raw, kind: type[T]) -> T | None:
 
 
 def _alpha(reader: _Reader, raw: bytes, whole: Mapping[str, Any]) -> AlphaEvidence | None:
-    """Return what a job has that the controller of the alpha dialect looks after; None for any other job."""
+    """Return the alpha dialect's data of a job that its controller manages; None for any other job."""
     dialect = TENSORFLOW if jobs.group_of(whole) == jobs.FIRST_GROUP else KUBEFLOW
     try:
         job = msgspec.json.decode(raw, type=AlphaJob)
@@ -346,7 +350,7 @@ def _alpha(reader: _Reader, raw: bytes, whole: Mapping[str, Any]) -> AlphaEviden
 
 
 def _as_v1(alpha: AlphaJob, whole: Mapping[str, Any]) -> TFJob:
-    """Return a job of the alpha dialect with what its status has in common with that of v1."""
+    """Return a job of the alpha dialect with the status fields that it shares with v1."""
     status = alpha.status
     return TFJob(
         metadata=msgspec.convert(whole["metadata"], JobMeta),
@@ -364,7 +368,7 @@ def _as_v1(alpha: AlphaJob, whole: Mapping[str, Any]) -> TFJob:
 
 
 def _owners(alpha: AlphaEvidence) -> set[str] | None:
-    """Return the UIDs of what a pod of an alpha job may belong to; None where that cannot be known."""
+    """Return the UIDs of possible owners of an alpha job's pods; None if they are unknown."""
     return (
         None
         if alpha.batch_jobs is None

@@ -1,7 +1,7 @@
-"""The program that kubectl runs when somebody presses Tab after `kubectl tfjob`: it prints suggestions and a directive.
+"""The program that kubectl runs to complete words after `kubectl tfjob`: it prints suggestions and a directive.
 
-The protocol is that of cobra's `__complete` (kubectl's `SetupPluginCompletion`): one suggestion a line, with a tab before its
-description; then `:` and the directive, a number: 4 tells the shell to offer no names of files.
+The protocol is that of cobra's `__complete` (kubectl's `SetupPluginCompletion`): one suggestion per line, with a tab
+before its description; then `:` and the directive, a number: 4 disables file completion.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NO_FILES: Final = 4
 FILES: Final = 0
 _OF_V1: Final = {"resume", "scale", "suspend"}
-"""Commands of jobs that are not for those of tensorflow.org."""
+"""Commands that do not support jobs of tensorflow.org."""
 _VALUED: Final = frozenset(
     name for names, settings in GLOBAL_OPTIONS for name in names if name.startswith("-") and not settings.get("is_flag")
 )
@@ -49,14 +49,14 @@ def complete(words: Sequence[str]) -> tuple[list[str], int]:
 
 
 def _command(before: Sequence[str]) -> str | None:
-    """Return the command of a line, None before there is one: global options may stand before it."""
+    """Return the command on a line, None if there is none yet; global options may precede it."""
     values = {place + 1 for place, word in enumerate(before) if word in _VALUED}
     words = (word for place, word in enumerate(before) if place not in values and not word.startswith("-"))
     return next((ALIASES.get(word, word) for word in words), None)
 
 
 def argument_of(verb: str) -> str:
-    """Return what a command calls its first argument, such as JOB; "" for none."""
+    """Return the metavar of a command's first argument, such as JOB; "" for none."""
     command = app.get_command(click.Context(app), verb)
     params = command.params if command is not None else ()
     return next((each.metavar or "" for each in params if isinstance(each, click.Argument)), "")
@@ -70,7 +70,7 @@ def _options(verb: str | None, word: str) -> Iterator[str]:
 
 
 def _jobs(before: Sequence[str], *, older: bool) -> list[str]:
-    """Return the jobs of the selected namespace, `older` ones with their kind if taken; none if they cannot be read."""
+    """Return the jobs of the selected namespace, `older` ones with their kind if ambiguous; none if they cannot be read."""
     from tfjob_operator.cli import jobs
     from tfjob_operator.cli.errors import CliError
 
@@ -84,14 +84,14 @@ def _jobs(before: Sequence[str], *, older: bool) -> list[str]:
 
 
 def _target(before: Sequence[str]) -> Target:
-    """Return the cluster and user that the line selects so far. Options that are not complete yet are left out."""
+    """Return the cluster and user that the line selects so far, ignoring incomplete options."""
     command = click.Command("complete", params=[click.Option(names, **settings) for names, settings in GLOBAL_OPTIONS])
     settings: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True, "resilient_parsing": True}
     return Target(**command.make_context("complete", list(before), **settings).params)
 
 
 def _names(session: Session, group: str) -> list[str]:
-    """Return the names of the jobs of an API; none where it is not served, or may not be read."""
+    """Return the names of the jobs of an API; none if it is not served or may not be read."""
     from tfjob_operator.cli import jobs
     from tfjob_operator.cli.errors import ApiError
 

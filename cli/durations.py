@@ -1,4 +1,4 @@
-"""Durations as kubectl prints and reads them. Pure."""
+"""Durations in kubectl's format. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _STEPS: Final = (
     (2 * _YEAR, (_DAY, "d"), None),
     (8 * _YEAR, (_YEAR, "y"), (_DAY, "d")),
 )
-"""Below which duration which units are printed: as `HumanDuration` of k8s.io/apimachinery, but hours from the first."""
+"""The limits below which units are printed: as in `HumanDuration` of k8s.io/apimachinery, but with hours from the first on."""
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as kubectl prints ages: `24s`, `5m10s`, `2h13m`; 0s for a negative one."""
+    """Format a duration like kubectl's ages: `24s`, `5m10s`, `2h13m`; 0s if negative."""
     left = max(int(seconds), 0)
     for limit, (size, unit), then in _STEPS:
         if left < limit:
@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> float | None:
-    """Return the seconds of a duration as Go writes it (0, 90s, 5m, 1h30m), or in days; None for anything else."""
+    """Return the seconds of a duration in Go's format (0, 90s, 5m, 1h30m), or in days; None if it is invalid."""
     if text == "0":
         return 0.0
     parts = re.findall(r"(\d+)([smhd])", text, re.ASCII)

@@ -1,4 +1,4 @@
-"""The errors of the plugin: each is one line on standard error, and an exit code."""
+"""The errors of the plugin: each has a one-line message on standard error, and an exit code."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _DENIED: Final = (401, 403)
 
 
 class CliError(click.ClickException):
-    """An error that ends a command. `message` is one line for people; it is cleaned of control characters when it is shown."""
+    """An error that ends a command. `message` is a single line for users; control characters are removed when it is printed."""
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the line."""
+        """Print the message."""
         click.echo(f"error: {clean(self.message)}", file=file, err=file is None)
 
 
 def print_each(items: Iterable[T], act: Callable[[T], str]) -> None:
-    """Print what `act` returns for each item, or the CliError that it raises. Raises Exit after the last if one failed."""
+    """Print the result of `act` for each item, or its CliError. Raises Exit after the last if any failed."""
     failures = 0
     for item in items:
         try:
@@ -36,7 +36,7 @@ def print_each(items: Iterable[T], act: Callable[[T], str]) -> None:
 
 
 class ApiError(CliError):
-    """The API server refused. `code` and `reason` are those of its Status, 0 and "" where there was none."""
+    """An error response of the API server. `code` and `reason` are from its Status, 0 and "" without one."""
 
     def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
         super().__init__(message)
@@ -45,15 +45,15 @@ class ApiError(CliError):
 
     @property
     def is_not_found(self) -> bool:
-        """Whether the object, or the kind of object, is not there."""
+        """True if the object or its kind does not exist."""
         return self.code == _NOT_FOUND
 
     @property
     def is_denied(self) -> bool:
-        """Whether the user is not known, or may not do it: to try again is of no use."""
+        """True if the user is unauthenticated or not authorized, so that retrying is useless."""
         return self.code in _DENIED
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the line as kubectl does, which scripts look for."""
+        """Print the message in kubectl's format, which scripts match."""
         named = f" ({self.reason})" if self.reason else ""
         click.echo(f"Error from server{named}: {clean(self.message)}", file=file, err=file is None)

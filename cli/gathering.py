@@ -1,4 +1,4 @@
-"""Reads what `status`, `watch` and `timeline` show of one job: the job, its pods, and its events."""
+"""Reads what `status`, `watch` and `timeline` show about a job: the job, its pods, and its events."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tfjob_operator.cli.timelines.values import Job, ReplicaName, job_of, replic
 
 T = TypeVar("T")
 _MOST_EVENTS: Final = 10_000
-"""How many events of pods are read at most: so many take some seconds."""
+"""The most pod events that are read: this many take a few seconds."""
 
 
 class Snapshot(NamedTuple):
-    """A job and its pods at one time. `body` is the job as it came, `version` the resourceVersion of the list of pods."""
+    """A job and its pods at one time. `body` is the raw job, `version` the resourceVersion of the list of pods."""
 
     body: Mapping[str, Any]
     job: Job
@@ -35,20 +35,20 @@ def snapshot(session: Session, name: str) -> Snapshot:
 
 
 def job_from(body: Mapping[str, Any]) -> Job:
-    """Return the slice of a job that the server has sent."""
+    """Return the slice of a raw job."""
     return job_of(msgspec.json.encode(body))
 
 
 def pods_from(bodies: Iterable[Mapping[str, Any]]) -> list[Pod]:
-    """Return the slices of pods; one that does not fit the type is left out."""
+    """Return the slices of pods, without invalid ones."""
     return [pod for body in bodies if (pod := _decoded({"kind": "Pod", **body}, Pod)) is not None]
 
 
 def events_of(session: Session, job: Job) -> list[Event]:
     """Return the events about a job, and those about pods that may belong to it. Raises CliError.
 
-    The labels of pods that are gone cannot be read, so the events of all pods are, `_MOST_EVENTS` at most. In the alpha dialect
-    those about the Jobs of replicas are read too: the Job controller tells there of its pods.
+    The labels of deleted pods cannot be read, so the events of all pods are, up to `_MOST_EVENTS`. In the alpha dialect
+    those about the replicas' Jobs are read too, on which the Job controller reports pods.
     """
     name, runtime_id = job.metadata.name, job.status.runtime_id
     own = _events(session, f"involvedObject.name={name}")

@@ -1,8 +1,8 @@
-"""Reads and changes TFJobs for the verbs: those of kubeflow.org, in v1, as which the server shows jobs of every version.
+"""Reads and modifies TFJobs: those of kubeflow.org in v1, in which the server returns jobs of all versions.
 
-TfJobs of tensorflow.org, the first of all versions, are found too: a name means one of kubeflow.org, if there is one, and
-`tfjob.tensorflow.org/NAME` always one of tensorflow.org, as kubectl prints names. Nothing else stands before a `/`: a namespace
-there would be dropped, and a job of the same name in another namespace changed.
+TfJobs of tensorflow.org, the oldest API, are found too: a name refers to a job of kubeflow.org if there is one, and
+`tfjob.tensorflow.org/NAME`, as printed by kubectl, always to one of tensorflow.org. Other prefixes before `/` are
+rejected: ignoring a namespace there would change a job of the same name in another namespace.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ T = TypeVar("T")
 GROUP: Final = "kubeflow.org"
 PLURAL: Final = "tfjobs"
 FULL_NAME: Final = f"tfjob.{GROUP}"
-"""Before the name of a job, as kubectl prints it."""
+"""The prefix of full names of jobs, as printed by kubectl."""
 FIRST_GROUP: Final = "tensorflow.org"
-"""The group of the first version, v1alpha1."""
+"""The group of the oldest version, v1alpha1."""
 FIRST_NAME: Final = f"tfjob.{FIRST_GROUP}"
 _KINDS: Final = frozenset({"tfjob", "tfjobs"})
 _VERSIONS: Final = {GROUP: "v1", FIRST_GROUP: "v1alpha1"}
 _CHUNK: Final = 500
-"""Objects in one response, as kubectl asks for them."""
+"""The page size of lists, the same as kubectl's."""
 
 
 class NoTFJobsError(CliError):
-    """The cluster has no API of this group."""
+    """The cluster does not serve this group."""
 
 
 def path(namespace: str | None, name: str = "", group: str = GROUP) -> str:
-    """Return the path of jobs, None for all namespaces: `TFJOBS.path` takes longer to import than all of `list`."""
+    """Return the path of jobs, None for all namespaces. Importing `TFJOBS.path` would take longer than the whole of `list`."""
     parts = ["/apis", group, _VERSIONS[group]]
     parts += ["namespaces", quote(namespace, safe="")] if namespace else []
     parts += [PLURAL, quote(name, safe="")] if name else [PLURAL]
@@ -46,13 +46,13 @@ def path(namespace: str | None, name: str = "", group: str = GROUP) -> str:
 
 
 def get(session: Session, name: str) -> dict[str, Any]:
-    """Return a job. Raises ApiError when it is not there, CliError when the cluster has no TFJobs at all."""
+    """Return a job. Raises ApiError if it does not exist, CliError if the cluster serves no TFJobs."""
     job: dict[str, Any] = _found(session.get, session, name)
     return job
 
 
 def read(session: Session, name: str) -> bytes:
-    """Return a job as it came. Raises as `get` does."""
+    """Return a job as raw JSON. Raises like `get`."""
     return _found(session.read, session, name)
 
 
@@ -68,7 +68,7 @@ def _found(read: Callable[[str], T], session: Session, name: str) -> T:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Return the group that a name asks for, "" for any, and the name of the job. Raises CliError for other kinds."""
+    """Return the group selected by a name, "" for any, and the name of the job. Raises CliError for other kinds."""
     place, slash, bare = name.rpartition("/")
     if not bare:
         raise CliError(f"{name!r} is not a job name")
@@ -86,23 +86,23 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def path_of(job: Mapping[str, Any], *, alone: bool = True) -> str:
-    """Return the path of a job that was read, or if not `alone` of all jobs beside it."""
+    """Return the path of a job or, if not `alone`, of all jobs in its API and namespace."""
     meta = job["metadata"]
     return path(meta["namespace"], meta["name"] if alone else "", group_of(job))
 
 
 def group_of(job: Mapping[str, Any]) -> str:
-    """Return the API group that a job is of."""
+    """Return the API group of a job."""
     return FIRST_GROUP if str(job.get("apiVersion", "")).startswith(f"{FIRST_GROUP}/") else GROUP
 
 
 def full_name(job: Mapping[str, Any]) -> str:
-    """Return a job's name as kubectl prints it."""
+    """Return a job's name as printed by kubectl."""
     return f"tfjob.{group_of(job)}/{job['metadata']['name']}"
 
 
 def pages(session: Session, namespace: str | None, *, selector: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
-    """Yield a list of the jobs of a namespace, or with None of all, page by page. Raises as `get` does."""
+    """Yield the list of jobs of a namespace, or of all for None, page by page. Raises like `get`."""
     try:
         yield from chunks(session, path(namespace), labelSelector=selector, fieldSelector=fields)
     except ApiError as error:
@@ -124,7 +124,7 @@ def chunks(session: Session, where: str, most: int = sys.maxsize, **query: str) 
 def first_pages(
     session: Session, namespace: str | None, *, selector: str = "", fields: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield a list of TfJobs of tensorflow.org as `pages` does; nothing where there are none, or they may not be read."""
+    """Yield the list of TfJobs of tensorflow.org like `pages`; nothing if they are not served or may not be read."""
     try:
         where = path(namespace, group=FIRST_GROUP)
         yield from chunks(session, where, labelSelector=selector, fieldSelector=fields)
@@ -134,7 +134,7 @@ def first_pages(
 
 
 def create(session: Session, body: Mapping[str, Any], **query: str) -> dict[str, Any]:
-    """Create a job. Raises as `get` does."""
+    """Create a job. Raises like `get`."""
     try:
         job: dict[str, Any] = session.create(path(session.namespace), body, fieldManager="kubectl-tfjob", **query)
     except ApiError as error:
@@ -143,7 +143,7 @@ def create(session: Session, body: Mapping[str, Any], **query: str) -> dict[str,
 
 
 def patch(session: Session, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Change a job. Raises as `get` does."""
+    """Patch a job. Raises like `get`."""
     try:
         job: dict[str, Any] = session.patch(path(session.namespace, name), body, fieldManager="kubectl-tfjob")
     except ApiError as error:
@@ -152,7 +152,7 @@ def patch(session: Session, name: str, body: Mapping[str, Any]) -> dict[str, Any
 
 
 def _without_crd(session: Session, error: ApiError) -> CliError:
-    """Return the error, or a clearer one where the server knows no TFJobs at all: who lacks their rights gets 403 there."""
+    """Return the error, or a clearer one if the server serves no TFJobs: without permission it returns 403 even then."""
     no_such_group = not error.reason  # not a Status, which has a reason
     missing = error.is_not_found and (no_such_group or "could not find the requested resource" in error.message)
     if error.reason == "Forbidden":
@@ -167,35 +167,35 @@ def _without_crd(session: Session, error: ApiError) -> CliError:
 
 
 def conditions_of(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the conditions of a job that are True, by type."""
+    """Return the True conditions of a job by type."""
     found = (job.get("status") or {}).get("conditions") or []
     return {str(each.get("type")): each for each in found if each.get("status") == "True"}
 
 
 def check_unfinished(name: str, job: Mapping[str, Any], hint: str = "") -> None:
-    """Raise CliError, with a hint, for a job that has succeeded or failed."""
+    """Raise CliError with a hint if the job has finished."""
     over = conditions_of(job).keys() & {"Succeeded", "Failed"}
     if over:
         raise CliError(f"{name} has finished: {min(over)}{hint}")
 
 
 def spec_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the specification of a job, an empty one where there is none."""
+    """Return the specification of a job, empty if there is none."""
     return job.get("spec") or {}
 
 
 def is_alpha(job: Mapping[str, Any]) -> bool:
-    """Whether a job is written in the alpha dialect, which has `replicaSpecs`."""
+    """Return True for a job of the alpha dialect, which has `replicaSpecs`."""
     return group_of(job) == FIRST_GROUP or any(key.casefold() == "replicaspecs" for key in spec_of(job))
 
 
 def types_of(job: Mapping[str, Any]) -> list[str]:
-    """Return the types of a job's replicas, in small letters; none where they cannot be told."""
+    """Return the replica types of a job in lower case; none if they are unknown."""
     entries = spec_of(job).get("tfReplicaSpecs") or {}
     return [str(key).lower() for key in entries] if isinstance(entries, dict) and not is_alpha(job) else []
 
 
 def only(uid: str, version: str = "") -> dict[str, Any]:
-    """Return the options of a delete of the object with this UID only, and with `version` only if it has not changed since."""
+    """Return the options to delete only the object with this UID, and with `version` only if it is unchanged."""
     conditions = {"uid": uid} | ({"resourceVersion": version} if version else {})
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}

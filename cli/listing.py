@@ -1,7 +1,7 @@
-"""The rows of `list`: how each job is doing, from the job, its pods and the Warning events about them. Pure.
+"""The rows of `list`: the state of each job, from the job, its pods and the Warning events about them. Pure.
 
-Objects are read as the server sends them, without typed decoding: importing msgspec would cost a fifth of the command.
-Only what a row needs is kept of each, so that a list of ten thousand jobs, or a watch of them, stays small.
+Objects are used as raw JSON: importing msgspec for typed decoding would take a fifth of the command's time. Only the
+fields that a row needs are kept, so that a list or watch of ten thousand jobs stays small.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.sizes import restarts_of, sizes_of
 
 UNKNOWN: Final = "<unknown>"
-"""As kubectl prints what it cannot find out."""
+"""kubectl's text for unknown values."""
 COLUMNS: Final = ("NAME", "STATE", "READY", "RESTARTS", "DURATION", "AGE", "REASON", "MESSAGE")
-"""MESSAGE is shown by `-o wide` alone."""
+"""MESSAGE is only shown by `-o wide`."""
 STATES: Final = ("New", "Created", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
 POD_SELECTOR: Final = "training.kubeflow.org/operator-name"
-"""Selects the pods of all jobs, of both dialects: a label, whatever its value."""
+"""Selects the pods of all jobs of both dialects, whatever the label's value."""
 _JOB_LABELS: Final = ("training.kubeflow.org/job-name", "tf_job_name")
 _TYPE_LABELS: Final = ("training.kubeflow.org/replica-type", "job_type")
 _INDEX_LABELS: Final = ("training.kubeflow.org/replica-index", "task_index")
 _QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PLAIN: Final = frozenset({"", "TFJobFailed", "TFJobSucceeded"})
-"""Reasons of conditions that say no more than the state."""
+"""Condition reasons that add nothing to the state."""
 _EXIT: Final = re.compile(r"exited with code (\d+)(?: \((\w+)\))?")
 QUIET: Final = frozenset({"Terminating", "Suspended", "Queued", "Pending", "ContainerCreating", "PodInitializing"})
-"""Reasons that somebody asked for, or that pass by themselves."""
+"""Reasons that are intended, or temporary."""
 BACK_OFF: Final = "BackOff:"
-"""The reason of a job that delays a restart, before the time that is left."""
+"""The reason of a job with a delayed restart, followed by the remaining time."""
 _MOST_MESSAGE: Final = 1000
 _SLOW_S: Final = 60.0
-"""After how many seconds the operator should have created a job's pods."""
+"""The seconds within which the operator should have created a job's pods."""
 _BACK_OFF_S: Final = 600.0
-"""A container that has run for so long again is over its crashes: the kubelet resets its back-off then."""
+"""A container that has been running this long has recovered: the kubelet resets its back-off then."""
 
 
 class JobFacts(NamedTuple):
-    """What a row needs of a job. `reason` and `message` are those of its status; if it is `over`, they need no pods.
+    """The fields of a job that a row needs. `reason` and `message` are from its status; if it is `over`, pods are ignored.
 
-    `attempt` is how often the whole job was restarted; before `next_restart` some pods are not created. `sorted_by` is the
-    value of the field that `--sort-by` names. Times are in seconds since 1970.
+    `attempt` is the number of restarts of the whole job; until `next_restart` some pods are not created. `sorted_by` is
+    the value of the field given by `--sort-by`. Times are in seconds since 1970.
     """
 
     namespace: str
@@ -69,9 +69,9 @@ class JobFacts(NamedTuple):
 
 
 class PodFacts(NamedTuple):
-    """What a row needs of a pod. `owner` is the UID of its job, "" where a batch Job stands between them.
+    """The fields of a pod that a row needs. `owner` is the UID of its job, "" if it belongs to a batch Job.
 
-    `reason` is why it is not as it should be, `starting` what it is doing before it runs; both are "" for none.
+    `reason` is the problem of the pod, `starting` its progress before it runs; both are "" for none.
     """
 
     replica: tuple[str, int]
@@ -95,7 +95,7 @@ class Event(NamedTuple):
 
 
 class Listing:
-    """What was seen so far. `has_pods` is False for a user who may not list pods; `has_queued`: some job waits in a queue."""
+    """The objects seen so far. `has_pods` is False without permission to list pods; `has_queued`: a job waits in a queue."""
 
     def __init__(self, *, sort_by: str = "") -> None:
         self.has_pods = True
@@ -108,7 +108,7 @@ class Listing:
         self.has_queued = False
 
     def put_job(self, body: Mapping[str, Any], now: float, *, gone: bool = False) -> str:
-        """Take a job as it is, or was when it was deleted; return its key."""
+        """Store a job, possibly a deleted one; return its key."""
         meta = body["metadata"]
         key = _key(meta["namespace"], jobs.group_of(body), meta["name"])
         self.jobs[key] = _job_facts(body, now, self._sort_by, gone=gone)
@@ -123,7 +123,7 @@ class Listing:
             self._waits.pop(job.uid, None)
 
     def put_pod(self, body: Mapping[str, Any], now: float, *, gone: bool = False) -> str:
-        """Take a pod as it is, or forget it; return the key of its job, "" if it has none."""
+        """Store a pod, or remove a deleted one; return the key of its job, "" if it has none."""
         meta = body["metadata"]
         labels = meta.get("labels") or {}
         job, uid = _first(labels, _JOB_LABELS), str(meta.get("uid", ""))
@@ -139,7 +139,7 @@ class Listing:
         return key
 
     def put_event(self, body: Mapping[str, Any]) -> str:
-        """Take a Warning event; return the key of the job that it concerns, "" for none."""
+        """Store a Warning event; return the key of its job, "" for none."""
         about = body.get("involvedObject") or {}
         uid, reason = str(about.get("uid", "")), str(body.get("reason", ""))
         group = str(about.get("apiVersion", "")).partition("/")[0]
@@ -153,7 +153,7 @@ class Listing:
         return key
 
     def put_workload(self, body: Mapping[str, Any]) -> str:
-        """Take what Kueue says of a job that waits; return the key of the job, "" if it is not listed."""
+        """Store the Workload of a queued job; return the key of the job, "" if it is not listed."""
         meta, conditions = body["metadata"], (body.get("status") or {}).get("conditions") or ()
         owner = _controller(meta)
         key = _key(meta["namespace"], str(owner.get("apiVersion", "")).partition("/")[0], str(owner.get("name")))
@@ -166,11 +166,11 @@ class Listing:
         return key
 
     def needs_events(self) -> bool:
-        """Whether only events can tell what a job waits for: a pod that was not created, or one that does not start."""
+        """Return True if only events explain what a job waits for: a pod was not created, or does not start."""
         return self.has_pods and any(map(self._is_stuck, self.jobs))
 
     def row(self, key: str, now: float) -> tuple[str, ...]:
-        """Return the row of a job, a cell for each of COLUMNS."""
+        """Return the row of a job, with a cell for each of COLUMNS."""
         job, pods = self.jobs[key], self._replicas(key)
         reason, message = self._reason(key, pods, now)
         restarts = Counter(job.restarts)
@@ -209,7 +209,7 @@ class Listing:
         return (1, value) if isinstance(value, (int, float)) else (2, str(value))
 
     def _replicas(self, key: str) -> dict[tuple[str, int], list[PodFacts]]:
-        """Return the pods of each replica, the newest last: in the alpha dialect those that have failed stay beside it."""
+        """Return the pods of each replica, newest last: in the alpha dialect failed ones are kept."""
         found: dict[tuple[str, int], list[PodFacts]] = {}
         for pod in sorted(self._pods.get(key, {}).values(), key=lambda each: (each.replica, each.created)):
             if pod.owner in {"", self.jobs[key].uid}:
@@ -217,7 +217,7 @@ class Listing:
         return found
 
     def _reason(self, key: str, pods: Mapping[tuple[str, int], Sequence[PodFacts]], now: float) -> tuple[str, str]:
-        """Return why a job is not as it should be, and a message: of its status, else of most of its pods, else of events."""
+        """Return a job's problem and a message: from its status, else from the majority of its pods, else from events."""
         job, newest = self.jobs[key], [found[-1] for found in pods.values()]
         if job.reason == "Queued" and (waits := self._waits.get(job.uid)):
             from tfjob_operator.cli.diagnosis.suspension import NEVER_FITS  # it imports msgspec
@@ -237,7 +237,7 @@ class Listing:
         return self._waits_for(key, newest, now) if self._is_stuck(key) else ("", job.message)
 
     def _waits_for(self, key: str, newest: Sequence[PodFacts], now: float) -> tuple[str, str]:
-        """Return what a job waits for whose pods are missing or start, in the words of events if there are any."""
+        """Return what a job with missing or starting pods waits for, from events if there are any."""
         job = self.jobs[key]
         uids = (job.uid, *(each.uid for each in newest if each.starting))
         event = next((self._events[uid] for uid in uids if uid in self._events), None)
@@ -270,7 +270,7 @@ def _clock(seconds: float) -> str:
 
 
 def state_of(body: Mapping[str, Any]) -> str:
-    """Return the state of a job, one of STATES or a phase of the alpha dialect: its last condition that is True."""
+    """Return the state of a job, one of STATES or a phase of the alpha dialect: its last True condition."""
     status = body.get("status") or {}
     conditions = [each for each in status.get("conditions") or () if each.get("type") != "Held"]
     current = [each for each in conditions if each.get("status") == "True"] or conditions
@@ -356,7 +356,7 @@ def _trouble(
     conditions: Mapping[Any, Mapping[str, Any]],
     now: float,
 ) -> tuple[str, str]:
-    """Return why a pod is not as it should be, in the words of `kubectl get pods`, and a message; "" if it is."""
+    """Return a pod's problem, in the words of `kubectl get pods`, and a message; "" for none."""
     if status.get("phase") == "Succeeded":
         return "", ""
     for each in statuses:
@@ -404,7 +404,7 @@ def _seconds(text: Any) -> float | None:
 
 
 def _value(body: Any, path: str) -> Any:
-    """Return the value of a field, None if it is not there."""
+    """Return the value of a field, None if it is not set."""
     for part in path.lstrip(".").split("."):
         body = body.get(part) if isinstance(body, dict) else None
     return body

@@ -1,4 +1,4 @@
-"""TFJobs in files of YAML or JSON, with the line of every field: read, validated as the operator does, and converted to v1."""
+"""TFJobs in YAML or JSON files, with the line of every field: read, validated like in the operator, and converted to v1."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """A safe loader that leaves dates as they are written: as text, as in JSON."""
+    """A safe loader that reads dates as strings, as JSON does."""
 
     yaml_implicit_resolvers: Final = {
         first: [(tag, pattern) for tag, pattern in rules if tag != _TIMESTAMP]
@@ -42,14 +42,14 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1")
 """The versions of kubeflow.org that the CRD serves; tensorflow.org has only v1alpha1."""
 _DEEPEST: Final = 100
-"""Levels of nesting that are read; the readers of specifications refuse deeper ones anyway."""
+"""The nesting levels that are read; deeper specifications are rejected anyway."""
 _MOST_NODES: Final = 1_000_000
-"""Values in a file, those that aliases repeat included. API servers take three megabytes, kubectl no more than that."""
+"""The most values in a file, including those repeated by aliases. API servers and kubectl accept three megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One job of a file. `lines` are those of its fields, by their paths; `line` is where it begins."""
+    """A job in a file. `lines` are those of its fields by path; `line` is the first line of the job."""
 
     file: str
     line: int
@@ -60,23 +60,23 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """The job's name; if it has only a `generateName`, that with as many characters as the server adds."""
+        """The job's name; with only a `generateName`, that with as many characters as the server appends."""
         prefix = self.meta.get("generateName")
         return str(self.meta.get("name") or (f"{prefix}xxxxx" if prefix else ""))
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """The job's metadata, of any types."""
+        """The job's metadata, with unvalidated types."""
         found = self.body.get("metadata")
         return found if isinstance(found, dict) else {}
 
     @property
     def alpha(self) -> Dialect:
-        """The alpha dialect of its group, in which it may be written."""
+        """The alpha dialect of its group."""
         return TENSORFLOW if self.group == TENSORFLOW.resource.group else KUBEFLOW
 
     def line_of(self, path: str) -> int:
-        """Return the line of a field, or of the nearest one around it that is there."""
+        """Return the line of a field, or of its nearest existing parent."""
         while path:
             found = self.lines.get(path.casefold())
             if found is not None:
@@ -86,7 +86,7 @@ class Manifest:
 
 
 def read(name: str) -> Iterator[Manifest]:
-    """Yield the TFJobs of a file, or `-`, also in Lists. Raises CliError for a file or a version it cannot read."""
+    """Yield the TFJobs in a file or `-`, including items of Lists. Raises CliError for invalid files and unknown versions."""
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -105,7 +105,7 @@ def read(name: str) -> Iterator[Manifest]:
 
 
 def _check_size(file: str, text: str) -> None:
-    """Raise CliError for nesting that would exhaust the stack, or aliases that would exhaust memory, before it is read."""
+    """Raise CliError before reading nesting that would exhaust the stack, or aliases that would exhaust memory."""
     nodes = 0
     sizes: dict[str, int] = {}
     inside: list[tuple[str | None, int]] = []
@@ -158,7 +158,7 @@ def _jobs(file: str, node: yaml.Node) -> Iterator[Manifest]:
 
 
 def _value(node: yaml.Node) -> Any:
-    """Return the value of a node. Raises YAMLError for a number that Python does not read, of thousands of digits."""
+    """Return the value of a node. Raises YAMLError for an integer with more digits than Python parses."""
     loader = _Loader("")
     try:
         return _plain(loader.construct_document(node))
@@ -192,9 +192,9 @@ def _lines(node: yaml.Node, path: str, depth: int = 0) -> Iterator[tuple[str, in
 
 
 class Judgement(NamedTuple):
-    """The result of validating one job: the first errors, how many `more` there are, warnings, and notes.
+    """The result of validating a job: the first errors, how many `more` there are, warnings, and notes.
 
-    A note is about what the operator does by design, such as restarts that it makes itself; nothing is to be changed.
+    A note describes intended behavior of the operator, such as restarts that it makes itself, and needs no change.
     """
 
     mistakes: tuple[Mistake, ...] = ()
@@ -204,7 +204,7 @@ class Judgement(NamedTuple):
 
 
 def judge(manifest: Manifest) -> Judgement:
-    """Validate a job as the operator would."""
+    """Validate a job like the operator."""
     if not manifest.name:
         return Judgement((Mistake("metadata.name", "is missing"),))
     if "spec" not in manifest.body:
@@ -218,7 +218,7 @@ def judge(manifest: Manifest) -> Judgement:
 
 
 def check(job: Mapping[str, Any], done: str) -> None:
-    """Validate a job of v1 as the operator would: raise CliError that it was not `done`, or print warnings and notes."""
+    """Validate a v1 job like the operator: raise CliError that it was not `done`, or print warnings and notes."""
     judgement = judge(Manifest("", 1, TFJOBS.group, TFJOBS.version, job))
     if judgement.mistakes:
         more = f"; and {judgement.more} more" if judgement.more else ""

@@ -1,4 +1,4 @@
-"""The global options, spelled as kubectl spells them, and what they lead to."""
+"""The global options, named like kubectl's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def seconds(_ctx: click.Context, _option: click.Parameter, given: str | None) -> float | None:
-    """Return the seconds of a duration such as 90s, 5m or 7d. Raises BadParameter for anything else."""
+    """Return the seconds of a duration such as 90s, 5m or 7d. Raises BadParameter if it is invalid."""
     length = None if given is None else seconds_of(given)
     if given is not None and length is None:
         raise click.BadParameter(f"{given!r} is not a duration such as 90s, 5m or 1h30m")
@@ -42,22 +42,22 @@ GLOBAL_OPTIONS: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
         {"metavar": "TIME", "callback": _timeout, "help": "Time limit of a single request, such as 5s; 0 for none."},
     ),
 )
-"""The names and the settings of each, as click takes them."""
+"""The names and click settings of each option."""
 GLOBAL_KEYS: Final = tuple(names[-1].removeprefix("--").replace("-", "_") for names, _ in GLOBAL_OPTIONS)
-"""Their names as arguments, which are the fields of `Target`."""
+"""Their argument names, which are the fields of `Target`."""
 _SHOWN: Final = 3
-"""How many of them the help of a command shows; `kubectl tfjob --help` shows all."""
+"""The number of global options in the help of a command; `kubectl tfjob --help` shows all."""
 
 
 def global_options(command: F) -> F:
-    """Give the group all global options."""
+    """Add all global options to the group."""
     for names, settings in reversed(GLOBAL_OPTIONS):
         command = click.option(*names, **settings)(command)
     return command
 
 
 def target_options(command: F) -> F:
-    """Give a command the global options, which it takes as one argument, `target`; they may also stand before the command."""
+    """Add the global options to a command, as a single argument `target`; they may also precede the command."""
     from functools import wraps
 
     from tfjob_operator.cli.target import Target
@@ -76,10 +76,10 @@ def target_options(command: F) -> F:
 
 
 class WithProgram(click.Command):
-    """A command whose argument `program` is what follows `--`, which never becomes one of the arguments before it."""
+    """A command whose argument `program` is everything after `--`; these words are never assigned to other arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words before `--`, as click does. Raises UsageError without `--`: the job's name may be missing."""
+        """Parse the words before `--` with click. Raises UsageError without `--`, since the job's name may be missing."""
         end = args.index("--") if "--" in args else len(args)
         program = tuple(args[end + 1 :])
         rest = super().parse_args(ctx, args[:end])
@@ -90,7 +90,7 @@ class WithProgram(click.Command):
 
 
 def print_value(value: Any, output: str, *, sort_keys: bool = False) -> None:
-    """Print JSON or YAML for a program: structs of msgspec, or what json.loads returns."""
+    """Print a value as JSON or YAML: structs of msgspec, or decoded JSON."""
     if not isinstance(value, dict):
         import msgspec
 

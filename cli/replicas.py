@@ -1,4 +1,4 @@
-"""Chooses pods of a job for the verbs: by type, by index, or by name."""
+"""Selects pods of a job by type, index, or name."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tfjob_operator.cli.session import ConnectionLostError, Session
 F = TypeVar("F", bound="Callable[..., Any]")
 _V1: Final = tuple(c.LABEL_PREFIX + each for each in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
 _ALPHA: Final = (alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX)
-"""The labels of pods: their job, type and index."""
+"""The labels of pods: job, type and index."""
 _CHUNK: Final = 500
 _KEYS: Final = ("types", "indices", "names")
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A pod of a job, as the server sent it, and the type and index of its replica."""
+    """A raw pod of a job, with the type and index of its replica."""
 
     type: str
     index: int
@@ -34,7 +34,7 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """Return the name that people use, such as worker-0."""
+        """The name for users, such as worker-0."""
         return f"{self.type}-{self.index}"
 
     @property
@@ -55,14 +55,14 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which replicas are chosen: those of the types and indices, and those named; all if nothing is given."""
+    """Selected replicas: those with these types and indices, and those with these names; all if nothing is given."""
 
     types: frozenset[str] = frozenset()
     indices: frozenset[int] = frozenset()
     names: frozenset[str] = frozenset()
 
     def takes(self, type_: str, index: int) -> bool:
-        """Return whether a replica is chosen."""
+        """Return True if a replica is selected."""
         if f"{type_}-{index}" in self.names:
             return True
         if not self.types and not self.indices:
@@ -70,10 +70,10 @@ class Choice:
         return (not self.types or type_ in self.types) and (not self.indices or index in self.indices)
 
     def of(self, name: str, job: Mapping[str, Any]) -> Choice:
-        """Return the choice with replicas for names of pods. Raises CliError for a type that the job does not have."""
+        """Return the selection with pod names resolved to replicas. Raises CliError for types that the job does not have."""
         kinds = jobs.types_of(job)
         prefix = f"{job['metadata']['name']}-"
-        dashes = prefix.count("-")  # of a job named worker, worker-0 is a replica all the same
+        dashes = prefix.count("-")  # in a job called worker, worker-0 is still a replica
         names = frozenset(each.removeprefix(prefix) if each.count("-") > dashes else each for each in self.names)
         asked = {*self.types, *(each.rpartition("-")[0] for each in names)}
         unknown = sorted(asked - set(kinds)) if kinds else []
@@ -83,7 +83,7 @@ class Choice:
 
 
 def replica_options(command: F) -> F:
-    """Give a command --type, --index and --replica, which it takes as one argument, `choice`."""
+    """Add --type, --index and --replica to a command, as a single argument `choice`."""
     from functools import wraps
 
     @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only replicas of this type, such as worker.")
@@ -113,7 +113,7 @@ def replica_options(command: F) -> F:
 
 
 def replica_name(_ctx: click.Context, _option: click.Parameter, given: str | None) -> str | None:
-    """Return the name of a replica in small letters. Raises BadParameter for what is none."""
+    """Return the name of a replica in lower case. Raises BadParameter if it is invalid."""
     kind, _, index = (given or "").rpartition("-")
     if given and not (kind and index.isdecimal() and index.isascii()):
         raise click.BadParameter(f"{given!r} is not a replica such as worker-0")
@@ -130,15 +130,15 @@ def pods_path(namespace: str, name: str = "") -> str:
 
 
 def selector_of(job: Mapping[str, Any]) -> str:
-    """Return the label selector of the pods of a job, in its dialect."""
+    """Return the label selector for the pods of a job, in its dialect."""
     name = job["metadata"]["name"]
-    if jobs.is_alpha(job):  # the same label in both APIs, each with a label of its own beside it
+    if jobs.is_alpha(job):  # both APIs have this label, each with an additional one
         return f"{_ALPHA[0]}={name},{jobs.group_of(job)}"
     return f"{_V1[0]}={name}"
 
 
 def replica_of(pod: dict[str, Any], job_uid: str) -> Replica | None:
-    """Return the replica that a pod belongs to; None for a pod of another job, or of no replica."""
+    """Return the replica of a pod; None for a pod of another job, or without a replica."""
     meta = pod["metadata"]
     owners = [each for each in meta.get("ownerReferences") or () if each.get("controller")]
     if owners and owners[0].get("uid") != job_uid and not _is_of_alpha_pod(owners[0]):
@@ -151,19 +151,19 @@ def replica_of(pod: dict[str, Any], job_uid: str) -> Replica | None:
 
 
 def _is_of_alpha_pod(owner: Mapping[str, Any]) -> bool:
-    """Return whether the owner is a batch Job: in the alpha dialect one stands between a job and each pod."""
+    """Return True if the owner is a batch Job: in the alpha dialect each pod belongs to one."""
     return bool(owner.get("kind") == "Job")
 
 
 class Found(NamedTuple):
-    """The chosen pods of a job, sorted, and the resourceVersion of their list."""
+    """The selected pods of a job, sorted, and the resourceVersion of their list."""
 
     replicas: Sequence[Replica]
     version: str
 
 
 def find(session: Session, job: Mapping[str, Any], choice: Choice) -> Found:
-    """Read the chosen pods of a job. Raises CliError when they cannot be read."""
+    """Read the selected pods of a job. Raises CliError."""
     items: list[dict[str, Any]] = []
     following = ""
     while True:
@@ -177,7 +177,7 @@ def find(session: Session, job: Mapping[str, Any], choice: Choice) -> Found:
 
 
 def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choice) -> list[Replica]:
-    """Return the chosen ones of a job's pods, sorted by type and index."""
+    """Return the selected pods of a job, sorted by type and index."""
     found = (replica_of(pod, job["metadata"]["uid"]) for pod in pods)
     return sorted(
         (each for each in found if each is not None and choice.takes(each.type, each.index)),
@@ -186,7 +186,7 @@ def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choic
 
 
 def none_there(name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
-    """Return the error that says why there is no pod to do anything with."""
+    """Return the error that explains why there are no pods."""
     here = f"-n {job['metadata']['namespace']}"
     if choice != Choice():
         if (at := _restart_time(job, choice, datetime.now(UTC))) is not None:
@@ -211,7 +211,7 @@ def none_there(name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
 
 
 def _restart_time(job: Mapping[str, Any], choice: Choice, now: datetime) -> datetime | None:
-    """Return when the first of these replicas gets its next pod, None if no restart of them is delayed."""
+    """Return when the next of these replicas is restarted, None if no restart of them is delayed."""
     status = job.get("status") or {}
     times = [
         _time(each.get("nextTime"))
@@ -219,7 +219,7 @@ def _restart_time(job: Mapping[str, Any], choice: Choice, now: datetime) -> date
         if choice.takes(str(each.get("type")).lower(), each.get("index", -1))
     ]
     history, begun = status.get("attemptHistory") or [{}], status.get("begun") or {}
-    if (ended := _time(history[-1].get("endTime"))) is not None:  # of a delay of the whole job
+    if (ended := _time(history[-1].get("endTime"))) is not None:  # for a delay of the whole job
         times.append(ended + timedelta(seconds=begun.get("delaySeconds") or 0))
     return min((each for each in times if each is not None and each > now), default=None)
 
@@ -232,7 +232,7 @@ def _time(text: object) -> datetime | None:
 
 
 def container_of(pod: Mapping[str, Any], name: str | None) -> str | None:
-    """Return the name of the container: the one that trains if `name` is None; None if the pod has none of that name."""
+    """Return the container `name`, or the training container if None; None if the pod has no such container."""
     spec = pod.get("spec") or {}
     regular = [str(each["name"]) for each in spec.get("containers") or ()]
     if name is not None:
@@ -247,10 +247,10 @@ RETRY_S: Final = 1.0
 def pod_lists(
     session: Session, job: Mapping[str, Any], choice: Choice, *, pause: Callable[[float], None]
 ) -> Iterator[Sequence[Replica]]:
-    """Yield the chosen pods of a job, sorted, as they are and whenever one changes; without end. `pause` sleeps.
+    """Yield the sorted selected pods of a job now and after every change, without end. `pause` sleeps.
 
-    A watch that has ended is begun again with a list, so nothing is missed. Raises CliError when the pods cannot be listed, or
-    their watch is refused.
+    An ended watch is restarted with a list, so nothing is missed. Raises CliError if the pods cannot be listed or
+    watched.
     """
     while True:
         found = find(session, job, choice)
@@ -265,7 +265,7 @@ def _watched(session: Session, job: Mapping[str, Any], choice: Choice, found: Fo
     with suppress(ConnectionLostError), closing(events):  # then they are listed again
         for event in events:
             if event["type"] == "ERROR":
-                return  # too old a version: likewise
+                return  # the version is too old: likewise
             if event["type"] == "BOOKMARK":
                 continue
             pod = event["object"]

@@ -1,7 +1,8 @@
-"""Requests to the API server, one at a time, on one connection that is kept.
+"""Sequential requests to the API server over a persistent connection.
 
-A command sends a handful of requests and ends. So this uses `http.client` of the standard library: importing it takes a fifth
-of the time that the operator's own client takes, which is made for thousands of requests at once (`docs/design/plugin.md`).
+A command sends a handful of requests and ends, so `http.client` of the standard library is used. Importing it takes a
+fifth of the time of the operator's client, which is made for thousands of concurrent requests
+(`docs/design/plugin.md`).
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-"""The `Accept` header of kubectl, which asks the server for columns."""
+"""kubectl's `Accept` header that requests columns from the server."""
 MERGE_PATCH: Final = "application/merge-patch+json"
 _PART: Final = 65_536
-"""How many bytes of a stream are read at once."""
+"""The most bytes per read of a stream."""
 _MOST_SHOWN: Final = 300
-"""How many characters are shown of a body that is no Status, such as a proxy's page."""
+"""The most characters shown of a body that is not a Status, such as a proxy's page."""
 
 
 class Shown(NamedTuple):
-    """The Authorization header and the TLS context; None where there is none."""
+    """The Authorization header and the TLS context, each None if not used."""
 
     header: str | None
     context: ssl.SSLContext | None
 
 
 class Credentials:
-    """A user's credentials, for all connections of a command: created when first needed, so that a plugin runs once."""
+    """A user's credentials, for all connections of a command: created on first use, so that a plugin runs once."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -48,19 +49,19 @@ class Credentials:
         self._shown: Shown | None = None
 
     def get(self) -> Shown:
-        """Return the credentials. Raises CliError for invalid certificates, and when a credential plugin fails."""
+        """Return the credentials. Raises CliError for invalid certificates, and if a credential plugin fails."""
         with self._lock:
             if self._shown is None:
                 self._shown = self._make()
             return self._shown
 
     def renew(self, refused: Shown) -> bool:
-        """Return True if `get` now returns other credentials than the refused ones: a plugin's tokens expire within minutes."""
+        """Return True if `get` now returns other credentials than the rejected ones: plugins' tokens expire within minutes."""
         with self._lock:
             if self._access.plugin is None:
                 return False
             if self._shown is refused:
-                self._shown = None  # else another connection has renewed them already
+                self._shown = None  # otherwise another connection has already renewed them
             return True
 
     def _make(self) -> Shown:
@@ -76,10 +77,10 @@ class ConnectionLostError(CliError):
 
 
 class Session:
-    """Requests as one user to one server. Every method raises ApiError for what the server refuses, CliError for all else."""
+    """Requests of one user to one server. All methods raise ApiError for an error response, CliError for anything else."""
 
     def __init__(self, access: Access, credentials: Credentials | None = None) -> None:
-        """Prepare; nothing is sent. `credentials` are those of another session of the same user."""
+        """Create a session; nothing is sent. `credentials` can be shared by sessions of the same user."""
         self.namespace = access.namespace
         self._access = access
         self._address = urlsplit(access.server)
@@ -96,37 +97,38 @@ class Session:
         self.close()
 
     def another(self) -> Session:
-        """Return a session with a connection of its own, and with these credentials: for a second request at the same time."""
+        """Return a session with its own connection and these credentials, for a concurrent request."""
         return Session(self._access, self._credentials)
 
     def abort(self) -> None:
-        """End the request that another thread waits for: it raises there, as when the connection is lost."""
+        """Abort the request of another thread, which fails there as if the connection was lost."""
         if self._sock is not None:
-            with suppress(OSError):  # it is closed already
-                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # TLS is left as it is: the other thread reads it
+            with suppress(OSError):  # already closed
+                # leave TLS unchanged, which the other thread is reading
+                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def get(self, path: str, *, accept: str = JSON, **query: str | int | None) -> Any:
         """Return the decoded response."""
         return self._decoded("GET", path, query, {"Accept": accept})
 
     def read(self, path: str, **query: str | int | None) -> bytes:
-        """Return the response as it came: a log, or what a typed decoder reads."""
+        """Return the raw response: a log, or the input of a typed decoder."""
         return self._whole(self._send("GET", path, query, {"Accept": f"{JSON}, */*"}))
 
     def create(self, path: str, body: Mapping[str, Any], **query: str) -> Any:
-        """Create an object, and return what the server made of it."""
+        """Create an object, and return the result."""
         return self._decoded("POST", path, query, {"Content-Type": JSON}, json.dumps(body).encode())
 
     def patch(self, path: str, body: Mapping[str, Any], **query: str) -> Any:
-        """Merge `body` into an object, and return what it became."""
+        """Merge `body` into an object, and return the result."""
         return self._decoded("PATCH", path, query, {"Content-Type": MERGE_PATCH}, json.dumps(body).encode())
 
     def delete(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Delete an object, as the DeleteOptions in `body` say, and return what the server says of it."""
+        """Delete an object with the given DeleteOptions, and return the response."""
         return self._decoded("DELETE", path, {}, {"Content-Type": JSON}, json.dumps(body).encode())
 
     def stream(self, path: str, **query: str | int | None) -> Iterator[bytes]:
-        """Yield the parts of a response, perhaps for ever, as they arrive. Raises ConnectionLostError."""
+        """Yield the chunks of a response, possibly forever, as they arrive. Raises ConnectionLostError."""
         response = self._send("GET", path, query, {"Accept": "*/*"}, is_stream=True)
         try:
             while part := response.read1(_PART):
@@ -140,10 +142,10 @@ class Session:
     def watch(
         self, path: str, *, accept: str = JSON, silence_s: float | None = None, **query: str | int | None
     ) -> Generator[dict[str, Any], None, None]:
-        """Yield the events of a watch as they come, until the server ends it. A caller that stops earlier closes the generator.
+        """Yield the events of a watch until the server ends it. Close the generator to stop earlier.
 
-        Raises ConnectionLostError when it breaks off: in the middle of an event, when the other side is gone, or after
-        `silence_s` seconds without an event; None waits for ever, as long as the other side is there.
+        Raises ConnectionLostError if the connection breaks in the middle of an event or is dead, or after `silence_s`
+        seconds without an event; None waits as long as the connection is alive.
         """
         response = self._send("GET", path, {**query, "watch": "true"}, {"Accept": accept})
         try:
@@ -181,7 +183,7 @@ class Session:
         *,
         is_stream: bool = False,
     ) -> http.client.HTTPResponse:
-        """Send a request, and return the response once it begins. Credentials that have become too old are renewed once."""
+        """Send a request and return the response when its head arrives. Outdated credentials are renewed once."""
         given = {name: value for name, value in query.items() if value not in {None, ""}}
         target = self._address.path + path + (f"?{urlencode(given)}" if given else "")
         patience_s = None if is_stream else self._access.timeout_s
@@ -208,12 +210,12 @@ class Session:
             except (http.client.RemoteDisconnected, ConnectionError):
                 if not is_old or method != "GET":
                     raise
-                connection.close()  # the server has closed it meanwhile
+                connection.close()  # closed by the server in the meantime
                 return self._asked(connection, (method, target, body), headers, patience_s)
         except ssl.SSLCertVerificationError as error:
             raise CliError(f"cannot verify the certificate of {self._access.shown}: {error.verify_message}") from error
         except TimeoutError as error:
-            self.close()  # its answer may still come, and would be taken for that of the next request
+            self.close()  # a late response would be taken for that of the next request
             limit = f" within {self._access.timeout_s:g}s" if self._access.timeout_s else ""
             raise CliError(f"{self._access.shown} did not answer{limit}") from error
         except (OSError, http.client.HTTPException) as error:
@@ -235,14 +237,14 @@ class Session:
             _wait_for(connection, None)
         else:
             connection.sock.settimeout(patience_s)
-        sent = Message()  # unlike a dictionary it may have a header twice
+        sent = Message()  # unlike a dict it can contain a header twice
         for name, value in (*self._headers.items(), *headers.items(), *self._access.impersonate):
             sent[name] = value
         connection.request(*request, sent)  # type: ignore[arg-type]  # its `items` are all that is used
         return connection.getresponse()
 
     def close(self) -> None:
-        """Close the connection; the next request opens it again."""
+        """Close the connection; the next request reopens it."""
         if self._connection is not None:
             self._connection.close()
 
@@ -274,12 +276,12 @@ def _connect(access: Access, context: ssl.SSLContext | None) -> http.client.HTTP
 
 
 class _Secure(http.client.HTTPSConnection):
-    """A connection whose server may be verified under another name than the one that it is reached by."""
+    """A connection with a separate server name for certificate verification."""
 
     verified_as: str | None = None
 
     def connect(self) -> None:
-        """Connect, through the tunnel if there is one, and speak TLS."""
+        """Connect, through the tunnel if there is one, and start TLS."""
         http.client.HTTPConnection.connect(self)
         context: ssl.SSLContext = self._context  # type: ignore[attr-defined]  # typeshed leaves it out
         name = self.verified_as or self._tunnel_host or self.host  # type: ignore[attr-defined]
@@ -287,7 +289,7 @@ class _Secure(http.client.HTTPSConnection):
 
 
 def _wait_for(connection: http.client.HTTPConnection | None, silence_s: float | None) -> None:
-    """Set the timeout of reads, and keepalive as in Go's clients: it finds out within a minute that the other side is gone."""
+    """Set the read timeout, and TCP keepalive as in Go's clients, which detects a dead peer within a minute."""
     sock = connection.sock if connection is not None else None
     if sock is None:
         return
@@ -299,11 +301,11 @@ def _wait_for(connection: http.client.HTTPConnection | None, silence_s: float | 
 
 
 def _refusal(response: http.client.HTTPResponse) -> ApiError:
-    """Return the error in a Status, or in whatever else a server or a proxy has sent."""
+    """Return the error for a Status, or for another response of a server or proxy."""
     try:
         body = response.read(65_536)
     except (OSError, http.client.HTTPException):
-        body = b""  # the connection was lost; the code says that it is a refusal
+        body = b""  # the connection was lost; the code alone shows the error
     try:
         status = json.loads(body)
         message, reason = str(status["message"]), str(status.get("reason", ""))

@@ -1,4 +1,4 @@
-"""How many replicas a job asks for and how often they were restarted, from the job as the server sends it. Pure."""
+"""The requested replicas of a job and their restarts, from raw JSON. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 _MOST_REPLICAS: Final = 100_000
-"""How many replicas of one type are counted: ten times as many as the operator creates."""
+"""The most replicas of a type that are counted: ten times what the operator accepts."""
 
 
 def sizes_of(job: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield the types of a job's replicas as it has them, in either dialect, with how many it asks for."""
+    """Yield a job's replica types as written, in either dialect, with their sizes."""
     spec = (
         {str(key).casefold(): value for key, value in job["spec"].items()} if isinstance(job.get("spec"), dict) else {}
     )
@@ -28,7 +28,7 @@ def _size(entry: object) -> int:
 
 
 def restarts_of(job: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """Yield the type and index of each replica that the operator has counted restarts of, and how many."""
+    """Yield type, index and number of restarts of each replica with restarts counted by the operator."""
     status = job.get("status")
     records = status.get("restarts") if isinstance(status, dict) else None
     for each in records if isinstance(records, list) else ():

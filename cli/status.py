@@ -1,4 +1,4 @@
-"""How a job stands, replica by replica: values, and the tree that a terminal shows. Pure."""
+"""The status of a job by replica: values, and their display as a tree. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Paint = Callable[[str, str], str]
 
 
 class ReplicaStanding(Struct, frozen=True, omit_defaults=False):
-    """A replica's newest pod, or several replicas without a pod in one state: then `pod` is "" and `count` is how many.
+    """A replica's newest pod, or several replicas without a pod in one state: then `pod` is "" and `count` their number.
 
-    `replica` is `worker-0`, or `worker-[3,5-9]`. `restarts` are all that the job has a record of.
+    `replica` is `worker-0`, or `worker-[3,5-9]`. `restarts` are all that the job has recorded.
     """
 
     replica: str
@@ -41,7 +41,7 @@ class ReplicaStanding(Struct, frozen=True, omit_defaults=False):
 
 
 class TypeStanding(Struct, frozen=True, omit_defaults=False):
-    """The replicas of one type: how many there should be, how many have a pod that runs, and which have none but should."""
+    """The replicas of one type: how many are requested, how many are running, and which pods are missing."""
 
     type: str
     wanted: int
@@ -63,7 +63,7 @@ class ConditionStanding(Struct, frozen=True, omit_defaults=False):
 
 
 class JobStanding(Struct, frozen=True, omit_defaults=False):
-    """A job. `state` is that of the STATE column; `max_restarts` is of its spec, the rest about attempts of its status."""
+    """A job. `state` is that of the STATE column; `max_restarts` is from its spec, the other attempt fields from its status."""
 
     namespace: str
     name: str
@@ -83,11 +83,11 @@ class JobStanding(Struct, frozen=True, omit_defaults=False):
 
 MISSING: Final = "Missing"
 _COMMON: Final = {"ContainerCreating", "PodInitializing", ""}
-"""The reasons of waiting that are a part of every start."""
+"""Waiting reasons that occur in every start."""
 
 
 def standing_of(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> JobStanding:
-    """Return how a job stands. `body` is the whole job as the server sent it, of any dialect."""
+    """Return the state of a job. `body` is the whole raw job, of either dialect."""
     meta, status = job.metadata, job.status
     conditions = status.conditions or ()
     state = conditions[-1].type if conditions else status.phase or "New"
@@ -168,7 +168,7 @@ def _type(name: object) -> str:
 
 
 def _finished(body: Mapping[str, Any], kind: str) -> str:
-    """Return the replicas of a type that have succeeded, as the status has them."""
+    """Return the succeeded replicas of a type, in the format of the status."""
     status = body.get("status")
     finished = status.get("finishedIndices") if isinstance(status, dict) else None
     for key, indices in finished.items() if isinstance(finished, dict) else ():
@@ -201,7 +201,7 @@ def _standing(name: ReplicaName, pod: Pod, recorded: int) -> ReplicaStanding:
 
 
 def _state(pod: Pod) -> tuple[str, str]:
-    """Return the state of a pod in a word, like kubectl's column STATUS, and a message about it."""
+    """Return the state of a pod, like kubectl's column STATUS, and a message."""
     status = pod.status
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating", ""
@@ -223,11 +223,11 @@ def _state(pod: Pod) -> tuple[str, str]:
 
 
 NARROWEST: Final = 30
-"""The least width in columns: on a narrower terminal nothing reads well, and lines are this long."""
+"""The minimum width in columns; lines on a narrower terminal are this long."""
 _MOST_NODES: Final = 10
 _NAMES: Final = ("REPLICA", "STATE", "NODE", "AGE", "RESTARTS", "EXIT")
 _LEFT_OUT: Final = ("NODE", "AGE", "RESTARTS", "EXIT")
-"""The columns that a narrow terminal leaves out, in this order."""
+"""The columns that a narrow terminal omits, in this order."""
 GOOD: Final = frozenset({"Running", "Succeeded", "Completed"})
 BAD: Final = frozenset(
     {"Failed", "Error", "Missing", "Evicted", "OOMKilled", "CrashLoopBackOff", "ImagePullBackOff", "Unschedulable"}
@@ -235,7 +235,7 @@ BAD: Final = frozenset(
 
 
 class Signs(NamedTuple):
-    """What a tree is drawn with."""
+    """The characters of a tree."""
 
     branch: str
     last: str
@@ -248,14 +248,14 @@ ASCII: Final = Signs("|- ", "`- ", "|  ")
 
 
 def tone_of(state: str) -> str:
-    """Return the colour of a state: red for what somebody should look at, yellow for what changes by itself."""
+    """Return the color of a state: red if a user should look at it, yellow if it changes by itself."""
     if state in GOOD:
         return "green"
     return "red" if state in BAD or state.startswith(("Err", "Invalid", "CreateContainer")) else "yellow"
 
 
 def render(standing: JobStanding, now: datetime, paint: Paint, width: int = 80, signs: Signs = UNICODE) -> list[str]:
-    """Return the lines: the job and its conditions, then the replicas of each type with what they said last."""
+    """Return the lines: the job and its conditions, then the replicas of each type with their last messages."""
     width = max(width, NARROWEST)
     return [*_head(standing, now, paint, width), "", *_tree(standing, now, paint, width, signs)]
 
@@ -278,7 +278,7 @@ def _head(job: JobStanding, now: datetime, paint: Paint, width: int) -> Iterator
 
 
 def _attempts(job: JobStanding, now: datetime) -> Iterator[str]:
-    """Yield how often the whole job was restarted and why, the last first, when a restart is due, and which nodes it avoids."""
+    """Yield the restarts of the whole job with reasons, newest first, the time of the next one, and the avoided nodes."""
     if job.attempt:
         used = f": {job.counted_restarts} of {job.max_restarts} restarts used" if job.max_restarts is not None else ""
         yield f"Attempt {job.attempt}{used}"
@@ -337,7 +337,7 @@ def _cells(each: ReplicaStanding, now: datetime) -> Sequence[str]:
 
 
 def _columns(rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the places of the columns that fit; those that are empty are not needed."""
+    """Return the columns that fit, without empty ones."""
     shown = [place for place in range(len(_NAMES)) if place < 2 or any(cells[place] for cells in rows)]
     for name in ("", *_LEFT_OUT):
         shown = [place for place in shown if _NAMES[place] != name]
@@ -361,7 +361,7 @@ class _Table:
         return self._plain(_NAMES, "")
 
     def row(self, cells: Sequence[str], mark: str) -> str:
-        """Return a row, cut where the terminal ends. The state has the colour of what it means."""
+        """Return a row, cut at the terminal's width, with a colored state."""
         line, start = self._plain(cells, mark), self._widths[0] + 2
         end = start + len(cells[1])
         return line[:start] + self._paint(line[start:end], tone_of(cells[1])) + line[end:]

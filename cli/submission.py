@@ -1,4 +1,4 @@
-"""The job that `submit` makes of its options, from nothing or from the job of a file. Pure."""
+"""Builds the job of `submit` from its options, and from a file if given. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_SERVER: Final = ("creationTimestamp", "generateName", "generation", "managed
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A claim, and where it is mounted."""
+    """A claim and its mount path."""
 
     claim: str
     path: str
@@ -25,7 +25,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The options; None, "" and empty ones were not given. `policy` are the fields of `spec.runPolicy` that were given."""
+    """The options; None and empty values were not given. `policy` has the given fields of `spec.runPolicy`."""
 
     name: str
     image: str = ""
@@ -51,10 +51,10 @@ class Submission:
 
 
 def job_of(asked: Submission, namespace: str = "", base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the job, in the order in which people write one. Options replace the values of `base`, and add to its lists."""
+    """Return the job with fields in the usual order. Options override values of `base`, and extend its lists."""
     base = base or {}
     labels = {**asked.labels, **({LABEL_QUEUE: asked.queue} if asked.queue else {})}
-    policy = {**asked.policy, **({"suspend": True} if asked.queue else {})}  # Kueue resumes it once it is admitted
+    policy = {**asked.policy, **({"suspend": True} if asked.queue else {})}  # Kueue resumes it when it is admitted
     given: Any = base.get("metadata")
     meta: dict[str, Any] = {"name": asked.name, **({"namespace": namespace} if namespace else {})}
     meta = {**{key: value for key, value in _dict(given).items() if key not in _OF_SERVER}, **meta}
@@ -91,7 +91,7 @@ def _sizes(asked: Submission, entries: Mapping[str, Any]) -> Iterable[tuple[str,
 
 
 def _resize(entries: dict[str, Any], kind: str, size: int) -> None:
-    """Set the number of replicas of a type; a new one gets the template of the first type that there is."""
+    """Set the number of replicas of a type; a new type gets the first type's template."""
     key = next((each for each in entries if each.lower() == kind.lower()), kind)
     first: Any = next(iter(entries.values()), {})
     if not size:
@@ -109,7 +109,7 @@ def _replicas(asked: Submission, entry: dict[str, Any], *, is_server: bool) -> d
     place = next((place for place, each in enumerate(containers) if each.get("name") == CONTAINER_NAME), None)
     if place is not None:
         containers[place] = _container(asked, containers[place], names, with_gpus=not is_server)
-    elif not containers:  # a manifest whose containers all have other names is invalid, and stays so
+    elif not containers:  # a manifest whose containers have other names is invalid, and is not corrected
         containers = [_container(asked, {"name": CONTAINER_NAME}, names, with_gpus=not is_server)]
     pod["containers"] = containers
     if asked.mounts:

@@ -1,4 +1,4 @@
-"""Which cluster, user and namespace a command is for, and the way there."""
+"""The cluster, user and namespace of a command, and the access to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The global options, None or empty where not given. They override the kubeconfig."""
+    """The global options, None or empty if not given. They override the kubeconfig."""
 
     namespace: str | None = None
     context: str | None = None
@@ -29,7 +29,7 @@ class Target:
     request_timeout: float | None = None
 
     def flags(self) -> list[str]:
-        """Return the options for kubectl."""
+        """Return the equivalent kubectl options."""
         given = {f"--{each.name.rstrip('_').replace('_', '-')}": getattr(self, each.name) for each in fields(self)}
         given["--request-timeout"] = None if self.request_timeout is None else f"{self.request_timeout:g}s"
         return [
@@ -39,7 +39,7 @@ class Target:
         ]
 
     def access(self, namespace: str | None = None) -> Access:
-        """Return how to reach the cluster, for `namespace` if given; in a pod without a kubeconfig by its service account.
+        """Return the access to the cluster, for `namespace` if given; in a pod without kubeconfig with its service account.
 
         Raises CliError.
         """
@@ -70,14 +70,14 @@ class Target:
         return replace(access, namespace=namespace or self.namespace or access.namespace, timeout_s=limit_s)
 
     def session(self) -> Session:
-        """Open a session there. Raises CliError."""
+        """Open a session with this access. Raises CliError."""
         from tfjob_operator.cli.session import Session
 
         return Session(self.access())
 
 
 def kubectl(target: Target, namespace: str | None, verb: str, *arguments: str) -> list[str]:
-    """Return the command line of kubectl for the same cluster and user. Raises CliError when there is no kubectl."""
+    """Return a kubectl command line for the same cluster and user. Raises CliError if kubectl is not installed."""
     from shutil import which
 
     from tfjob_operator.cli.errors import CliError

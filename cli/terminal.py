@@ -1,4 +1,4 @@
-"""What standard output is: its size, and whether it shows colours and more than ASCII."""
+"""The capabilities of standard output: its size, colors and Unicode."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Final
 import click
 
 WIDTH: Final = 100
-"""Columns where there is no terminal, as for `explain`."""
+"""The width without a terminal, the same as for `explain`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Standard output. Without a terminal there is no height, and no colour."""
+    """Standard output. Without a terminal it has no height and no colors."""
 
     is_terminal: bool
     width: int
@@ -28,16 +28,16 @@ class Terminal:
     unicode: bool
 
     def paint(self, text: str, colour: str) -> str:
-        """Return a text in a color of `click.style`, if this terminal shows colors."""
+        """Color a text with a color of `click.style` if colors are enabled."""
         return click.style(text, fg=colour) if self.colour and text else text
 
     def shown(self, line: str) -> str:
-        """Return a line as the terminal can show it: without Unicode, what is not ASCII becomes escapes."""
+        """Return a line that the terminal can display: without Unicode, other characters than ASCII are escaped."""
         return line if self.unicode else line.encode("ascii", "backslashreplace").decode()
 
 
 def terminal(*, no_color: bool = False) -> Terminal:
-    """Return what standard output is now. NO_COLOR and TERM=dumb turn colours off, as elsewhere."""
+    """Return the current standard output. NO_COLOR and TERM=dumb disable colors, as usual."""
     is_terminal = sys.stdout.isatty()
     size = shutil.get_terminal_size() if is_terminal else os.terminal_size((WIDTH, 0))
     plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
@@ -45,23 +45,23 @@ def terminal(*, no_color: bool = False) -> Terminal:
 
 
 def _takes_unicode() -> bool:
-    """Whether both the encoding and the locale are UTF-8: Python writes it in the C locale as well."""
+    """Return True if both the encoding and the locale are UTF-8: Python writes UTF-8 in the C locale as well."""
     named = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
     is_utf_8 = "utf8" in named.lower().replace("-", "")
     return is_utf_8 and (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
 PADDING: Final = 3
-"""Spaces between columns, and the least width of one: kubectl's `printers.GetNewTabWriter`."""
+"""Spaces between columns, and the minimum column width: kubectl's `printers.GetNewTabWriter`."""
 MIN_WIDTH: Final = 6
 _LINE_END: Final = re.compile(r"[\f\n\r]")
 
 
 class TablePrinter:
-    """Turns rows into lines. Widths are remembered, so that the lines of a watch stand below those of the list."""
+    """Formats rows as lines. Widths are kept, so that the lines of a watch are aligned with those of the list."""
 
     def __init__(self, header: Sequence[str], *, headers: bool = True, width: int = 0) -> None:
-        """`headers` False leaves out the header; lines are cut at `width`, unless it is 0."""
+        """`headers` False omits the header; lines are cut at `width`, unless it is 0."""
         self._header = header if headers else None
         self._widths = [MIN_WIDTH] * len(header)
         self._width = width
@@ -69,7 +69,7 @@ class TablePrinter:
     def lines(
         self, rows: Iterable[Sequence[str]], paint: Callable[[int, Sequence[str], str], str] | None = None
     ) -> Iterator[str]:
-        """Yield the lines; the header comes before the first row. `paint` colors a padded cell, by its column and row."""
+        """Yield the lines, with the header before the first row. `paint` colors a padded cell by column and row."""
         found = [[_first_line(cell) for cell in row] for row in rows]
         if not found:
             return
@@ -84,7 +84,7 @@ class TablePrinter:
             yield "".join(paint(place, row, cell) for place, cell in enumerate(cells)) if paint else "".join(cells)
 
     def _cells(self, row: Sequence[str]) -> list[str]:
-        """Return the padded cells of a row, cut where the terminal ends, without blanks at the end."""
+        """Return the padded cells of a row, cut at the terminal's width, without trailing blanks."""
         cells = [cell.ljust(self._widths[place]) for place, cell in enumerate(row)]
         if self._width:
             starts = accumulate(self._widths, initial=0)
@@ -95,6 +95,6 @@ class TablePrinter:
 
 
 def _first_line(text: str) -> str:
-    """Return a cell as kubectl shows it: the first line of a text, with dots where more follows."""
+    """Return the first line of a cell, with an ellipsis if there are more, like kubectl."""
     first, *rest = _LINE_END.split(text, maxsplit=1)
     return f"{first}..." if rest else first

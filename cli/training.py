@@ -1,8 +1,8 @@
-"""What logs tell about trainings: steps, losses, metrics, as points of curves, in bounded memory. Pure.
+"""Parses training logs: steps, losses and metrics, as points of curves, in bounded memory. Pure.
 
-The formats are those of Keras, of estimators, and of training loops that people write. All repetitions in the patterns are
-bounded or cannot overlap, so that no line takes longer than its length. A progress bar overwrites itself, with carriage returns
-or backspaces, so that one visible line is many in the log: each is returned as soon as it ends.
+The formats are those of Keras, of estimators, and of typical hand-written training loops. All repetitions in the
+patterns are bounded or cannot overlap, so matching takes linear time. A progress bar overwrites itself with carriage
+returns or backspaces, so one visible line is many in the log: each is returned as soon as it ends.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 STEP_TIME: Final = "step_time"
-"""The name of the seconds per step, however a log writes them."""
+"""The curve of seconds per step, whatever the log calls it."""
 EVALUATION: Final = "val_"
-"""The prefix of metrics that were measured on evaluation data, as Keras writes it."""
+"""The prefix of metrics measured on evaluation data, as in Keras."""
 STEP: Final = "step"
 EPOCH: Final = "epoch"
 
 
 class Point(NamedTuple):
-    """A number that a log tells. `value` may be nan or infinite; `time` is None where the log has no timestamps."""
+    """A logged number. `value` may be nan or infinite; `time` is None if the log has no timestamps."""
 
     step: int
     name: str
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a training is: steps or epochs, as `unit` says. `total` is None where the log does not tell it."""
+    """The progress of a training in steps or epochs (`unit`). `total` is None if it is unknown."""
 
     step: int
     total: int | None
@@ -38,37 +38,37 @@ class Progress(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """The part that is done, 0 to 1, None where that is not known."""
+        """The fraction that is done, 0 to 1, None if it is unknown."""
         return min(self.step / self.total, 1.0) if self.total else None
 
 
 MOST_BYTES: Final = 4096
-"""How many bytes of a line are read; a Keras bar with a dozen metrics has 500. The rest is skipped."""
+"""The most bytes of a line that are read; a Keras bar with a dozen metrics has 500. The rest is skipped."""
 _OVERWRITES: Final = re.compile(rb"[\r\x08]+")
 _ESCAPES: Final = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[ -Z\\\\^-~])")
-"""Sequences of ECMA-48: CSI, such as colours; OSC, such as titles; and those of one letter."""
+"""Escape sequences of ECMA-48: CSI, such as colors; OSC, such as titles; and those of one letter."""
 _TIMESTAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[-+]\d\d:\d\d))(?: |$)")
-"""What a kubelet puts before each line with `timestamps=true` (RFC 3339)."""
+"""The timestamp that a kubelet adds to each line with `timestamps=true` (RFC 3339)."""
 
 
 class Line(NamedTuple):
-    """A line without escape sequences, and when it was written, if the kubelet says so."""
+    """A line without escape sequences, with its timestamp if it has one."""
 
     text: str
     time: datetime | None = None
 
 
 class LineReader:
-    """Makes lines of bytes, which may be cut anywhere. It raises for no input, and keeps at most one line."""
+    """Splits bytes into lines; input may be cut anywhere. Never raises, and buffers at most one line."""
 
     def __init__(self) -> None:
-        """Begin at the start of a line."""
+        """Start at the beginning of a line."""
         self._part = bytearray()
         self._time: datetime | None = None
         self._at_start = True
 
     def feed(self, data: bytes) -> Iterator[Line]:
-        """Yield the lines that end in `data`. What follows the last end is kept for the next time."""
+        """Yield the lines completed by `data`. The rest is buffered."""
         first, *others = data.split(b"\n")
         yield from self._overwritten(first)
         for each in others:
@@ -77,7 +77,7 @@ class LineReader:
             yield from self._overwritten(each)
 
     def close(self) -> Iterator[Line]:
-        """Yield what is left: a last line without an end."""
+        """Yield the last, incomplete line."""
         yield from self._ended()
 
     def _overwritten(self, data: bytes) -> Iterator[Line]:
@@ -91,7 +91,7 @@ class LineReader:
         self._part += data[: MOST_BYTES - len(self._part)]
 
     def _ended(self) -> Iterator[Line]:
-        """Yield the line that has ended, unless it is empty."""
+        """Yield the completed line unless it is empty."""
         text = _ESCAPES.sub("", self._part.decode(errors="replace"))
         self._part.clear()
         if self._at_start and text:
@@ -108,7 +108,7 @@ def _time(text: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        return None  # the 30th of February
+        return None  # February 30
 
 
 _INT: Final = r"\d{1,15}(?!\d|\.\d)"
@@ -118,17 +118,17 @@ _NUMBER: Final = (
 _NAME: Final = r"[A-Za-z_][\w./-]{0,60}"
 
 MAY_TELL: Final = re.compile(r"step|loss|epoch|iter|images/sec|\d/(?:\d|Unknown)", re.IGNORECASE)
-"""Matches every line that any of the patterns below matches: most lines of most logs are skipped by this alone."""
+"""Matches every line that any of the patterns below matches, so that most lines of most logs are skipped quickly."""
 
 KERAS_EPOCH: Final = re.compile(rf"\s{{0,4}}Epoch ({_INT})/({_INT})\s{{0,8}}$")
-"""keras: Model.fit prints it before each epoch."""
+"""keras: printed by Model.fit before each epoch."""
 KERAS_BAR: Final = re.compile(
     rf"\s{{0,15}}({_INT})/({_INT}|Unknown)(?= \[[=>.]| [━╸╺]|\s{{1,8}}(?:- )?\d{{1,9}}[smu]{{1,2}}\b)"
 )
 """keras: utils/generic_utils.py and, in Keras 3, utils/progbar.py: `120/938 [==>...] - ETA: 3s - loss: 0.41`,
 `938/938 ━━━━ 3s 4ms/step - loss: 0.41`, `120/Unknown - 3s 20ms/step`, and with verbose=2 `938/938 - 3s - loss: 0.41`."""
 KERAS_END: Final = re.compile(r" - \d{1,9}s - ")
-"""How a line of Keras in TensorFlow 1 begins with verbose=2: ` - 3s - loss: 0.41 - acc: 0.9`."""
+"""The start of a line of Keras in TensorFlow 1 with verbose=2: ` - 3s - loss: 0.41 - acc: 0.9`."""
 KERAS_PAIR: Final = re.compile(rf" - ({_NAME}): ({_NUMBER})(?= - |\s{{0,8}}$)")
 KERAS_STEP_TIME: Final = re.compile(r" (\d{1,9})(us|ms|s)/(?:step|sample)\b")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -143,7 +143,7 @@ BENCHMARK: Final = re.compile(
     rf"\s{{0,8}}({_INT})\s{{1,8}}images/sec: ({_NUMBER})"
     rf"(?: \+/- [\d.]{{1,20}})?(?: \(jitter = [\d.]{{1,20}}\))?\s{{1,8}}({_NUMBER})"
 )
-"""tf_cnn_benchmarks: step, images a second, total loss."""
+"""tf_cnn_benchmarks: step, images per second, total loss."""
 TQDM: Final = re.compile(rf"\d{{1,3}}%\|[^|]{{0,400}}\| ({_INT})/({_INT}) \[")
 AT_STEP: Final = re.compile(rf"(?<![\w./-])({_NAME}(?: {_NAME}){{0,2}}) at step ({_INT}): ({_NUMBER})")
 """tensorflow: mnist_with_summaries.py: `Accuracy at step 10: 0.7103`."""
@@ -152,18 +152,18 @@ COUNT: Final = re.compile(
     rf"({_INT})(?:[ \t]?(?:/|of)[ \t]?({_INT}))?",
     re.IGNORECASE,
 )
-"""Where a training stands, as people print it: `step 20`, `Step 100/1000`, `epoch [3/10]`, `global_step=5`."""
+"""Common formats of progress: `step 20`, `Step 100/1000`, `epoch [3/10]`, `global_step=5`."""
 PAIR: Final = re.compile(rf"(?<![\w./-])({_NAME})[ \t]{{0,4}}[:=][ \t]{{0,4}}({_NUMBER})(%)?")
 WORDS: Final = re.compile(
     rf"(?<![\w./-])([\w./-]{{0,40}}(?:loss|accuracy|acc|auc|perplexity|error))[ \t]{{1,4}}({_NUMBER})(%)?",
     re.IGNORECASE,
 )
-"""Without a sign between name and number only names that are certainly metrics: `step 20 loss 0.3`."""
+"""Without a separator between name and number only unambiguous metric names match: `step 20 loss 0.3`."""
 _COUNTS: Final = {"step", "global_step", "iter", "iteration", "epoch", "epochs", "batch", "steps", "eta"}
 
 
 class Counts(NamedTuple):
-    """The step and the epoch in a line, each with its total; None for what the line does not say."""
+    """The step and the epoch in a line, each with its total; None if missing."""
 
     step: int | None = None
     steps: int | None = None
@@ -172,7 +172,7 @@ class Counts(NamedTuple):
 
 
 def counts_of(text: str) -> Counts:
-    """Return the first step and the first epoch of a line; iterations are steps, a global step wins over a local one."""
+    """Return the first step and epoch in a line; iterations are steps, a global step wins over a local one."""
     found: dict[str, tuple[int, int | None]] = {}
     for each in COUNT.finditer(text):
         kind = each[1].lower().replace("_", " ")
@@ -184,7 +184,7 @@ def counts_of(text: str) -> Counts:
 
 
 def pairs_of(text: str) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a line with their names, each name once; percentages become fractions."""
+    """Yield the numbers of a line by name, each name once; percentages become fractions."""
     told: set[str] = set()
     for pattern in (PAIR, WORDS):
         for name, number, percent in pattern.findall(text):
@@ -195,22 +195,22 @@ def pairs_of(text: str) -> Iterator[tuple[str, float]]:
 
 
 def keras_pairs_of(text: str) -> Iterator[tuple[str, float]]:
-    """Yield the metrics behind a bar of Keras."""
+    """Yield the metrics after a Keras bar."""
     for name, number in KERAS_PAIR.findall(text):
         yield name, float(number)
 
 
 def step_time_of(text: str) -> float | None:
-    """Return the seconds per step that a bar of Keras tells, None if it does not."""
+    """Return the seconds per step of a Keras bar, None if it has none."""
     found = KERAS_STEP_TIME.search(text)
     return int(found[1]) * _SECONDS[found[2]] if found is not None else None
 
 
 class LogReader:
-    """Makes points of a log cut anywhere, keeping a line and a few numbers. `progress` is the last one told, or None."""
+    """Converts a log, cut anywhere, to points; buffers a line and a few numbers. `progress` is the last one, or None."""
 
     def __init__(self) -> None:
-        """Begin at the start of a log, or at the start of any of its lines."""
+        """Start at the beginning of a log, or of any of its lines."""
         self.progress: Progress | None = None
         self._lines = LineReader()
         self._step = 0
@@ -218,11 +218,11 @@ class LogReader:
         self._keras = _Keras()
 
     def feed(self, data: bytes) -> list[Point]:
-        """Return the points of the lines that end in `data`."""
+        """Return the points of the lines completed by `data`."""
         return self._points(self._lines.feed(data))
 
     def close(self) -> list[Point]:
-        """Return the points of a last line without an end."""
+        """Return the points of the last, incomplete line."""
         return self._points(self._lines.close())
 
     def _points(self, lines: Iterable[Line]) -> list[Point]:
@@ -234,7 +234,7 @@ class LogReader:
         ]
 
     def _told(self, text: str) -> Iterator[tuple[int, str, float]]:
-        """Yield the numbers of a line, read in the first format that matches."""
+        """Yield the numbers of a line in the first format that matches."""
         found = KERAS_EPOCH.match(text)
         if found is not None:
             self._keras.begin(int(found[1]), int(found[2]))
@@ -251,7 +251,7 @@ class LogReader:
             yield from self._other(text)
 
     def _bar(self, bar: re.Match[str], text: str) -> Iterator[tuple[int, str, float]]:
-        """Yield the numbers of a Keras bar. One after a complete epoch, with no new one announced, is an evaluation."""
+        """Yield the numbers of a Keras bar. A bar after a complete epoch without a new epoch line is an evaluation."""
         count, total = int(bar[1]), int(bar[2]) if bar[2].isdigit() else None
         if self._keras.is_evaluation(count, total):
             if count == total:
@@ -266,7 +266,7 @@ class LogReader:
     def _other(self, text: str) -> Iterator[tuple[int, str, float]]:
         """Yield the numbers of a line of an estimator, a benchmark, or a hand-written training loop."""
         if (rate := ESTIMATOR_RATE.search(text)) is not None:
-            self._rate = float(rate[1])  # the step that it is about follows in the next line
+            self._rate = float(rate[1])  # the next line has its step
         elif (evaluated := ESTIMATOR_EVALUATION.search(text)) is not None:
             step = int(evaluated[1])
             told = pairs_of(text[evaluated.end() :])
@@ -287,7 +287,7 @@ class LogReader:
             yield from self._counted(text)
 
     def _counted(self, text: str) -> Iterator[tuple[int, str, float]]:
-        """Yield the numbers of a line that says where the training stands."""
+        """Yield the numbers of a line with a step or epoch."""
         counts = counts_of(text)
         pairs = list(pairs_of(text))
         if counts.step is not None:
@@ -298,7 +298,7 @@ class LogReader:
             self._at(step, total)
         elif counts.epoch is not None and self._keras.epoch is None and (pairs or counts.epochs):
             if self.progress is not None and self.progress.unit != EPOCH:
-                return  # a log that counts steps as well
+                return  # a log that also counts steps
             self._step, self.progress = counts.epoch, Progress(counts.epoch, counts.epochs, EPOCH)
         else:
             return
@@ -308,7 +308,7 @@ class LogReader:
         self._rate = None
 
     def _at(self, step: int, total: int | None) -> None:
-        """Note the step. A line without a total keeps the last one that is known."""
+        """Record the step. A line without a total keeps the last known one."""
         if total is None and self.progress is not None and self.progress.unit != EPOCH:
             known = self.progress.total
             total = known if known is not None and step <= known else None
@@ -316,7 +316,7 @@ class LogReader:
 
 
 class _Keras:
-    """Where a training of Keras stands, with steps of each epoch from 1. None is what was not announced yet."""
+    """The progress of a Keras training, with the steps of each epoch counted from 1. None means not printed yet."""
 
     def __init__(self) -> None:
         self.epoch: int | None = None
@@ -327,20 +327,20 @@ class _Keras:
         self._evaluates = False
 
     def begin(self, epoch: int, epochs: int) -> None:
-        """Note that an epoch begins. The first one begins the count anew, also in a process that was started again."""
+        """Start an epoch. Epoch 1 restarts the count, also after a restart of the process."""
         self._before = 0 if epoch == 1 else self._before + self._last[0]
         self.epoch, self.epochs = epoch, epochs
         self._last, self._evaluates = (0, None), False
 
     def is_evaluation(self, count: int, total: int | None) -> bool:
-        """Whether a bar belongs to no epoch: the epoch before it is complete, and no other one was announced."""
+        """Return True if a bar belongs to no epoch: the previous epoch is complete, and no new one was printed."""
         before, whole = self._last
         if self.epoch is not None and before == whole and (count, total) != self._last:
             self._evaluates = True
         return self._evaluates
 
     def advance(self, count: int, total: int | None) -> tuple[int, Progress]:
-        """Return the step of a bar, counted over all epochs, and how far that is."""
+        """Return the step of a bar, counted over all epochs, and the progress."""
         self._last = (count, total)
         self.steps = total or self.steps
         if self.epoch is None:
@@ -351,20 +351,20 @@ class _Keras:
 
 
 MOST_POINTS: Final = 1000
-"""How many points one curve has: a screen has no columns for more. They take 100 KB of memory."""
+"""The most points of a curve: screens do not have more columns. They take 100 KB of memory."""
 MOST_NAMES: Final = 40
-"""How many curves one log has: any others are left out."""
+"""The most curves of a log; others are omitted."""
 
 
 class Curves:
-    """The points of one log by name, in the order of their steps.
+    """The points of a log by name, in the order of their steps.
 
-    A training that goes on from a checkpoint repeats steps: a new point removes the old ones from its step on.
-    A curve of too many points keeps every second one, then every fourth, and so on, and always the last.
+    A training that resumes from a checkpoint repeats steps: a new point removes all old ones from its step on. A curve
+    with too many points keeps every second one, then every fourth, and so on, and always the last.
     """
 
     def __init__(self, most_points: int = MOST_POINTS, most_names: int = MOST_NAMES) -> None:
-        """Keep at most so many points of a curve (2 at least), and so many curves."""
+        """Limit the points of a curve (to 2 at least), and the number of curves."""
         self._most_points = max(most_points, 2)
         self._most_names = most_names
         self._curves: dict[str, _Curve] = {}

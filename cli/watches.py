@@ -1,6 +1,6 @@
-"""Watches of jobs: several at once, each with a connection of its own, as a session sends one request at a time; and one job's.
+"""Concurrent watches, each with its own connection, since a session sends one request at a time; and the watch of a single job.
 
-Of one job the newest version always comes, and a later job of its name is not mistaken for it.
+The newest version of a job is always delivered, and a later job of the same name is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.session import ConnectionLostError, Session
 
 _MOST: Final = 1_000
-"""Changes that wait to be shown: then their connections are not read, as with one watch."""
+"""The most queued changes: beyond that, connections are not read, as with a single watch."""
 _LOOK_S: Final = 0.2
-"""How often a thread that cannot hand over a change looks whether somebody still wants it."""
+"""How often a thread that cannot enqueue a change checks whether the consumer still exists."""
 _Heard = tuple[int, dict[str, Any] | CliError | None]
 
 
 class Watch(NamedTuple):
-    """What to watch: a list, from a version on, with its selectors of labels and fields."""
+    """A list to watch, from a version on, with its label and field selectors."""
 
     path: str
     version: str
@@ -31,7 +31,7 @@ class Watch(NamedTuple):
 
 
 def changes(session: Session, watches: Sequence[Watch]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield events with the number of their watch until the server or the caller ends one. Raises CliError."""
+    """Yield events with the index of their watch until the server or the caller ends one. Raises CliError."""
     if len(watches) == 1:
         for event in _events(session, watches[0]):
             yield 0, event
@@ -71,7 +71,7 @@ def _listen(session: Session, watch: Watch, number: int, heard: Queue[_Heard], o
 
 
 def _hand(heard: Queue[_Heard], item: _Heard, over: Event) -> None:
-    """Put an item into the queue, unless nobody reads it any more."""
+    """Enqueue an item, unless the consumer is gone."""
     while not over.is_set():
         try:
             heard.put(item, timeout=_LOOK_S)
@@ -83,11 +83,11 @@ def _hand(heard: Queue[_Heard], item: _Heard, over: Event) -> None:
 RETRY_S: Final = 1.0
 _OVER: Final = ("CleanUp", "Done", "Failed")
 _GRACE_S: Final = 5.0
-"""How much later than requested the server may end a watch before its connection counts as lost."""
+"""How much later than requested the server may end a watch before its connection is considered dead."""
 
 
 class End(NamedTuple):
-    """How a job has ended: the condition, its message, and the exit code of the verbs that wait for it."""
+    """The outcome of a job: the condition, its message, and the exit code of the commands that wait for it."""
 
     condition: str
     message: str
@@ -95,7 +95,7 @@ class End(NamedTuple):
 
 
 def end_of(job: Mapping[str, Any]) -> End | None:
-    """Return how a job has ended, None if it has not. Operators of 2018 wrote no conditions, but a phase and a state."""
+    """Return the outcome of a job, None if it is unfinished. Operators of 2018 wrote phase and state, but no conditions."""
     ended, status = jobs.conditions_of(job), job.get("status") or {}
     over = status.get("phase") in _OVER and not status.get("conditions")
     for condition, code in (("Succeeded", 0), ("Failed", 1)):
@@ -114,7 +114,7 @@ def versions(
     pause: Callable[[float], None],
     until: float | None = None,
 ) -> Iterator[dict[str, Any] | None]:
-    """Yield each version of a job, None when it is gone, until the clock's time `until`. No change is missed."""
+    """Yield each version of a job, None when it is deleted, until the clock's time `until`. No change is missed."""
     uid = None
     while True:
         try:
@@ -125,7 +125,7 @@ def versions(
             yield None
             return
         if uid is not None and job["metadata"]["uid"] != uid:
-            yield None  # another one has its name
+            yield None  # another job has its name
             return
         uid = job["metadata"]["uid"]
         yield job
@@ -137,7 +137,7 @@ def versions(
 
 
 def _watched(session: Session, job: Mapping[str, Any], left: float | None) -> Iterator[dict[str, Any] | None]:
-    """Yield the job whenever it changes, for as long as there is time `left`, in seconds."""
+    """Yield the job whenever it changes, for at most `left` seconds."""
     limit_s = None if left is None else max(1, round(left))
     events = session.watch(
         jobs.path_of(job, alone=False),
@@ -149,7 +149,7 @@ def _watched(session: Session, job: Mapping[str, Any], left: float | None) -> It
     try:
         for event in events:
             if event["type"] == "ERROR":
-                return  # too old a version: read again
+                return  # the version is too old: read again
             yield None if event["type"] == "DELETED" else event["object"]
     except ConnectionLostError:
-        return  # likewise; a server that is gone is told of by the read
+        return  # likewise; an unreachable server is reported by the read

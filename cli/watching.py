@@ -1,7 +1,7 @@
-"""What is known of a job now, kept up to date by three threads, each with a connection of its own.
+"""The current state of a job, updated by three threads with their own connections.
 
-One watches the job, one its pods, one reads the log of the replica that decides about it. Each keeps only the newest state,
-and wakes the caller, who shows it when ready: so nothing piles up, however fast pods change.
+One watches the job, one its pods, and one reads the log of the replica that decides its outcome. Each keeps only the
+newest state and wakes the caller, who displays it when ready: so nothing queues up, however fast pods change.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tfjob_operator.cli.watches import versions
 
 _LOG_RETRY_S: Final = 1.0
 _LEAVE_S: Final = 0.2
-"""How long a thread that was stopped is waited for: one that is just connecting may take longer."""
+"""How long to wait for a thread to stop; one that is just connecting may take longer."""
 _TELL_S: Final = 10.0
-"""How often steps without a total are printed on lines of their own."""
+"""How often steps without a total are printed on separate lines."""
 _TAIL: Final = 2000
-"""How many earlier lines of the log are read: with Keras, whose bar of an epoch is one line, all of most trainings."""
+"""The number of earlier log lines that are read: with Keras, whose bar of an epoch is one line, most trainings completely."""
 _DECIDING: Final = ("chief-0", "master-0", "worker-0")
-"""The replicas whose log tells how far a training is; the first one that exists is read."""
+"""The replicas whose logs show the progress of a training; the first existing one is read."""
 
 
 class Seen(NamedTuple):
-    """What is known. `job` is None before it was read, and again when it `is_gone`; `numbers` are the last by name."""
+    """The current state. `job` is None before it was read, and again when it `is_gone`; `numbers` are the last ones by name."""
 
     job: Mapping[str, Any] | None = None
     is_gone: bool = False
@@ -47,11 +47,11 @@ class Seen(NamedTuple):
 
 
 class _StoppedError(Exception):
-    """The watching was stopped."""
+    """The watch was stopped."""
 
 
 class Live:
-    """A job that is watched. Used as a context: its threads end with it."""
+    """A watched job. Use as a context manager, which stops the threads."""
 
     def __init__(self, session: Session, name: str, clock: Callable[[], float]) -> None:
         self._name = name
@@ -81,7 +81,7 @@ class Live:
             thread.join(_LEAVE_S)
 
     def wait(self, timeout_s: float) -> Seen:
-        """Wait for a change, at most `timeout_s`, and return what is known. Raises the CliError that has ended the watching."""
+        """Wait for a change, at most `timeout_s`, and return the state. Raises the CliError that ended the watch."""
         self._changed.wait(timeout_s)
         self._changed.clear()
         with self._lock:
@@ -111,7 +111,7 @@ class Live:
             raise _StoppedError
 
     def _job(self) -> Mapping[str, Any]:
-        """Wait until the job was read, and return it."""
+        """Wait until the job has been read, and return it."""
         self._has_job.wait()
         with self._lock:
             job = self._seen.job
@@ -131,7 +131,7 @@ class Live:
             self._tell(replicas=replicas)
 
     def _read_logs(self) -> None:
-        """Read one log after the other. Without the right to read logs, everything else is still shown."""
+        """Read one log after the other. Without permission to read logs, everything else is still shown."""
         self._job()
         read = ""
         while True:
@@ -146,7 +146,8 @@ class Live:
                     if error.is_denied:
                         return
                 except CliError:
-                    is_last = False  # a node that is away, perhaps for a moment: the watches tell if it is the server
+                    # an unreachable node, perhaps temporarily; an unreachable server is reported by the watches
+                    is_last = False
                 read = replica.uid if is_last else ""
             self._pause(_LOG_RETRY_S)
 
@@ -163,20 +164,20 @@ class Live:
 
 _BAR: Final = 30
 _LEAST_BAR: Final = 5
-"""The fewest columns with which a bar is of use."""
+"""The fewest columns for a useful progress bar."""
 _MOST_NUMBERS: Final = 3
 _TENTHS: Final = 10
 
 
 def standing_from(seen: Seen) -> JobStanding | None:
-    """Return how the job stands, None before it and its pods were read."""
+    """Return the status of the job, None before it and its pods were read."""
     if seen.job is None or seen.replicas is None:
         return None
     return standing_of(job_from(seen.job), seen.job, pods_from(each.pod for each in seen.replicas))
 
 
 def progress_line(seen: Seen, width: int = 0, bar: tuple[str, str] = ("#", ".")) -> str:
-    """Return how far the training is and its last numbers, "" where no log tells; with a bar where `width` has room."""
+    """Return the progress of the training and its last numbers, "" if unknown; with a bar if `width` permits."""
     if seen.progress is None:
         return ""
     at = seen.progress
@@ -193,14 +194,14 @@ def progress_line(seen: Seen, width: int = 0, bar: tuple[str, str] = ("#", "."))
 
 
 class Screen:
-    """Draws a job in the same place again and again. `terminal` is asked each time: its size may change."""
+    """Redraws a job in place. `terminal` is called each time, since its size may change."""
 
     def __init__(self, terminal: Callable[[], Terminal]) -> None:
         self._terminal = terminal
         self._drawn = 0
 
     def show(self, seen: Seen, now: datetime, *, last: bool = False) -> None:
-        """Draw the job: what fits, or with `last` all of it."""
+        """Draw the part of the job that fits, or with `last` all of it."""
         standing = standing_from(seen)
         if standing is None:
             return
@@ -219,7 +220,7 @@ class Screen:
 
 
 class Printer:
-    """Prints a line for each change, for files and programs."""
+    """Prints a line per change, for files and programs."""
 
     def __init__(self) -> None:
         self._job = ""
@@ -228,7 +229,7 @@ class Printer:
         self._told: tuple[str, datetime] | None = None
 
     def show(self, seen: Seen, now: datetime, *, last: bool = False) -> None:
-        """Print what is new; after a `last` one nothing more comes."""
+        """Print what is new; a `last` call ends the output."""
         standing = standing_from(seen)
         if standing is None:
             return
@@ -253,7 +254,7 @@ class Printer:
         return lines
 
     def _steps(self, seen: Seen, now: datetime, *, last: bool) -> Sequence[str]:
-        """Return how far the training is, whenever another tenth is done, or where no total is known from time to time."""
+        """Return the progress whenever another tenth is done, or periodically if the total is unknown."""
         share = seen.progress.share if seen.progress is not None else None
         tenth = int(share * _TENTHS) if share is not None else (0 if seen.progress is not None else -1)
         line = progress_line(seen)

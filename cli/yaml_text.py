@@ -1,4 +1,4 @@
-"""Objects as YAML, the way kubectl writes them."""
+"""Formats objects as YAML, like kubectl."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfjob_operator.api.text import clean
 
 
 def yaml_text(document: Any, *, sort_keys: bool) -> str:
-    """Return a document as YAML: blocks for lines, quotes where needed, escapes if a character is unseen or reorders."""
+    """Format a document as YAML: blocks for multiline text, quotes if needed, escapes for invisible characters."""
 
     def dump(*, allow_unicode: bool) -> str:
         return yaml.dump(document, Dumper=_Dumper, sort_keys=sort_keys, allow_unicode=allow_unicode, width=10_000)
@@ -21,10 +21,10 @@ def yaml_text(document: Any, *, sort_keys: bool) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts as people do, and never uses anchors and aliases."""
+    """Writes strings in the usual style, without anchors and aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return True, so that what occurs twice is written twice."""
+        """Return True, so that repeated objects are written repeatedly."""
         return True
 
 

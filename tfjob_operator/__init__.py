@@ -1,5 +1,5 @@
-"""The one name under which all of this is imported, so that an installed wheel has nothing else at the top of site-packages.
+"""The only top-level package, so that an installed wheel adds nothing else to site-packages.
 
-The other packages are installed below this one. In a checkout their folders lie beside it: `package_dir` in setup.cfg maps
-them, and the editable install that hack/bootstrap.sh makes finds them.
+The other packages are installed below it. In a checkout their folders are beside it: `package_dir` in setup.cfg maps
+them, and the editable install of hack/bootstrap.sh finds them.
 """

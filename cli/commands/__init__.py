@@ -1,1 +1,1 @@
-"""The verbs of `kubectl tfjob`, a module each. They end in an underscore, since some are words of Python."""
+"""The commands of `kubectl tfjob`, one module each. Their names end in an underscore, since some are Python keywords."""

@@ -13,7 +13,7 @@ import click
 from tfjob_operator.cli.errors import CliError
 
 PROGRAM: Final = "kubectl_complete-tfjob"
-"""The program that kubectl 1.26 and newer run to complete the plugin `tfjob`; it must be in the PATH."""
+"""The program that kubectl 1.26 and newer run to complete the plugin `tfjob`; it must be in PATH."""
 
 
 @click.command("completion")
@@ -28,7 +28,7 @@ def command(*, install: bool, folder: str | None) -> None:
     if not install:
         click.echo(_script(), nl=False)
         return
-    place = Path(folder) if folder else Path(sys.argv[0]).absolute().parent  # where the link is, if it is one
+    place = Path(folder) if folder else Path(sys.argv[0]).absolute().parent  # the directory of the link, if it is one
     target = place / PROGRAM
     if target.exists() and target.resolve() == _beside():
         click.echo(f"{target} already exists")
@@ -44,7 +44,7 @@ def command(*, install: bool, folder: str | None) -> None:
 
 
 def _beside() -> Path:
-    """Return the program that came with this plugin; it may not be there."""
+    """Return the path of the program beside this plugin; it may not exist."""
     return Path(sys.argv[0]).resolve().with_name(PROGRAM)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 PORT: Final = 8787
-"""The same one each time, if it is free, so that links to jobs stay good."""
+"""The default port. It is fixed so that links to jobs stay valid; a free one is used if it is taken."""
 
 
 @click.command("dashboard")
@@ -54,7 +54,7 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
 
 
 def _printer(folder: str | None) -> Callable[[str], None]:
-    """Return a function that prints links and opens the first in a browser if `folder`, private to this user, is given."""
+    """Return a function that prints links, and opens the first in a browser if `folder`, a private directory, is given."""
     printed: list[str] = []
 
     def print_link(address: str) -> None:
@@ -70,7 +70,7 @@ def _printer(folder: str | None) -> Callable[[str], None]:
 
 
 def _open(address: str, folder: str) -> None:
-    """Open a browser in a thread, at a file that redirects to the address: other users see the arguments of all programs."""
+    """Open a browser in a thread with a file that redirects to the address: other users can see the arguments of processes."""
     import threading
     import webbrowser
     from pathlib import Path
@@ -81,12 +81,12 @@ def _open(address: str, folder: str) -> None:
 
 
 def _has_display() -> bool:
-    """Return whether a browser would have a window: a text browser would take the terminal from this program."""
+    """Return True if there is a graphical browser: a text browser would take over the terminal."""
     return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def listen(port: int | None) -> socket.socket:
-    """Return a socket on loopback. Raises CliError for a port that was asked for and is taken."""
+    """Return a socket on loopback. Raises CliError if an explicitly requested port is in use."""
     import socket
 
     for each in [PORT, 0] if port is None else [port]:

@@ -14,7 +14,7 @@ from tfjob_operator.cli.replicas import Choice, Replica, container_of, find, non
 from tfjob_operator.cli.target import Target, kubectl
 
 _FIRST = ("chief-0", "master-0", "worker-0")
-"""Where one looks first: the replica that decides about the job."""
+"""The replicas in the order in which they are tried: the one that decides the outcome of the job comes first."""
 
 
 @click.command("exec", cls=WithProgram)

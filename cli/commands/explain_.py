@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _WIDTH: Final = 100
-"""Columns where there is no terminal."""
+"""The width without a terminal."""
 
 
 @click.command("explain")
@@ -57,7 +57,7 @@ def command(target: Target, name: str, output: str | None, silent_after: float) 
 
 
 def _aimed(diagnosis: Diagnosis, target: Target) -> Diagnosis:
-    """Return the diagnosis with commands for the cluster that was asked, which may not be that of the current context."""
+    """Return the diagnosis with commands for the selected cluster, which may not be that of the current context."""
     from tfjob_operator.cli.diagnosis.advice import aimed
 
     given = (("kubeconfig", target.kubeconfig), ("context", target.context))
@@ -71,13 +71,13 @@ def _aimed(diagnosis: Diagnosis, target: Target) -> Diagnosis:
 
 
 NARROWEST: Final = 20
-"""The least width in columns: on a narrower terminal nothing reads well, and lines are this long."""
+"""The minimum width in columns; lines on a narrower terminal are this long."""
 
 
 def render(diagnosis: Diagnosis, width: int = 80) -> list[str]:
-    """Return the lines: how the job stands, then each cause with what was seen and what to do, then what could not be seen.
+    """Return the lines: the state of the job, each cause with evidence and advice, then what could not be read.
 
-    Prose is wrapped at `width` columns. A command is never broken, since people copy it: it stands on a line of its own.
+    Text is wrapped at `width` columns. A command is never wrapped, since users copy it; it has a line of its own.
     """
     width = max(width, NARROWEST)
     lines = _wrap(diagnosis.standing, width, "", "  ")

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 _MOST_EVENTS: Final = 5_000
-"""How many Warning events are read at most."""
+"""The most Warning events that are read."""
 _WARNINGS: Final = "type=Warning"
 _STATE, _DURATION, _AGE, _REASON = (COLUMNS.index(name) for name in ("STATE", "DURATION", "AGE", "REASON"))
 
 
 class Query(NamedTuple):
-    """Which jobs, in which order; `namespace` is None for all."""
+    """Which jobs to list, and in which order; `namespace` is None for all."""
 
     namespace: str | None
     names: Sequence[str] = ()
@@ -44,7 +44,10 @@ class Query(NamedTuple):
 
 
 class Jobs:
-    """Reads the jobs of a query. `versions` are those of the lists by API group; `failures` counts names that are not there."""
+    """Reads the jobs of a query.
+
+    `versions` are the resourceVersions of the lists by API group; `failures` counts missing names.
+    """
 
     def __init__(self, session: Session, query: Query) -> None:
         self.query = query
@@ -53,13 +56,13 @@ class Jobs:
         self._session = session
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Yield them. Raises CliError."""
+        """Yield the jobs. Raises CliError."""
         for body in self._named() if self.query.names else self._listed():
             if self.takes(body):
                 yield body
 
     def takes(self, body: dict[str, Any]) -> bool:
-        """Return whether a job is in one of the states that were asked for."""
+        """Return True if a job is in one of the requested states."""
         return not self.query.states or state_of(body) in self.query.states
 
     def _named(self) -> Iterator[dict[str, Any]]:
@@ -92,7 +95,7 @@ class Jobs:
 
 
 def read_pods(session: Session, query: Query, listing: Listing, now: float, *, watch: bool = False) -> list[Watch]:
-    """Read pods, and where only they can tell Warning events and Workloads; return how to watch them. Raises CliError."""
+    """Read pods and, if needed, Warning events and Workloads; return how to watch them. Raises CliError."""
     from tfjob_operator.cli.watches import Watch
 
     where = f"/api/v1/namespaces/{query.namespace}" if query.namespace is not None else "/api/v1"
@@ -115,7 +118,7 @@ def read_pods(session: Session, query: Query, listing: Listing, now: float, *, w
 
 
 def _read_workloads(session: Session, query: Query, listing: Listing, *, watch: bool) -> list[Watch]:
-    """Read what Kueue says of queued jobs, if there is Kueue and the user may."""
+    """Read the Workloads of queued jobs, if Kueue is installed and the user may read them."""
     from tfjob_operator.cli.watches import Watch
 
     if not (watch or listing.has_queued):
@@ -134,7 +137,7 @@ def _read_workloads(session: Session, query: Query, listing: Listing, *, watch: 
 
 
 class ListView:
-    """Prints rows, or with `names` the names of jobs."""
+    """Prints rows, or with `names` only the names of jobs."""
 
     def __init__(
         self, session: Session, source: Jobs, *, names: bool, wide: bool, headers: bool, no_color: bool
@@ -143,14 +146,14 @@ class ListView:
         self._listing = Listing(sort_by=source.query.sort_by)
         self._screen = terminal(no_color=no_color)
         self._columns = len(COLUMNS) if wide else len(COLUMNS) - 1
-        self._first = 1 if source.query.namespace is None else 0  # of the namespace
+        self._first = 1 if source.query.namespace is None else 0  # for the column NAMESPACE
         header = ["NAMESPACE"] * self._first + [*COLUMNS[: self._columns]]
         width = self._screen.width if wide and self._screen.is_terminal else 0
         self._table = TablePrinter(header, headers=headers, width=width)
         self._shown: dict[str, tuple[str, ...]] = {}
 
     def show(self, *, watch: bool) -> None:
-        """Print the list, and with `watch` what changes from then on. Raises CliError."""
+        """Print the list and, with `watch`, all changes from then on. Raises CliError."""
         now, query = datetime.now(UTC).timestamp(), self._source.query
         keys = [self._listing.put_job(body, now) for body in self._source.read()]
         watches: list[Watch] = []
@@ -177,7 +180,7 @@ class ListView:
             click.echo(line, color=True)
 
     def _paint(self, place: int, row: Sequence[str], cell: str) -> str:
-        """Return a cell of the columns STATE and REASON in the color of what it means."""
+        """Color a cell of the columns STATE and REASON by its meaning."""
         state, reason = row[self._first + _STATE], row[self._first + _REASON]
         if place not in {self._first + _STATE, self._first + _REASON}:
             return cell
@@ -228,7 +231,7 @@ class ListView:
 
 
 def _steady(row: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what of a row changes only when the job or a pod does."""
+    """Return the part of a row that does not change with time alone."""
     cells = tuple(cell for place, cell in enumerate(row[:_REASON]) if place not in {_DURATION, _AGE})
     return *cells, BACK_OFF if row[_REASON].startswith(BACK_OFF) else row[_REASON]
 
@@ -243,11 +246,11 @@ _TEMPLATES: Final = (
     "go-template",
     "go-template-file",
 )
-"""Formats with a template. kubectl prints them: it is there, since this is its plugin, and no library has its dialect."""
+"""Template formats. They are printed by kubectl, which is installed anyway; no Python library supports their syntax."""
 _FIELD: Final = re.compile(r"\.?[\w-]+(\.[\w-]+)*", re.ASCII)
 _COLUMNS: Final = tuple(name.lower() for name in COLUMNS[:-1])
 _OF_PODS: Final = ("ready", "restarts", "reason")
-"""Columns for which pods are read."""
+"""Columns that need pods to be read."""
 _PASSED: Final = {
     "selector": "selector",
     "field-selector": "fields",
@@ -255,7 +258,7 @@ _PASSED: Final = {
     "watch": "watch",
     "show-managed-fields": "managed",
 }
-"""Options that kubectl has too, and their names here."""
+"""kubectl options that are passed on, and their names here."""
 
 
 def _format(_ctx: click.Context, _option: click.Parameter, given: str | None) -> str | None:
@@ -265,7 +268,7 @@ def _format(_ctx: click.Context, _option: click.Parameter, given: str | None) ->
 
 
 def _sort_key(_ctx: click.Context, _option: click.Parameter, given: str) -> str:
-    """Return a column in lower case, or a field with a dot before it."""
+    """Return a column name in lower case, or a field path with a leading dot."""
     field = given.removeprefix("{").removesuffix("}")
     if field.lower() in {"", *_COLUMNS}:
         return field.lower()
@@ -324,7 +327,7 @@ def command(*, target: Target, everywhere: bool, output: str | None, watch: bool
 
 
 def _print_objects(session: Session, source: Jobs, output: str, *, managed: bool) -> None:
-    """Print whole jobs: one that was named alone as it is, others as a List."""
+    """Print whole jobs: a single named job as is, several as a List."""
     listing, now = Listing(sort_by=source.query.sort_by), datetime.now(UTC).timestamp()
     found = {listing.put_job(body, now): body for body in source.read()}
     if source.query.sort_by in _OF_PODS:
@@ -337,7 +340,7 @@ def _print_objects(session: Session, source: Jobs, output: str, *, managed: bool
 
 
 def _print_by_kubectl(target: Target, output: str, given: Mapping[str, Any]) -> NoReturn:
-    """Become `kubectl get`, which prints jobs by a template."""
+    """Replace this process with `kubectl get`, which prints jobs by a template."""
     sort_by = {"name": ".metadata.name", "age": ".metadata.creationTimestamp"}.get(given["sort_by"], given["sort_by"])
     if given["states"] or sort_by in _COLUMNS:
         raise click.UsageError(

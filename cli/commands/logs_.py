@@ -19,7 +19,7 @@ from tfjob_operator.cli.target import Target
 
 _NOTHING_THERE = (400, 404)
 _GONE = b"unable to retrieve container logs for "
-"""What a kubelet sends, with code 200 and no newline, instead of the log of a container that its runtime has removed."""
+"""The body that a kubelet sends, with status 200 and no newline, if the runtime has removed the container."""
 
 
 @click.command("logs")
@@ -94,7 +94,7 @@ def command(
 def _print(
     session: Session, replica: Replica, container: str | None, shower: Shower, query: Mapping[str, str | int]
 ) -> bool:
-    """Print the log of one replica as it is now; return False, after a line on standard error, if there is none."""
+    """Print the current log of a replica; if there is none, print the reason on standard error and return False."""
     named = container_of(replica.pod, container)
     if named is None:
         CliError(f"container {container} not found in pod {replica.pod_name}").show()

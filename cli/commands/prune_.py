@@ -25,7 +25,7 @@ _CONFLICT = 409
 
 
 class Ended(NamedTuple):
-    """A job that has ended; `name` is with its kind, `at` is when, None where that cannot be read."""
+    """A finished job; `name` includes its kind, `at` is the completion time, or None if it cannot be parsed."""
 
     path: str
     namespace: str
@@ -95,7 +95,7 @@ def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[E
 
 
 def _jobs(session: Session, namespace: str | None, selector: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield the jobs of both APIs with their group. Raises CliError where neither is there."""
+    """Yield the jobs of both APIs with their group. Raises CliError if neither is served."""
     missing: CliError | None = None
     try:
         for page in jobs.pages(session, namespace, selector=selector):
@@ -122,7 +122,7 @@ def _shown(job: Ended, everywhere: bool) -> str:  # noqa: FBT001 - as the option
 
 
 def _ask(found: list[Ended], everywhere: bool) -> None:  # noqa: FBT001 - as the option
-    """Ask for confirmation. Raises CliError if there is no terminal, Exit if the user refuses."""
+    """Ask for confirmation. Raises CliError without a terminal, Exit if the user declines."""
     if not sys.stdin.isatty():
         raise CliError(
             f"standard input is not a terminal: pass --yes to delete {len(found)} jobs, or --dry-run to list them"
@@ -135,7 +135,7 @@ def _ask(found: list[Ended], everywhere: bool) -> None:  # noqa: FBT001 - as the
 
 
 def _delete(session: Session, job: Ended, everywhere: bool) -> bool:  # noqa: FBT001 - as the option
-    """Delete a job unless it was changed since it was read. If that fails, print why and return False."""
+    """Delete a job unless it has changed since it was read. On failure, print the error and return False."""
     try:
         session.delete(job.path, jobs.only(job.uid, job.version))
     except ApiError as error:

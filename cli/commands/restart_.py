@@ -18,7 +18,7 @@ from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 
 NOTED_WITHIN_S: Final = 10.0
-"""How long the operator may take to acknowledge a request: it needs one write of the status."""
+"""How long the operator may take to acknowledge a request, which is a single write of the status."""
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 
@@ -31,9 +31,9 @@ _CONFLICT: Final = 409
 def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None:
     """Restart a whole job as its next attempt, or with --type, --index or --replica delete single pods to recreate them.
 
-    Neither counts to a limit. The whole job is restarted by the operator: all pods are deleted before one is created, and
-    replicas that succeeded run again unless finishedReplicaPolicy is Keep. Refused if no operator serves the job. A finished
-    job cannot be restarted: delete it and create it again.
+    Neither counts toward a limit. The whole job is restarted by the operator: all pods are deleted before one is
+    created, and replicas that succeeded run again unless finishedReplicaPolicy is Keep. Refused if no operator serves
+    the job. A finished job cannot be restarted: delete it and create it again.
     """
     with target.session() as session:
         job = jobs.get(session, name)
@@ -55,7 +55,7 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
 
 
 def _restart_all(session: Session, name: str, job: dict[str, Any], *, dry_run: bool) -> str:
-    """Request a restart of the whole job, wait until the operator has noted it, and return what happened."""
+    """Request a restart of the whole job, wait for the operator to acknowledge it, and return the result."""
     full, own = jobs.full_name(job), job["metadata"]["name"]
     if dry_run:
         return f"{full} restarted (dry run)"
@@ -72,7 +72,7 @@ def _restart_all(session: Session, name: str, job: dict[str, Any], *, dry_run: b
 
 
 def _noted(session: Session, name: str) -> dict[str, Any]:
-    """Wait until the operator has noted the request, and return the job. Raises CliError if it does not."""
+    """Wait until the operator acknowledges the request, and return the job. Raises CliError if it does not."""
     from tfjob_operator.cli.watches import versions
 
     until = time.monotonic() + NOTED_WITHIN_S
@@ -85,15 +85,15 @@ def _noted(session: Session, name: str) -> dict[str, Any]:
 
 
 def _is_noted(job: dict[str, Any]) -> bool:
-    """Whether the operator has noted the latest request: this one, or one that somebody has made since."""
+    """Return True if the operator has acknowledged the latest request, which may be a later one by another user."""
     wanted = (job["metadata"].get("annotations") or {}).get(ANNOTATION_RESTART)
     return bool(wanted) and (job.get("status") or {}).get("observedRestartRequest") == wanted
 
 
 def _withdraw(session: Session, name: str) -> dict[str, Any]:
-    """Withdraw a request, or a newer operator would follow it on the day it is installed.
+    """Withdraw a request, since an operator that is upgraded later would still process it.
 
-    Raises CliError, or returns the job if the request has been noted after all.
+    Raises CliError, or returns the job if the request was acknowledged in the meantime.
     """
     while not _is_noted(job := jobs.get(session, name)):
         meta = job["metadata"]
@@ -135,7 +135,7 @@ def _check_operator(session: Session, name: str, job: dict[str, object]) -> None
 
 
 def _restart(session: Session, replica: Replica, *, dry_run: bool) -> str:
-    """Delete the pod of a replica, by its UID; return what was done."""
+    """Delete the pod of a replica, by UID; return what was done."""
     shown = f"pod/{replica.pod_name}"
     if replica.phase == "Succeeded":
         return f"{shown} not deleted: {replica.name} has succeeded"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COUNT: Final = click.IntRange(min=0)
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never", "ExitCode")
 CLEAN_POD_POLICIES: Final = ("All", "Running", "None")
-"""Those of the API, whose module takes longer to import than the command line to parse."""
+"""The values in the API, whose module takes longer to import than parsing the command line."""
 _EFFECTS: Final = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICY: Final = {
     "clean_pod_policy": "cleanPodPolicy",
@@ -28,7 +28,7 @@ _POLICY: Final = {
     "backoff_limit": "backoffLimit",
     "suspend": "suspend",
 }
-"""The options that are fields of `spec.runPolicy`."""
+"""The options that set fields of `spec.runPolicy`."""
 
 
 def _mounts(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[Mount]:
@@ -172,7 +172,7 @@ def command(
 
 
 def _base(file: str) -> Mapping[str, Any]:
-    """Return the one job of a file. Raises CliError for none, several, or one of an older version."""
+    """Return the single job in a file. Raises CliError for none, several, or one of an older version."""
     from tfjob_operator.cli.manifests import read
 
     found = list(read(file))

@@ -35,7 +35,7 @@ def resume(target: Target, names: tuple[str, ...]) -> None:
 
 
 def _set_all(target: Target, names: Sequence[str], *, to: bool) -> None:
-    """Suspend or resume jobs and print each result. Raises Exit at the end if one failed, and CliError."""
+    """Suspend or resume jobs and print each result. Raises CliError, or Exit at the end if one failed."""
     with target.session() as session:
         print_each(names, lambda name: _set(session, name, to=to))
 

@@ -30,7 +30,7 @@ _OPERATOR: Final = "training.kubeflow.org/operator-name=tensorboard-controller"
 
 
 class Board(NamedTuple):
-    """The TensorBoard of a job: whose it is, and the selector of its pods."""
+    """The TensorBoard of a job: the owner, and the selector of its pods."""
 
     job: str
     job_uid: str
@@ -38,21 +38,21 @@ class Board(NamedTuple):
 
 
 def board_of(name: str, job: Mapping[str, Any]) -> Board:
-    """Return the TensorBoard that a job asks for. Raises CliError when it asks for none."""
+    """Return the TensorBoard of a job. Raises CliError if it has none."""
     if not any(key.lower() == "tensorboard" for key in jobs.spec_of(job)):
         raise CliError(f"{name} has no TensorBoard: set spec.tensorBoard.logDir with kubectl edit tfjob {name}")
     return Board(name, job["metadata"]["uid"], board_selector(job["metadata"]["name"], is_alpha=jobs.is_alpha(job)))
 
 
 def board_selector(job: str, *, is_alpha: bool) -> str:
-    """Return the selector of what the operator creates for the TensorBoard of a job."""
+    """Return the selector of the objects that the operator creates for the TensorBoard of a job."""
     return f"{_OPERATOR},{alpha.LABEL_JOB_NAME if is_alpha else 'app.kubernetes.io/instance'}={job}"
 
 
 class Forwarding:
-    """Forwards `ports[0]`, a local one, to `ports[1]` of a TensorBoard's pod, and of each that replaces it. `pause` sleeps.
+    """Forwards the local port `ports[0]` to port `ports[1]` of a TensorBoard's pod and its replacements. `pause` sleeps.
 
-    kubectl port-forward carries the bytes. Old versions do not notice when their pod is gone, so the pod is polled.
+    kubectl port-forward does the forwarding. Old versions do not notice if their pod is deleted, so the pod is polled.
     """
 
     def __init__(
@@ -66,7 +66,10 @@ class Forwarding:
         self._told = ""
 
     def connections(self) -> Iterator[None]:
-        """Yield whenever the port leads to a pod, and end when the job is gone. Raises CliError if the first try fails."""
+        """Yield whenever the port is connected to a pod; end when the job is deleted.
+
+        Raises CliError if the first try fails.
+        """
         is_first = True
         while (pod := self._next_pod()) is not None:
             with self._kubectl(pod["metadata"]["name"]) as process:
@@ -85,7 +88,7 @@ class Forwarding:
             self._pause(LOOK_S)
 
     def _next_pod(self) -> dict[str, Any] | None:
-        """Return a pod that is ready, as soon as there is one; None when the job is gone."""
+        """Wait for a ready pod and return it; None if the job is deleted."""
         while True:
             path = pods_path(self._session.namespace)
             pods = self._session.get(path, labelSelector=self._board.selector)["items"]
@@ -124,14 +127,14 @@ class Forwarding:
         return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)  # noqa: S603
 
     def _stay(self, process: subprocess.Popen[str], uid: str) -> None:
-        """Return when kubectl has ended, or the pod is not ready any more."""
-        for stream in (process.stdout, process.stderr):  # a line for each connection, which nobody needs
+        """Return when kubectl exits, or the pod is no longer ready."""
+        for stream in (process.stdout, process.stderr):  # discard its line per connection
             Thread(target=_drain, args=[stream], daemon=True).start()
         while True:
             try:
                 process.wait(LOOK_S)
             except subprocess.TimeoutExpired:
-                with suppress(CliError):  # while the server does not answer, the pod counts as there
+                with suppress(CliError):  # an unreachable server does not mean that the pod is gone
                     if not self._is_there(uid):
                         return
             else:
@@ -144,7 +147,7 @@ class Forwarding:
 
 
 def _drain(stream: IO[str]) -> None:
-    with suppress(ValueError):  # it is closed while it is read
+    with suppress(ValueError):  # closed while it is read
         while stream.read(65_536):
             pass
 
@@ -160,7 +163,7 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 
 PORT: Final = 6006
-"""TensorBoard's own port: that of the pod, and the one tried first on this machine."""
+"""TensorBoard's default port: the port of the pod, and the preferred local port."""
 _HOST: Final = "127.0.0.1"
 
 
@@ -190,12 +193,12 @@ def command(*, target: Target, name: str, port: int | None, no_browser: bool) ->
                 import webbrowser
 
                 webbrowser.open(url)
-            no_browser = True  # once
+            no_browser = True  # only once
     click.echo(f"the TensorBoard of {name} was deleted", err=True)
 
 
 def _free_port(wanted: int | None) -> int:
-    """Return a port on which nobody listens: the one that is wanted, or TensorBoard's own if it is free, or any."""
+    """Return a free port: the requested one, or TensorBoard's default port if it is free, or any."""
     for port in (wanted,) if wanted else (PORT, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -210,5 +213,5 @@ def _free_port(wanted: int | None) -> int:
 
 
 def _has_screen() -> bool:
-    """Return whether there is a desktop: without one a text browser would take the terminal."""
+    """Return True if there is a desktop: a text browser would take over the terminal."""
     return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -56,7 +56,7 @@ def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str
 
 
 def _plain(value: Any) -> Any:
-    """Return the values of a timeline as JSON has them, with names in camelCase."""
+    """Return the values of a timeline as JSON, with names in camelCase."""
     if isinstance(value, datetime):
         return value.isoformat()
     names = [each.name for each in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())

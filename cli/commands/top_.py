@@ -20,11 +20,11 @@ from tfjob_operator.cli.terminal import TablePrinter
 
 COLUMNS: Final = ("REPLICA", "CPU(CORES)", "%REQUEST", "%LIMIT", "MEMORY(BYTES)", "%REQUEST", "%LIMIT")
 _KEYS: Final = ("replica", "cpu", "cpuRequest", "cpuLimit", "memory", "memoryRequest", "memoryLimit")
-"""The columns as `-o json` names them."""
+"""The columns in the JSON output."""
 _MEBI: Final = 1024 * 1024
 POD_METRICS: Final = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 ABSENT: Final = (404, 503)
-"""The codes for an API that is not installed, or whose server cannot be reached."""
+"""Status codes for an API that is not installed, or whose server is unreachable."""
 NOT_AVAILABLE: Final = "Metrics API not available: install metrics-server"
 
 
@@ -51,7 +51,7 @@ def command(*, target: Target, choice: Choice, name: str, output: str | None) ->
 
 
 def _usage(session: Session, job: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return the containers' metrics of the job's pods, by the pod's name. Raises CliError without the metrics API."""
+    """Return the container metrics of the job's pods by pod name. Raises CliError without the metrics API."""
     try:
         found = session.get(POD_METRICS.path(session.namespace), labelSelector=selector_of(job))
     except ApiError as error:
@@ -62,7 +62,7 @@ def _usage(session: Session, job: Mapping[str, Any]) -> dict[str, list[dict[str,
 
 
 def _cells(replica: Replica, used: list[dict[str, Any]] | None) -> list[str]:
-    """Return a row of the table; a dash for what is not measured yet, and for a request or limit that is not set."""
+    """Return a table row, with dashes for missing measurements and for requests or limits that are not set."""
     cells = [replica.name]
     spec = (replica.pod.get("spec") or {}).get("containers") or ()
     for resource in ("cpu", "memory"):
@@ -70,7 +70,7 @@ def _cells(replica: Replica, used: list[dict[str, Any]] | None) -> list[str]:
         cells.append("-" if usage is None else _shown(resource, usage))
         for bound in ("requests", "limits"):
             asked = [((each.get("resources") or {}).get(bound) or {}).get(resource) for each in spec]
-            # A container without a limit may use all there is, so the pod has none either.
+            # A container without a limit means that the pod has none either.
             bounded = None if None in asked and bound == "limits" else total(each for each in asked if each is not None)
             cells.append(f"{100 * usage / bounded:.0f}%" if usage is not None and bounded else "-")
     return cells
@@ -82,7 +82,7 @@ def total(quantities: Iterable[object]) -> Decimal:
 
 
 def _shown(resource: str, amount: Decimal) -> str:
-    """Return an amount in the units of kubectl top: thousandths of a core, mebibytes."""
+    """Format an amount as kubectl top does: millicores, mebibytes."""
     if resource == "cpu":
         return f"{(amount * 1000).to_integral_value(ROUND_CEILING)}m"
     return f"{amount // _MEBI}Mi"

@@ -51,7 +51,7 @@ def _print(manifest: Manifest, judgement: Judgement) -> bool:
     if judgement.more:
         click.echo(f"{manifest.file}:{manifest.line}: and {judgement.more} more")
     for warning in judgement.warnings:
-        path = warning.partition(" ")[0].rstrip(":")  # where it is about a field, its path comes first
+        path = warning.partition(" ")[0].rstrip(":")  # warnings about a field start with its path
         line = manifest.line_of(path) if path.startswith("spec.") else manifest.line
         click.echo(f"{manifest.file}:{line}: warning: {clean(warning)}")
     for note in judgement.notes:

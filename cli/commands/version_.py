@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 UNKNOWN: Final = "unknown (no permission)"
 LEASE: Final = "tf-operator"
-"""The name of the operator's Lease, in whichever namespace it runs."""
+"""The name of the operator's Lease, in any namespace."""
 
 
 @click.command("version")
@@ -58,7 +58,7 @@ def _of_cluster(session: Session) -> dict[str, Any]:
 
 
 def _read(session: Session, path: str, **query: str) -> dict[str, Any] | None:
-    """Return a response, {} where there is nothing, None without permission."""
+    """Return a response, {} if not found, None without permission."""
     try:
         found: dict[str, Any] = session.get(path, **query)
     except ApiError as error:
@@ -71,7 +71,7 @@ def _read(session: Session, path: str, **query: str) -> dict[str, Any] | None:
 
 
 def _operator(session: Session) -> str:
-    """Return the images of the Deployments that run the operator; without any, who holds its Lease."""
+    """Return the images of the operator's Deployments or, if there are none, the holder of its Lease."""
     label = "app.kubernetes.io/name=tfjob-operator,app.kubernetes.io/component!=page"
     deployments = _listed(session, "/apis/apps/v1", "deployments", labelSelector=label)
     if deployments:
@@ -83,7 +83,7 @@ def _operator(session: Session) -> str:
 
 
 def _listed(session: Session, api: str, plural: str, **query: str) -> list[dict[str, Any]] | None:
-    """Return the objects of all namespaces; without permission those of this one, None if there are none."""
+    """Return the objects of all namespaces, or without permission those of this one; None if there are none."""
     found = _read(session, f"{api}/{plural}", **query)
     if found is not None:
         return found.get("items") or []
@@ -104,9 +104,7 @@ def _images(session: Session, items: list[dict[str, Any]]) -> Iterator[str]:
             raise CliError("the server sent a Deployment without containers") from error
         meta, status, wanted = found.metadata, found.status, found.spec.replicas
         more = f", serves {found.served} only" if found.served else ""
-        is_stuck = status.updated_replicas < max(
-            wanted, status.replicas
-        )  # pods of the former template are kept until then
+        is_stuck = status.updated_replicas < max(wanted, status.replicas)  # until then pods of the old template remain
         if is_stuck and status.ready_replicas:
             path = f"/api/v1/namespaces/{meta.namespace}/pods"
             pods = _read(session, path, labelSelector="name=tf-job-operator") or {}

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 GONE: Final = 3
 TIMED_OUT: Final = 124
-"""As `timeout` of GNU coreutils."""
+"""The exit code of GNU `timeout`."""
 AGES_S: Final = 1.0
-"""How often the job is drawn again if nothing changes, because ages grow."""
+"""How often the job is redrawn without changes, since ages grow."""
 _CALM_S: Final = 0.1
-"""The pause between two drawings: a job of a thousand pods may change a thousand times a second as they start."""
+"""The minimum time between redraws: while a job of a thousand pods starts, it may change a thousand times per second."""
 
 
 @click.command("watch")
@@ -43,7 +43,7 @@ def command(target: Target, name: str, no_color: bool) -> None:  # noqa: FBT001 
 
 
 def watch(session: Session, name: str, *, no_color: bool = False) -> None:
-    """Watch a job until it has ended, then raise Exit with the code for how it ended. Raises CliError."""
+    """Watch a job until it finishes, then raise Exit with the exit code of its outcome. Raises CliError."""
     from tfjob_operator.cli.replicas import Choice, find
     from tfjob_operator.cli.terminal import terminal
     from tfjob_operator.cli.watches import end_of
@@ -61,7 +61,7 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
             full = jobs.full_name(seen.job) if seen.job is not None else full
             end = end_of(seen.job) if seen.job is not None and seen.replicas is not None else None
             if end is not None and seen.job is not None:
-                with suppress(CliError):  # what was seen of the pods may be older than the end
+                with suppress(CliError):  # the pods that were seen may be older than the end
                     seen = seen._replace(replicas=find(session, seen.job, Choice()).replicas)
             shown.show(seen, datetime.now(UTC), last=end is not None)
             if end is not None:

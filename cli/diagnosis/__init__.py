@@ -1,1 +1,1 @@
-"""Why a job does not run: makes what was read about it into a ranked list of causes, with evidence and advice. Pure."""
+"""Diagnoses why a job is not running: turns the evidence into a ranked list of causes with advice. Pure."""

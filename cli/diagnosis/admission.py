@@ -1,4 +1,4 @@
-"""Replicas without a pod because the API server rejects it: quotas, limits, policies, missing accounts, names in use. Pure."""
+"""Pods that the API server rejects: quotas, limits, policies, missing service accounts, conflicting names. Pure."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ _RULES: Final = (
     rule(NO_ACCOUNT, r"service account \S+?/(?P<account>[^\s/]+) was not found, retry after"),
     rule(NO_PRIORITY, r"no PriorityClass with name (?P<name>\S+) was found"),
     rule(NO_RUNTIME, r'RuntimeClass(\.node\.k8s\.io)? "(?P<name>[^"]+)" not found'),
-    # our own: controller/tfjob/apply/children.py
+    # this operator: controller/tfjob/apply/children.py
     rule(
         ENDED_IN_THE_WAY,
         r"(?P<kind>pod|service) (?P<object>\S+) already exists and is not controlled .{0,300}it has finished"
@@ -281,14 +281,14 @@ _REASONS: Final = (
     EventReason.FAILED_CREATE_CONFIG_MAP,
 )
 _LATE_S: Final = 60.0
-"""Pods are created within seconds; what has none after a minute needs a look."""
+"""Pods are created within seconds; a replica without one after a minute has a problem."""
 _CHILD: Final = re.compile(
     r"\b(?:pods|services|configmaps|jobs\.batch|pod|service|ConfigMap|Service|Job) \"?([a-z0-9][-a-z0-9.]*)\"?"
 )
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield why replicas have no pod. Events about replicas that have one by now are left out."""
+    """Yield why replicas have no pod, ignoring events about replicas that have one by now."""
     missing = set(facts.missing)
     if not missing or facts.evidence.job.metadata.deletion_timestamp is not None:
         return
@@ -301,7 +301,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         elif child := _child_of(event, missing, facts.wanted):
             newest[child] = event
     for job in (facts.evidence.alpha.batch_jobs or ()) if facts.evidence.alpha is not None else ():
-        newest.pop(job.metadata.name, None)  # it could be created
+        newest.pop(job.metadata.name, None)  # it was created in the meantime
         told = facts.events_of("Job", job.metadata.name, job.metadata.uid)
         last = latest([each for each in told if each.reason in {AlphaReason.FAILED_CREATE, AlphaReason.CREATED}])
         if job.metadata.name in missing and last and last[0].reason == AlphaReason.FAILED_CREATE:
@@ -313,7 +313,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _child_of(event: Event, missing: set[str], wanted: Collection[str]) -> str:
-    """Return the missing replica that an event is about, the first one if it names none; "" if the one it names has a pod."""
+    """Return the missing replica of an event, the first one if it names none; "" if the replica that it names has a pod."""
     names = [name for name in _CHILD.findall(event.message) if name in wanted]
     if names:
         return next((str(name) for name in names if name in missing), "")
@@ -339,7 +339,7 @@ def _ranges(facts: Facts, trouble: Trouble) -> Iterator[str]:
 
 
 def _shortage(values: dict[str, str]) -> str:
-    """Return what is asked for, used and allowed, for each resource: `requests.cpu: requested 5, used 3 of 4`."""
+    """Return requested, used and allowed amounts of each resource: `requests.cpu: requested 5, used 3 of 4`."""
     asked, used, hard = (
         dict(part.partition("=")[::2] for part in values.get(name, "").split(",")) for name in ("asked", "used", "hard")
     )
@@ -350,7 +350,7 @@ def _shortage(values: dict[str, str]) -> str:
 
 
 def _by_quota(facts: Facts) -> Iterator[Finding]:
-    """Yield a quota without room for one more pod, since events are gone after an hour; else that nothing tells the reason."""
+    """Yield quotas without room for another pod, since events expire after an hour; else that the reason is unknown."""
     age_s = facts.age_s(facts.job.status.start_time)
     if facts.evidence.pod_group is not None or age_s is None or age_s < _LATE_S:
         return

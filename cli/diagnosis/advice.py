@@ -1,7 +1,7 @@
-"""Steps of advice, and the commands that they become for one job: these depend on whether the job has ended. Pure.
+"""Steps of advice, and the commands for a particular job, which depend on whether it has finished. Pure.
 
-A step is prose, a command, or prose, a colon and a command. A command can be pasted into a shell as it is; what only the user
-knows stands in it in capitals, and the prose names it.
+A step is text, a command, or text, a colon and a command. A command can be pasted into a shell as is; placeholders for
+what only the user knows are in capitals, and the text explains them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPERATOR_LOGS: Final = (
 NEW_CONFIG_MAP: Final = "kubectl -n {namespace} create configmap {name} --from-file"
 NEW_KEYS: Final = "kubectl -n {namespace} create secret generic {name} --from-file"
 AGAIN: Final = Change("", recreate=False)
-"""The cause is outside the manifest: a failed job is replaced; the kubelet restarts the containers of a running one."""
+"""The cause is outside the manifest: a failed job is recreated; the kubelet restarts the containers of a running one."""
 RESTART: Final = "kubectl tfjob restart {job} -n {namespace}"
 RETRIED: Final = "The operator retries by itself, after five minutes at the latest"
 
@@ -51,7 +51,7 @@ _DELETE_PODS: Final = (
     "--field-selector=status.phase!=Succeeded"
 )
 _MOST_PODS: Final = 30
-"""Pods that one command names; the others are named when the job is explained again."""
+"""The most pods in one command; the others appear when the job is explained again."""
 _V1_LABEL: Final = f"{LABEL_PREFIX}{LABEL_JOB_NAME}="
 _NEEDS: Final = (
     (" -n {operators} ", "leases"),
@@ -60,7 +60,7 @@ _NEEDS: Final = (
     (" --all-namespaces", "deployments"),
     (" describe node", "nodes"),
 )
-"""What a command needs more rights for, and the reads whose refusal shows that the user lacks them."""
+"""Additional permissions that a command needs, and the denied reads that show that the user lacks them."""
 _DELETES: Final = re.compile(r"kubectl tfjob restart|kubectl -n \S+ delete (pod|job) ")
 _KEEP_PODS: Final = "Delete no pods before an operator serves the job: nobody would recreate them"
 _COMMAND: Final = re.compile(r"\bkubectl (?P<plugin>tfjob )?")
@@ -69,7 +69,7 @@ _COMMAND: Final = re.compile(r"\bkubectl (?P<plugin>tfjob )?")
 def steps(
     facts: Facts, given: Sequence[Step], values: Mapping[str, str], whom: Sequence[str], *, stopped: bool = False
 ) -> tuple[str, ...]:
-    """Return what to do, each line once, without steps about pods that are gone, or that only help a running job.
+    """Return the advice without duplicates, and without steps about deleted pods or for running jobs if the job has finished.
 
     While the operator is `stopped`, no step deletes a pod.
     """
@@ -79,7 +79,7 @@ def steps(
     lines: list[str] = []
     recreate, keeps_log = False, b'"FallbackToLogsOnError"' in bytes(facts.job.spec)
     changes = [step.what for step in given if isinstance(step, Change) and step.what]
-    if facts.finished and len(changes) > 1:  # one file, with all changes
+    if facts.finished and len(changes) > 1:  # a single file with all changes
         last = max(number for number, step in enumerate(given) if isinstance(step, Change))
         rest = [step for step in given[:last] if not isinstance(step, Change)]
         given = [*rest, Change("; ".join(dict.fromkeys(changes))), *given[last + 1 :]]
@@ -104,7 +104,7 @@ def _named_in_command(pod: str) -> str:
 
 
 def aimed(line: str, flags: Sequence[str]) -> str:
-    """Return a step whose command is for the cluster that these flags of kubectl name."""
+    """Return a step with a command for the cluster selected by these kubectl flags."""
     found = _COMMAND.search(line)
     if found is None or not flags:
         return line
@@ -125,7 +125,7 @@ def _ended(change: Change) -> Iterator[str]:
 
 
 def _recreated(facts: Facts, whom: Sequence[str]) -> Iterator[str]:
-    """Yield how an edited template takes effect: pods are recreated, in the alpha dialect by new Jobs."""
+    """Yield how an edited template takes effect: by recreating pods or, in the alpha dialect, Jobs."""
     if facts.shape.is_alpha:
         replicas = {pod.metadata.name: facts.shape.replica_of(pod) for pod in facts.pods}
         alpha = facts.evidence.alpha
@@ -140,7 +140,7 @@ def _recreated(facts: Facts, whom: Sequence[str]) -> Iterator[str]:
 
 
 def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:
-    """Return a step with its values, and the resource and the label that a job of this dialect has."""
+    """Return a step with its values, and with the resource and label of the job's dialect."""
     needs = [] if facts.namespace == values.get("operators") and " -n {operators} " in line else _NEEDS
     refused = [words for command, words in needs if command in line and words in facts.evidence.forbidden]
     if refused and "cluster administrator" not in line:
@@ -148,7 +148,7 @@ def _in_dialect(facts: Facts, line: str, values: Mapping[str, str]) -> str:
         line = f"Ask your cluster administrator to {verb}{line[0].lower()}{line[1:]}"
     if values.get("operators"):
         line = line.replace(_WHERE, "")
-    # The alpha dialect has no restart of the whole job, and that of v1 runs replicas again that have succeeded.
+    # The alpha dialect cannot restart the whole job; v1's restart would run succeeded replicas again.
     if facts.shape.is_alpha or any(facts.job.status.finished_indices.values()):
         line = line.replace(RESTART, _DELETE_PODS)
     for v1, here in ((" tfjob {job}", f" {facts.shape.resource} {{job}}"), (_V1_LABEL, f"{facts.shape.label}=")):

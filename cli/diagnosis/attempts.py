@@ -109,13 +109,13 @@ TROUBLES: Final = defined(globals())
 
 _ON_NODE: Final = re.compile(r"its node (\S{1,253}) has not been ready")
 _LOST: Final = re.compile(r"\bNodeLost \(Node (\S{1,253}) is lost\)")
-"""In the condition of a job that has failed: controller/tfjob/nodes.py and controller/tfjob/plan/ending.py."""
+"""The condition of a failed job: controller/tfjob/nodes.py and controller/tfjob/plan/ending.py."""
 _RULE: Final = re.compile(r"has failed by rule (\S{1,128}): (.*)", re.DOTALL)
 _MOST_DIGITS: Final = 9
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield what a rule has done, and what a restart waits for."""
+    """Yield the actions of rules, and what a restart waits for."""
     failed = facts.condition(ConditionType.FAILED)
     if failed is not None and failed.reason == ConditionReason.BY_RULE:
         found = _RULE.search(failed.message)
@@ -144,9 +144,9 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
 
 
 def _acted_on_nodes_since(facts: Facts, since: datetime | None) -> bool:
-    """Return True if the operator has acted on the state of a node after this time, so that it has the permissions.
+    """Return True if the operator has acted on a node's state since then, which shows that it has the permission.
 
-    The age of the event says nothing: the operator records it once.
+    The age of the event does not show this: the operator records it once.
     """
     history = facts.job.status.attempt_history
     times = [each.at for each in facts.job_events(EventReason.NODE_SICK, EventReason.NODE_LOST)]
@@ -155,7 +155,7 @@ def _acted_on_nodes_since(facts: Facts, since: datetime | None) -> bool:
 
 
 def history(facts: Facts) -> list[str]:
-    """Return the attempts that have ended as lines of evidence, the last first."""
+    """Return the finished attempts as lines of evidence, newest first."""
     return [
         f"job: attempt {each.number} ended {ago(facts.now, each.end_time) or 'some time ago'}: {ended_by(each)}"
         for each in reversed(facts.job.status.attempt_history)
@@ -163,7 +163,7 @@ def history(facts: Facts) -> list[str]:
 
 
 def attempt_of(pod: Pod) -> int:
-    """Return the attempt that a pod belongs to; 0 for a label that is no number."""
+    """Return the attempt of a pod; 0 if its label is not a number."""
     label = (pod.metadata.labels or {}).get(LABEL_ATTEMPT, "")
     return int(label) if label.isascii() and label.isdecimal() and len(label) <= _MOST_DIGITS else 0
 

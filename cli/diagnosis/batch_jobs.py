@@ -49,7 +49,7 @@ _LATE_S: Final = 60.0
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield why Jobs make no pods, as far as the Jobs say it; what the API server refuses is found by `admission`."""
+    """Yield why Jobs create no pods, according to the Jobs; rejections by the API server are found by `admission`."""
     jobs = facts.evidence.alpha.batch_jobs if facts.evidence.alpha is not None else None
     missing = set(facts.missing)
     for job in jobs or ():
@@ -70,6 +70,6 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _told(facts: Facts) -> tuple[str, ...]:
-    """Return the words of the message that says why the job has failed."""
+    """Return the message about why the Job has failed."""
     alpha = facts.evidence.alpha
     return tuple(alpha.job.status.reason.replace(",", " ").split()) if alpha is not None else ()

@@ -1,4 +1,4 @@
-"""The values of a diagnosis: a kind of trouble, a finding of it, and a cause, which is made of findings of one kind."""
+"""The types of a diagnosis: problems, findings, and causes, which group the findings of one problem."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class Severity(StrEnum):
-    """How bad a trouble is: the job does not run without help, it may come to that, or it is good to know."""
+    """The severity: an error that keeps the job from running, a warning that may lead to one, or information."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -21,8 +21,8 @@ class Severity(StrEnum):
 class Change(NamedTuple):
     """A change of the job's manifest: `what` is in the imperative, such as "correct the image".
 
-    A job that has not ended is edited, and the affected pods are recreated unless `recreate` is False. One that has ended
-    is saved to a file and replaced.
+    An unfinished job is edited, and the affected pods are recreated unless `recreate` is False. A finished job is saved
+    to a file and replaced.
     """
 
     what: str
@@ -30,7 +30,7 @@ class Change(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A step that only helps a job that has not ended."""
+    """A step that only helps an unfinished job."""
 
     text: str
 
@@ -40,10 +40,10 @@ Step = str | Change | Running
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A kind of trouble: a row of the table in docs/design/diagnosis.md.
+    """A kind of problem: a row of the table in docs/design/diagnosis.md.
 
-    `rank` orders causes of one severity, the smallest first: a trouble that hides others ranks before them. `title` and
-    `to_do` name values of a finding in braces; {who} is the replica, or how many there are.
+    `rank` orders causes of the same severity, smallest first: a problem that hides others has a lower rank. `title` and
+    `to_do` refer to values of a finding in braces; {who} is the replica, or the number of replicas.
     """
 
     id: str
@@ -54,37 +54,37 @@ class Trouble:
     meaning: str
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an ID that is not made of lower-case words."""
+        """Raise ValueError for an ID that does not consist of lower-case words."""
         if not re.fullmatch(r"[a-z]+(-[a-z]+)*", self.id):
             raise ValueError(f"{self.id!r} is no ID")
 
 
 def error(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    """Return a trouble without whose end the job does not run."""
+    """Return a problem that keeps the job from running."""
     return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
 
 
 def warning(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    """Return a trouble that may end the job, or delay it."""
+    """Return a problem that may fail or delay the job."""
     return Trouble(id_, rank, Severity.WARNING, title, to_do, meaning)
 
 
 def info(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
-    """Return what is good to know, and no trouble yet."""
+    """Return information that is not a problem yet."""
     return Trouble(id_, rank, Severity.INFO, title, to_do, meaning)
 
 
 def defined(names: Mapping[str, object]) -> tuple[Trouble, ...]:
-    """Return the troubles among the names of a module, in the order of their definition."""
+    """Return the problems defined in a module, in order of definition."""
     return tuple(each for each in names.values() if isinstance(each, Trouble))
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One place where a trouble shows: `who` is a pod or the job, `proofs` are lines of evidence with their sources.
+    """An instance of a problem: `who` is a pod or the job, `proofs` are lines of evidence with their sources.
 
-    `values` fill title and advice, which is followed by that of `also`; findings of one trouble with the same `key` become one
-    cause.
+    `values` fill title and advice, which is followed by that of `also`; findings of one problem with the same `key`
+    form one cause.
     """
 
     trouble: Trouble
@@ -97,7 +97,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a job does not run, or will not, as it is printed. `whom` are the affected pods, or the job."""
+    """A cause as it is printed. `whom` are the affected pods, or the job."""
 
     id: str
     severity: Severity
@@ -109,7 +109,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The causes, the root cause first, the state of the job in one line, and what could not be read (`unseen`)."""
+    """The causes, root cause first, a line with the state of the job, and what could not be read (`unseen`)."""
 
     causes: tuple[Cause, ...]
     standing: str
@@ -117,11 +117,11 @@ class Diagnosis:
 
 
 _PLAIN: Final = re.compile(r"[\w.,:/@=+%-]+", re.ASCII)
-"""What a shell takes as one word without quotes."""
+"""A single shell word that needs no quotes."""
 
 
 def fill(template: str, values: Mapping[str, str], *, command: bool = False) -> str:
-    """Return the template with its values. In a command, the name in capitals stands for a value that a shell might misread."""
+    """Fill in a template. In a command, a value that a shell might misread is replaced by its placeholder in capitals."""
     parts = []
     for text, name, _, _ in Formatter().parse(template):
         parts.append(text)

@@ -1,4 +1,4 @@
-"""Processes that end with an error: memory, signals, exit codes, last log lines, and replicas that were restarted. Pure."""
+"""Processes that exit with an error: memory, signals, exit codes, last log lines, and restarted replicas. Pure."""
 
 from __future__ import annotations
 
@@ -193,8 +193,8 @@ _EVICTIONS: Final = (
     rule(EVICTED, r"low on resource: (?P<resource>[^\s.]+)"),
 )
 _LAST_WORDS: Final = 150
-"""Bytes of a log that a title quotes."""
-# Our own: controller/tfjob/plan/ending.py, in the condition of a job that has failed.
+"""The most bytes of a log quoted in a title."""
+# This operator's condition of a failed job: controller/tfjob/plan/ending.py.
 _TOLD: Final = re.compile(
     r"[Pp]od (?P<pod>[a-z0-9][-a-z0-9.]*)(:| was restarted most)(?P<before>.{0,300}?)"
     r"container (?P<container>\S{1,63}) exited with code (?P<code>\d{1,9})"
@@ -205,14 +205,14 @@ _TOLD: Final = re.compile(
 
 _AGAIN: Final = 2
 _STEADY_S: Final = 600.0
-"""After two restarts for lack of memory the next is likely, until a pod has run for so long."""
+"""After two restarts for lack of memory another is likely until a pod has run this long."""
 _OFTEN: Final = 5
-"""So many restarts are not chance: by then the kubelet's back-off has reached five minutes."""
+"""This many restarts are not accidental: by then the kubelet's back-off has reached five minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How a container ended, from its pod or the job's condition. `before` is true if it was restarted since."""
+    """How a container terminated, from its pod or the job's condition. `before` is True if it was restarted since."""
 
     pod: str
     container: str
@@ -228,7 +228,7 @@ class _End:
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield why processes of the job ended, and replicas that were restarted and are running again."""
+    """Yield why processes of the job terminated, and replicas that were restarted and are running again."""
     failed = facts.condition(ConditionType.FAILED)
     if failed is not None:
         if failed.reason in {ConditionReason.FAILED, ConditionReason.LIMIT, ConditionReason.BY_RULE}:
@@ -242,7 +242,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_failed_job(facts: Facts, told: re.Match[str] | None, message: str) -> Iterator[Finding]:
-    """Yield why the replica that the condition names failed; others may have failed later because of it."""
+    """Yield why the replica in the condition failed; others may have failed later as a consequence."""
     found = False
     for pod in facts.pods:
         if told is None or pod.metadata.name == told["pod"]:
@@ -280,12 +280,12 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
 
 
 def _over(each: Exit) -> bool:
-    """Return whether the container will not be started again; if it will be, `starting` reports it."""
+    """Return True if the container will not be restarted; restarts are reported by `starting`."""
     return each.pod.status.phase == "Failed"
 
 
 def _end_of(facts: Facts, each: Exit) -> _End:
-    """Return an exit with all that was said about it: the termination message, the log, and an event of a probe."""
+    """Return an exit with all information about it: the termination message, the log, and events about probes."""
     pod, ended, name = each.pod, each.ended, each.pod.metadata.name
     log, when = facts.log(name, each.container), ago(facts.now, ended.finished_at)
     reason = f" ({named(ended.reason)})" if ended.reason not in {"", "Error"} else ""
@@ -321,7 +321,7 @@ def memory_limit(pod: Pod, name: str) -> str:
 
 
 def _classified(facts: Facts, end: _End) -> Finding:
-    """Return the trouble behind an exit: the runtime's reason decides first, then messages and log, then the code alone."""
+    """Return the problem behind an exit: by the runtime's reason, else by messages and log, else by the exit code."""
     values = {
         "pod": end.pod,
         "container": value(end.container),
@@ -354,7 +354,7 @@ def _classified(facts: Facts, end: _End) -> Finding:
 
 
 def _restarted(facts: Facts) -> Iterator[Finding]:
-    """Yield replicas that were restarted, and are running again."""
+    """Yield replicas that were restarted and are running again."""
     carried = {
         facts.shape.child(facts.name, record.type, record.index): record.total for record in facts.job.status.restarts
     }
@@ -397,7 +397,7 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_young(facts: Facts, pod: Pod) -> bool:
-    """Return True if the training has not yet run again for so long that the last exit is overcome."""
+    """Return True if the training has not been running long enough for the last exit to be resolved."""
     age_s = facts.age_s(running_since(pod))
     return age_s is None or age_s < _STEADY_S
 

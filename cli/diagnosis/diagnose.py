@@ -1,4 +1,4 @@
-"""Why a job does not run: all that was found, merged into causes, the root cause first. Pure."""
+"""Merges all findings into causes, root cause first. Pure."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tfjob_operator.cli.diagnosis.words import ago, named
 from tfjob_operator.cli.durations import duration
 
 MOST_CAUSES: Final = 20
-"""More than a person follows up; a job of ten thousand replicas could have as many."""
+"""More than users will look at; a job of ten thousand replicas could have as many causes."""
 MOST_PROOFS: Final = 4
-"""Lines of evidence of one cause."""
+"""The most lines of evidence for one cause."""
 MAX_PROOF: Final = 800
-"""Bytes of a line of evidence: an event's words, and where it was seen."""
+"""The most bytes of a line of evidence: an event's message and its source."""
 _ORDER: Final = {severity: number for number, severity in enumerate(Severity)}
 _PASSING: Final = re.compile(r", \w+ ago\b|, \d+ times\b|\b\d+ restarts?\b|\b[0-9a-f]{8}-[0-9a-f-]{27}\b")
-"""What differs between two pods with the same trouble: times, counts and UIDs."""
+"""The differences between two pods with the same problem: times, counts and UIDs."""
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """Return why the job does not run, the root cause first, or no causes. Raises nothing, whatever the evidence."""
+    """Return why the job is not running, root cause first; there may be no causes. Never raises, whatever the evidence."""
     facts = Facts(evidence)
     findings = [finding for find in FINDERS for finding in find(facts)] if _ours(facts) else list(operator.find(facts))
     found = {finding.trouble.id for finding in findings}
@@ -47,7 +47,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
 
 
 def _ours(facts: Facts) -> bool:
-    """Return whether this operator looks after the job: most finders know nothing about jobs of another controller."""
+    """Return True if this operator manages the job: most finders do not support jobs of other controllers."""
     return facts.spec.managed_by in MANAGED_BY_US
 
 
@@ -65,7 +65,7 @@ def _rank(group: Sequence[Finding]) -> tuple[object, ...]:
 
 
 def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
-    """Return the cause that findings of one kind become; `whom` names all replicas, and the values are those of the first."""
+    """Merge findings of one kind into a cause; `whom` names all replicas, and the values are those of the first."""
     ordered = sorted(group, key=lambda finding: natural(finding.who))
     first, whom = ordered[0], tuple(dict.fromkeys(finding.who for finding in ordered))
     given = {"job": facts.name, "namespace": facts.namespace, "resource": facts.shape.resource} | dict(first.values)
@@ -88,7 +88,7 @@ def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
 
 
 def _once(findings: Sequence[Finding]) -> list[str]:
-    """Return the lines of evidence, one for those of several pods that differ only in the pod and the time: `(2 pods)`."""
+    """Return the lines of evidence, merging those that differ only in pod and time: `(2 pods)`."""
     alike: dict[str, dict[str, str]] = defaultdict(dict)
     for finding in findings:
         for proof in finding.proofs:
@@ -110,7 +110,7 @@ def _unseen(evidence: Evidence) -> str:
 
 
 def standing(facts: Facts) -> str:
-    """Return the job's state, since when, and how many replicas run: `mnist: Running for 3h, 4 of 4 workers running`."""
+    """Return state, duration and running replicas of the job: `mnist: Running for 3h, 4 of 4 workers running`."""
     status, name = facts.job.status, named(facts.name)
     state = status.conditions[-1].type if status.conditions else status.phase or "new"
     if facts.finished:
@@ -134,7 +134,7 @@ def _has_succeeded(facts: Facts) -> bool:
 
 
 def _replicas(facts: Facts) -> str:
-    """Return how many replicas of each type run, of how many."""
+    """Return how many replicas of each type are running, of how many."""
     running = {facts.shape.replica_of(pod) for pod in facts.live_pods if is_ready(pod)}
     up = Counter(kind for name, kind in facts.wanted.items() if name in running)
     done = {kind: size - sum(1 for each in facts.wanted.values() if each == kind) for kind, size in facts.sizes.items()}
@@ -148,5 +148,5 @@ def _replicas(facts: Facts) -> str:
 
 
 def _counted(kind: str, size: int) -> str:
-    """Return how many replicas of a type there are: `1 worker`, `2 workers`, `3 PS`."""
+    """Return a number of replicas with their type: `1 worker`, `2 workers`, `3 PS`."""
     return f"{size} {kind}" if kind == PS else f"{size} {kind.lower()}{'s' if size > 1 else ''}"

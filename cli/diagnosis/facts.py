@@ -1,6 +1,6 @@
-"""What could be read about one job, as a value, and what follows from it, computed once for all finders. Pure.
+"""Everything that was read about a job, and derived values that finders share. Pure.
 
-All lists are sorted, so that a diagnosis does not depend on the order in which things were read.
+All lists are sorted, so that a diagnosis does not depend on the order of reads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LastLine(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """An object that was asked for by name and does not exist, such as ("Lease", "tf-operator")."""
+    """An object that was looked up by name and does not exist, such as ("Lease", "tf-operator")."""
 
     kind: str
     name: str
@@ -45,7 +45,7 @@ class Absent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AlphaEvidence:
-    """The API, the job and its replicas' Jobs in the alpha dialect; `batch_jobs` None: they may not be read."""
+    """The API, the job and its replicas' Jobs in the alpha dialect; `batch_jobs` is None without permission to read them."""
 
     dialect: Dialect
     job: AlphaJob
@@ -54,15 +54,15 @@ class AlphaEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that could be read about a job at the time `now`; None for what was not requested or may not be read.
+    """Everything that was read about a job at the time `now`; None means not requested, or no permission.
 
-    The job's creationTimestamp (`created_at`) and finalizers stand beside it, since the operator's slice of a job leaves them
-    out; `suspended_by` is who set `suspend` (the manager of that field), if that is known. `former` are pods
-    of an earlier job of its name. `events_cut`: there were too many to read.
-    `logs` are the last lines of failed containers, by (pod, container), and `last_lines` the last one of running replicas, by
-    pod: silence of `silent_after_s` is reported. `forbidden` names what the user may not read ("nodes"), and `absent` what was
-    asked for and does not exist. `alpha` is None for a job of v1. `stale_lease` is one beside `lease` that nobody renews;
-    `deployments` (with `operator_pods`) are those of operators, and are read if no lease of the namespace is renewed.
+    The operator's slice of a job omits the creationTimestamp (`created_at`) and finalizers, which are separate fields
+    here; `suspended_by` is the manager of the field `suspend`, if known. `former` are pods of an earlier job with the
+    same name. `events_cut`: there were too many to read. `logs` are the last lines of failed containers, by (pod,
+    container), and `last_lines` the last one of running replicas, by pod; they are reported if older than
+    `silent_after_s`. `forbidden` lists what the user may not read ("nodes"), and `absent` what does not exist. `alpha`
+    is None for a v1 job. `stale_lease` is a lease besides `lease` that is no longer renewed; `deployments` (with
+    `operator_pods`) are the operator's, and are read if no lease of the namespace is renewed.
     """
 
     job: TFJob
@@ -100,13 +100,12 @@ _OVER = frozenset({alpha.Phase.CLEAN_UP, alpha.Phase.DONE, alpha.Phase.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a job of either dialect is read.
+    """How a job of either dialect is interpreted.
 
-    spec: the specification; of the alpha dialect with what v1 has too, but without `replicas`.
-    sizes: how many replicas of each type it asks for, by v1's names of types.
-    kind: that of the job, as its events have it. resource: how commands name it. label: of its pods, with its name.
-    is_over: whether the status says without conditions that the job has ended, as operators of 2018 did, and how.
-    runtime_id: the part of the names of all replicas, None where there is none in this dialect.
+    spec: the specification; for the alpha dialect the fields that it shares with v1, without `replicas`. sizes: the
+    number of replicas by v1 type. kind: the kind of the job in its events. resource: its name in commands. label: the
+    label of its pods with its name. is_over: whether and how the status reports the end of the job without conditions,
+    as operators of 2018 did. runtime_id: the part of the names of all replicas, None if the dialect has none.
     """
 
     spec: TFJobSpec | InvalidSpec
@@ -119,17 +118,17 @@ class Shape:
 
     @property
     def is_alpha(self) -> bool:
-        """Whether a Job stands between the job and each pod."""
+        """True if every pod belongs to a Job of its own."""
         return self.runtime_id is not None
 
     def child(self, job: str, kind: str, index: int) -> str:
-        """Return the name of a replica: of its service, and of its pod, or in the alpha dialect of its Job."""
+        """Return the name of a replica: of its Service, and of its pod or, in the alpha dialect, its Job."""
         if self.runtime_id is None:
             return child_name(job, kind, index)
         return f"{kind.lower()}-{self.runtime_id}-{index}"
 
     def replica_of(self, pod: Pod) -> str:
-        """Return the name of the replica that a pod is."""
+        """Return the name of the replica that a pod belongs to."""
         labels = pod.metadata.labels or {}
         kind, index = labels.get(alpha.LABEL_JOB_TYPE), labels.get(alpha.LABEL_TASK_INDEX)
         if self.runtime_id is None or kind is None or index is None:
@@ -138,7 +137,7 @@ class Shape:
 
 
 def shape_of(evidence: Evidence) -> Shape:
-    """Return how the job is read. It raises nothing, whatever the specification."""
+    """Return the interpretation of the job. Never raises, whatever the specification."""
     job = evidence.job
     if evidence.alpha is not None:
         return _alpha(job, evidence.alpha)
@@ -178,10 +177,10 @@ _NUMBER: Final = re.compile(r"(\d+)")
 
 
 class Facts:
-    """The evidence, and what follows from it.
+    """The evidence and values derived from it.
 
-    Of the pods of one replica only the newest counts: in the alpha dialect those that have failed stay beside it. `earlier`
-    says how many there are, by replica.
+    Only the newest pod of a replica counts: in the alpha dialect failed ones are kept. `earlier` has the number of
+    others by replica.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -209,18 +208,18 @@ class Facts:
 
     @property
     def suspended(self) -> bool:
-        """Whether the spec suspends the job, so that it should have no pods."""
+        """True if the spec suspends the job, so that it should have no pods."""
         return self.spec.suspend
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """How many replicas of each type there should be, as far as that is known."""
+        """The requested number of replicas by type, as far as it is known."""
         sizes = self.shape.sizes
         return dict(sizes) if sum(sizes.values()) <= MAX_REPLICAS else {}
 
     @cached_property
     def wanted(self) -> dict[str, str]:
-        """The names of the replicas that should have a pod, each with its type: see `Shape.child`."""
+        """The names of the replicas that should have a pod, with their types: see `Shape.child`."""
         if self.finished or self.suspended:
             return {}
         done = {
@@ -236,13 +235,13 @@ class Facts:
 
     @cached_property
     def missing(self) -> tuple[str, ...]:
-        """Replicas that should have a pod and have none."""
+        """The replicas that should have a pod and have none."""
         present = set(map(self.shape.replica_of, self.pods))
         return tuple(name for name in self.wanted if name not in present)
 
     @cached_property
     def live_pods(self) -> tuple[Pod, ...]:
-        """Pods that have not ended and are not being deleted; none if the job has ended, since they no longer matter."""
+        """The pods that have not terminated and are not being deleted; none if the job has finished."""
         if self.finished:
             return ()
         return tuple(
@@ -253,12 +252,12 @@ class Facts:
 
     @cached_property
     def unscheduled(self) -> tuple[Pod, ...]:
-        """Pods that have no node yet."""
+        """The pods that have no node yet."""
         return tuple(pod for pod in self.live_pods if not pod.spec.node_name and pod.status.phase in {"", "Pending"})
 
     @cached_property
     def starting(self) -> tuple[Pod, ...]:
-        """Pods that have a node and of which not all containers have started."""
+        """The pods with a node in which not all containers have started."""
         return tuple(pod for pod in self.live_pods if pod.spec.node_name and not has_started(pod))
 
     @cached_property
@@ -271,36 +270,36 @@ class Facts:
         return found
 
     def events_of(self, kind: str, name: str, uid: str = "") -> tuple[Event, ...]:
-        """Return the events about an object, the newest last. Those about an earlier object of its name are left out."""
+        """Return the events about an object, newest last, without those about an earlier object of the same name."""
         return tuple(
             event for event in self._events.get((kind, name), ()) if not uid or event.involved_object.uid in {"", uid}
         )
 
     def job_events(self, *reasons: str) -> tuple[Event, ...]:
-        """Return the events on the job with these reasons, the newest last."""
+        """Return the events on the job with these reasons, newest last."""
         found = self.events_of(self.shape.kind, self.name, self.job.metadata.uid)
         return tuple(event for event in found if event.reason in reasons)
 
     def pod_events(self, pod: Pod, *reasons: str) -> tuple[Event, ...]:
-        """Return the events about a pod, with these reasons or all, the newest last."""
+        """Return the events about a pod with these reasons, or all, newest last."""
         found = self.events_of("Pod", pod.metadata.name, pod.metadata.uid)
         return tuple(event for event in found if event.reason in reasons) if reasons else found
 
     def line(self, event: Event) -> str:
-        """Return an event as a line of evidence."""
+        """Format an event as a line of evidence."""
         return event_line(event, self.now)
 
     def age_s(self, then: datetime | None) -> float | None:
-        """Return the seconds since then."""
+        """Return the seconds since that time."""
         return None if then is None else seconds_between(then, self.now)
 
     def condition(self, kind: ConditionType) -> JobCondition | None:
-        """Return this condition of the job, if it is True."""
+        """Return this condition of the job if it is True."""
         found = conditions.find(self.job.status.conditions, kind)
         return found if found is not None and found.status == conditions.TRUE else None
 
     def is_starting(self, pod: Pod) -> bool:
-        """Whether the pod is one of `starting`."""
+        """Return True if the pod is one of `starting`."""
         return id(pod) in self._starting
 
     @cached_property
@@ -312,16 +311,16 @@ class Facts:
         return frozenset((each.kind, each.name) for each in self.evidence.absent)
 
     def log(self, pod: str, container: str) -> str:
-        """Return the last lines of a container, if they were read."""
+        """Return the last log lines of a container, if they were read."""
         return self.evidence.logs.get((pod, container), "")
 
     def is_absent(self, kind: str, name: str) -> bool:
-        """Whether this object was asked for and does not exist."""
+        """Return True if this object was looked up and does not exist."""
         return (kind, name) in self._absent
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a key that sorts worker-10 after worker-9."""
+    """Return a sort key that orders worker-10 after worker-9."""
     parts = _NUMBER.split(name)
     return tuple(
         (0, int(part[:18]), part) if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts if part
@@ -329,7 +328,7 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def latest(events: Sequence[Event]) -> tuple[Event, ...]:
-    """Return the newest event, if there is one, as a tuple."""
+    """Return a tuple of the newest event, or an empty one."""
     return tuple(events[-1:])
 
 

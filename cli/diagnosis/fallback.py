@@ -1,4 +1,4 @@
-"""What the API server says about pods that are not ready, quoted where no other finder knows the reason. Pure."""
+"""Messages of the API server about pods that are not ready, quoted if no other finder knows the reason. Pure."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ RECREATED: Final = warning(
 TROUBLES: Final = defined(globals())
 
 _RECENT_S: Final = 600.0
-"""An older event about a pod has passed: the kubelet repeats what lasts, and waits five minutes at most."""
+"""Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
 _OFTEN: Final = 3
 _MOST_WORDS: Final = 160
 _KILLED: Final = frozenset({137, 143})
 _MOST_NODES: Final = 20
-"""So many nodes are read: of more it is not known whether they exist."""
+"""Only this many nodes are read; whether others exist is unknown."""
 _NODE_NAME: Final = re.compile(rb'"nodeName"\s*:\s*"([^"]{1,253})"')
 _USUAL: Final = IMAGE_REASONS | {"", "ContainerCreating", "PodInitializing", "CrashLoopBackOff", "Completed"}
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield for each replica that is not ready what decides, if anything was said."""
+    """Yield for each replica that is not ready the message that explains it, if there is one."""
     if not facts.wanted:
         return
     names = {pod.metadata.name for pod in facts.live_pods if is_ready(pod)}
@@ -112,7 +112,7 @@ def _terminating(facts: Facts, pod: Pod) -> Finding:
 
 
 def terminating(facts: Facts, pod: Pod) -> tuple[str, str]:
-    """Return for how long a pod has been terminating, and what it may wait for: its grace period, hooks and finalizers."""
+    """Return how long a pod has been terminating, and what it may wait for: its grace period, hooks and finalizers."""
     meta = pod.metadata
     grace_s = meta.deletion_grace_period_seconds or 0
     age = duration(max((facts.age_s(meta.deletion_timestamp) or 0.0) + grace_s, 0.0))
@@ -138,7 +138,7 @@ def _sidecar(facts: Facts, pod: Pod) -> Finding | None:
 
 def _start(facts: Facts, pod: Pod) -> Finding | None:
     for event in reversed(facts.pod_events(pod, "FailedPostStartHook")):
-        # The kubelet does not repeat it for long; what it killed for it is still down.
+        # The kubelet stops repeating it, but the containers that it killed for it are still down.
         if any(each.ended.exit_code in _KILLED for each in exits_of(pod)) or event in _recent(facts, pod):
             return _quoted(facts, pod, event, START, "Hook postStart failed")
     for event in reversed(_recent(facts, pod)):
@@ -193,7 +193,7 @@ def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:
     node = _node_name(facts)
     for name, count in times.items():
         if count - _restarts_by_operator(facts, name) > _OFTEN and name not in names:
-            # Those about the pods that are gone: what their kubelets said.
+            # Events about deleted pods, from their kubelets.
             warned = [each for each in facts.events_of("Pod", name) if each.type == "Warning"][-1:]
             words = f": nodeName {node} is set in the template" if node else " "
             for event in warned:
@@ -203,23 +203,23 @@ def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:
 
 
 def _restarts_by_operator(facts: Facts, replica: str) -> int:
-    """Return how many pods of a replica the operator may lately have replaced by its rules and restart policies."""
+    """Return how many pods of a replica the operator may recently have replaced by rules and restart policies."""
     status = facts.job.status
     recent = [each for each in status.attempt_history if (facts.age_s(each.end_time) or 0.0) < _RECENT_S]
-    # The history is limited: if all of it is recent, there may have been more.
+    # The history is limited: if all entries are recent, there may have been more.
     whole = status.attempt if len(recent) == len(status.attempt_history) else len(recent)
     records = (each for each in status.restarts if facts.shape.child(facts.name, each.type, each.index) == replica)
     return whole + sum(each.total for each in records)
 
 
 def _node_name(facts: Facts) -> str:
-    """Return the nodeName of a template, "" if none has one."""
+    """Return the nodeName in a template, "" if none is set."""
     found = _NODE_NAME.search(bytes(facts.job.spec))
     return value(found[1].decode(errors="replace")) if found else ""
 
 
 def _recent(facts: Facts, pod: Pod) -> list[Event]:
-    """Return the events of the present life of a pod that have not passed, the newest last."""
+    """Return the recent events about the current pod, newest last."""
     age_s = facts.age_s(pod.metadata.creation_timestamp)
     most_s = _RECENT_S if age_s is None else min(_RECENT_S, age_s + 1)
     return [each for each in facts.pod_events(pod) if (facts.age_s(each.at) or 0.0) <= most_s]

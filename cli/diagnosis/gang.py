@@ -1,4 +1,4 @@
-"""Jobs that wait as a gang: for their PodGroup, its queue, or room for all of them at once. Pure."""
+"""Gang-scheduled jobs that wait for their PodGroup, its queue, or room for all pods at once. Pure."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ _RULES: Final = (
     rule(INVALID_NAME, r"InvalidImageName|couldn't parse image (name|reference)|invalid reference format"),
     rule(NEVER_PULL, r"ErrImageNeverPull|not present with pull policy of Never"),
     rule(SIGNATURE, r"SignatureValidationFailed"),
-    # The words of containerd (remotes/docker), CRI-O (containers/image), the old dockershim, and of registries
+    # Messages of containerd (remotes/docker), CRI-O (containers/image), the old dockershim, and of registries
     rule(RATE_LIMIT, r"toomanyrequests|too many requests|pull rate limit|status code: 429|\b429\b"),
     rule(NO_SPACE, r"no space left on device"),
     rule(
@@ -157,7 +157,7 @@ _RULES: Final = (
 )
 _SECRET_NAME: Final = (rule(SECRET_MISSING, r"image pull secrets? \((?P<secret>[^)]+)\)"),)
 _LONG_S: Final = 300.0
-"""An image of TensorFlow with CUDA has 3 GB: at 10 MB/s that takes five minutes."""
+"""A TensorFlow image with CUDA has 3 GB, which takes five minutes at 10 MB/s."""
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -181,7 +181,7 @@ def _of(facts: Facts, pod: Pod, status: ContainerStatus) -> Finding:
     reason, message = (wait.reason, wait.message) if wait is not None else ("", "")
     containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
     image = status.image or next((each.image for each in containers if each.name == status.name), "")
-    # Before 1.29 ImagePullBackOff does not say why; the event of the pull does.
+    # Before 1.29 ImagePullBackOff does not contain the reason; the event of the pull does.
     told = facts.pod_events(pod, "Failed", "InspectFailed")
     events = latest([each for each in told if "image" in each.message and image in each.message])
     text = " ".join((reason, message, *(event.message for event in events)))

@@ -74,7 +74,7 @@ _LOST_LATER: Final = (
     ),
     _FORCE,
 )
-"""What happens to pods on a node that is not ready, if the job says when the node is lost."""
+"""What happens to pods on a node that is not ready, if the job sets a node-lost timeout."""
 STUCK: Final = error(
     "stuck-terminating",
     561,
@@ -220,22 +220,22 @@ TROUBLES: Final = defined(globals())
 
 _NEAR_S: Final = 600.0
 _LATE_S: Final = 60.0
-"""How long after its grace period a pod that is being deleted is stuck, and at which age a pod must have its service."""
+"""How long after its grace period a terminating pod is stuck, and the age by which a pod should have its Service."""
 _DAY_S: Final = 86_400.0
-"""For so long the pods of a finished job are not mentioned: users read their logs meanwhile."""
+"""How long the pods of a finished job are not reported, since users read their logs."""
 _LONG_S: Final = 600.0
-"""An event about a repair that is older than this says nothing about the present."""
+"""Older events about a repair do not describe the current state."""
 _OF_LIMITS: Final[Mapping[EventReason | None, Trouble]] = {
     EventReason.DEADLINE_EXCEEDED: DEADLINE,
     EventReason.BACKOFF_LIMIT_EXCEEDED: BACKOFF_LIMIT,
     EventReason.MAX_RESTARTS_EXCEEDED: attempts.MAX_RESTARTS,
     EventReason.START_DEADLINE_EXCEEDED: attempts.START_DEADLINE,
 }
-"""Limits with advice of their own."""
+"""Limits with specific advice."""
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield what is wrong, or soon will be, with a job that has started."""
+    """Yield current and imminent problems of a started job."""
     failed = facts.condition(ConditionType.FAILED)
     if failed is not None and failed.reason != ConditionReason.BY_RULE:
         limit, deadline_s = limit_of(failed.reason, failed.message), facts.spec.active_deadline_s
@@ -243,7 +243,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         values = {
             "words": short(value(failed.message)) or value(failed.reason) or "no reason given",
             "reason": str(limit or failed.reason),
-            "field": "spec.runPolicy" if limit is None else f"spec.{LIMITS[limit].field}",  # None: of a newer operator
+            # None: a limit of a newer operator
+            "field": "spec.runPolicy" if limit is None else f"spec.{LIMITS[limit].field}",
             "limit": "its spec" if deadline_s is None else duration(deadline_s),
             "start": "its spec" if start_s is None else duration(start_s),
         }
@@ -312,7 +313,7 @@ def _pods(facts: Facts) -> Iterator[Finding]:
 
 
 def _silent(facts: Facts) -> Iterator[Finding]:
-    """Yield replicas whose last log line is old: a warning if no replica that was read writes, else a note."""
+    """Yield replicas whose last log line is old: a warning if none of the replicas read is writing, else information."""
     limit_s, lines = facts.evidence.silent_after_s, facts.evidence.last_lines
     pods = [pod for pod in facts.live_pods if pod.metadata.name in lines]
     since = {pod.metadata.name: facts.age_s(lines[pod.metadata.name].at or running_since(pod)) or 0.0 for pod in pods}
@@ -329,7 +330,7 @@ def _silent(facts: Facts) -> Iterator[Finding]:
 
 def _stuck(facts: Facts) -> Iterator[Finding]:
     for pod in facts.pods:
-        # deletionTimestamp is when the grace period ends.
+        # deletionTimestamp is the end of the grace period.
         over_s = facts.age_s(pod.metadata.deletion_timestamp)
         if over_s is not None and over_s > _LATE_S:
             name = pod.metadata.name
@@ -341,7 +342,7 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
 
 
 def _services(facts: Facts) -> Iterator[Finding]:
-    """Yield replicas that others cannot reach by name. In a job of one replica nobody needs its service."""
+    """Yield replicas without a Service, which others cannot reach. A job of one replica does not need its Service."""
     if facts.evidence.services is None or len(facts.wanted) < 2:
         return
     services = {service.metadata.name: service for service in facts.evidence.services}

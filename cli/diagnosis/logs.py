@@ -1,4 +1,4 @@
-"""Last log lines of a training: errors of Python, TensorFlow and CUDA with one usual cause. Pure."""
+"""Log messages of Python, TensorFlow and CUDA that usually have a single cause. Pure."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ SHARED_MEMORY: Final = _log(
 )
 TROUBLES: Final = defined(globals())
 
-# The words of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), CUDA and NCCL.
+# Messages of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), CUDA and NCCL.
 RULES: Final[tuple[Rule, ...]] = (
     rule(SHARED_MEMORY, r"\bshm\b.{0,300}(no space left|too small|bus error)|insufficient shared memory"),
     rule(

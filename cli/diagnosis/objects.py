@@ -1,4 +1,4 @@
-"""Slices of what a diagnosis reads, with more fields than the operator's caches (`api.core`): it reads one job's, once."""
+"""Slices for a diagnosis, with more fields than the operator's caches (`api.core`): it reads a single job, once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CRDS: Final = Resource(
 
 
 class LifeMeta(ObjectMeta, frozen=True):
-    """Metadata with the beginning and the end of an object's life."""
+    """Metadata with the times of creation and deletion."""
 
     creation_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
@@ -44,7 +44,7 @@ class Condition(core.Condition, frozen=True):
 
 
 class Status(Struct, frozen=True):
-    """What its controller reports of a node, a Job, a claim, a namespace or a PodGroup, as far as it has these fields."""
+    """The status of a node, a Job, a claim, a namespace or a PodGroup, which have some of these fields."""
 
     phase: str = ""
     start_time: datetime | None = None
@@ -58,7 +58,7 @@ class Object(Struct, frozen=True):
 
 
 class Resources(Struct, frozen=True):
-    """Requests and limits, as they were written."""
+    """Requests and limits as written."""
 
     requests: dict[str, Any] | None = None
     limits: dict[str, Any] | None = None
@@ -71,7 +71,7 @@ class Lifecycle(Struct, frozen=True):
 
 
 class VolumeMount(Struct, frozen=True):
-    """Where a volume is mounted."""
+    """The mount of a volume."""
 
     mount_path: str = ""
 
@@ -103,7 +103,7 @@ class Volume(Struct, frozen=True):
 
 
 class PodSpec(Struct, frozen=True):
-    """What a diagnosis reads of a pod's spec."""
+    """The pod spec of a diagnosis."""
 
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
@@ -121,14 +121,14 @@ class PodTemplate(Struct, frozen=True):
 
 
 class DeploymentSpec(Struct, frozen=True):
-    """What a diagnosis reads of the spec of the operator's Deployment."""
+    """The spec of the operator's Deployment."""
 
     replicas: int = 1
     template: PodTemplate = PodTemplate()
 
 
 class DeploymentStatus(Struct, frozen=True):
-    """How many pods a Deployment has, how many of them are ready, and how many of its current template."""
+    """The numbers of all, ready, and up-to-date pods of a Deployment."""
 
     replicas: int = 0
     ready_replicas: int = 0
@@ -144,7 +144,7 @@ class Deployment(Struct, frozen=True):
 
     @property
     def served(self) -> str:
-        """The one namespace that its operator serves; "" for all."""
+        """The namespace that this operator serves; "" for all."""
         for argument in (each for one in self.spec.template.spec.containers or () for each in one.args or ()):
             if argument.startswith("--namespace="):
                 name = argument.partition("=")[2]
@@ -153,13 +153,13 @@ class Deployment(Struct, frozen=True):
 
 
 class Running(Struct, frozen=True):
-    """Since when a container runs."""
+    """The start time of a container."""
 
     started_at: datetime | None = None
 
 
 class Terminated(ContainerStateTerminated, frozen=True):
-    """How a container ended, and when it started."""
+    """How a container terminated, and when it started."""
 
     started_at: datetime | None = None
 
@@ -173,7 +173,7 @@ class State(Struct, frozen=True):
 
 
 class ContainerStatus(Struct, frozen=True):
-    """One container, now and before its last restart in place."""
+    """A container, currently and before its last restart."""
 
     name: str = ""
     image: str = ""
@@ -184,7 +184,7 @@ class ContainerStatus(Struct, frozen=True):
 
 
 class PodStatus(Struct, frozen=True):
-    """What scheduler and kubelet report."""
+    """The status reported by scheduler and kubelet."""
 
     phase: str = ""
     reason: str = ""
@@ -204,20 +204,20 @@ class Pod(Object, frozen=True, tag_field="kind", tag="Pod"):
 
 
 class EventSource(Struct, frozen=True):
-    """Who reported an event."""
+    """The component that reported an event."""
 
     component: str = ""
 
 
 class EventSeries(Struct, frozen=True):
-    """How often an event happened, and when last."""
+    """How often an event occurred, and when last."""
 
     count: int = 0
     last_observed_time: datetime | None = None
 
 
 class Event(Object, frozen=True, tag_field="kind", tag="Event"):
-    """A core/v1 event. Those of events.k8s.io are the same objects: in core/v1 they have only `eventTime` and `series`."""
+    """A core/v1 event. Events of events.k8s.io are the same objects; in core/v1 they have only `eventTime` and `series`."""
 
     involved_object: ObjectReference = ObjectReference()
     reason: str = ""
@@ -233,7 +233,7 @@ class Event(Object, frozen=True, tag_field="kind", tag="Event"):
 
     @property
     def at(self) -> datetime | None:
-        """When it happened last: which of these fields is set depends on the client that reported it."""
+        """When it occurred last; which field is set depends on the client that reported it."""
         observed = self.series.last_observed_time if self.series is not None else None
         return (
             observed
@@ -257,27 +257,27 @@ class BatchSpec(Struct, frozen=True):
 
 
 class BatchJob(Object, frozen=True, tag_field="kind", tag="Job"):
-    """A Job of batch/v1, which in the alpha dialect stands between a job and the pods of one replica."""
+    """A batch/v1 Job, which in the alpha dialect manages the pods of one replica."""
 
     spec: BatchSpec = BatchSpec()
     status: Status = Status()
 
 
 class QuotaStatus(Struct, frozen=True):
-    """What a quota allows, and what of it is used."""
+    """The allowed and used amounts of a quota."""
 
     hard: dict[str, Any] | None = None
     used: dict[str, Any] | None = None
 
 
 class ResourceQuota(Object, frozen=True, tag_field="kind", tag="ResourceQuota"):
-    """A quota of a namespace."""
+    """A ResourceQuota."""
 
     status: QuotaStatus = QuotaStatus()
 
 
 class LimitRange(Object, frozen=True, tag_field="kind", tag="LimitRange"):
-    """The limits of single pods and containers of a namespace: only its name is read."""
+    """A LimitRange, of which only the name is read."""
 
 
 class Claim(Object, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
@@ -287,7 +287,7 @@ class Claim(Object, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
 
 
 class Service(Object, frozen=True, tag_field="kind", tag="Service"):
-    """The service of a replica."""
+    """The Service of a replica."""
 
     spec: ServiceSpec = ServiceSpec()
 
@@ -299,14 +299,14 @@ class Namespace(Object, frozen=True, tag_field="kind", tag="Namespace"):
 
 
 class WorkloadSpec(Struct, frozen=True):
-    """Which queue a workload waits in; `active` false takes it out."""
+    """The queue of a workload; `active` false takes it out of the queue."""
 
     queue_name: str = ""
     active: bool = True
 
 
 class AdmissionCheck(Struct, frozen=True):
-    """A check that must be Ready before Kueue lets a workload run."""
+    """A check that must be Ready before Kueue admits a workload."""
 
     name: str = ""
     state: str = ""
@@ -314,7 +314,7 @@ class AdmissionCheck(Struct, frozen=True):
 
 
 class WorkloadStatus(Struct, frozen=True):
-    """How far Kueue has come with a workload."""
+    """How far Kueue has processed a workload."""
 
     conditions: tuple[Condition, ...] | None = None
     admission_checks: tuple[AdmissionCheck, ...] | None = None
@@ -328,14 +328,14 @@ class Workload(Object, frozen=True, tag_field="kind", tag="Workload"):
 
 
 class PodGroupSpec(Struct, frozen=True):
-    """How many pods must be scheduled together, and in which of volcano's queues they wait."""
+    """The number of pods to be scheduled together, and the volcano queue."""
 
     min_member: int = 0
     queue: str = ""
 
 
 class PodGroup(Object, frozen=True, tag_field="kind", tag="PodGroup"):
-    """A PodGroup of volcano or of the coscheduling plugin."""
+    """A PodGroup of volcano or the coscheduling plugin."""
 
     spec: PodGroupSpec = PodGroupSpec()
     status: Status = Status()

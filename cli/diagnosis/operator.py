@@ -1,4 +1,4 @@
-"""Troubles with the operator itself, and jobs that it ignores. Pure."""
+"""Problems of the operator itself, and jobs that it ignores. Pure."""
 
 from __future__ import annotations
 
@@ -179,18 +179,18 @@ TROUBLES: Final = defined(globals())
 STOPPED: Final = frozenset(
     each.id for each in (NOT_RUNNING, NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING, NOT_ACTING, NOT_SERVED, UNSERVED)
 )
-"""While one of these lasts, nobody recreates a pod that is deleted."""
+"""While one of these lasts, deleted pods are not recreated."""
 SURELY_STOPPED: Final = frozenset(each.id for each in (NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING))
-"""Those that Deployments show; the others depend on the clock of this machine, too."""
+"""Those that Deployments show; the others also depend on the local clock."""
 
 SOON_S: Final = 10.0
 LATE_S: Final = 60.0
-"""A new job has a status within a second; after a minute the work queue is too long, or no operator runs."""
+"""A new job has a status within a second; after a minute the work queue is too long, or no operator is running."""
 _NO_DEPLOYMENT: Final = "installed: none has a Deployment, and"
 _GRACE_S: Final = 30.0
-"""Added to a lease's duration, since the clocks of nodes and of this machine differ."""
+"""Added to the duration of a lease, since the clocks of nodes and of this machine differ."""
 _WRITTEN: Final = ("finishedIndices", "restarts", "begun")
-"""Fields of the status that only this operator's CRD has (controller/tfjob/crd_check.py looks at all of them)."""
+"""Status fields that only this operator's CRD has (controller/tfjob/crd_check.py checks all of them)."""
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -217,7 +217,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def is_renewed(lease: Lease, now: datetime) -> bool:
-    """Return True if somebody holds this lease and renews it in time."""
+    """Return True if a holder renews this lease in time."""
     spec = lease.spec
     if spec is None or not spec.holder_identity or spec.renew_time is None:
         return False
@@ -268,7 +268,7 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
 
 
 def _unseen(facts: Facts) -> Iterator[Finding]:
-    """Yield the replicas whose success is not in the status of this operator, which needs no right but to read pods."""
+    """Yield replicas whose success is missing in this operator's status; only needs permission to read pods."""
     for pod in facts.pods:
         if pod.status.phase != "Succeeded" or facts.shape.replica_of(pod) not in facts.wanted:
             continue

@@ -1,4 +1,4 @@
-"""Pods as the diagnosis asks about them: their containers' statuses, and how containers ended. Pure."""
+"""Derived states of pods: statuses of their containers, and how these terminated. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfjob_operator.cli.diagnosis.objects import Condition, Container, Container
 from tfjob_operator.cli.diagnosis.words import seconds_between
 
 _SOON_S: Final = 600.0
-"""A restart is over when the container has run again for so long: the kubelet resets its back-off after ten minutes."""
+"""A restart is resolved once the container has been running this long: the kubelet resets its back-off after ten minutes."""
 
 
 _PROGRAMS: Final = frozenset(
@@ -24,7 +24,7 @@ IN_IMAGE: Final = "in the image"
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a container ended. `now` is False if it was restarted since."""
+    """How a container terminated. `now` is False if it was restarted since."""
 
     pod: Pod
     container: str
@@ -39,25 +39,25 @@ def condition_of(found: Iterable[Condition] | None, kind: str) -> Condition | No
 
 
 def statuses(pod: Pod) -> Iterator[ContainerStatus]:
-    """Yield the containers' statuses: init containers first."""
+    """Yield the container statuses, init containers first."""
     yield from pod.status.init_container_statuses or ()
     yield from pod.status.container_statuses or ()
 
 
 def is_up(pod: Pod) -> bool:
-    """Return True if the training container of the pod runs. The phase Running is also that of CrashLoopBackOff."""
+    """Return True if the training container is running. In CrashLoopBackOff the phase is also Running."""
     training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
     down = training is not None and training.state is not None and training.state.running is None
     return pod.status.phase == "Running" and not down
 
 
 def is_ready(pod: Pod) -> bool:
-    """Whether the pod runs and all its containers are ready, as `kubectl get pods` shows it."""
+    """Return True if the pod is running and all its containers are ready, as in `kubectl get pods`."""
     return is_up(pod) and all(each.ready for each in pod.status.container_statuses or ())
 
 
 def searched(pod: Pod, container: str) -> str:
-    """Return where the program of a container was looked for, as a title says it."""
+    """Return for a title where the program of a container was looked up."""
     here = next((one for one in pod.spec.containers or () if one.name == container), Container())
     if "PATH" in {each.name for each in here.env or ()}:
         return "in PATH (PATH is set in env of the template)"
@@ -66,7 +66,7 @@ def searched(pod: Pod, container: str) -> str:
 
 
 def running_since(pod: Pod) -> datetime | None:
-    """Return when the training container was started, None if it is not running."""
+    """Return when the training container started, None if it is not running."""
     training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
     running = training.state.running if training is not None and training.state is not None else None
     return running.started_at if running is not None else None
@@ -80,7 +80,7 @@ def trains(pod: Pod) -> bool:
 
 
 def has_started(pod: Pod) -> bool:
-    """Whether every ordinary container of the pod has run, if only once."""
+    """Return True if every regular container of the pod has run at least once."""
     found = pod.status.container_statuses or ()
     return bool(found) and all(
         each.state is not None and (each.state.running or each.state.terminated or each.restart_count > 0)
@@ -89,7 +89,7 @@ def has_started(pod: Pod) -> bool:
 
 
 def exits_of(pod: Pod) -> Iterator[Exit]:
-    """Yield the last exit with an error of each container of the pod, that of the training first."""
+    """Yield the last failed exit of each container of the pod, that of the training container first."""
     ordered = sorted(statuses(pod), key=lambda each: each.name != CONTAINER_NAME)
     for status in ordered:
         for state, over in ((status.state, True), (status.last_state, False)):
@@ -100,10 +100,10 @@ def exits_of(pod: Pod) -> Iterator[Exit]:
 
 
 def keeps_down(each: Exit, now: datetime) -> bool:
-    """Whether a container is down because of this exit: it has ended for good, or waits to be started again.
+    """Return True if a container is down because of this exit: it has terminated for good, or waits to be restarted.
 
-    After repeated `OOMKilled` it counts as down for the first ten minutes that it runs again. A sidecar that failed matters
-    only where the pod failed.
+    After repeated `OOMKilled` it counts as down for the first ten minutes of the next run. A failed sidecar matters
+    only if its pod failed.
     """
     pod = each.pod
     is_init = each.container in {status.name for status in pod.status.init_container_statuses or ()}

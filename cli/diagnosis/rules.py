@@ -1,4 +1,4 @@
-"""Tables of messages: which trouble a message of a server or of a process stands for. Pure."""
+"""Tables that map messages of servers and processes to problems. Pure."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from tfjob_operator.api.text import clean
 from tfjob_operator.cli.diagnosis.causes import Trouble
 
 _LONGEST: Final = 8192
-"""How many characters of a message are searched."""
+"""The most characters of a message that are searched."""
 _LONGEST_VALUE: Final = 300
-"""Bytes of a value that a title quotes: the name of an image has 255."""
+"""The most bytes of a value quoted in a title: an image name has up to 255."""
 _MOST_WORDS: Final = 160
-"""Characters of a message that a title quotes."""
+"""The most characters of a message quoted in a title."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A pattern of messages that stand for a trouble. Its named groups are values of the finding."""
+    """A message pattern for a problem. Its named groups become values of the finding."""
 
     trouble: Trouble
     pattern: re.Pattern[str]
 
 
 def rule(trouble: Trouble, pattern: str) -> Rule:
-    """Return a rule; letter case does not matter."""
+    """Return a rule; patterns are case-insensitive."""
     return Rule(trouble, re.compile(pattern, re.IGNORECASE))
 
 
 def first_match(rules: Iterable[Rule], text: str) -> tuple[Trouble, dict[str, str]] | None:
-    """Return the trouble of the first rule that the text matches, and the values in it; None if none matches."""
+    """Return the problem of the first rule that matches, and the values in the text; None if none matches."""
     text = text[:_LONGEST]
     for each in rules:
         found = each.pattern.search(text)
@@ -42,12 +42,12 @@ def first_match(rules: Iterable[Rule], text: str) -> tuple[Trouble, dict[str, st
 
 
 def value(text: str) -> str:
-    """Return a part of a message as a value, cleaned and on one line."""
+    """Return a part of a message as a value, sanitized and on one line."""
     return clean(" ".join(text.split()), _LONGEST_VALUE)
 
 
 def short(text: str, most: int = _MOST_WORDS) -> str:
-    """Return a message for a title: cut before a word, with an ellipsis, if it is longer."""
+    """Shorten a message for a title: cut before a word, with an ellipsis."""
     if len(text) <= most:
         return text
     kept = text[: most - 3]

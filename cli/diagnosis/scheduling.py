@@ -1,4 +1,4 @@
-"""Pods without a node: what the scheduler reports, quoted, with advice for each of its reasons. Pure."""
+"""Pods without a node: the scheduler's message, with advice for each reason in it. Pure."""
 
 from __future__ import annotations
 
@@ -171,9 +171,9 @@ AVOIDED: Final = error(
 )
 TROUBLES: Final = defined(globals())
 
-# kubernetes: pkg/scheduler/framework/plugins/*, pkg/scheduler/scheduler.go (ErrReason...), in the words of 1.20 to 1.36. A node
-# is counted under the first filter that it fails (taints, affinity, resources, volumes, other pods), so the reason of the last
-# filter is reported as the cause: its nodes are closest to fitting.
+# kubernetes: pkg/scheduler/framework/plugins/*, pkg/scheduler/scheduler.go (ErrReason...), in the words of 1.20 to
+# 1.36. A node is counted under the first filter that it fails (taints, affinity, resources, volumes, other pods), so
+# the reason of the last filter is reported as the cause: its nodes are closest to fitting.
 _RULES: Final = (
     rule(NO_NODES, r"no nodes available to schedule pods|\b0/0 nodes are available"),
     rule(UNBOUND, r"unbound immediate PersistentVolumeClaims"),
@@ -203,17 +203,17 @@ _RULES: Final = (
 )
 _AFFINITY: Final = "didn't match Pod's node affinity"
 _LATE_S: Final = 60.0
-"""A scheduler looks at a new pod within seconds."""
+"""Schedulers process a new pod within seconds."""
 _MOST_REASONS: Final = 3
-"""Reasons of one message for which advice is given."""
+"""The most reasons of a message for which advice is given."""
 _DAY_S: Final = 86_400.0
 _TIME_OF_DAY: Final = "%H:%M:%S"
 _DATE_AND_TIME: Final = "%Y-%m-%d %H:%M:%S"
 _MOST_NODES: Final = 3
-"""Avoided nodes that a title names."""
+"""The most avoided nodes named in a title."""
 _LONGEST: Final = 2000
 _MOST_TEXT: Final = 240
-"""Characters of a message that a title quotes."""
+"""The most characters of a message quoted in a title."""
 _CUT: Final = re.compile(r"\.? (preemption: |no new claims to deallocate)")
 
 
@@ -259,7 +259,7 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
 
 
 def _by_message(facts: Facts, name: str, message: str, proofs: tuple[str, ...], values: dict[str, str]) -> Finding:
-    """Return the scheduler's message, with advice for the reasons in it."""
+    """Return a finding with the scheduler's message, and advice for the reasons in it."""
     text = _CUT.split(message[:_LONGEST], 1)[0].rstrip(".")
     found = list(dict.fromkeys(each.trouble for each in _RULES if each.pattern.search(text)))[:_MOST_REASONS]
     nodes = avoided_now(facts.job.status.avoided_nodes, facts.now)
@@ -272,7 +272,7 @@ def _by_message(facts: Facts, name: str, message: str, proofs: tuple[str, ...], 
 
 
 def _avoided_until(facts: Facts, names: Collection[str]) -> str:
-    """Return the nodes with these names and until when each is avoided: `node-1 until 12:55:00 UTC`."""
+    """Return these avoided nodes with their expiration times: `node-1 until 12:55:00 UTC`."""
     told = []
     for each in facts.job.status.avoided_nodes:
         if each.name in names:

@@ -1,4 +1,4 @@
-"""Invalid, rejected and suspicious specs, in the operator's own words. Pure."""
+"""Invalid, rejected and suspicious specs, with the operator's messages. Pure."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ NEVER_RESTARTED: Final = info(
 )
 TROUBLES: Final = defined(globals())
 
-# The words of api/v1/validation.py, controller/tfjob/plan/status.py, api/v1/tf_config.py and apply/children.py;
+# Messages of api/v1/validation.py, controller/tfjob/plan/status.py, api/v1/tf_config.py and apply/children.py;
 # api/v1alpha1/validation.py and controller/alpha/executor.py.
 _MISTAKES: Final = (
     rule(TEMPLATE_REFUSED, r"\b(pod|service|ConfigMap|PodGroup|Job) \S+ was rejected: "),
@@ -209,13 +209,13 @@ _MISTAKES: Final = (
 _BETWEEN: Final = re.compile(r"; (?=(?:spec|metadata)\.[^ ]+: )")
 _MORE: Final = re.compile(r"; and (\d{1,9}) more$")
 _MOST_TEXT: Final = 260
-"""Characters of the mistakes that a title quotes, as many as fit but at least one."""
+"""The most characters of errors quoted in a title: as many errors as fit, but at least one."""
 _ALL_MISTAKES: Final = f"See all mistakes: {DESCRIBE_JOB}"
 _OF_RULE: Final = re.compile(r"spec\.runPolicy\.failurePolicy\.rules\[(\d{1,2})\]\.")
 _ALSO_OF_FAILED: Final = frozenset(
     {EventReason.UNKNOWN_FIELD, EventReason.POLICY_CONFLICT, EventReason.RULE_UNREACHABLE}
 )
-"""Warnings that may be why a job failed."""
+"""Warnings that may explain why a job failed."""
 _STARTS: Final = ("the spec is invalid: ", "invalid job spec: ")
 _HELD: Final[dict[str, Trouble]] = {
     ConditionReason.INVALID: HELD_INVALID,
@@ -235,9 +235,9 @@ _WARNINGS: Final = {
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield what is wrong with the specification: in the operator's words, or if it has said nothing yet, as read here."""
+    """Yield errors in the spec: from the operator's message or, if there is none yet, from validating it here."""
     if facts.job.status.phase and not facts.shape.is_alpha:
-        return  # a job of the alpha dialect that was not read as one
+        return  # an alpha job that could not be read as one
     failed, held = facts.condition(ConditionType.FAILED), facts.condition(ConditionType.HELD)
     if failed is not None and failed.reason == ConditionReason.INVALID:
         yield _mistake(facts, failed.message, failed_line(failed))
@@ -262,7 +262,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _misspelled_rule(facts: Facts, spec: TFJobSpec, message: str) -> str:
-    """Return the name of the rule that ended the job, if it has no matcher and the message is about a field of it; else ""."""
+    """Return the rule that ended the job if it has no matcher and the message is about a field of the rule; else ""."""
     history, status = facts.job.status.attempt_history, facts.job.status
     found, rules = _OF_RULE.match(message), spec.failure_policy.rules if spec.failure_policy is not None else ()
     if found is None or not history or history[-1].number < status.attempt or int(found[1]) >= len(rules):
@@ -285,7 +285,7 @@ def _mistake(facts: Facts, message: str, proof: str) -> Finding:
 
 
 def _those_that_fit(mistakes: Sequence[str]) -> tuple[str, bool]:
-    """Return mistakes for a title, whole ones if there is more than one, and whether some are left out."""
+    """Return as many whole errors as fit in a title, at least one, and whether some were left out."""
     *parts, last = mistakes
     more = int(found[1]) if (found := _MORE.search(last)) is not None else 0
     parts.append(_MORE.sub("", last))

@@ -1,4 +1,4 @@
-"""Pods that have a node and do not start: missing configuration, sandboxes, init containers, nodes that reject them. Pure."""
+"""Pods with a node that do not start: missing configuration, sandboxes, init containers, rejection by the kubelet. Pure."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ _REASONS: Final = frozenset(
     }
 )
 _LONG_S: Final = 300.0
-"""A pod that does not start for so long, and without a message, needs a look; volumes and images have messages."""
+"""A pod that has not started by then without any message has a problem; volumes and images have messages."""
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -181,7 +181,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_rejected(pod: Pod) -> bool:
-    """Whether the kubelet did not take the pod (controller/jobs/pods.py; kubernetes: pkg/kubelet/lifecycle)."""
+    """Return True if the kubelet rejected the pod (controller/jobs/pods.py; kubernetes: pkg/kubelet/lifecycle)."""
     status = pod.status
     ran = any(
         each.state is not None and each.state.terminated and each.state.terminated.reason != "ContainerStatusUnknown"
@@ -235,7 +235,7 @@ def _slow(facts: Facts, pod: Pod) -> Iterator[Finding]:
             values = _values(pod) | {"container": value(status.name), "age": duration(age_s), "previous": "false"}
             yield Finding(INIT_RUNS, pod.metadata.name, (seen,), values)
             return
-    # Slow pulls and mounts are reported elsewhere.
+    # Slow image pulls and mounts are reported elsewhere.
     told = {"Pulling", "FailedMount", "FailedAttachVolume"} & {each.reason for each in facts.pod_events(pod)}
     waits = {each.state.waiting.reason for each in statuses(pod) if each.state is not None and each.state.waiting}
     if not told and not waits & (IMAGE_REASONS | _REASONS | {"CrashLoopBackOff"}):

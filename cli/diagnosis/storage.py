@@ -1,4 +1,4 @@
-"""Claims without a volume, and volumes that cannot be attached or mounted. Pure."""
+"""Unbound claims, and volumes that cannot be attached or mounted. Pure."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ MOUNT_FAILED: Final = error(
 )
 TROUBLES: Final = defined(globals())
 
-# kubernetes: pkg/controller/volume/persistentvolume/pv_controller.go; words of the scheduler: plugins/volumebinding
+# kubernetes: pkg/controller/volume/persistentvolume/pv_controller.go; messages of the scheduler: plugins/volumebinding
 _CLAIM_RULES: Final = (
     rule(CLASS_MISSING, r'storageclass\.storage\.k8s\.io "(?P<name>[^"]+)" not found'),
     rule(NO_CLASS, r"no persistent volumes available for this claim and no storage class is set"),
@@ -147,14 +147,14 @@ _MOUNT_RULES: Final = (
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield what is wrong with the volumes of pods that have not started."""
+    """Yield problems with the volumes of pods that have not started."""
     claims = {claim.metadata.name: claim for claim in facts.evidence.claims}
     for pod in (*facts.unscheduled, *facts.starting):
         found = list(_claims_of(facts, pod, claims))
         yield from found
         if not found and facts.is_starting(pod):
             told = facts.pod_events(pod, "FailedMount", "FailedAttachVolume")
-            # A time-out names only the volume; the event before it says why.
+            # A timeout only names the volume; the preceding event has the reason.
             telling = [each for each in told if "timed out waiting for the condition" not in each.message]
             for event in latest(telling) or latest(told):
                 trouble, values = first_match(_MOUNT_RULES, event.message) or (MOUNT_FAILED, {})
@@ -188,7 +188,7 @@ def _claims_of(facts: Facts, pod: Pod, claims: dict[str, Claim]) -> Iterator[Fin
 
 
 def _pending(facts: Facts, pod: str, claim: Claim, values: dict[str, str]) -> Iterator[Finding]:
-    """Yield why a claim has no volume; nothing for one that waits for its pod to be scheduled, as it should."""
+    """Yield why a claim is unbound; nothing for one that correctly waits for its pod to be scheduled."""
     name = claim.metadata.name
     events = facts.events_of("PersistentVolumeClaim", name, claim.metadata.uid)
     if events and events[-1].reason == "WaitForFirstConsumer":

@@ -150,7 +150,7 @@ NEVER_FITS: Final = re.compile(
     r"[^;]*|resource \S+ unavailable in ClusterQueue|requests must not exceed its limits"
     r"|\S{1,300} \S{1,300} does(n't match node affinity| not contain the requested level| not support [^;]*))"
 )
-"""What Kueue says of a job that waits in vain, unless another flavor only lacks quota that is in use."""
+"""Kueue's message for a job that can never be admitted, unless another flavor only lacks quota that is in use."""
 _WAITING: Final = (
     rule(NO_QUEUE, r"\b(LocalQueue|ClusterQueue) (?P<queue>\S+) doesn't exist"),
     rule(QUEUE_STOPPED, r"\b(LocalQueue|ClusterQueue) (?P<queue>\S+) is (inactive|stopped)"),

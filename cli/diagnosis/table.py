@@ -1,4 +1,4 @@
-"""The table of all troubles, and the functions that look for them. Pure."""
+"""The table of all problems, and of the functions that find them. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
     "Quoted": fallback.TROUBLES,
     "TensorBoard": tensorboard.TROUBLES,
 }
-"""All troubles, by what they are about: docs/design/diagnosis.md has this table."""
+"""All problems by subject, as in docs/design/diagnosis.md."""
 
 TROUBLES: Final[Mapping[str, Trouble]] = {trouble.id: trouble for group in GROUPS.values() for trouble in group}
 
@@ -122,4 +122,4 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     fallback.TERMINATING.id: _KNOWN | {attempts.EARLIER_PODS.id},
     fallback.RECREATED.id: _KNOWN | _RESTARTS,
 }
-"""Causes that are left out if one of these others was found, since they add nothing to it."""
+"""Causes that are omitted if one of these others was found, since they add nothing to it."""

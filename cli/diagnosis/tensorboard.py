@@ -1,4 +1,4 @@
-"""A TensorBoard that does not run beside its job. Pure."""
+"""TensorBoards that do not run. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _GOOD: Final = (EventReason.CREATED_TENSOR_BOARD, EventReason.UPDATED_TENSOR_BOA
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield the newest complaint about the TensorBoard that no later success has taken back."""
+    """Yield the newest Warning about the TensorBoard that no later success supersedes."""
     complaint: Event | None = None
     for event in facts.job_events(*_REASONS, *_GOOD):
         if event.reason in _REASONS:
@@ -58,7 +58,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _takes_back(success: Event, complaint: Event) -> bool:
-    """Whether a complaint is over. That one of its two children was made says nothing of the other one."""
+    """Return True if a success supersedes a Warning. Creating one of its two children says nothing about the other."""
     if complaint.reason != EventReason.FAILED_TENSOR_BOARD:
         return True
     return _child(complaint) in {"", _child(success)}

@@ -1,4 +1,4 @@
-"""Ages, amounts and quotations, as people read them. Pure."""
+"""Formats ages, amounts and quoted messages. Pure."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tfjob_operator.cli.diagnosis.objects import Event
 from tfjob_operator.cli.durations import duration
 
 MOST_WORDS: Final = 400
-"""How many bytes of a message one line of evidence quotes: three lines of a terminal."""
+"""The most bytes of a message in a line of evidence: three terminal lines."""
 _SAID_ELSEWHERE: Final = frozenset({"", "Error", "Completed", "NodeSick", "NotRunningAgain", "RestartRequested"})
-"""Reasons of attempts that say no more than the rest of the line, or its message."""
+"""Attempt reasons that add nothing to the rest of the line, or to its message."""
 _BINARY: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
 def ago(now: datetime, then: datetime | None) -> str:
-    """Return how long ago something was; "" if that is not known."""
+    """Return how long ago something was; "" if the time is unknown."""
     return "" if then is None else f"{duration(seconds_between(then, now))} ago"
 
 
 def seconds_between(then: datetime, now: datetime) -> float:
-    """Return the seconds from `then` to `now`; a time without a zone, which no API server sends, counts as the other's."""
+    """Return the seconds from `then` to `now`. A time without a zone, which API servers never send, gets the other's."""
     if (then.tzinfo is None) != (now.tzinfo is None):
         then, now = then.replace(tzinfo=None), now.replace(tzinfo=None)
     return (now - then).total_seconds()
 
 
 def amount(resource: str, number: Decimal) -> str:
-    """Return an amount of a resource as text: memory and storage in binary units, anything else as a plain number."""
+    """Format an amount of a resource: memory and storage in binary units, anything else as a plain number."""
     if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
         for unit, size in _BINARY:
             if number >= size:
@@ -41,22 +41,22 @@ def amount(resource: str, number: Decimal) -> str:
 
 
 def said(text: str) -> str:
-    """Return a message, cleaned and on one line."""
+    """Sanitize a message and put it on one line."""
     return last_words(text, MOST_WORDS) or last_words(text[:MOST_WORDS], MOST_WORDS)
 
 
 def named(name: str) -> str:
-    """Return a name that somebody chose, cleaned."""
+    """Sanitize a user-chosen name."""
     return quoted(name)
 
 
 def counted(restarts: int) -> str:
-    """Return a number of restarts: `1 restart`, `2 restarts`."""
+    """Format a number of restarts: `1 restart`, `2 restarts`."""
     return f"{restarts} restart{'s' * (restarts != 1)}"
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     told = ", ".join(named(name) for name in names[:most])
     return f"{told} and {len(names) - most} more" if len(names) > most else told
 
@@ -77,7 +77,7 @@ def ended_by(attempt: JobAttempt) -> str:
 
 
 def avoided_now(nodes: Sequence[AvoidedNode], now: datetime) -> dict[str, str]:
-    """Return by name the nodes that a job avoids now, how often it failed there, and for how long: `1 failure, 58m left`."""
+    """Return the nodes that a job currently avoids, with failures and remaining time: `1 failure, 58m left`."""
     found = {}
     for each in nodes:
         left_s = 0.0 if each.expiration_time is None else seconds_between(now, each.expiration_time)
@@ -88,12 +88,12 @@ def avoided_now(nodes: Sequence[AvoidedNode], now: datetime) -> dict[str, str]:
 
 
 def failed_line(failed: JobCondition) -> str:
-    """Return the condition of a job that has failed as a line of evidence."""
+    """Format the Failed condition of a job as a line of evidence."""
     return f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}"
 
 
 def event_line(event: Event, now: datetime) -> str:
-    """Return an event as a line of evidence."""
+    """Format an event as a line of evidence."""
     about = event.involved_object
     times = event.series.count if event.series is not None else event.count
     often = f", {times} times" if times > 1 else ""

@@ -1,1 +1,1 @@
-"""The logs of a job's replicas: lines, streams that outlive restarts, and how they are shown."""
+"""The logs of a job's replicas: lines, streams that continue after restarts, and their output."""

@@ -1,8 +1,8 @@
-"""Follows the logs of a job's replicas at once, until the job has ended and all logs are at their end.
+"""Follows the logs of several replicas until the job has finished and all logs have ended.
 
-Each log has a thread and a connection, which go on over restarts in place and lost connections, and so has the watch of the
-job's pods. They put what they read into one queue, and only the main thread prints, so that lines never mix and Ctrl-C takes
-effect at once.
+Each log has a thread with its own connection, which continues after restarts in place and lost connections, and so has
+the watch of the job's pods. They put their results into one queue, and only the main thread prints, so that lines are
+never mixed and Ctrl-C takes effect immediately.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NOT_STARTED: Final = -1
 
 
 class Standing(NamedTuple):
-    """`run` counts starts of the container from 0, and is `NOT_STARTED` before the first.
+    """The state of a container. `run` counts its starts from 0, and is `NOT_STARTED` before the first.
 
-    `over` says that this run has ended, `pod_over` that there will be no other, `gone` that the pod is not there any more.
-    `why` is what it waits for, or how its last run ended.
+    `over`: this run has ended; `pod_over`: there will be no further run; `gone`: the pod no longer exists. `why` is
+    what the container waits for, or how its last run ended.
     """
 
     run: int
@@ -40,7 +40,7 @@ class Standing(NamedTuple):
 
 
 def standing_of(pod: Mapping[str, Any], container: str) -> Standing:
-    """Return how a container stands."""
+    """Return the state of a container."""
     status = pod.get("status") or {}
     pod_over = status.get("phase") in {"Succeeded", "Failed"}
     every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
@@ -68,31 +68,31 @@ def _exit(ended: Mapping[str, Any]) -> str:
 
 
 AGAIN_S: Final = 1.0
-"""After this time a stream that has ended is requested again, though no restart of its container was seen: the kubelet itself
-may have restarted."""
+"""The delay after which an ended stream is requested again although no restart of its container was observed: the kubelet
+itself may have restarted."""
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-"""The longest pause between two tries while the kubelet or the server does not answer; it doubles with each try."""
+"""The longest delay between retries while the kubelet or the server does not respond; it doubles with each retry."""
 _CLOSING_S: Final = 1.0
 _NO_LOG: Final = 400
 
 
 class Lines(NamedTuple):
-    """Lines of one log that came together."""
+    """Lines of one log that arrived together."""
 
     tail: Tail
     lines: list[Line]
 
 
 class Note(NamedTuple):
-    """What people should know about a replica besides its log."""
+    """A message about a replica that is not part of its log."""
 
     tail: Tail
     text: str
 
 
 class Ended(NamedTuple):
-    """A log is at its end, with an error if it may not be read at all."""
+    """The end of a log, with an error if it may not be read at all."""
 
     tail: Tail
     error: CliError | None = None
@@ -102,7 +102,7 @@ Message = Lines | Note | Ended
 
 
 class _GoneError(Exception):
-    """The pod is not there any more, or another one has its name."""
+    """The pod was deleted, or another one has its name."""
 
 
 class Asker:
@@ -113,7 +113,7 @@ class Asker:
         self._lock = Lock()
 
     def close(self) -> None:
-        """Read no more; a request in flight is aborted."""
+        """Stop reading; a request in flight is aborted."""
         self._session.abort()
         if self._lock.acquire(timeout=_CLOSING_S):
             try:
@@ -122,19 +122,19 @@ class Asker:
                 self._lock.release()
 
     def is_another(self, name: str, uid: str) -> bool:
-        """Return whether another pod has taken this name. Raises CliError if the pod cannot be read."""
+        """Return True if another pod has this name. Raises CliError if the pod cannot be read."""
         with self._lock:
             try:
                 pod = self._session.get(pods_path(self._session.namespace, name))
             except ApiError as error:
-                if error.is_not_found or error.is_denied:  # gone, or the user may list pods, but not get one
+                if error.is_not_found or error.is_denied:  # deleted, or the user may list pods but not get one
                     return False
                 raise
         return bool(pod["metadata"]["uid"] != uid)
 
 
 class Tail:
-    """One container of one pod. `first` are the options of the first request, such as tailLines; `put` takes what was read."""
+    """A container of a pod. `first` are the options of the first request, such as tailLines; `put` receives the results."""
 
     def __init__(
         self,
@@ -157,28 +157,28 @@ class Tail:
         self._position = Position()
         self._stopped = False
         self._held: Line | None = None
-        """The last line of a stream that ended in the middle of it: it mostly comes again, and whole."""
+        """The last line of a stream that ended within it: usually it is sent again completely."""
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         Thread(target=self._run, daemon=True).start()
 
     @property
     def has_started(self) -> bool:
-        """Whether there is a log at all."""
+        """True if there is a log."""
         return self._standing.run != NOT_STARTED
 
     @property
     def is_gone(self) -> bool:
-        """Whether the pod is not there any more."""
+        """True if the pod no longer exists."""
         return self._standing.gone
 
     def update(self, pod: Mapping[str, Any]) -> None:
-        """Take notice of a newer version of the pod."""
+        """Process a newer version of the pod."""
         self._stand(standing_of(pod, self._container))
 
     def gone(self) -> None:
-        """Take notice that the pod is not there any more: what its stream still brings is read to its end."""
+        """Note that the pod was deleted: the rest of its stream is still read."""
         self._stand(self._standing._replace(gone=True))
 
     def _stand(self, standing: Standing) -> None:
@@ -187,7 +187,7 @@ class Tail:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stopped = True
         self.gone()
         self._session.abort()
@@ -201,13 +201,13 @@ class Tail:
             pass
         except CliError as error:
             failure = error
-        finally:  # whatever happened: the main thread waits for this
+        finally:  # in any case: the main thread waits for this
             if self._held is not None:
                 self._put(Lines(self, [self._held]))
             self._put(Ended(self, failure))
 
     def _follow(self) -> None:
-        """Read until there will be no more. Raises _GoneError when the pod is gone, CliError when it may not be read."""
+        """Read until the log ends. Raises _GoneError if the pod is deleted, CliError if it may not be read."""
         known, seen, pause_s = NOT_STARTED, None, FIRST_PAUSE_S
         while True:
             standing = self._next(seen, AGAIN_S if seen and seen.run != NOT_STARTED and not seen.over else None)
@@ -238,13 +238,13 @@ class Tail:
                 return
 
     def _next(self, seen: Standing | None, limit_s: float | None) -> Standing:
-        """Return how the container stands, as soon as that differs from `seen`, or `limit_s` seconds are over."""
+        """Wait until the state of the container differs from `seen`, at most `limit_s` seconds, and return it."""
         with self._changed:
             self._changed.wait_for(lambda: self._standing != seen, limit_s)
             return self._standing
 
     def _read(self, *, whole: bool, **query: str) -> None:
-        """Read a stream to its end. `whole` says that its container has ended, and so its last line too."""
+        """Read a stream to its end. `whole`: its container has terminated, so its last line is complete."""
         path = pods_path(self._session.namespace, f"{self.replica.pod_name}/log")
         since = self._position.since
         more = {"sinceTime": since} if since else {} if "previous" in query else self._first
@@ -261,7 +261,7 @@ class Tail:
         except ApiError as error:
             if error.is_not_found:
                 raise _GoneError from error
-            if error.code != _NO_LOG:  # 400: it is waiting to start, or has no earlier run
+            if error.code != _NO_LOG:  # 400: it is waiting to start, or has no previous run
                 raise
         rest = lines.rest()
         if rest and whole:
@@ -275,42 +275,42 @@ class Tail:
             self._put(Lines(self, found))
 
     def _hold(self, rest: bytes) -> None:
-        """Keep a line whose end has not come: it is counted when it comes whole."""
+        """Keep an incomplete line: it is counted when it arrives completely."""
         self._held = self._position.peek(rest)
 
 
 MOST_LOGS: Final = 50
-"""The most streams, as stern's --max-log-requests: each is a connection to the API server and one from it to a kubelet."""
+"""The most streams, as in stern's --max-log-requests: each is a connection to the API server and one from it to a kubelet."""
 QUIET_S: Final = 0.5
-"""After so long without a message it is checked whether there is anything left to wait for."""
+"""The idle time after which it is checked whether all logs have ended."""
 GRACE_S: Final = 5.0
-"""How long the stream of a pod that is gone may be silent before it is closed: that of a dead node never ends."""
+"""How long the stream of a deleted pod may be idle before it is closed: with a dead node it never ends."""
 ASK_S: Final = 2.0
-"""The interval at which the job is read, while no log is."""
+"""The interval at which the job is polled while no log is read."""
 _BATCHES: Final = 256
-"""Parts of at most 64 KB that may wait to be printed."""
+"""The most chunks of up to 64 KB that are queued for printing."""
 PAUSE_S: Final = 1.0
-"""The pause before pods that could not be read are read again."""
+"""The delay before pods are read again after an error."""
 
 
 class Pods(NamedTuple):
-    """All pods of the job that are chosen, as a list or the watch shows them."""
+    """All selected pods of the job, from a list or the watch."""
 
     replicas: Sequence[Replica]
 
 
 class Failure(NamedTuple):
-    """The pods may not be read any more."""
+    """The pods may no longer be read."""
 
     error: CliError
 
 
 class _StoppedError(Exception):
-    """The following was stopped."""
+    """The output was stopped."""
 
 
 class Following:
-    """One run of `logs -f`. `clock` is a monotonic one, in seconds; `pause` sleeps."""
+    """An execution of `logs -f`. `clock` is a monotonic clock in seconds; `pause` sleeps."""
 
     def __init__(
         self,
@@ -340,15 +340,15 @@ class Following:
         self._tails: dict[str, Tail] = {}
         """The logs that are being read, by the name of the replica."""
         self._next: dict[str, Replica] = {}
-        """Newer pods of replicas, whose turn comes when the log of the one before is at its end."""
+        """Newer pods of replicas, which are read once the previous log has ended."""
         self._done: set[str] = set()
-        """UIDs of the pods whose log is at its end."""
+        """UIDs of the pods whose log has ended."""
         self._gone: dict[str, float] = {}
-        """Since when the pod of a replica is gone and its stream is silent."""
+        """When the pod of a replica was deleted and its stream became idle."""
         self._asked_at = 0.0
 
     def run(self, first: Mapping[str, str | int]) -> None:
-        """Follow, and print. `first` are log options for the pods that exist at the beginning. Raises CliError."""
+        """Follow the logs and print them. `first` are log options for the initial pods. Raises CliError."""
         replicas = find(self._session, self._job, self._choice).replicas
         if len(replicas) > self._most:
             raise CliError(
@@ -379,7 +379,7 @@ class Following:
                 self._handle(message)
 
     def _put(self, message: Message | Pods | Failure) -> None:
-        """Hand something to the main thread, as soon as it has printed enough of what came before."""
+        """Pass a message to the main thread, which limits the number of queued messages."""
         while not self._stopped:
             with suppress(Full):
                 self._queue.put(message, timeout=QUIET_S)
@@ -412,7 +412,7 @@ class Following:
             self._begin(self._next.pop(replica.name), {})
 
     def _take(self, replicas: Sequence[Replica], first: Mapping[str, str | int]) -> None:
-        """Begin to read the logs of new pods; tell those that are being read of their pod's newest status."""
+        """Start to read the logs of new pods; pass newer pod states to the logs that are being read."""
         self._shower.expect(each.name for each in replicas)
         there = {each.name: each for each in replicas}
         for name, tail in self._tails.items():
@@ -442,13 +442,13 @@ class Following:
         tail.start()
 
     def _is_at_end(self) -> bool:
-        """Whether all that there was to print is printed. Called when nothing has come for a while."""
+        """Return True if everything was printed. Called when nothing has arrived for a while."""
         try:
             return self._is_over()
         except CliError as error:
             if isinstance(error, ApiError) and error.is_denied:
                 raise
-            return False  # the server is not there at the moment; it is asked again
+            return False  # the server is temporarily unreachable; retried
 
     def _is_over(self) -> bool:
         now = self._clock()
@@ -470,11 +470,11 @@ class Following:
             return True
         if not jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}:
             return False
-        self._take(find(self._session, self._job, self._choice).replicas, {})  # the watch may be behind
+        self._take(find(self._session, self._job, self._choice).replicas, {})  # the watch may lag behind
         return not any(tail.has_started for tail in self._tails.values()) and self._queue.empty()
 
     def _watch(self) -> None:
-        """Send the pods to the main thread as they are and whenever one changes, until it is stopped."""
+        """Send the pods to the main thread, initially and after every change, until stopped."""
         with suppress(_StoppedError), self._watching as session:
             while True:
                 try:

@@ -1,8 +1,8 @@
-"""Lines out of a stream of bytes, which of them were seen before, and how they are shown. Pure.
+"""Splits log streams into lines, recognizes lines that were read before, and formats them. Pure.
 
-A stream that has ended or broken off is requested again from the second of its last line (the API server passes on whole
-seconds). Lines that were read before are known by the time that the kubelet puts before each line, and where several lines
-have the same time, by their number. A program gets lines as they are, a terminal without what could harm it.
+A stream that has ended or broken off is requested again from the second of its last line (the API server only accepts
+whole seconds). Lines that were read before are recognized by the kubelet's timestamps, and by their number if several
+lines have the same. Programs get lines unchanged, terminals without harmful escape sequences.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from tfjob_operator.api.text import clean
 
 LONGEST: Final = 16 * 1024 * 1024
-"""The most bytes of one line. A longer one is split: a process that never ends its line must not take all memory."""
+"""The most bytes of a line. A longer one is split: a process that never ends its line must not use up all memory."""
 _STAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)(?: |$)")
 
 
 class Line(NamedTuple):
-    """A line without its end: the time that the kubelet gave it, "" where there is none, and what the process wrote."""
+    """A line without newline: the kubelet's timestamp, "" if there is none, and the text."""
 
     stamp: bytes
     text: bytes
@@ -35,7 +35,7 @@ class Splitter:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that have ended with these bytes."""
+        """Return the lines completed by these bytes."""
         first, *more = data.split(b"\n")
         self._parts.append(first)
         self._size += len(first)
@@ -47,26 +47,26 @@ class Splitter:
         return lines
 
     def rest(self) -> bytes:
-        """Return what is there of a line that has not ended, and forget it."""
+        """Return and discard the incomplete last line."""
         rest = b"".join(self._parts)
         self._parts, self._size = [], 0
         return rest
 
 
 class Position:
-    """How far the log of one container was read, over all its restarts, whose lines follow each other in time."""
+    """The position up to which the log of a container was read, over all its restarts, whose lines are in order of time."""
 
     def __init__(self) -> None:
         self._stamp = b""
         self._count = 0
-        """How many lines with this stamp were read."""
+        """The number of lines with this timestamp that were read."""
         self._left = 0
-        """How many of these are still to come again."""
+        """The number of these that are still to be repeated."""
         self._skipping = False
 
     @property
     def since(self) -> str | None:
-        """Return the time of the last line, None before the first."""
+        """The time of the last line, None before the first."""
         return self._stamp.decode() if self._stamp else None
 
     def resume(self) -> None:
@@ -75,7 +75,7 @@ class Position:
         self._left = self._count
 
     def unseen(self, raw: bytes) -> Line | None:
-        """Return a line, and count it as read; None for one that was read before."""
+        """Return a line and count it as read; None if it was read before."""
         line = split(raw)
         if self._skipping and self._is_old(line):
             return None
@@ -87,7 +87,7 @@ class Position:
         return line
 
     def peek(self, raw: bytes) -> Line | None:
-        """Return a line that has not ended yet, without counting it; None for one that was read before."""
+        """Return an incomplete line without counting it; None if it was read before."""
         line, left = split(raw), self._left
         is_old = self._skipping and self._is_old(line)
         self._left = left
@@ -104,7 +104,7 @@ class Position:
 
 
 def split(raw: bytes) -> Line:
-    """Split a line of the kubelet into its time and its text; the kubelet must have been asked for times."""
+    """Split a raw line with timestamp into its time and its text."""
     found = _STAMP.match(raw)
     if found is None:
         return Line(b"", raw)
@@ -112,7 +112,7 @@ def split(raw: bytes) -> Line:
 
 
 def _time(stamp: bytes) -> tuple[float, int]:
-    """Return seconds of the epoch and nanoseconds; a kubelet may leave out zeros at the end."""
+    """Return seconds since the epoch and nanoseconds; a kubelet may omit trailing zeros."""
     found = _STAMP.match(stamp)
     if found is None:
         return 0.0, 0
@@ -125,15 +125,16 @@ def _time(stamp: bytes) -> tuple[float, int]:
 
 
 COLOURS: Final = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
-"""The colours of prefixes: cyan, yellow, green, magenta, blue, then the same bright. Red is left for the errors of programs."""
+"""The colors of prefixes: cyan, yellow, green, magenta, blue, then the same in bright. Red is reserved for errors of
+programs."""
 _SGR: Final = re.compile(r"(\x1b\[[0-9;:]*m)")
-"""Colours and bold (Select Graphic Rendition): the escape sequences that only change how text looks."""
+"""Colors and bold (Select Graphic Rendition): escape sequences that only change the appearance of text."""
 _RESET: Final = "\x1b[0m"
 _NO_LIMIT: Final = 1 << 40
 
 
 class Shower:
-    """Turns lines into output. `terminal` cleans them; `colour` colours prefixes, and keeps the colours of programs."""
+    """Formats lines for output. `terminal` sanitizes them; `colour` colors prefixes, and keeps the colors of programs."""
 
     def __init__(self, *, terminal: bool, colour: bool, prefixes: bool, stamps: bool) -> None:
         self._terminal = terminal
@@ -144,12 +145,12 @@ class Shower:
         self._painted: dict[str, bytes] = {}
 
     def expect(self, names: Iterable[str]) -> None:
-        """Make room for prefixes of these names, on a terminal."""
+        """Align prefixes of these names on a terminal."""
         if self._terminal:
             self._width = max([self._width, *map(len, names)])
 
     def shown(self, name: str, lines: Iterable[Line]) -> bytes:
-        """Return lines of a replica, each with its end."""
+        """Return lines of a replica with newlines."""
         prefix = self._prefix(name) if self._prefixes else b""
         return b"".join(b"%b%b%b\n" % (prefix, self._stamp(line), self._text(line.text)) for line in lines)
 
@@ -170,11 +171,11 @@ class Shower:
 
 
 def harmless(text: str, *, colour: bool) -> str:
-    """Return a line for a terminal: the last version if overwritten, colours if wanted, other controls escaped."""
+    """Sanitize a line for a terminal: resolve overwriting, keep colors if enabled, escape other control characters."""
     if text.isascii() and text.isprintable():
         return text
     text = re.split(r"[\r\b]", text.rstrip("\r\b"))[-1]
-    parts = _SGR.split(text)  # what is between the sequences, and the sequences
+    parts = _SGR.split(text)  # text and sequences alternate
     shown = [_clean(part) if place % 2 == 0 else part if colour else "" for place, part in enumerate(parts)]
     return "".join(shown) + (_RESET if colour and len(parts) > 1 else "")
 

@@ -1,1 +1,1 @@
-"""The live page: what `kubectl tfjob dashboard` serves. `docs/design/page.md` says why it is as it is."""
+"""The live page of `kubectl tfjob dashboard`. `docs/design/page.md` explains its design."""

@@ -1,4 +1,4 @@
-"""`python -m tfjob_operator.cli.page`: the page as an addon of a cluster, for its Deployment. Users start `dashboard`."""
+"""`python -m tfjob_operator.cli.page`: the page as a cluster add-on, run by a Deployment. Users start `dashboard` instead."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RELOAD_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The files of the server's certificate and key, and of the authority of the proxies' client certificates."""
+    """The files of the server's certificate and key, and of the CA of the proxies' client certificates."""
 
     certificate: Path
     key: Path
@@ -43,10 +43,10 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to serve. `read` returns the access to the server for a namespace, None for its own.
+    """The configuration. `read` returns the access to the server for a namespace, None for its own.
 
-    `namespace` is the only one to show, "" for all. `hosts` are the names that the page may be called by, any if there are
-    none; `audiences` those that a token may be meant for. Without a `certificate` the page speaks plain HTTP.
+    `namespace` is the only one to show, "" for all. `hosts` are accepted host names, any if empty; `audiences` are
+    accepted audiences of tokens. Without a `certificate` the page is served as plain HTTP.
     """
 
     read: Callable[[str | None], Access]
@@ -60,7 +60,7 @@ class Plan:
 
 @asynccontextmanager
 async def serving(plan: Plan) -> AsyncIterator[None]:
-    """Serve as long as the block lasts. Raises CliError."""
+    """Serve within the context. Raises CliError."""
     tls = _context(plan.certificate) if plan.certificate is not None else None
     files = read_files()
     async with reading(plan.read, everywhere=not plan.namespace, shared=True) as parts:
@@ -85,10 +85,11 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
 def _context(files: Certificate) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(files.certificate, files.key, password="")  # without one OpenSSL would ask the terminal
+        # without a password OpenSSL would prompt for one
+        context.load_cert_chain(files.certificate, files.key, password="")
         if files.clients is not None:
             context.load_verify_locations(files.clients)
-            context.verify_mode = ssl.CERT_OPTIONAL  # browsers have none
+            context.verify_mode = ssl.CERT_OPTIONAL  # browsers do not have one
     except OSError as error:
         raise CliError(f"cannot load the certificate of the page, its key or its authority: {error}") from error
     return context
@@ -162,7 +163,7 @@ def command(**given: Any) -> None:
 
 
 async def _serve(plan: Plan) -> None:
-    """Serve until a signal: the first process of a container has to take it itself. Raises CliError."""
+    """Serve until a signal, which the first process of a container must handle itself. Raises CliError."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -1,8 +1,8 @@
-"""What the browsers of one page see: rows of jobs in a feed, and views of single jobs, made when somebody looks.
+"""The data for the browsers of one page: rows of jobs in a feed, and views of single jobs, created on demand.
 
-A feed has the newest state of each key, under the number of its last change. A browser that has seen everything up to a number
-gets what has a higher one: all changes meanwhile, each once. Nothing is queued for any browser: a slow one costs no memory, and
-skips what is out of date.
+A feed has the newest state of each key, with the number of its last change. A browser that has seen everything up to a
+number gets all keys with a higher one, each once. Nothing is queued per browser: a slow one costs no memory, and skips
+outdated states.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tfjob_operator.cli.page.views import Wish, job_view, row_of, wish_of
 B = TypeVar("B")
 
 MOST_GONE: Final = 1_000
-"""How many deletions are remembered. A browser that has missed older ones gets everything anew."""
+"""The number of deletions that are kept. A browser that has missed older ones gets everything again."""
 
 
 class Update(NamedTuple, Generic[B]):
-    """What changed up to `number`: bodies by key, None for what is gone. `full`: this is all there is."""
+    """All changes up to `number`: bodies by key, None for deleted ones. `full`: these are all keys."""
 
     number: int
     full: bool
@@ -34,9 +34,9 @@ class Update(NamedTuple, Generic[B]):
 
 
 class Feed(Generic[B]):
-    """Bodies by key, in the order of their last change. Belongs to one loop.
+    """Bodies by key, ordered by their last change. Belongs to one loop.
 
-    Invariants: numbers only grow; what a reader had at `n`, changed by `since(n)`, is what is there now.
+    Invariants: numbers only increase; the state of a reader at `n`, updated by `since(n)`, is the current state.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Feed(Generic[B]):
         self._news = asyncio.Event()
 
     def put(self, key: str, body: B | None) -> bool:
-        """Set the state of a key, None for gone. Return whether that is a change."""
+        """Set the state of a key, None if deleted. Return True if it has changed."""
         if self._entries.get(key, (0, None))[1] == body:
             return False
         self.number += 1
@@ -61,7 +61,7 @@ class Feed(Generic[B]):
         return True
 
     def since(self, number: int) -> Update[B]:
-        """Return what a reader lacks that has seen everything up to `number`; 0 for one that has seen nothing."""
+        """Return the changes since `number`, 0 for all."""
         if not self._forgotten <= number <= self.number or number == 0:
             return Update(
                 self.number, True, [(key, body) for key, (_, body) in self._entries.items() if body is not None]
@@ -69,13 +69,13 @@ class Feed(Generic[B]):
         return Update(self.number, False, [*self._newer(number)][::-1])
 
     def announce(self) -> None:
-        """Wake all that wait: what was put so far belongs together."""
+        """Wake all waiting readers: the changes so far form one update."""
         self.rounds += 1
         self._news.set()
         self._news = asyncio.Event()
 
     async def wait(self, rounds: int) -> None:
-        """Return when `announce` was called more often than `rounds` times."""
+        """Wait until `announce` was called more than `rounds` times."""
         while self.rounds <= rounds:
             await self._news.wait()
 
@@ -95,28 +95,28 @@ class Feed(Generic[B]):
 STATE: Final = "#state"
 """The key of the state of the page itself; no job has such a name."""
 TOGETHER_S: Final = 0.1
-"""Changes within this time are sent together: a job of a hundred pods changes hundreds of times as it starts."""
+"""Changes within this time are sent together: while a job of a hundred pods starts, it changes hundreds of times."""
 LOOK_S: Final = 0.2
 """The interval at which the caches are checked until they have synced: an empty list causes no change."""
 MOST_VIEWS: Final = 64
-"""Views of jobs that are kept between two changes, for several browsers that show the same ones."""
+"""The most views of jobs that are cached between two changes, for several browsers that show the same jobs."""
 
 
 class Row(NamedTuple):
-    """What the list shows of a job, as JSON: to everybody, and to viewers who may list jobs but not their pods."""
+    """The row of a job as JSON: for everyone, and for viewers who may list jobs but not their pods."""
 
     whole: bytes
     bare: bytes
 
 
 class Board:
-    """Turns changes of the caches into updates for browsers. Belongs to one loop."""
+    """Converts changes of the caches to updates for browsers. Belongs to one loop."""
 
     def __init__(self, about: dict[str, Any], *, bare: bool = False) -> None:
-        """`about` is sent to browsers as it is, and says which server the page shows; `bare`: not all may see all."""
+        """`about` is sent to browsers unchanged, and identifies the server; `bare`: viewers have different permissions."""
         self.feed = Feed[Row]()
         self.places: frozenset[str] = frozenset()
-        """Those that have jobs, see `JobKey`."""
+        """The places that have jobs, see `JobKey`."""
         self._about = about
         self._bare = bare
         self._cluster: Cluster | None = None
@@ -129,12 +129,12 @@ class Board:
         self._views: dict[tuple[str, bool, bool], tuple[int, bytes]] = {}
 
     def changed(self, key: str) -> None:
-        """Note that something about a job has changed; "" stands for the cluster's `troubles`."""
+        """Note that a job has changed; "" stands for the cluster's `troubles`."""
         self._dirty[key] = None
         self._woken.set()
 
     async def run(self, cluster: Cluster) -> None:
-        """Put what changes into the feed, until it is cancelled."""
+        """Update the feed until cancelled."""
         self._cluster = cluster
         self._woken.set()
         while True:
@@ -148,11 +148,11 @@ class Board:
             await self._tell(cluster)
 
     def version(self, key: str) -> int:
-        """Return a number that grows with each change of a job, also when it is deleted and created anew."""
+        """Return a number that increases with each change of a job, even if it is deleted and recreated."""
         return self._versions.get(key, 0)
 
     def view(self, key: str, *, pods: bool = True, events: bool = True) -> bytes | None:
-        """Return all that is shown of a job as JSON, without its pods or events if asked; None for a job that is not there."""
+        """Return everything shown of a job as JSON, optionally without pods or events; None if it does not exist."""
         job = self._cluster.job(key) if self._cluster is not None else None
         if self._cluster is None or job is None:
             return None
@@ -168,7 +168,7 @@ class Board:
         return kept[1]
 
     async def _tell(self, cluster: Cluster) -> None:
-        synced = cluster.has_synced  # before its changes are taken: what came before that is among them
+        synced = cluster.has_synced  # read before the changes, so that all changes until then are included
         dirty, self._dirty = [*self._dirty], {}
         for number, key in enumerate(dirty, 1):
             if key:
@@ -192,12 +192,12 @@ class Board:
             return None
         wish = self._wish(key, job)
         pods = cluster.pods_of(key)
-        events = cluster.events_of(key) if not (pods or self._bare) else ()  # not all may see events
+        events = cluster.events_of(key) if not (pods or self._bare) else ()  # some viewers may not see events
         whole = msgspec.json.encode(row_of(job, wish, pods, events))
         return Row(whole, msgspec.json.encode(row_of(job, wish, [])) if self._bare else whole)
 
     def _wish(self, key: str, job: Job) -> Wish:
-        """Return what a job asks for, which is read once for each version of it."""
+        """Return the parsed spec of a job, cached by version."""
         kept = self._wishes.get(key)
         if kept is None or kept[0] is not job:
             kept = job, wish_of(job)

@@ -1,7 +1,7 @@
-"""One set of informers for all browsers: jobs, their pods and events, of all namespaces or of one.
+"""Informers shared by all browsers: jobs, their pods and events, of all namespaces or one.
 
-What may not be read is named in `troubles`, and the reflector tries it again, so that a right takes effect once it is granted.
-Jobs of an API are read as long as the cluster serves it.
+What may not be read is listed in `troubles`, and the reflector retries it, so a permission takes effect once it is
+granted. Jobs of an API are read while the cluster serves it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from tfjob_operator.informers.listwatch import Batch, ListerWatcher
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 
 LOOK_S: Final = 120.0
-"""How often it is looked whether an API that is not served has come: somebody installs its CRD."""
+"""How often it is checked whether an API that is not served has been installed."""
 LOOK_AGAIN_S: Final = 5.0
-"""When it is looked whether jobs that were not found are served: an API server that starts serves CRDs a moment later."""
+"""When missing jobs are first checked again: an API server that starts serves CRDs a moment later."""
 
 
 @asynccontextmanager
 async def at_once(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run these as long as the block lasts, which ends when one of them fails."""
+    """Run these tasks within the context, which ends if one of them fails."""
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(each) for each in work]
         try:
@@ -67,7 +67,7 @@ class Caches(NamedTuple):
 
 
 class JobCaches:
-    """What is known of the jobs of one API. `caches` is None while it is not served. Belongs to one loop."""
+    """The cached jobs of one API. `caches` is None while it is not served. Belongs to one loop."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class JobCaches:
         is_served: Callable[[bool], Awaitable[bool]],
         gone: Callable[[Caches], None],
     ) -> None:
-        """`is_served` gets its last result, to return if the API server does not answer; `gone` gets the removed caches."""
+        """`is_served` gets its last result, to return if the API server does not respond; `gone` gets the removed caches."""
         self.resource = resource
         self.caches: Caches | None = None
         self.cannot_be_read = False
-        """Whether listing the jobs has failed."""
+        """True if listing the jobs has failed."""
         self._make = make
         self._is_served = is_served
         self._gone = gone
@@ -96,11 +96,11 @@ class JobCaches:
         return self.caches.registration.has_synced or self.cannot_be_read
 
     def not_found(self) -> None:
-        """Note that the API server does not know the resource: perhaps its CRD was deleted."""
+        """Note that the API server does not serve the resource: its CRD may have been deleted."""
         self._not_found.set()
 
     async def run(self) -> None:
-        """Read until it is cancelled. Nothing is asked of an API that is not there, but now and then if it has come."""
+        """Read until cancelled. An API that is not served is only checked periodically."""
         while True:
             if not await self._is_served(False):
                 self._is_absent = True
@@ -123,7 +123,7 @@ class JobCaches:
 
 
 APIS: Final = (TFJOBS, FIRST)
-"""Those of which the page shows jobs."""
+"""The APIs of which the page shows jobs."""
 
 
 class _Group(msgspec.Struct):
@@ -136,7 +136,7 @@ class _Groups(msgspec.Struct):
 
 
 async def served(client: RestClient) -> frozenset[Resource]:
-    """Return those of `APIS` that are served. Raises ApiError."""
+    """Return the served ones of `APIS`. Raises ApiError."""
     try:
         found = msgspec.json.decode(await client.get_page("/apis"), type=_Groups)
     except msgspec.MsgspecError as error:
@@ -146,11 +146,11 @@ async def served(client: RestClient) -> frozenset[Resource]:
 
 
 _IN_ORDER: Final = (errors.ExpiredError, errors.InvalidError, errors.TooLargeResourceVersionError)
-"""Errors after which the reflector tries another request at once."""
+"""Errors after which the reflector immediately sends another request."""
 
 
 class NotedSource(Generic[T]):
-    """`ListerWatcher` that calls `note` with each failed request's error, None for success. A stream's end is neither."""
+    """`ListerWatcher` that calls `note` with the error of each failed request, None on success. A stream's end is neither."""
 
     def __init__(self, source: ListerWatcher[T], note: Callable[[errors.ApiError | None], None]) -> None:
         self._source = source
@@ -194,14 +194,14 @@ _KINDS: Final[dict[Resource, tuple[str, Codec[Any]]]] = {
     TFJOBS: ("TFJobs", Codec(TFJOBS, Job, on_undecodable=with_unreadable_status(Job))),
     FIRST: ("TfJobs of tensorflow.org", Codec(FIRST, FirstJob, on_undecodable=with_unreadable_status(FirstJob))),
 }
-"""What is read of each API, and what it is called. Codecs have no state."""
+"""The resources that are read of each API, with their names. Codecs are stateless."""
 
 
 async def readable_scope(client: RestClient, *, own: str, everywhere: bool | None) -> str:
     """Return the namespace to show, "" for all.
 
-    `everywhere` None means all if the user may list the jobs of all, else `own`. Raises CliError where the server cannot be
-    asked. A missing right raises nothing: the page shows it.
+    `everywhere` None means all if the user may list jobs in all namespaces, else `own`. Raises CliError if the server
+    cannot be reached. A missing permission raises nothing: the page shows it.
     """
     scope = own if everywhere is False else ""
     try:
@@ -225,14 +225,14 @@ async def _find_jobs(client: RestClient, options: ListOptions) -> None:
 
 
 class Cluster:
-    """The caches. `changed` gets the key of each job when it, a pod or an event of it has changed; "" for `troubles`."""
+    """The caches. `changed` is called with the key of a job when it, a pod or an event of it has changed; "" for `troubles`."""
 
     def __init__(self, client: RestClient, scope: str, changed: Callable[[str], None]) -> None:
         self._client = client
         self._changed = changed
         self.scope = scope
         self.troubles: dict[str, errors.ApiError] = {}
-        """The last error by the name of what was read, such as "pods", until reading it succeeds."""
+        """The last error by what was read, such as "pods", until reading succeeds."""
         self._apis = {each: self._api(each) for each in APIS}
         self._pods, self._pods_handled = self._informer(
             "pods", PODS, Codec(PODS, Pod), by_job_of_pod, labels=POD_SELECTOR
@@ -244,13 +244,13 @@ class Cluster:
 
     @property
     def has_synced(self) -> bool:
-        """Whether jobs and pods are complete, or cannot be read."""
+        """True if jobs and pods are complete, or cannot be read."""
         pods = self._pods_handled.has_synced or self._pods.name in self.troubles
         return pods and all(each.is_settled for each in self._apis.values())
 
     @property
     def places(self) -> frozenset[str]:
-        """Those that have jobs, see `JobKey`."""
+        """The places that have jobs, see `JobKey`."""
         return frozenset().union(
             *(
                 places_of(api.resource, api.caches.jobs.indexer.index_values(NAMESPACE_INDEX))
@@ -260,16 +260,16 @@ class Cluster:
         )
 
     def __len__(self) -> int:
-        """Return how many jobs there are."""
+        """Return the number of jobs."""
         return sum(len(api.caches.jobs.indexer) for api in self._apis.values() if api.caches is not None)
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Run the informers as long as the block lasts."""
+        """Run the informers within the context."""
         jobs = (each.run() for each in self._apis.values())
         return at_once(self._pods.run(), self._pod_events.run(), self._read_events_of_batch_jobs(), *jobs)
 
     def job(self, key: str) -> Job | None:
-        """Return a job, None for one that is not there."""
+        """Return a job, None if it does not exist."""
         wanted = read_key(key)
         caches = self._apis[wanted.resource].caches
         found: Job | None = None
@@ -278,17 +278,17 @@ class Cluster:
         return found
 
     def pods_of(self, key: str) -> list[Pod]:
-        """Return the pods of a job; those of an earlier job of the same name are left out."""
+        """Return the pods of a job, without those of an earlier job of the same name."""
         job = self.job(key)
         uid = job.metadata.uid if job is not None else ""
         return [pod for pod in self._pods.indexer.by_index(BY_JOB, key) if _may_be_of(pod, uid)]
 
     def pod(self, key: str) -> Pod | None:
-        """Return the pod of a replica, None for one that is not there."""
+        """Return the pod of a replica, None if it does not exist."""
         return self._pods.indexer.get(key)
 
     def events_of(self, key: str) -> list[Event]:
-        """Return the events about a job, its pods, and in the alpha dialect the Jobs between them."""
+        """Return the events about a job, its pods and, in the alpha dialect, their Jobs."""
         job = self.job(key)
         marks = (key, *marks_of_job(job)) if job is not None else (key,)
         about_jobs = (api.caches.events for api in self._apis.values() if api.caches is not None)
@@ -324,7 +324,7 @@ class Cluster:
         return api
 
     async def _read_events_of_batch_jobs(self) -> None:
-        """Read what the Job controller says of Jobs, from when there is a job that has some: no other needs it."""
+        """Read the Job controller's events once there is a job of the alpha dialect; no other needs them."""
         await self._alpha_jobs_seen.wait()
         await self._batch_events.run()
 
@@ -368,7 +368,7 @@ class Cluster:
         return informer, registration
 
     def _keys(self, marks: Sequence[str]) -> Iterator[str]:
-        """Yield the keys of the jobs that have these marks. A key is the mark of its job, whether that is there or not."""
+        """Yield the keys of the jobs with these marks. The key of a job is also its mark, whether it exists or not."""
         for mark in marks:
             if mark and not is_runtime_mark(mark):
                 yield mark
@@ -377,7 +377,7 @@ class Cluster:
                     yield from (job.key for job in api.caches.jobs.indexer.by_index(BY_MARK, mark))
 
     def _note_jobs(self, api: JobCaches, what: str, error: errors.ApiError | None) -> None:
-        """Note how jobs could be read. Those of the first API most users may not read, and do not miss."""
+        """Record whether jobs could be read. Most users may not read those of the oldest API, and do not have any."""
         api.cannot_be_read = error is not None
         not_found = isinstance(error, errors.StatusError) and error.code == _NOT_FOUND
         if not_found:

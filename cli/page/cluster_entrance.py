@@ -1,8 +1,7 @@
-"""Access to the page in a cluster: every request identifies its viewer, and the API server confirms the identity.
+"""Authentication for the page in a cluster: every request identifies its viewer, and the API server verifies the identity.
 
-Three methods exist, and the first that applies counts: a proxy that has shown its client certificate names the user in a
-header, as it would to an API server (`--requestheader-*`); a bearer token in `Authorization`; such a token in a cookie, after
-somebody has logged in with it.
+The first of three methods that applies is used: a proxy with a verified client certificate names the user in a header,
+as for an API server (`--requestheader-*`); a bearer token in `Authorization`; a token in a cookie, after a login.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ MOST_COOKIE: Final = 3_800
 LOGIN: Final = f"{OURS}login"
 LOGOUT: Final = f"{OURS}logout"
 OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Paths for everybody: they reveal nothing of any job."""
+"""Paths without authentication: they reveal nothing about jobs."""
 AUTHENTICATED: Final = "system:authenticated"
 """The group of all authenticated users."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHeaders:
-    """Who may name users in which headers, as `--requestheader-*`; `allowed_names` are common names that TLS verified."""
+    """The proxies that may set user headers, as in `--requestheader-*`; `allowed_names` are verified common names."""
 
     allowed_names: frozenset[str]
     username: tuple[str, ...] = ("X-Remote-User",)
@@ -47,7 +46,7 @@ class _Login(msgspec.Struct):
 
 
 class ClusterEntrance:
-    """Access for the users of a cluster. `is_ready` returns True once the caches have synced; `metrics` returns the metrics."""
+    """Authentication of cluster users. `is_ready` returns True once the caches have synced; `metrics` returns the metrics."""
 
     login_page = "login.html"
     words = "Log in: the token is missing or no longer valid."
@@ -125,7 +124,7 @@ class ClusterEntrance:
         return Guest(self._reviews, identify, user.name, scope=self._scope, by=by)
 
     async def _log_in(self, request: web.Request) -> web.Response:
-        """Keep a token in a session cookie of the browser. The page itself keeps none."""
+        """Store a token in a session cookie of the browser. The page itself does not store it."""
         try:
             token = msgspec.json.decode(await request.read(), type=_Login).token.strip()
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -141,7 +140,7 @@ class ClusterEntrance:
     def _named_by_proxy(self, request: web.Request) -> User | None:
         proxies = self._proxies
         if proxies is None:
-            return None  # such headers mean nothing
+            return None  # such headers are ignored
         name = next((value for each in proxies.username if (value := request.headers.get(each, ""))), "")
         if not name:
             return None
@@ -184,7 +183,7 @@ def _is_from_here(request: web.Request) -> bool:
 
 
 def exposition(reviews: Mapping[tuple[str, str], int], streams: int, jobs: int) -> str:
-    """Return the metrics: reviews by kind (`TokenReview`) and answer (`yes`, `no`, `failed`), open streams, jobs in caches."""
+    """Return the metrics: reviews by kind (`TokenReview`) and result (`yes`, `no`, `failed`), open streams, cached jobs."""
     counted = "".join(
         f'tfjob_page_reviews_total{{kind="{kind}",answer="{answer}"}} {count}\n'
         for (kind, answer), count in sorted(reviews.items())

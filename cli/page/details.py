@@ -1,4 +1,4 @@
-"""What the page reads from the cluster on request: manifests, diagnoses, usage of CPU and memory, addresses of TensorBoards."""
+"""What the page reads from the cluster on demand: manifests, diagnoses, resource usage, addresses of TensorBoards."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _NAME: Final = "[a-z0-9][a-z0-9.-]*"
 
 
 class LimitedSession(Session):
-    """A session that sends nothing but these reads, and refuses other requests as the API server would."""
+    """A session that only sends these reads, and rejects other requests like the API server."""
 
     def __init__(self, access: Access, readable: frozenset[Question]) -> None:
-        """`readable` is what its user may do: `get` and `list` of resources."""
+        """`readable` are the user's permissions: `get` and `list` of resources."""
         super().__init__(access)
         self._readable = readable
 
@@ -51,7 +51,7 @@ class LimitedSession(Session):
 
 
 def allows(question: Question, path: str, query: Mapping[str, Any]) -> bool:
-    """Return True if a yes to this question allows a read, as the API server's authorizer sees it; False for any watch."""
+    """Return True if a permission covers a read, like the API server's authorizer; False for any watch."""
     collection = question.resource.path(question.namespace)
     if "watch" in query:
         return False
@@ -64,17 +64,17 @@ def allows(question: Question, path: str, query: Mapping[str, Any]) -> bool:
 
 
 FRESH_S: Final = 5.0
-"""How long a diagnosis is kept for whoever asks next: making one reads some ten lists."""
+"""How long a diagnosis is cached: it reads about ten lists."""
 AT_A_TIME: Final = 2
-"""Diagnoses that are made at a time, each in a thread."""
+"""The most concurrent diagnoses, each in a thread."""
 USAGE_S: Final = 10.0
-"""How long the usage of a namespace is kept: metrics-server measures every 15 s."""
+"""How long the usage in a namespace is cached: metrics-server measures every 15 s."""
 MOST: Final = 100
-"""Diagnoses, and namespaces with their usage, that are kept."""
+"""The most cached diagnoses, and namespaces with their usage."""
 
 
 Usage = dict[str, float]
-"""What a pod uses: `cpu` in cores, `memory` in bytes."""
+"""The usage of a pod: `cpu` in cores, `memory` in bytes."""
 
 
 class _Container(Struct, frozen=True):
@@ -91,7 +91,7 @@ class _Items(Struct, Generic[T], frozen=True):
 
 
 class Details:
-    """Reads with the rights of the user, one job at a time. All methods raise CliError or ApiError."""
+    """Reads for single jobs with the user's permissions. All methods raise CliError or ApiError."""
 
     def __init__(self, client: RestClient, read: Callable[[str], Access]) -> None:
         """`read` returns the access to the server for a namespace."""
@@ -102,18 +102,18 @@ class Details:
         self._some = asyncio.Semaphore(AT_A_TIME)
 
     async def close(self) -> None:
-        """Cancel the reads that are under way."""
+        """Cancel all reads."""
         await self._diagnoses.close()
         await self._usages.close()
 
     async def manifest(self, job: JobKey) -> str:
-        """Return a job as YAML, as it is on the server, but without its managedFields."""
+        """Return a job as YAML as on the server, but without managedFields."""
         found = msgspec.json.decode(await self._client.get(*job))
         found.get("metadata", {}).pop("managedFields", None)
         return yaml_text(found, sort_keys=False)
 
     async def diagnosis(self, job: JobKey, readable: frozenset[Question] | None = None) -> bytes:
-        """Return what `explain -o json` prints, of the `readable` alone if given; it may be `FRESH_S` old."""
+        """Return the output of `explain -o json`, limited to `readable` if given; it may be `FRESH_S` old."""
 
         async def make() -> bytes:
             async with self._some:
@@ -122,7 +122,7 @@ class Details:
         return (await self._diagnoses.get((job, readable), make, lambda _: FRESH_S)).value
 
     async def usage(self, namespace: str) -> dict[str, Usage] | None:
-        """Return the usage of the replicas of a namespace by pod, None without the metrics API; it may be `USAGE_S` old."""
+        """Return the usage of the replicas in a namespace by pod, None without the metrics API; it may be `USAGE_S` old."""
 
         async def ask() -> dict[str, Usage] | None:
             options = ListOptions(namespace=namespace, label_selector=POD_SELECTOR)
@@ -137,7 +137,7 @@ class Details:
         return (await self._usages.get(namespace, ask, lambda _: USAGE_S)).value
 
     async def tensorboard(self, job: JobKey) -> str:
-        """Return where the TensorBoard of a job is reached if its Service has a load balancer, else ""."""
+        """Return the address of the TensorBoard if its Service has a load balancer, else ""."""
         selector = board_selector(job.name, is_alpha=job.resource == FIRST)
         options = ListOptions(namespace=job.namespace, label_selector=selector)
         found = await self._client.list_page(SERVICES, options, _Items[dict[str, Any]])

@@ -1,9 +1,9 @@
-"""Access to the page on its user's own machine, and what both kinds of access share.
+"""Authentication for the page on its user's own machine, and what it shares with the page in a cluster.
 
-Access needs the secret of a browser session, which a one-time token buys. Other users of the machine can connect to 127.0.0.1
-too, and other pages in the same browser can send requests there. So data of the cluster needs the secret in a header, which is
-sent to no other server of this machine; `Host` must name this server (else a page could resolve its own name to it), and
-`Sec-Fetch-Site` this page.
+Access requires the secret of a browser session, which a one-time token is exchanged for. Other users of the machine can
+also connect to 127.0.0.1, and other pages in the same browser can send requests there. So data of the cluster requires
+the secret in a header, which no other server of this machine receives; `Host` must name this server (otherwise a page
+could resolve its own name to it), and `Sec-Fetch-Site` this page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TYPES: Final = {
 
 
 class File(NamedTuple):
-    """What a browser gets."""
+    """A static file and its content type."""
 
     body: bytes
     kind: str
@@ -57,15 +57,15 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
     "Server": "kubectl-tfjob",
 }
-"""On every response. Nothing is loaded from anywhere else, no script may write HTML, and nobody may frame the page."""
+"""On every response. No external resources are loaded, no script may write HTML, and the page cannot be framed."""
 MOST_SESSIONS: Final = 50
-"""The most browser sessions; the oldest is forgotten for a new one."""
+"""The most browser sessions; a new one replaces the oldest."""
 
 READS: Final = frozenset({"GET", "HEAD"})
 ONLY_READS: Final = (405, "The dashboard is read-only: only GET is allowed.")
 UNKNOWN_NAME: Final = (421, "Unknown host name: open the page by its own address.")
 FOREIGN: Final = (403, "Requests from other sites are refused.")
-"""Refusals: a code, and a sentence."""
+"""Refusals: a status code and a message."""
 
 
 def is_of_another_page(headers: Mapping[str, str]) -> bool:
@@ -88,15 +88,15 @@ SESSION: Final = "TFJob-Session"
 
 
 class TokenEntrance:
-    """Access on the user's own machine: a browser that has used the printed link is the user's."""
+    """Authentication on the user's own machine: a browser that has used the printed link is the user's."""
 
     login_page = ""
-    """The file that an unknown viewer gets in place of a page, "" if the page itself shows what to do."""
+    """The file for an unknown viewer in place of a page, "" if the page itself shows what to do."""
     words = "Access denied. Open the link printed by kubectl tfjob dashboard; each link works in one browser."
     """The message for an unknown viewer."""
 
     def __init__(self, port: int, entered: Callable[[], None]) -> None:
-        """`entered` is called when a browser has used the token, and a new one has replaced it."""
+        """`entered` is called when a browser has used the token and a new one has replaced it."""
         self._host = f"127.0.0.1:{port}"
         self._entered = entered
         self._owner = Viewer()
@@ -105,11 +105,11 @@ class TokenEntrance:
         """Valid for one browser. A new one replaces it when it is used."""
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes that need no viewer: those to get in, and those about the server itself."""
+        """Return the routes without authentication: those to log in, and those about the server itself."""
         return [web.get(ENTER, self._enter)]
 
     async def _enter(self, request: web.Request) -> web.Response:
-        """Exchange the token for the secret of a session."""
+        """Exchange the token for a session secret."""
         session = self.let_in(request.headers.get(TOKEN, ""))
         if session is None:
             raise NotLetInError

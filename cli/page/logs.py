@@ -1,4 +1,4 @@
-"""Streams of logs: of one pod, of all replicas of a job merged into one, and of the metrics that logs report, as curves."""
+"""Streams of logs: of one pod, of all replicas of a job merged, and of the metrics in logs, as curves."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def metrics_pod(pods: Iterable[Pod]) -> Pod | None:
 
 
 class Run:
-    """The curves of one job. They continue over restarts: a step that is reported again replaces the earlier point."""
+    """The curves of a job. They continue after restarts: a step that is reported again replaces the earlier point."""
 
     def __init__(self, key: str, error: str = "") -> None:
         """`error` is the reason why the run has no curves."""

@@ -1,7 +1,7 @@
 """Long responses: streams of changes, logs and curves. Their number and buffers are limited.
 
-Each has a connection and a buffer for its browser. So their number is limited for each viewer and in total. A response is
-closed if its browser reads nothing, or if its viewer loses a right that it needs.
+Each has a connection and a buffer, so their number is limited per viewer and in total. A response is closed if its
+browser does not read, or if its viewer loses a required permission.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from tfjob_operator.cli.page.reviews import Question, UnansweredError
 from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError, Viewer
 
 MOST: Final = 500
-"""The most that may be open."""
+"""The most open responses."""
 MOST_OF_ONE: Final = 30
-"""The most that one user of the cluster may have open: each tab has one or two."""
+"""The most open responses of a cluster user: each tab has one or two."""
 RETRY_S: Final = 10
-"""When a browser that was refused by these limits may retry."""
+"""When a browser may retry after reaching these limits."""
 STALLED_S: Final = 30.0
-"""A browser that reads nothing for this long is disconnected. It reconnects when it is awake."""
+"""A browser that reads nothing for this long is disconnected. It reconnects when it is active again."""
 CHECK_S: Final = 2.0
-"""The interval at which the rights of viewers are checked."""
+"""The interval at which permissions of viewers are checked."""
 PART: Final = 32_768
 """The most bytes per write: unread bytes are copied."""
 _WITHDRAWN: Final = (DeniedError, NotLetInError, UnansweredError)
 _ENDS: Final = (ConnectionError, TimeoutError, ApiError, *_WITHDRAWN)
-"""Errors that end a response that has begun."""
+"""Errors that end a response that has started."""
 
 
 class LongResponses:
-    """The open ones."""
+    """The open responses."""
 
     def __init__(self) -> None:
         self._open: set[asyncio.Task[None]] = set()
         self._of: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """Return how many are open."""
+        """Return the number of open responses."""
         return self._of.total()
 
     async def close(self, _: web.Application) -> None:
@@ -60,7 +60,7 @@ class LongResponses:
         headers: dict[str, str],
         *needs: Question,
     ) -> web.StreamResponse:
-        """Send pieces until they end or the viewer loses one of the rights in `needs`. Raises what the first piece raises."""
+        """Send pieces until they end or the viewer loses one of the permissions `needs`. Raises what the first piece raises."""
         if viewer.name and self._of[viewer.name] >= MOST_OF_ONE:
             message = f"You have {MOST_OF_ONE} streams and logs of this page open, the maximum. Close some of its tabs."
             raise web.HTTPTooManyRequests(text=message, headers={"Retry-After": str(RETRY_S)})
@@ -77,14 +77,14 @@ class LongResponses:
                 await response.prepare(request)
                 is_whole = await self._is_written(_write(response, first, pieces), _until_withdrawn(viewer, needs))
                 if not is_whole and request.transport is not None:
-                    request.transport.abort()  # an orderly end would wait, and look like the end of the log
+                    request.transport.abort()  # an orderly shutdown would wait, and look like the end of the log
                 return response
         finally:
             self._of[viewer.name] -= 1
-            self._of += Counter()  # forgets viewers without any
+            self._of += Counter()  # removes viewers without any
 
     async def _is_written(self, write: Coroutine[Any, Any, None], check: Coroutine[Any, Any, None]) -> bool:
-        """Write a response until the check of its viewer's rights ends; return whether all was written."""
+        """Write a response until the check of its viewer's permissions ends; return True if everything was written."""
         writing = asyncio.create_task(write, name="long response")
         checking = asyncio.create_task(check, name="right to a long response")
         self._open.add(writing)

@@ -1,7 +1,7 @@
-"""What the page keeps of the cluster: slices of jobs, pods and events, and which job each belongs to. Pure.
+"""Slices of jobs, pods and events for the page, and the job that each belongs to. Pure.
 
-A job is named NAMESPACE/NAME, and NAMESPACE/tfjob.tensorflow.org/NAME if it is of the first API; addresses of the page have the
-same form. What stands before the last "/" is a *place*, an API and a namespace: what rights to jobs are about.
+A job is identified by NAMESPACE/NAME, or NAMESPACE/tfjob.tensorflow.org/NAME in the oldest API; paths of the page have
+the same form. The part before the last "/" is a *place*, an API and a namespace: permissions for jobs refer to places.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tfjob_operator.api.v1alpha1.types import SetStatus, is_alpha
 from tfjob_operator.cli.diagnosis.objects import Event, Pod
 
 FIRST: Final = TENSORFLOW.resource
-"""The resource of the first version, v1alpha1."""
+"""The resource of the oldest version, v1alpha1."""
 FIRST_NAME: Final = f"tfjob.{FIRST.group}"
-"""Before the name of such a job, as kubectl prints it."""
+"""The prefix of the name of such a job, as printed by kubectl."""
 
 
 class JobKey(NamedTuple):
-    """What the key of a job says."""
+    """The parts of a job's key."""
 
     resource: Resource
     namespace: str
@@ -40,12 +40,12 @@ class JobKey(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name by which the verbs of the plugin find this job and no other."""
+        """The name by which plugin commands find exactly this job."""
         return f"tfjob.{self.resource.group}/{self.name}"
 
 
 def read_key(key: str) -> JobKey:
-    """Return what a key says. Whatever is sent as one: for what is none there is no job."""
+    """Parse a key, which may be any text: if it is invalid, there is no such job."""
     place, _, name = key.rpartition("/")
     namespace, _, kind = place.partition("/")
     return JobKey(FIRST if kind == FIRST_NAME else TFJOBS, namespace, name)
@@ -68,13 +68,13 @@ def namespaces_in(places: Iterable[str], resource: Resource) -> frozenset[str]:
 
 
 POD_SELECTOR: Final = c.LABEL_OPERATOR_NAME
-"""Pods of jobs, of both dialects: all of them bear this label, whatever its value."""
+"""Selects pods of jobs of both dialects: all have this label, with any value."""
 _OF_REPLICA: Final = re.compile(rf"(.+)-(?:{'|'.join(c.REPLICA_TYPES)})-\d+", re.IGNORECASE)
 _OF_ALPHA_REPLICA: Final = re.compile(
     rf"(?:.+-)?(?:{'|'.join(alpha.ReplicaType)})-([a-z0-9](?:[a-z0-9-]*?[a-z0-9])??)-\d{{1,5}}(?:-[a-z0-9]{{5}})?",
     re.IGNORECASE,
 )
-"""The Job of a replica, or its pod: `worker-x7ab-0`, `worker-x7ab-0-abcde`; before it the job's name, as in 2017."""
+"""The Job of a replica, or its pod: `worker-x7ab-0`, `worker-x7ab-0-abcde`; prefixed with the job's name since 2017."""
 
 
 class Status(JobStatus, frozen=True):
@@ -84,7 +84,7 @@ class Status(JobStatus, frozen=True):
 
 
 class FirstStatus(Status, frozen=True):
-    """The status in the first API, in which `replicaStatuses` is an array, `sets`; `replica_statuses` are made of it."""
+    """The status in the oldest API: `replicaStatuses` is an array, `sets`, from which `replica_statuses` is derived."""
 
     sets: tuple[SetStatus, ...] | None = msgspec.field(default=None, name="replicaStatuses")
     replica_statuses: dict[str, ReplicaStatus] = msgspec.field(default_factory=dict, name="")
@@ -103,49 +103,49 @@ class FirstStatus(Status, frozen=True):
 
 
 class Job(TFJob, frozen=True, tag_field="kind", tag=c.TFJOBS.kind):
-    """A TFJob with more of its status than the operator reads."""
+    """A TFJob with more status fields than the operator reads."""
 
     status: Status = Status()
 
     @property
     def resource(self) -> Resource:
-        """The API in which it was found."""
+        """The API of the job."""
         return c.TFJOBS
 
     @property
     def key(self) -> str:
-        """Its key, see `JobKey`."""
+        """The key of the job, see `JobKey`."""
         return str(JobKey(self.resource, self.metadata.namespace, self.metadata.name))
 
     @property
     def is_alpha(self) -> bool:
-        """Whether a Job of batch/v1 stands between this job and each of its pods."""
+        """True if each pod belongs to a batch/v1 Job."""
         return bool(self.status.phase) or is_alpha(self.spec)
 
 
 class FirstJob(Job, frozen=True, tag_field="kind", tag=FIRST.kind):
-    """A TfJob of tensorflow.org, the first API."""
+    """A TfJob of tensorflow.org, the oldest API."""
 
     status: FirstStatus = FirstStatus()
 
     @property
     def resource(self) -> Resource:
-        """The API in which it was found."""
+        """The API of the job."""
         return FIRST
 
     @property
     def is_alpha(self) -> bool:
-        """All are."""
+        """Always True."""
         return True
 
 
 J = TypeVar("J", bound=Job)
 _READ_ANYWAY: Final = "conditions", "phase", "runtimeId"
-"""What is shown of a status that does not decode, as far as it does."""
+"""The fields that are shown of a status that cannot be decoded completely."""
 
 
 def with_unreadable_status(kind: type[J]) -> Callable[[bytes, Exception], J]:
-    """Return what decodes a job whose status does not decode, see `with_readable_status`."""
+    """Return the decoder for a job with an unreadable status, see `with_readable_status`."""
     return lambda raw, _: with_readable_status(raw, kind, *_READ_ANYWAY)
 
 
@@ -158,9 +158,10 @@ def by_job_of_pod(pod: Pod) -> Sequence[str]:
 
 
 def marks_of_event(event: Event) -> Sequence[str]:
-    """Return whom an event may be about: the key of a job, or the mark of its RuntimeId; nothing if it is about no job.
+    """Return the jobs that an event may be about: the key of a job, or the mark of its RuntimeId; or nothing.
 
-    A pod may be gone by now, so its name has to tell: it has the job's name in it, or in the alpha dialect its RuntimeId.
+    A pod may have been deleted, so its name is used: it contains the job's name or, in the alpha dialect, its
+    RuntimeId.
     """
     namespace, about = event.metadata.namespace, event.involved_object
     for resource in (c.TFJOBS, FIRST):
@@ -174,12 +175,12 @@ def marks_of_event(event: Event) -> Sequence[str]:
 
 
 def runtime_mark(namespace: str, runtime_id: str) -> str:
-    """Return the mark of a RuntimeId; no job has such a key."""
+    """Return the mark of a RuntimeId, which is never a job's key."""
     return f"{namespace}/~{runtime_id}/" if runtime_id else ""
 
 
 def is_runtime_mark(mark: str) -> bool:
-    """Whether a mark is that of a RuntimeId, and not the key of a job."""
+    """Return True if a mark is that of a RuntimeId, and not the key of a job."""
     return mark.endswith("/")
 
 

@@ -1,7 +1,7 @@
-"""Who somebody is, and what they may do: asked of the API server by TokenReview and SubjectAccessReview.
+"""Authentication and authorization of viewers by the API server's TokenReview and SubjectAccessReview.
 
-Answers are kept for a while, and asked for once by all who wait for the same one. A review that fails is neither yes nor no:
-`UnansweredError`. Tokens are in no message, no log line and no key of a cache.
+Results are cached for a while, and concurrent requests for the same one share a review. A failed review is neither yes
+nor no: `UnansweredError`. Tokens never appear in messages, log lines or cache keys.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from tfjob_operator.api.meta import Resource, Struct
 V = TypeVar("V")
 
 MOST: Final = 10_000
-"""How many answers are kept; the oldest goes for a newer one."""
+"""The most cached results; a new one replaces the oldest."""
 
 
 class Answer(NamedTuple, Generic[V]):
-    """What was answered to a question that was sent at the loop's time `at`."""
+    """The result of a review that was sent at the loop's time `at`."""
 
     value: V
     at: float
 
 
 class Answers(Generic[V]):
-    """Answers by their question. Belongs to one loop.
+    """Cached results by request. Belongs to one loop.
 
-    Invariants: at most one request per question is under way; an answer is as old as its question, so nothing that changed
-    before somebody asked is missed for longer than they allow; a request that fails leaves nothing behind.
+    Invariants: at most one review per request is in flight; the age of a result is that of its request, so no change is
+    missed for longer than callers accept; failures are not cached.
     """
 
     def __init__(self, most: int = MOST) -> None:
-        """`most` answers are kept."""
+        """Cache up to `most` results."""
         self._most = most
         self._kept: dict[Hashable, Answer[V]] = {}
         self._asking: dict[Hashable, asyncio.Task[Answer[V]]] = {}
 
     async def get(self, question: Hashable, ask: Callable[[], Awaitable[V]], keep_s: Callable[[V], float]) -> Answer[V]:
-        """Return the answer kept for `keep_s`, or `ask` once for all who wait; cancelling one of them cancels nothing."""
+        """Return a result cached for `keep_s`, or call `ask` once for all waiters; cancelling one waiter cancels nothing."""
         kept = self._kept.get(question)
         if kept is not None and asyncio.get_running_loop().time() - kept.at < keep_s(kept.value):
             return kept
@@ -54,7 +54,7 @@ class Answers(Generic[V]):
         return await asyncio.shield(asking)
 
     async def close(self) -> None:
-        """Cancel the requests that are under way."""
+        """Cancel all reviews."""
         asking = [*self._asking.values()]
         for each in asking:
             each.cancel()
@@ -72,21 +72,21 @@ class Answers(Generic[V]):
     def _asked(self, question: Hashable, task: asyncio.Task[Answer[V]]) -> None:
         del self._asking[question]
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody may be left
+            task.exception()  # waiters have received it; there may be none left
 
 
 T = TypeVar("T")
 
 KEPT_S: Final = 20.0
-"""How long a yes is used. With the time until it is asked again, one that was withdrawn works for 30 s at most."""
+"""How long a yes is cached. Including the time until the next check, a withdrawn permission works for 30 s at most."""
 REFUSED_S: Final = 5.0
-"""How long a no is used: so long somebody waits at most for a right that was granted, and then asks again."""
+"""How long a no is cached: the longest wait until a granted permission takes effect."""
 MISSING_S: Final = 60.0
-"""How long a stream uses a no: of a hundred namespaces most viewers may see one."""
+"""How long a stream uses a no: of a hundred namespaces most viewers may see only one."""
 REVIEW_S: Final = 4.0
-"""How long a review may take."""
+"""The timeout of a review."""
 AT_A_TIME: Final = 20
-"""Reviews that are under way at a time: whoever sends a thousand wrong tokens waits, and not the API server."""
+"""The most concurrent reviews: a client that sends a thousand wrong tokens waits, and does not load the API server."""
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
@@ -96,7 +96,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]{1,16000}=*")
 
 
 class User(NamedTuple):
-    """Somebody, as the API server's authorizer knows them."""
+    """A user as the API server's authorizer identifies them."""
 
     name: str
     uid: str = ""
@@ -105,7 +105,7 @@ class User(NamedTuple):
 
 
 class Question(NamedTuple):
-    """Something that a user wants to do. Without a namespace: in all of them; without a name: to all objects."""
+    """An action that requires permission. Without a namespace: in all namespaces; without a name: on all objects."""
 
     verb: str
     resource: Resource
@@ -114,7 +114,7 @@ class Question(NamedTuple):
     subresource: str = ""
 
     def refusal(self, user: str) -> str:
-        """Return the words of a no, which are those of the API server."""
+        """Return the message for a denial, which is the API server's."""
         plural = f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
         named = f' "{self.name}"' if self.name else ""
         where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
@@ -125,7 +125,7 @@ class Question(NamedTuple):
 
 
 class UnansweredError(Exception):
-    """A review failed. Its text is the reason, in one line for users."""
+    """A review failed. The message is the reason, in one line for users."""
 
 
 class _UserInfo(Struct, frozen=True):
@@ -151,10 +151,10 @@ class _Review(Struct, Generic[T], frozen=True):
 
 
 class Reviews:
-    """Asks, and keeps the answers. Belongs to one loop."""
+    """Sends reviews and caches results. Belongs to one loop."""
 
     def __init__(self, client: RestClient, audiences: Sequence[str] = ()) -> None:
-        """`audiences`: a token must be meant for one of these; for the API server's own if there are none."""
+        """`audiences`: a token must have one of these, or the API server's own if there are none."""
         self._client = client
         self._audiences = [*audiences]
         self._users = Answers[User | None]()
@@ -162,7 +162,7 @@ class Reviews:
         self._some = asyncio.Semaphore(AT_A_TIME)
         kinds = TOKEN_REVIEWS.kind, ACCESS_REVIEWS.kind
         self.counts = {(kind, answer): 0 for kind in kinds for answer in ("yes", "no", "failed")}
-        """How many reviews were asked for, by kind and answer."""
+        """The number of reviews by kind and result."""
 
     async def user(self, token: str) -> Answer[User | None]:
         """Return the user of a token, None if it is invalid or expired. Raises UnansweredError."""
@@ -172,7 +172,7 @@ class Reviews:
         )
 
     async def may(self, user: User, question: Question, *, refused_s: float = REFUSED_S) -> Answer[bool]:
-        """Return whether a user may do something; a no may be `refused_s` old. Raises UnansweredError."""
+        """Return whether a user has a permission; a no may be `refused_s` old. Raises UnansweredError."""
         return await self._rights.get(
             (user, question),
             lambda: self._review_right(user, question),
@@ -180,7 +180,7 @@ class Reviews:
         )
 
     async def close(self) -> None:
-        """Cancel the reviews that are under way."""
+        """Cancel all reviews."""
         await self._users.close()
         await self._rights.close()
 
@@ -197,7 +197,7 @@ class Reviews:
         if not status.authenticated or info is None or not info.username:
             return None
         if self._audiences and not {*self._audiences} & {*(status.audiences or ())}:
-            return None  # the authenticator knows nothing of audiences: the token is one for the API server
+            return None  # the authenticator does not support audiences: the token is for the API server
         return User(info.username, info.uid, info.groups or (), tuple(sorted((info.extra or {}).items())))
 
     async def _review_right(self, user: User, question: Question) -> bool:
@@ -222,7 +222,7 @@ class Reviews:
         )
 
     async def _ask(self, resource: Resource, spec: dict[str, Any], into: type[_Review[T]], read: Callable[[T], V]) -> V:
-        """Send a review, return what `read` finds in its answer, and count it."""
+        """Send a review, return what `read` extracts from its result, and count it."""
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
         answer = "failed"
         try:

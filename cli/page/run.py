@@ -1,7 +1,7 @@
-"""Puts the page together and runs it: client, informers, board and server, on one loop.
+"""Assembles the page and runs it: client, informers, board and server, on one loop.
 
-The page acts as the plugin's user: the kubeconfig is read again each minute, as tokens in files rotate, and people log in again
-while the page is open.
+The page uses the plugin user's credentials: the kubeconfig is reloaded each minute, since tokens in files rotate, and
+users log in again while the page is open.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ from tfjob_operator.cli.page.server import Page, Parts
 
 AGENT: Final = "kubectl-tfjob"
 END_S: Final = 1.0
-"""How long requests may go on after Ctrl-C."""
+"""The timeout of open requests after Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to serve. `read` returns the access to the server for a namespace, None for the context's own.
+    """The configuration. `read` returns the access to the server for a namespace, None for the context's own.
 
-    `everywhere` None shows all namespaces if the user may list their jobs, else the one that `read` finds. `listening` is a
-    socket of this machine's loopback. `print_link` gets the link for a browser, and a new one whenever it was used.
+    `everywhere` None shows all namespaces if the user may list their jobs, else the one that `read` selects.
+    `listening` is a loopback socket. `print_link` is called with the link for a browser, and with a new one whenever it
+    was used.
     """
 
     read: Callable[[str | None], Access]
@@ -52,7 +53,7 @@ class Plan:
 
 
 async def run(plan: Plan) -> None:
-    """Serve until it is cancelled. Raises CliError where the API server cannot be asked."""
+    """Serve until cancelled. Raises CliError if the API server cannot be reached."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the page shows errors
     async with serving(plan):
         await asyncio.Event().wait()
@@ -60,7 +61,7 @@ async def run(plan: Plan) -> None:
 
 @asynccontextmanager
 async def serving(plan: Plan) -> AsyncIterator[None]:
-    """Serve as long as the block lasts. Raises CliError."""
+    """Serve within the context. Raises CliError."""
     host, port = plan.listening.getsockname()[:2]
 
     def print_link() -> None:
@@ -79,13 +80,13 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
 async def reading(
     read: Callable[[str | None], Access], *, everywhere: bool | None, shared: bool = False
 ) -> AsyncIterator[Parts]:
-    """Read the cluster as long as the block lasts; see `Plan`. `shared`: not all viewers may see all. Raises CliError."""
+    """Read the cluster within the context; see `Plan`. `shared`: viewers have different permissions. Raises CliError."""
     access = read(None)
     try:
         settings = await asyncio.to_thread(settings_of, partial(_again, read))
     except AccessError as error:
         raise CliError(error.message) from error
-    # Long requests have connections of their own: else a page with many logs would keep its short ones waiting.
+    # Long requests use separate connections: a page with many logs would otherwise delay its short ones.
     async with (
         HttpTransport(settings, user_agent=AGENT) as short,
         HttpTransport(settings, user_agent=AGENT, max_connections=0) as lasting,
@@ -105,7 +106,7 @@ async def reading(
 
 @asynccontextmanager
 async def listening(page: Page, on: socket.socket, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
-    """Answer requests as long as the block lasts."""
+    """Handle requests within the context."""
     logger = logging.getLogger(__name__)
     logger.addFilter(_is_ours)
     runner = web.AppRunner(

@@ -1,4 +1,4 @@
-"""The HTTP handlers. Every response has the headers of `entrance`; no request changes anything."""
+"""The HTTP handlers. All responses have the headers of `entrance`; all requests are read-only."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _VIEWER: Final[ContextVar[Viewer]] = ContextVar("viewer")
 _JOBS: Final = ("/{namespace}/{name}", f"/{{namespace}}/{{kind:{re.escape(FIRST_NAME)}}}/{{name}}")
 """The paths of jobs, see `JobKey`."""
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""A DNS name, as of namespaces, jobs, pods and containers. Our files have such names, too."""
+"""A DNS name, as of namespaces, jobs, pods and containers. Static files have such names, too."""
 _BAD_GATEWAY: Final = 502
 
 
 class Parts(NamedTuple):
-    """The parts of a page: caches and views of them, reads on request, and a client."""
+    """The parts of a page: caches and their views, reads on demand, and a client."""
 
     board: Board
     cluster: Cluster
@@ -67,12 +67,12 @@ class Page:
         self._streams = Streams(parts.board)
         self._files = files
         self._open: set[object] = {self._static} if entrance.login_page else {self._static, self._index}
-        """The handlers that need no viewer: their responses do not depend on the cluster."""
+        """The handlers without authentication: their responses do not depend on the cluster."""
         self.long_responses = LongResponses()
-        """Streams, logs and curves that are open."""
+        """The open streams, logs and curves."""
 
     def application(self) -> web.Application:
-        """Return what aiohttp runs."""
+        """Return the aiohttp application."""
         app = web.Application(middlewares=[self._guard])
         long = {"stream": self._stream, "curves": self._curves, "log/{namespace}/{name}": self._log}
         long |= {f"logs{job}": self._job_logs for job in _JOBS}
@@ -95,7 +95,7 @@ class Page:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse requests that are not allowed, and give every response its headers."""
+        """Reject requests that are not allowed, and add the headers to every response."""
         try:
             response = await self._response(request, handler)
         except web.HTTPException as error:
@@ -182,7 +182,7 @@ class Page:
         return _json({"url": await self._parts.details.tensorboard(job)})
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
-        """Send the log of a pod, if it is the pod of a replica, line by line as it is written."""
+        """Send the log of a replica's pod line by line as it is written."""
         namespace, name, options = request.match_info["namespace"], request.match_info["name"], _log_options(request)
         needs = Question("get", PODS, namespace, name, "log")
         await _VIEWER.get().require(needs)
@@ -232,7 +232,7 @@ def _job(request: web.Request) -> JobKey:
 
 
 def _keys(request: web.Request, field: str) -> list[str]:
-    """Return the keys of jobs in a query, each once. Raises HTTPBadRequest."""
+    """Return the unique keys of jobs in a query. Raises HTTPBadRequest."""
     keys = [*dict.fromkeys(each for each in request.query.getall(field, []) if each)]
     for each in keys:
         job = read_key(each)
@@ -277,7 +277,7 @@ def _refusal(code: int, message: str) -> web.Response:
 
 
 def _failure(error: ApiError | CliError) -> web.Response:
-    """Return an error of the API server or the connection to it: 400, 403 and 404 as they are, others as 502."""
+    """Return the response for an error of the API server or the connection to it: 400, 403 and 404 as is, others as 502."""
     code = error.code if isinstance(error, (StatusError, Refusal)) else 0
     message = error.status_message if isinstance(error, StatusError) else error.message
     return _refusal(code if code in {400, 403, 404} else _BAD_GATEWAY, message)

@@ -1,4 +1,4 @@
-"""Server-sent events: the list as it changes, and one job as it changes, in one stream, since browsers open few at a time."""
+"""Server-sent events: changes of the list and of one job in a single stream, since browsers limit the number of streams."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from tfjob_operator.cli.page.reviews import MISSING_S, Question
 from tfjob_operator.cli.page.viewers import EVERYTHING, Sight, Viewer
 
 BEAT_S: Final = 10.0
-"""After so long without a message a beat is sent; a browser opens a new stream when nothing has come for 25 s."""
+"""The idle time after which a heartbeat is sent; a browser reconnects after 25 s without data."""
 MOST_MADE: Final = 8
-"""Messages that are kept for other browsers that have seen as much, and may see as much."""
+"""The most messages that are cached for other browsers in the same state with the same permissions."""
 
 
 class Streams:
-    """Makes streams. A browser that comes back with `Last-Event-ID` gets what it has missed, or everything anew.
+    """Creates streams. A browser that reconnects with `Last-Event-ID` gets the changes since then, or everything.
 
-    Nothing is sent by a right that was last confirmed more than `KEPT_S` ago. Rights that are missing are asked for once in
-    `MISSING_S`, and at once by a browser that opens its stream anew.
+    Nothing is sent based on a permission that was last confirmed more than `KEPT_S` ago. Missing permissions are
+    checked once in `MISSING_S`, and whenever a browser reconnects.
     """
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._life = secrets.token_hex(4)  # numbers of an earlier process mean nothing here
+        self._life = secrets.token_hex(4)  # numbers of an earlier process are not valid here
         self._made: dict[tuple[object, ...], bytes] = {}
 
     async def messages(self, viewer: Viewer, seen: str, job: str) -> AsyncGenerator[bytes, None]:
-        """Yield messages, the first at once. `seen` is the ID of the last one that the browser has; `job` may be "".
+        """Yield messages, the first immediately. `seen` is the last ID that the browser has received; `job` may be "".
 
-        Raises UnansweredError, and NotLetInError.
+        Raises UnansweredError and NotLetInError.
         """
         board, clock = self._board, asyncio.get_running_loop()
         sight = await viewer.sight(board.places)
@@ -61,9 +61,9 @@ class Streams:
                     view = board.view(job, pods=now[1], events=now[2]) if now is not None else None
                     parts.append(b"event: job\ndata: %b\n\n" % (view or b"null"))
             parts = [part for part in parts if part]
-            if silent and not parts:  # else only other viewers got something
+            if silent and not parts:  # otherwise only other viewers got something
                 parts.append(b"event: beat\ndata:\n\n")
-            for part in parts:  # one by one: joined, each browser's would be a copy of a long list
+            for part in parts:  # separately: joining them would copy a long list for each browser
                 yield part
             parts = []
             silent = True
@@ -73,7 +73,7 @@ class Streams:
                     silent = False
 
     def _number(self, seen: str, sight: Sight) -> int:
-        """Return what a browser has seen of what it may see now; 0 for nothing."""
+        """Return the number up to which a browser has seen what it may see now; 0 for nothing."""
         life, _, number = seen.partition("-")
         known = life == self._life + mark_of(sight) and number.isdecimal() and len(number) < 16
         return int(number) if known and int(number) <= self._board.feed.number else 0
@@ -87,7 +87,7 @@ class Streams:
         return self._board.version(job), sight.shows_pods(job), events
 
     def _rows(self, since: int, sight: Sight) -> bytes:
-        """Return one message, or b"" if nothing in it is for this viewer. Browsers that have and may see the same share it."""
+        """Return a message, or b"" if it has nothing for this viewer. Browsers with equal state and permissions share it."""
         update = self._board.feed.since(since)
         key = since, update.number, sight.shown
         made = self._made.get(key)
@@ -99,7 +99,7 @@ class Streams:
 
 
 def mark_of(sight: Sight) -> str:
-    """Return a mark of what may be seen: a browser that has seen more than it may see now is sent everything anew."""
+    """Return a mark of the permissions: a browser that has seen more than it may see now is sent everything again."""
     if sight.shown == EVERYTHING.shown:
         return ""
     text = repr([sorted(each) if each is not None else None for each in sight.shown])
@@ -107,7 +107,7 @@ def mark_of(sight: Sight) -> str:
 
 
 def message_of(update: Update[Row], life: str, sight: Sight = EVERYTHING) -> bytes:
-    """Return an update as a server-sent event with its ID, as far as the viewer may see it; else b""."""
+    """Return an update as a server-sent event with its ID, limited to what the viewer may see; b"" if nothing is left."""
     changed = [(key, row) for key, row in update.changed if key == STATE or sight.shows_job(key)]
     if not changed and not update.full:
         return b""

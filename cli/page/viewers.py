@@ -1,7 +1,7 @@
-"""Whoever looks at the page, and what they may see of it.
+"""The viewers of the page, and what they may see.
 
-On the user's own machine that is one person, with whose rights everything was read. In a cluster the page reads with
-rights of its own, and each viewer, a `Guest`, sees of that what they could see with kubectl.
+On the user's own machine there is a single viewer, with whose permissions everything is read. In a cluster the page has
+its own permissions, and each viewer, a `Guest`, sees the part that they could see with kubectl.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfjob_operator.cli.page.objects import FIRST, JobKey, namespaces_in, read_k
 from tfjob_operator.cli.page.reviews import KEPT_S, REFUSED_S, Answer, Question, Reviews, User
 
 Namespaces = frozenset[str] | None
-"""Some namespaces, or, as None, all."""
+"""A set of namespaces, or None for all."""
 
 
 class NotLetInError(Exception):
@@ -28,13 +28,13 @@ class NotLetInError(Exception):
 
 
 class DeniedError(Exception):
-    """The viewer may not do this. Its text is what the API server would say."""
+    """The viewer lacks a permission. The message is the API server's."""
 
 
 class Sight(NamedTuple):
     """The namespaces whose jobs, and whose pods, a viewer may list: of the places in `asked`, None for all of them.
 
-    `first` are those whose jobs of the first API they may list. It is known until the loop's time `until`.
+    `first` are those whose jobs of the oldest API they may list. Valid until the loop's time `until`.
     """
 
     jobs: Namespaces
@@ -45,15 +45,15 @@ class Sight(NamedTuple):
 
     @property
     def shown(self) -> tuple[Namespaces, Namespaces, Namespaces]:
-        """Return what may be seen: two sights in which this is the same show the same."""
+        """What is visible: if this is equal, the same is shown."""
         return self.jobs, self.first, self.pods
 
     def shows_job(self, key: str) -> bool:
-        """Whether the job of this key may be shown."""
+        """Return True if the viewer may see this job."""
         return _within(key, self.first if read_key(key).resource == FIRST else self.jobs)
 
     def shows_pods(self, key: str) -> bool:
-        """Whether the pods of the job of this key may be shown, and what was made of them."""
+        """Return True if the viewer may see the pods of this job and what is derived from them."""
         return _within(key, self.pods)
 
 
@@ -61,36 +61,36 @@ EVERYTHING: Final = Sight(None, None, None, None, math.inf)
 
 
 class Viewer:
-    """Somebody who was let in: the user who started the page, with whose rights it reads. The API server refuses the rest.
+    """A viewer with access: the user who started the page, with whose permissions it reads. The API server denies the rest.
 
-    All methods raise UnansweredError, and NotLetInError once they are known no more.
+    All methods raise UnansweredError, and NotLetInError once the credentials are no longer valid.
     """
 
     name = ""
-    """The name of a user of the cluster, "" for the page's owner."""
+    """The name of a cluster user, "" for the page's owner."""
     about: dict[str, object] | None = None
-    """What the page says of them, None for its owner."""
+    """What the page shows about the user, None for its owner."""
 
     async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:
-        """Whether they may do something; a no may be `refused_s` old."""
+        """Return whether the viewer has a permission; a no may be `refused_s` old."""
         return True
 
     async def require(self, question: Question) -> None:
-        """Raise DeniedError if they may not."""
+        """Raise DeniedError if the viewer lacks this permission."""
         if not await self.may(question):
             raise DeniedError(question.refusal(self.name))
 
     async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
-        """Return what they may see of these places; a no may be `refused_s` old."""
+        """Return what is visible of these places; a no may be `refused_s` old."""
         return EVERYTHING
 
     async def readable(self, job: JobKey) -> frozenset[Question] | None:
-        """Return what they may read to explain a job, None if it is the server that decides that."""
+        """Return what the viewer may read to explain a job, None if the server decides that."""
         return None
 
 
 class Guest(Viewer):
-    """A user of the cluster. `identify` returns who that is, again and again: a token may be good no more."""
+    """A cluster user. `identify` is called repeatedly, since a token may become invalid."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Guest(Viewer):
         scope: str,
         by: str,
     ) -> None:
-        """`scope` is the only namespace of the page, "" for all; `by` says how they came: `cookie`, `token` or `proxy`."""
+        """`scope` is the only namespace of the page, "" for all; `by` is the login method: `cookie`, `token` or `proxy`."""
         self._reviews = reviews
         self._identify = identify
         self._scope = scope
@@ -114,7 +114,7 @@ class Guest(Viewer):
         return (await self._reviews.may(user, question, refused_s=refused_s)).value
 
     async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
-        """See `Viewer.sight`. Nothing is asked about the first API where there are no jobs of it."""
+        """See `Viewer.sight`. Permissions for the oldest API are only checked where it has jobs."""
         user, at = await self._user()
         now = asyncio.get_running_loop().time()
         here, first_here = namespaces_in(places, TFJOBS), namespaces_in(places, FIRST)
@@ -127,7 +127,7 @@ class Guest(Viewer):
         return Sight(jobs, first, pods, places, min(at, now, jobs_at, first_at, pods_at) + KEPT_S)
 
     async def readable(self, job: JobKey) -> frozenset[Question] | None:
-        """See `Viewer.readable`. A page of one namespace reads nothing that is in none, or in all."""
+        """See `Viewer.readable`. A page of one namespace reads no cluster-scoped resources and no other namespaces."""
         asked = [*reads_of(job), *(READS_OF_CLUSTER if not self._scope else ())]
         answers = await asyncio.gather(*map(self.may, asked))
         return frozenset(question for question, answer in zip(asked, answers, strict=True) if answer)
@@ -141,7 +141,7 @@ class Guest(Viewer):
     async def _where(
         self, user: User, resource: Resource, namespaces: frozenset[str], refused_s: float
     ) -> tuple[Namespaces, float]:
-        """Return where a user may list a resource, and since when that is known."""
+        """Return in which namespaces a user may list a resource, and the time of the oldest result."""
         if not self._scope:
             everywhere = await self._reviews.may(user, Question("list", resource), refused_s=refused_s)
             if everywhere.value:
@@ -154,11 +154,11 @@ class Guest(Viewer):
 
 
 READS_OF_CLUSTER: Final = (Question("get", objects.NODES), Question("list", LEASES, name=LEASE))
-"""What a diagnosis reads of the cluster: of the leases that of the operator alone."""
+"""The cluster-wide reads of a diagnosis; only the operator's Lease."""
 
 
 def reads_of(job: JobKey) -> list[Question]:
-    """Return what a diagnosis of a job reads of its namespace."""
+    """Return the reads of a diagnosis in the job's namespace."""
     here = job.namespace
     listed = (PODS, EVENTS, SERVICES, objects.CLAIMS, objects.RESOURCE_QUOTAS, objects.LIMIT_RANGES, objects.BATCH_JOBS)
     return [

@@ -1,4 +1,4 @@
-"""What the page shows of jobs, as values that become JSON: a row of the list, and all of one job; and lines of logs. Pure."""
+"""What the page shows of jobs, as values for JSON: rows of the list, and the view of one job; and log lines. Pure."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from tfjob_operator.cli.timelines.values import (
 from tfjob_operator.cli.timelines.values import Job as TimedJob
 
 MOST_EVENTS: Final = 200
-"""How many events of one job are shown, the newest: the API server keeps them for an hour."""
+"""The most events of a job that are shown, newest ones: the API server keeps them for an hour."""
 
 _PLAIN_ENDS: Final = {"", c.ConditionReason.FAILED, c.ConditionReason.SUCCEEDED}
-"""Reasons that say no more than the state does."""
+"""Reasons that add nothing to the state."""
 _CREATED: Final = {c.EventReason.CREATED_POD, alpha.EventReason.CREATED}
-"""Reasons of events about replicas that were created."""
+"""Reasons of events about created replicas."""
 _OVER: Final = {alpha.Phase.DONE, alpha.Phase.FAILED}
-"""The phases of alpha jobs that have ended, which the operators of 2018 wrote without conditions."""
+"""The phases of finished alpha jobs, which the operators of 2018 wrote without conditions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a job asks for, as far as it can be read: sizes by type, queue, limit of restarts, and what is wrong with it."""
+    """The parsed spec of a job: sizes by type, queue, restart limit, and errors."""
 
     sizes: Mapping[str, int]
     queue: str = ""
@@ -62,7 +62,7 @@ class Wish:
 
 
 def wish_of(job: Job) -> Wish:
-    """Return what a job asks for. It raises nothing, whatever the specification."""
+    """Parse the spec of a job. Never raises, whatever the specification."""
     queue = (job.metadata.labels or {}).get(c.LABEL_QUEUE, "")
     name, begun = job.metadata.name, job.status.begun
     if job.is_alpha:
@@ -108,7 +108,7 @@ def row_of(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event] = 
 
 
 def job_view(job: Job, wish: Wish, pods: Sequence[Pod], events: Sequence[Event]) -> dict[str, Any]:
-    """Return all that the page of one job shows, except logs, manifest and diagnosis."""
+    """Return everything on the page of one job, except logs, manifest and diagnosis."""
     held = conditions.find(job.status.conditions, c.ConditionType.HELD)
     last, spec = _last(job), msgspec.json.decode(job.spec)
     return {
@@ -126,7 +126,7 @@ def job_view(job: Job, wish: Wish, pods: Sequence[Pod], events: Sequence[Event])
 
 
 def _attempts(job: Job, wish: Wish) -> dict[str, Any]:
-    """Return how often the whole job was restarted, why, and when it will be again, and the nodes that it avoids."""
+    """Return the restarts of the whole job with reasons, the time of the next one, and the avoided nodes."""
     status = job.status
     return {
         "number": status.attempt,
@@ -151,13 +151,13 @@ def _attempts(job: Job, wish: Wish) -> dict[str, Any]:
 
 
 def _last(job: Job) -> Any:
-    """Return the condition that says how the job stands: the last that is True, as the STATE column does."""
+    """Return the condition that is the job's state: the last True one, like the STATE column."""
     states = (each for each in reversed(job.status.conditions) if each.status == conditions.TRUE)
     return next((each for each in states if each.type != c.ConditionType.HELD), None)
 
 
 def _reason(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event]) -> tuple[str, str]:
-    """Return in a few words what keeps a job from running or made it fail, and a message; both are "" if nothing does."""
+    """Return what keeps a job from running or made it fail, in a few words, and a message; "" if nothing does."""
     last = _last(job)
     message = last.message if last is not None else ""
     if job.metadata.deletion_timestamp is not None:
@@ -184,7 +184,7 @@ def _reason(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event]) 
     state = last.type if last is not None else ""
     warning = _warning(job, events) if not pods and state != c.ConditionType.SUSPENDED else None
     if warning is not None:
-        is_quota = "exceeded quota" in warning.message  # as `kubectl tfjob list`
+        is_quota = "exceeded quota" in warning.message  # like `kubectl tfjob list`
         return "QuotaExceeded" if is_quota else clean(warning.reason, MAX_WORDS), warning.message
     return "", message if state == c.ConditionType.RESTARTING else ""
 
@@ -198,7 +198,7 @@ def _warning(job: Job, events: Iterable[Event]) -> Event | None:
 
 
 def _has_run(job: Job, pods: Iterable[Pod]) -> bool:
-    """Return True if some replica has run: `startTime` is set with the first status, long before or without any pod."""
+    """Return True if any replica has run: `startTime` is set with the first status, even without pods."""
     begun = {c.ConditionType.RUNNING, c.ConditionType.RESTARTING, c.ConditionType.SUCCEEDED}
     counts = job.status.replica_statuses.values()
     return (
@@ -210,7 +210,7 @@ def _has_run(job: Job, pods: Iterable[Pod]) -> bool:
 
 
 def _restarts(job: Job, wish: Wish, pods: Iterable[Pod]) -> Counter[tuple[str, int]]:
-    """Return the restarts of each replica, as `list` counts them: those on record, or what the pods show if more."""
+    """Return the restarts of each replica, counted as in `list`: the recorded ones, or those that the pods show if more."""
     found: Counter[tuple[str, int]] = Counter()
     for pod in pods:
         place, main = place_of(pod), training_of(pod)
@@ -220,7 +220,7 @@ def _restarts(job: Job, wish: Wish, pods: Iterable[Pod]) -> Counter[tuple[str, i
 
 
 def _newest(wish: Wish, pods: Sequence[Pod]) -> Sequence[Pod]:
-    """Return the pods that stand for replicas: in the alpha dialect those that have failed stay beside the next one."""
+    """Return the current pods of replicas: in the alpha dialect failed pods are kept besides the next one."""
     if not wish.alpha:
         return pods
     ordered = sorted(pods, key=lambda pod: (seconds(pod.metadata.creation_timestamp) or 0, pod.metadata.name))
@@ -245,11 +245,11 @@ def _counts(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]:
 
 
 def _replicas(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]:
-    """Return all replicas, those without a pod as well, in the order of types and indices."""
+    """Return all replicas, including those without a pod, in the order of types and indices."""
     restarts = _restarts(job, wish, pods)
     found = [replica_view(pod, restarts[place_of(pod)]) for pod in _newest(wish, pods)]
     if sum(wish.sizes.values()) <= MAX_REPLICAS:
-        # In the alpha dialect names of pods are not known before there is one.
+        # In the alpha dialect the name of a pod is unknown before it exists.
         there = {(each["type"], each["index"]) if wish.alpha else each["name"] for each in found}
         for kind, size in wish.sizes.items():
             done = parse_indices(job.status.finished_indices.get(kind, ""), size)
@@ -261,7 +261,7 @@ def _replicas(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]
 
 
 def _name_of(job: Job, wish: Wish, kind: str, index: int) -> str:
-    """Return the name of a replica: of its pod, or in the alpha dialect of its Job."""
+    """Return the name of a replica's pod or, in the alpha dialect, Job."""
     if wish.alpha and job.status.runtime_id:
         return f"{kind.lower()}-{job.status.runtime_id}-{index}"
     return child_name(job.metadata.name, kind, index)
@@ -288,11 +288,14 @@ def _events(job: Job, events: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 MOST_LANES: Final = 200
-"""How many replicas are drawn, those with most restarts first: a screen has no room for more."""
+"""The most replicas that are drawn, those with most restarts first: a screen has no room for more."""
 
 
 def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dict[str, Any]:
-    """Return lanes of replicas with the lives of their pods, and when the job was suspended or held. An end of None is now."""
+    """Return lanes of replicas with the histories of their pods, and when the job was suspended or on hold.
+
+    An end of None means now.
+    """
     timeline = timeline_of(msgspec.convert(job, TimedJob, from_attributes=True), pods, events)
     worst = sorted(range(len(timeline.replicas)), key=lambda place: _urgency(timeline.replicas[place]))
     return {
@@ -310,14 +313,14 @@ def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dic
 
 
 def _urgency(replica: Replica) -> tuple[bool, int]:
-    """Return what replicas are ordered by when not all can be drawn: those that do not run first, then those that restart."""
+    """Return the priority of a replica if not all can be drawn: first those that do not run, then those that restart."""
     last = replica.lives[-1] if replica.lives else None
     runs = last is not None and bool(last.intervals) and last.intervals[-1].state is State.RUNNING
     return runs or (last is not None and last.ending is Ending.SUCCEEDED), -replica.restarts
 
 
 def _lane(replica: Replica, begin: datetime | None) -> dict[str, Any]:
-    """Return the lives of a replica. Restarts of which neither pods nor events are left fill the longest time without a pod."""
+    """Return the history of a replica. Restarts without remaining pods or events fill the longest time without a pod."""
     lives = [*replica.lives]
     lost = replica.restarts - sum(each.restarts for each in lives) - len(lives) + 1
     if lost > 0:
@@ -335,7 +338,7 @@ _OF_LIFE: Final = ("pod", "node", "start", "end", "ending", "exit_code", "reason
 
 
 def _plain(value: Any) -> Any:
-    """Return a part of a timeline as it becomes JSON, with times in seconds and bounded texts."""
+    """Return a part of a timeline as JSON, with times in seconds and truncated texts."""
     if isinstance(value, datetime):
         return seconds(value)
     if isinstance(value, str):
@@ -347,9 +350,9 @@ def _plain(value: Any) -> Any:
 
 
 MAX_WHY: Final = 200
-"""How many bytes of a message a row of the list shows."""
+"""The most bytes of a message in a row of the list."""
 MAX_WORDS: Final = 600
-"""How many bytes of a message a table shows: the rest is in the events."""
+"""The most bytes of a message in a table: the events have the rest."""
 BAD_WAITS: Final = IMAGE_REASONS | {
     "CrashLoopBackOff",
     "CreateContainerConfigError",
@@ -357,25 +360,25 @@ BAD_WAITS: Final = IMAGE_REASONS | {
     "RunContainerError",
     "StartError",
 }
-"""The reasons of a waiting container that will not start without help."""
+"""The reasons of waiting containers that will not start without intervention."""
 OOM_KILLED: Final = "OOMKilled"
-"""The reason of a run that says more than the CrashLoopBackOff that follows."""
+"""The reason of a run that is more informative than the following CrashLoopBackOff."""
 
 
 def place_of(pod: Pod) -> tuple[str, int]:
-    """Return the replica type and index of a pod, as its labels say; ("", 0) for labels that were edited away."""
+    """Return the replica type and index from the labels of a pod; ("", 0) if they were removed."""
     replica = replica_of(pod.metadata.labels, "", "")
     return replica.type, max(0, replica.number)
 
 
 def is_ready(pod: Pod) -> bool:
-    """Return whether a pod runs, is ready, and is not being deleted."""
+    """Return True if a pod is running, ready, and not being deleted."""
     ready = condition_of(pod.status.conditions, "Ready")
     return pod.status.phase == "Running" and ready is not None and ready.status == "True" and not _goes(pod)
 
 
 def trouble_of(pod: Pod) -> str:
-    """Return in one word why a pod is not as it should be, "" where it is."""
+    """Return the problem of a pod in one word, "" for none."""
     if pod.status.phase == "Succeeded" or _goes(pod):
         return ""
     for status in statuses(pod):
@@ -393,7 +396,7 @@ def trouble_of(pod: Pod) -> str:
 
 
 def replica_view(pod: Pod, restarts: int) -> dict[str, Any]:
-    """Return what the table of replicas shows of one pod. `restarts` are those of its replica, of all its pods."""
+    """Return a pod's row in the table of replicas. `restarts` are those of its replica, of all its pods."""
     kind, index = place_of(pod)
     main = training_of(pod)
     running = main.state.running if main is not None and main.state is not None else None
@@ -415,7 +418,7 @@ def replica_view(pod: Pod, restarts: int) -> dict[str, Any]:
 
 
 def missing_view(name: str, kind: str, index: int, *, done: bool, restarts: int) -> dict[str, Any]:
-    """Return what the table shows of a replica without a pod: it has ended and was cleaned up, or is still to come."""
+    """Return the row of a replica without a pod: it has finished and was cleaned up, or was not created yet."""
     return {
         "name": name,
         "uid": "",
@@ -434,12 +437,12 @@ def missing_view(name: str, kind: str, index: int, *, done: bool, restarts: int)
 
 
 def seconds(then: datetime | None) -> float | None:
-    """Return a time as browsers count it, in seconds since 1970."""
+    """Return a time in seconds since 1970, as browsers use it."""
     return None if then is None else round(then.timestamp(), 3)
 
 
 def _state(pod: Pod, main: ContainerStatus | None) -> tuple[str, int | None, str]:
-    """Return a word, an exit code and the newest message of a pod."""
+    """Return a state, an exit code and the newest message of a pod."""
     state = main.state if main is not None else None
     last = main.last_state.terminated if main is not None and main.last_state is not None else None
     if state is not None and state.terminated is not None:
@@ -462,9 +465,9 @@ def _goes(pod: Pod) -> bool:
 
 
 MAX_LINE: Final = 4_096
-"""How many bytes of a line are shown: nobody reads a longer one, and browsers take seconds to wrap it."""
+"""The most bytes of a line that are shown: browsers take seconds to wrap longer ones."""
 _CODES: Final = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colors, cursor
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)"  # titles, links: up to their end
     r"|\x1b[ -/]*[0-~]"
     r"|\x9b[0-?]*[ -/]*[@-~]"
@@ -473,9 +476,9 @@ _BACK: Final = re.compile(rb"\x08+")
 
 
 class LogLines:
-    """Cuts a stream of bytes into lines. At most `MAX_LINE` bytes of an unfinished line are kept.
+    """Splits a stream of bytes into lines. At most `MAX_LINE` bytes of an incomplete line are kept.
 
-    Of a line that a program overwrites (progress bars end with a carriage return, or with backspaces) the last version counts.
+    If a program overwrites a line (progress bars end with a carriage return or backspaces), the last version counts.
     """
 
     def __init__(self) -> None:
@@ -483,7 +486,7 @@ class LogLines:
         self._left_out = 0
 
     def feed(self, chunk: bytes) -> Iterator[str]:
-        """Yield the lines that a chunk completes."""
+        """Yield the lines completed by a chunk."""
         *whole, rest = chunk.split(b"\n")
         for piece in whole:
             self._take(piece)
@@ -491,7 +494,7 @@ class LogLines:
         self._take(rest)
 
     def end(self) -> Iterator[str]:
-        """Yield what was written after the last line, if anything."""
+        """Yield the incomplete last line, if any."""
         if self._head:
             yield self._line()
 

@@ -1,1 +1,1 @@
-"""The history of a job and of its replicas, as values; those who show them decide how. Pure."""
+"""The history of a job and its replicas, as values for different displays. Pure."""

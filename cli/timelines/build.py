@@ -1,4 +1,4 @@
-"""A job's timeline, and the life of each pod, from objects and events. What is missing is left out; nothing raises. Pure."""
+"""Builds a job's timeline and the history of each pod from objects and events. Omits what is missing; never raises. Pure."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _PHASES: Final = {"Succeeded": values.Ending.SUCCEEDED, "Failed": values.Ending.
 
 
 def utc(time: datetime | None) -> datetime | None:
-    """Return a time with a zone. API servers always write one; a time without could not be compared with theirs."""
+    """Return a time with a zone. API servers always send one; a time without could not be compared."""
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
 def training_of(pod: Pod) -> ContainerStatus | None:
-    """Return the status of the container that trains; of a pod without one of that name, of the first."""
+    """Return the status of the training container, or of the first one if there is none."""
     found = pod.status.container_statuses or ()
     return next((each for each in found if each.name == CONTAINER_NAME), found[0] if found else None)
 
 
 def ended_of(pod: Pod) -> Terminated | None:
-    """Return how the training ended last, None if it never did."""
+    """Return how the training last terminated, None if it never did."""
     training = training_of(pod)
     for state in (training.state, training.last_state) if training is not None else ():
         if state is not None and state.terminated is not None:
@@ -40,7 +40,7 @@ def ended_of(pod: Pod) -> Terminated | None:
 
 
 def life_of(pod: Pod, events: Sequence[Event] = ()) -> values.Life:
-    """Return the life of a pod that is there. `events` are those about it: only they tell when an early run began."""
+    """Return the history of an existing pod. `events` are those about it: only they show the start of earlier runs."""
     meta, status = pod.metadata, pod.status
     created = utc(meta.creation_timestamp)
     drawn = _Drawing(created)
@@ -82,10 +82,11 @@ def life_of_gone(
     *,
     created: datetime | None = None,
 ) -> values.Life:
-    """Return the life of a pod that is gone, as far as the events about it tell.
+    """Return the history of a deleted pod, as far as events show it.
 
-    `about_it` are events of the job that name the pod; `until` is when the next pod of its name began, None if there is none.
-    `created` is when the job's events say that it was; then, without events about it, all of its life counts as running.
+    `about_it` are events of the job that name the pod; `until` is the creation time of the next pod of its name, if
+    any. `created` is its creation time according to the job's events; if there are no events about the pod itself, it
+    then counts as running all the time.
     """
     times = sorted(time for event in events for time in (utc(event.first_timestamp), utc(event.at)) if time is not None)
     start = times[0] if times else created
@@ -117,14 +118,14 @@ def life_of_gone(
 
 
 class _Drawing:
-    """Builds intervals that follow on each other, even if their times come from clocks that differ."""
+    """Builds consecutive intervals, even if their times are from different clocks."""
 
     def __init__(self, start: datetime | None) -> None:
         self._at = start
         self._drawn: list[values.Interval] = []
 
     def until(self, end: datetime | None, state: values.State, reason: str = "", code: int | None = None) -> None:
-        """Add a state up to a time, None if it goes on. One that would end before it begins is left out."""
+        """Add a state up to a time, None if it continues. It is omitted if it would end before it starts."""
         if self._at is None:
             self._at = end
             return
@@ -135,7 +136,7 @@ class _Drawing:
             self._at = end or self._at
 
     def cut(self, at: datetime | None, state: values.State) -> None:
-        """End the state that goes on, and begin this one."""
+        """End the current state, and start this one."""
         if self._drawn and self._drawn[-1].end is None:
             last = self._drawn.pop()
             self._at = last.start
@@ -143,7 +144,7 @@ class _Drawing:
             self._drawn.append(values.Interval(state, self._at, None))
 
     def over(self, end: datetime | None, *, is_over: bool) -> tuple[values.Interval, ...]:
-        """Return the intervals. If `is_over`, one that goes on ends at `end`, or is left out if `end` is not known."""
+        """Return the intervals. If `is_over`, a continuing one ends at `end`, or is omitted if `end` is unknown."""
         if is_over and self._drawn and self._drawn[-1].end is None:
             last = self._drawn.pop()
             if end is not None and end > last.start:
@@ -152,7 +153,7 @@ class _Drawing:
 
 
 def _runs(drawn: _Drawing, training: ContainerStatus | None, first_start: datetime | None) -> None:
-    """Add the runs that the status shows, the last two. A lost container has no times: its run begins at `first_start`."""
+    """Add the last two runs, which the status shows. A lost container has no times: its run starts at `first_start`."""
     last = training.last_state.terminated if training is not None and training.last_state is not None else None
     if training is not None and last is not None:
         earlier = training.restart_count > 1
@@ -175,7 +176,7 @@ def _runs(drawn: _Drawing, training: ContainerStatus | None, first_start: dateti
 
 
 def _end_of_pod(pod: Pod) -> datetime | None:
-    """Return when a pod ended: when its training did, or if that is not known (after an eviction) the whole pod."""
+    """Return when a pod ended: when its training did or, if that is unknown (after an eviction), the whole pod."""
     ended = ended_of(pod)
     if ended is not None and ended.finished_at is not None:
         return utc(ended.finished_at)
@@ -187,7 +188,7 @@ def _end_of_pod(pod: Pod) -> datetime | None:
 
 
 def _times(events: Sequence[Event], *reasons: str) -> list[datetime]:
-    """Return when events with these reasons happened, the first time of each."""
+    """Return when events with these reasons first occurred."""
     found = (utc(event.first_timestamp) or utc(event.at) for event in events if event.reason in reasons)
     return [time for time in found if time is not None]
 
@@ -197,24 +198,24 @@ def _lies(time: datetime | None, start: datetime | None, end: datetime | None) -
 
 
 _SAME: Final = timedelta(seconds=2)
-"""How far apart the times of one thing may be, such as of a condition and the event about it, written by two clocks."""
+"""The largest difference between times of the same thing from two clocks, such as a condition and its event."""
 _MOST_NAMES: Final = 1_000
-"""Of one event: the operator writes at most 64."""
+"""The most names read from an event: the operator writes at most 64."""
 _ENDS: Final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 _TURNS: Final = frozenset({ConditionReason.SUSPENDED, ConditionReason.RESUMED, ConditionReason.MENDED})
-"""Of these events the first time is told beside the last one: something else was in between."""
+"""Events of which the first occurrence is shown besides the last: something else happened in between."""
 _LAST: Final = 3
 _RANKS: Final[dict[str, int]] = {
     **dict.fromkeys((EventReason.EXITED_WITH_CODE, EventReason.NODE_SICK, EventReason.NODE_LOST), 1),
     **dict.fromkeys((EventReason.RESTARTED_ALL, ConditionReason.RESTARTING, ConditionReason.FAILED), 2),
     **dict.fromkeys((ConditionReason.BY_RULE, ConditionReason.LIMIT, *LIMITS), 2),
 }
-"""The order within a second: conditions, causes, what follows from these, other events."""
+"""The order within a second: conditions, causes, consequences, other events."""
 _HELD: Final = (ConditionReason.INVALID, ConditionReason.REFUSED, ConditionReason.TOO_LARGE)
 
 
 def timeline_of(job: values.Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()) -> values.Timeline:
-    """Return what is known of a job's life. `pods` are the job's; `events` may be about others too."""
+    """Return the history of a job. `pods` are the job's; `events` may include those of others."""
     own = [event for event in events if _is_about(event, job)]
     of_pods = _without_namesakes(job, pods, [event for event in events if event.involved_object.kind == "Pod"])
     of_jobs = [event for event in events if _is_of_job_of(event, job)]
@@ -251,7 +252,7 @@ def _attempts(job: values.Job, end: datetime | None) -> Iterator[values.AttemptS
 
 
 def _without_namesakes(job: values.Job, pods: Iterable[Pod], events: Sequence[Event]) -> list[Event]:
-    """Return the events of pods without those of pods that are older than the job: an earlier job had its name."""
+    """Return the events without those of pods that are older than the job: an earlier job had its name."""
     created = utc(job.metadata.creation_timestamp)
     times = ((event.involved_object.uid, utc(event.first_timestamp) or utc(event.at)) for event in events)
     older = {uid for uid, time in times if created is not None and time is not None and time < created - _SAME}
@@ -276,13 +277,13 @@ def _is_of(event: Event, job: values.Job, pods: Iterable[Pod]) -> bool:
 
 
 def _is_of_job_of(event: Event, job: values.Job) -> bool:
-    """Return whether an event is about the Job of a replica, which tells of its pods as v1's events of the job do."""
+    """Return True for events about a replica's Job, which report its pods like v1's events of the job."""
     about = event.involved_object
     return about.kind == "Job" and bool(job.status.runtime_id) and _named(job, about.name) != values.ReplicaName()
 
 
 def _named(job: values.Job, pod: str) -> values.ReplicaName:
-    """Return which replica a pod was, by its name alone."""
+    """Return the replica of a pod by its name alone."""
     return values.replica_of(None, job.metadata.name, pod, job.status.runtime_id)
 
 
@@ -322,7 +323,7 @@ def _replicas(
 
 
 def _restarts_seen(lives: Sequence[values.Life]) -> int:
-    """Return the restarts that pods show which are there, as `list` counts them."""
+    """Return the restarts that existing pods show, counted as in `list`."""
     there = [life for life in lives if life.is_there]
     return sum(life.restarts for life in there) + max(len(there) - 1, 0)
 
@@ -330,7 +331,7 @@ def _restarts_seen(lives: Sequence[values.Life]) -> int:
 def _gone(
     pod: str, lives: Sequence[tuple[str, Sequence[Event]]], until: datetime | None, own: Sequence[Event]
 ) -> Iterator[values.Life]:
-    """Yield the lives of pods of one name that are gone, the last first: each ended before the next began."""
+    """Yield the histories of deleted pods of one name, newest first: each ended before the next was created."""
     about = _about(pod, own)
 
     def began(life: tuple[str, Sequence[Event]]) -> float:
@@ -344,7 +345,7 @@ def _gone(
 
 
 def _created(own: Iterable[Event]) -> dict[str, set[datetime]]:
-    """Return when pods were created, by name, as far as events of the job or its Jobs tell: the first time and the last."""
+    """Return when pods were created by name, from events of the job or its Jobs: the first and the last time."""
     found: dict[str, set[datetime]] = defaultdict(set)
     for event in own:
         if _is_creation(event):
@@ -355,7 +356,7 @@ def _created(own: Iterable[Event]) -> dict[str, set[datetime]]:
 
 
 def _is_creation(event: Event) -> bool:
-    """Return whether a pod was created, by the operator or by the Job controller."""
+    """Return True if the event reports a created pod, by the operator or by the Job controller."""
     by_job = event.involved_object.kind == "Job" and event.reason == "SuccessfulCreate"
     return by_job or event.reason == EventReason.CREATED_POD
 
@@ -363,7 +364,7 @@ def _is_creation(event: Event) -> bool:
 def _only_told(
     pod: str, times: Iterable[datetime], own: Sequence[Event], until: datetime | None
 ) -> Iterator[values.Life]:
-    """Yield the lives of pods of one name of which only the job's events are left, the last first; none without an end."""
+    """Yield the histories of pods of which only the job's events are left, newest first, without those with no known end."""
     about = _about(pod, own)
     for start in sorted(times, reverse=True):
         made = life_of_gone(pod, "", (), about, until, created=start)
@@ -380,7 +381,7 @@ def _about(pod: str, own: Iterable[Event]) -> list[Event]:
 def _spans(
     condition: Condition | None, events: Sequence[Event], on: set[str], off: set[str], end: datetime | None
 ) -> tuple[values.Span, ...]:
-    """Return when a condition was True: the last time by itself, earlier by events; none if the job never had it."""
+    """Return when a condition was True: currently from the condition, earlier from events; none if it never was."""
     if condition is None:
         return ()
     marks: list[tuple[datetime, bool, str]] = []
@@ -399,26 +400,27 @@ def _spans(
         elif not begins and is_open:
             spans[-1] = spans[-1]._replace(end=at)
     if spans and spans[-1].end is None and condition.status != "True":
-        spans.pop()  # when it ended is not known
+        spans.pop()  # its end is unknown
     if spans and spans[-1].end is None and end is not None:
         spans[-1] = spans[-1]._replace(end=max(end, spans[-1].start))
     return tuple(spans)
 
 
 def _happenings(job: values.Job, own: Sequence[Event], of_pods: Sequence[Event]) -> list[values.Happening]:
-    """Return what happened, in the order of time. Repeats are one, and so are a condition and the event that reports it."""
+    """Return all happenings in order of time. Repeats are merged, and so are a condition and its event."""
     name = job.metadata.name
     told: list[values.Happening] = []
     for condition in job.status.conditions or ():
         at = utc(condition.last_transition_time)
-        off_tells = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}  # of others False says nothing
+        # for other conditions, False carries no information
+        off_tells = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}
         if at is not None and (condition.status == "True" or off_tells):
             bad = condition.status == "True" and condition.type in {ConditionType.FAILED, ConditionType.HELD}
             told.append(values.Happening(at, name, condition.reason or condition.type, condition.message, bad))
     reasons = [*(each.message for each in told), *(each.message for each in own)]
     for attempt in job.status.attempt_history or ():
         at, words = utc(attempt.end_time), f" restarts as attempt {attempt.number + 1} "
-        restarted = attempt.number < job.status.attempt  # else a rule has ended the job
+        restarted = attempt.number < job.status.attempt  # otherwise a rule has ended the job
         if at is not None and restarted and not any(words in each for each in reasons):  # its event has expired
             text = f"{words.strip()}: {ended_by(attempt)}"
             told.append(values.Happening(at, name, EventReason.RESTARTED_ALL, text, is_warning=bool(attempt.rule)))
@@ -436,7 +438,7 @@ def _happenings(job: values.Job, own: Sequence[Event], of_pods: Sequence[Event])
         same = next((place for place, each in enumerate(told) if _reports(event, each, at)), None)
         if same is not None:
             if told[same].reason == ConditionReason.LIMIT:
-                told[same] = told[same]._replace(reason=event.reason)  # which of the limits it was
+                told[same] = told[same]._replace(reason=event.reason)  # the limit that was exceeded
             continue
         before = found.get(key)
         if before is not None:

@@ -1,4 +1,4 @@
-"""A timeline as lines of text: a bar for each replica, and the list of what happened. Pure."""
+"""Formats a timeline as text: a bar for each replica, and a list of happenings. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.timelines.values import AttemptSpan, Happening, Life, Replica, Span, State, Timeline
 
 NARROWEST: Final = 40
-"""The least width in columns: on a narrower terminal nothing reads well, and lines are this long."""
+"""The minimum width in columns; lines on a narrower terminal are this long."""
 _DAY_S: Final = 86_400
 MOST_HAPPENINGS: Final = 100
-"""How many conditions and events are listed at most, the newest."""
+"""The most conditions and events that are listed, newest ones."""
 _LABEL: Final = 24
-"""The most columns that names take."""
+"""The maximum width of names."""
 
 
 class Signs(NamedTuple):
-    """What bars are drawn with, a sign for each state, and for times in which the job was suspended or held."""
+    """The characters of bars, for each state, and for times in which the job was suspended or on hold."""
 
     waiting: str
     starting: str
@@ -46,7 +46,7 @@ _Cell = tuple[str, str]
 
 
 class Frame(NamedTuple):
-    """How lines are drawn: up to when, in which time zone, on how many columns."""
+    """How lines are drawn: the end time, the time zone, the width."""
 
     now: datetime
     zone: tzinfo = UTC
@@ -55,7 +55,7 @@ class Frame(NamedTuple):
 
 
 def render(timeline: Timeline, name: str, frame: Frame, paint: Callable[[str, str], str]) -> list[str]:
-    """Return the lines: from when to when, a bar for each replica, what the signs mean, and what happened."""
+    """Return the lines: the time range, a bar for each replica, the legend, and all happenings."""
     frame = frame._replace(width=max(frame.width, NARROWEST))
     start, end = _bounds(timeline, frame.now)
     lines = [_head(timeline, name, start, end, frame), ""]
@@ -71,7 +71,7 @@ def render(timeline: Timeline, name: str, frame: Frame, paint: Callable[[str, st
 
 
 def _bounds(timeline: Timeline, now: datetime) -> tuple[float, float]:
-    """Return the start and the end of the chart, in seconds since the epoch: pods may outlive the job."""
+    """Return the start and end of the chart in seconds since the epoch; pods may outlive the job."""
     lives = [life for replica in timeline.replicas for life in replica.lives]
     starts = [each for each in (timeline.start, *(life.start for life in lives)) if each is not None]
     ends = [timeline.end or now, *(life.end or now for life in lives if life.intervals or life.end)]
@@ -94,7 +94,7 @@ def _clock(seconds: float, frame: Frame, length_s: float) -> str:
     try:
         moment = frame.now.fromtimestamp(seconds, frame.zone)
     except (ValueError, OverflowError):
-        return "?"  # the year 0: whoever reports an event chooses its time
+        return "?"  # the year 0: reporters of events choose their times
     return moment.strftime("%m-%d %H:%M" if length_s > _DAY_S else "%H:%M:%S")
 
 
@@ -125,7 +125,7 @@ class _Chart:
         yield from self._legend(state for state in State if state in used)
 
     def _legend(self, states: Iterable[State]) -> Iterator[str]:
-        """Yield what the signs mean, on as many lines as are needed."""
+        """Yield the legend, on as many lines as necessary."""
         line, length = "", 0
         for state in states:
             text = f"{self._paint(getattr(self._frame.signs, state.value), _COLOURS[state])} {state.value}"
@@ -139,7 +139,7 @@ class _Chart:
             yield line
 
     def _axis(self) -> str:
-        """Return the line of times above the bars, as many as fit."""
+        """Return the time axis above the bars, with as many times as fit."""
         line = ""
         size = len(_clock(self._start, self._frame, self._end - self._start)) + 2
         for place in range(0, max(self._columns - size + 3, 1), max(size + 4, self._columns // 5)):
@@ -158,7 +158,7 @@ class _Chart:
         cells: list[_Cell] = [(" ", "")] * self._columns
         for each in (interval for life in lives for interval in life.intervals):
             first = min(self._place(each.start), self._columns - 1)
-            last = max(self._place(each.end), first + 1)  # what is shorter than a column is drawn all the same
+            last = max(self._place(each.end), first + 1)  # intervals shorter than a column are drawn too
             sign = getattr(self._frame.signs, each.state.value)
             cells[first:last] = [(sign, _COLOURS[each.state])] * (last - first)
         return cells
@@ -172,7 +172,7 @@ class _Chart:
         return cells
 
     def _numbered(self, attempts: Sequence[AttemptSpan]) -> list[_Cell]:
-        """Return a line of attempts, each with its number at its start, if there is room; the last one always has it."""
+        """Return a line of attempts, each numbered at its start if there is room; the last one is always numbered."""
         cells = self._spanned(Span(each.start, each.end) for each in attempts)
         end = self._columns
         for each in reversed(attempts):
@@ -184,7 +184,7 @@ class _Chart:
         return cells
 
     def _painted(self, cells: list[_Cell]) -> str:
-        """Return a bar, with one colour sequence for each run of one colour."""
+        """Return a bar, with one color sequence per run of the same color."""
         line, run = "", ""
         for place, (sign, colour) in enumerate(cells):
             run += sign
@@ -208,7 +208,7 @@ def _note(replica: Replica) -> str:
 
 
 def _joined(happenings: Sequence[Happening]) -> list[tuple[Happening, int]]:
-    """Return what happened, with how many more objects it happened to next."""
+    """Return happenings, each with the number of further objects with the same one directly after it."""
     found: list[tuple[Happening, int]] = []
     for each in happenings:
         last, more = found[-1] if found else (None, 0)

@@ -1,4 +1,4 @@
-"""What a timeline is made of: the slice of a job, of any dialect, and the lives of its replicas. Pure."""
+"""The values of a timeline: the slice of a job of either dialect, and the histories of its replicas. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfjob_operator.cli.diagnosis.objects import Condition, LifeMeta
 
 
 class JobStatus(Struct, frozen=True):
-    """Times, conditions in their order, what counts as a restart, and attempts; the last two are of the alpha dialect alone."""
+    """Times, ordered conditions, restart counts, and attempts; the last two fields exist in the alpha dialect only."""
 
     conditions: tuple[Condition, ...] | None = None
     start_time: datetime | None = None
@@ -46,7 +46,7 @@ class _Bare(Struct, frozen=True):
 
 
 def job_of(raw: bytes | msgspec.Raw) -> Job:
-    """Decode a job; one whose status does not decode gets an empty one. Raises ValidationError if its metadata does not."""
+    """Decode a job; its status is empty if it is invalid. Raises ValidationError for invalid metadata."""
     try:
         return msgspec.json.decode(raw, type=Job, strict=False)
     except msgspec.ValidationError:
@@ -54,19 +54,19 @@ def job_of(raw: bytes | msgspec.Raw) -> Job:
 
 
 class State(StrEnum):
-    """What a pod does at a time."""
+    """The state of a pod during an interval."""
 
     WAITING = "waiting"
-    """It has no node."""
+    """Not scheduled."""
     STARTING = "starting"
-    """It has a node, and its training does not run yet: images, volumes, init containers."""
+    """Scheduled, but the training is not running yet: images, volumes, init containers."""
     RUNNING = "running"
     RESTARTING = "restarting"
-    """Its training has ended, and is to be started again in place."""
+    """The training has terminated, and will be restarted in place."""
     UNSTABLE = "unstable"
-    """It ran and was restarted more than once; when is not known, since a pod shows only its last two runs."""
+    """Restarted more than once at unknown times, since a pod shows only its last two runs."""
     STOPPING = "stopping"
-    """It is being deleted."""
+    """Being deleted."""
 
 
 class Ending(StrEnum):
@@ -75,11 +75,11 @@ class Ending(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     DELETED = "deleted"
-    """It was deleted before it ended by itself, or it is no longer known how it ended."""
+    """Deleted before it ended, or its end is unknown."""
 
 
 class Interval(NamedTuple):
-    """A time in one state; `end` None is now. `reason` is why it waits, or how a run ended."""
+    """A time in one state; `end` None means now. `reason` is why it waits, or how a run ended."""
 
     state: State
     start: datetime
@@ -90,7 +90,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The life of a pod, over at `end`; `restarts` are in place. If not `is_there`, only events are left of it."""
+    """The history of a pod, which ended at `end`; `restarts` are in place. If not `is_there`, it is known only from events."""
 
     pod: str
     uid: str = ""
@@ -107,7 +107,7 @@ class Life:
 
 
 class ReplicaName(NamedTuple):
-    """One numbered member of a job. `type` is that of v1, "" for a pod that does not say what it is; then `number` is -1."""
+    """A numbered replica of a job. `type` is that of v1, "" with `number` -1 for a pod that cannot be assigned."""
 
     type: str = ""
     number: int = -1
@@ -115,7 +115,7 @@ class ReplicaName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica, the lives of its pods, the oldest first, and its restarts; recreation after a suspension is none."""
+    """A replica, the histories of its pods, oldest first, and its restarts; recreation after suspension does not count."""
 
     name: ReplicaName
     lives: tuple[Life, ...]
@@ -123,7 +123,7 @@ class Replica:
 
 
 class Span(NamedTuple):
-    """A time in which the job was suspended or held; `end` None is now."""
+    """A time in which the job was suspended or on hold; `end` None means now."""
 
     start: datetime
     end: datetime | None
@@ -131,7 +131,7 @@ class Span(NamedTuple):
 
 
 class AttemptSpan(NamedTuple):
-    """One attempt at the whole job; `end` None is now, and `message` says what ended it, "" for the last one."""
+    """An attempt at the whole job; `end` None means now, and `message` is why it ended, "" for the last one."""
 
     number: int
     start: datetime
@@ -140,7 +140,7 @@ class AttemptSpan(NamedTuple):
 
 
 class Happening(NamedTuple):
-    """Something that happened, last at `at`. `about` is the name of the object. `times` is 1 or more."""
+    """A condition or an event, which last occurred at `at`. `about` is the name of the object. `times` is 1 or more."""
 
     at: datetime
     about: str
@@ -152,9 +152,9 @@ class Happening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All that is known of a job's life. `end` is None while it goes on, `start` if not even its beginning is known.
+    """The history of a job. `end` is None while it is unfinished, `start` if even its beginning is unknown.
 
-    There are `attempts` if the whole job was restarted: the last six.
+    `attempts` are the last six, if the whole job was restarted.
     """
 
     start: datetime | None = None
@@ -179,7 +179,7 @@ _NAME: Final = re.compile(rf"({'|'.join(_TYPES)})(?:-[a-z0-9]{{4}})?-(\d{{1,5}})
 
 
 def replica_of(labels: Mapping[str, str] | None, job: str, pod: str, runtime_id: str = "") -> ReplicaName:
-    """Return which replica a pod is, by labels or name; ReplicaName() if neither tells. Alpha names have the RuntimeId."""
+    """Return the replica of a pod by labels or name, ReplicaName() if neither helps. Alpha names contain the RuntimeId."""
     for kind, index in _LABELS:
         said, number = (labels or {}).get(kind, ""), (labels or {}).get(index, "")
         if said and number.isascii() and number.isdigit() and len(number) < 6:

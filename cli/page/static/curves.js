@@ -1,4 +1,4 @@
-// Loss, metrics and step time from the logs: one chart for each, with several runs in it.
+// Charts of loss, metrics and step time from the logs, each with one or more runs.
 
 import { h, s, show } from './dom.js';
 import { events } from './stream.js';
@@ -99,7 +99,7 @@ export class Curves {
 
 const swatch = (number) => s('svg', { width: 10, height: 10, 'aria-hidden': 'true' }, s('circle', { cx: 5, cy: 5, r: 4.5, fill: `var(--c${number})` }));
 
-/** A number in as few digits as tell it. */
+/** Format a number with as few digits as necessary. */
 function short(value) {
   const size = Math.abs(value);
   if (size && (size < 0.001 || size >= 1e6)) return value.toExponential(2);
@@ -164,7 +164,7 @@ class Chart {
   }
 }
 
-/** The range to draw: all, but for the few far outliers that would press the rest flat. */
+/** The range to draw, without the few outliers that would flatten the rest. */
 function bounds(sorted) {
   const [low, top] = [sorted[0], sorted.at(-1)];
   const most = sorted[Math.floor(0.98 * (sorted.length - 1))];

@@ -1,9 +1,9 @@
-// Makes elements. All text goes in as text nodes: text of a cluster is never parsed as HTML.
+// Creates elements. All text is added as text nodes: data of a cluster is never parsed as HTML.
 
 const SVG = 'http://www.w3.org/2000/svg';
 const present = (each) => each !== null && each !== undefined && each !== false && each !== '';
 
-/** Set attributes and add children: strings become text; null, false and "" are left out. */
+/** Set attributes and add children: strings become text nodes; null, false and "" are ignored. */
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
@@ -19,7 +19,7 @@ export const s = (tag, attributes, ...children) => fill(document.createElementNS
 
 const shown = new WeakMap();
 
-/** Replace the children of an element by those that `make` returns, if `data`, which they show, has changed. Keeps the focus by `data-focus`. */
+/** Replace the children of an element by the result of `make` if `data` has changed. Restores the focus by `data-focus`. */
 export function show(element, data, make) {
   const text = JSON.stringify(data);
   if (shown.get(element) === text) return;
@@ -29,19 +29,19 @@ export function show(element, data, make) {
   if (focus) element.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
 }
 
-/** Make the children of `parent` those of `wanted`, in their order; elements that are the same stay, with their focus. */
+/** Make `wanted` the children of `parent`, in this order; unchanged elements stay, with their focus. */
 export function place(parent, wanted) {
   const keep = new Set(wanted);
   for (const each of [...parent.childNodes]) if (!keep.has(each)) each.remove();
   let next = parent.firstChild;
   for (const each of wanted) {
-    if (next && next !== each && next.nextSibling === each) next.remove(); // one that goes down: else all above its new place would move
+    if (next && next !== each && next.nextSibling === each) next.remove(); // it moves down: otherwise all elements above its new position would move
     else if (next !== each) parent.insertBefore(each, next);
     next = each.nextSibling;
   }
 }
 
-/** Return a function that makes an element of each item, and keeps those whose items have not changed. */
+/** Return a function that creates an element for each item, and reuses those of unchanged items. */
 export function keyed(make) {
   let kept = new Map();
   return (items, keyOf) => {
@@ -57,7 +57,7 @@ export function keyed(make) {
   };
 }
 
-/** A button that copies a text. Where the browser lets no page write to the clipboard (plain HTTP), it selects the text. */
+/** A button that copies a text, or selects it if the browser denies access to the clipboard (plain HTTP). */
 export function copyButton(source) {
   const button = h('button', { type: 'button', class: 'copy', 'aria-label': 'Copy', 'data-focus': `copy ${source.textContent}`, onclick: async () => {
     const done = await navigator.clipboard?.writeText(source.textContent).then(() => true, () => false);
@@ -74,7 +74,7 @@ export function command(text) {
   return h('span', { class: 'command' }, code, copyButton(code));
 }
 
-/** A panel with a table that scrolls by itself where the screen is narrow. */
+/** A panel with a table, which scrolls separately on a narrow screen. */
 export function tablePanel(kind, label, head, body) {
   return h('div', { class: 'panel' }, h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
     h('table', { class: kind }, h('thead', null, head), body)));

@@ -1,12 +1,12 @@
-// Times, states and their icons, as people read them.
+// Formats times, states and their icons.
 
 import { h, s } from './dom.js';
 
-/** The API of almost all jobs: others are named. */
+/** The API of almost all jobs; only others are shown. */
 export const API = 'kubeflow.org';
 const UNITS = [[86400, 'd'], [3600, 'h'], [60, 'm'], [1, 's']];
 
-/** A length of time in its two largest units: 3h12m, 45s. */
+/** A duration in its two largest units: 3h12m, 45s. */
 export function span(seconds) {
   let left = Math.max(0, Math.floor(seconds));
   const parts = [];
@@ -25,7 +25,7 @@ const since = (then) => (then === null || then === undefined ? '' : span(now() -
 export const clock = (then) =>
   then === null || then === undefined ? '' : new Date(then * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'medium' });
 
-/** An age that goes on: `tick` renews the text of all that are shown. */
+/** A running age: `tick` updates the text of all visible ones. */
 export function age(then, suffix = '') {
   if (then === null || then === undefined) return h('span', null, '');
   const text = h('time', { datetime: new Date(then * 1000).toISOString(), title: clock(then), class: 'num', 'data-since': then, 'data-suffix': suffix });
@@ -33,7 +33,7 @@ export function age(then, suffix = '') {
   return text;
 }
 
-/** The time that is left, which goes on too. */
+/** A running countdown. */
 export function left(then) {
   const text = h('time', { datetime: new Date(then * 1000).toISOString(), title: clock(then), class: 'num', 'data-until': then });
   text.textContent = span(then - now());
@@ -65,14 +65,14 @@ const STATES = {
 };
 const GOOD = new Set(['ContainerCreating', 'PodInitializing']);
 
-/** A state as a coloured word with an icon: colour alone says nothing to some. */
+/** A state as a colored word with an icon, since not everyone can distinguish colors. */
 export function pill(state, { big = false, bad = false } = {}) {
   const [colour, icon] = STATES[state] ?? (bad ? ['red', 'failed'] : GOOD.has(state) ? ['grey', 'waits'] : ['amber', 'waits']);
   const mark = s('svg', { viewBox: '0 0 16 16', 'aria-hidden': 'true' }, ICONS[icon]());
   return h('span', { class: `pill ${colour}${big ? ' big' : ''}` }, mark, state);
 }
 
-/** How many replicas of each type are ready, of how many. */
+/** The ready and requested replicas of each type. */
 export function meters(replicas, over) {
   return h('div', { class: 'types' }, replicas.map((each) => {
     const wanted = Math.max(each.wanted, 1);
@@ -94,6 +94,6 @@ export const runs = (row) => ['Running', 'Restarting', 'CleanUp'].includes(row.s
 export const took = (row) => (row.started === null ? null : (row.ended ?? now()) - row.started);
 export const plural = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`;
 
-/** Cores and bytes, as kubectl top prints them. */
+/** Cores and bytes in the format of kubectl top. */
 export const cores = (value) => `${Math.round(value * 1000)}m`;
 export const bytes = (value) => (value < 10 * 2 ** 30 ? `${Math.round(value / 2 ** 20)}Mi` : `${(value / 2 ** 30).toFixed(1)}Gi`);

@@ -1,4 +1,4 @@
-// The page of one job: its state, why it does not run, and tabs for the details.
+// The page of a job: its state, why it is not running, and tabs with details.
 
 import { command, copyButton, h, headings, keyed, place, show, tablePanel } from './dom.js';
 import { API, age, isOver, left, meters, now, pill, plural, runs, span, took } from './format.js';
@@ -10,23 +10,23 @@ import { Timeline } from './timeline.js';
 
 export const TABS = [['replicas', 'Replicas'], ['timeline', 'Timeline'], ['curves', 'Curves'], ['logs', 'Logs'], ['events', 'Events'], ['manifest', 'Manifest']];
 const LATE_S = 20;
-const ASK_AGAIN_MS = 60_000; // it reads ten lists, some of them of the whole cluster
+const ASK_AGAIN_MS = 60_000; // it reads ten lists, some of the whole cluster
 
 export class JobPage {
-  /** `parts` are those of its key: a namespace, for a job of the first API its kind, and a name. */
+  /** `parts` are those of its key: namespace, kind (only in the oldest API) and name. */
   constructor(app, parts) {
     this.app = app;
     this.namespace = parts[0];
     this.name = parts.at(-1);
     this.key = parts.join('/');
     this.path = parts.map(encodeURIComponent).join('/');
-    this.view = undefined; // not heard of yet; null for a job that is not there
+    this.view = undefined; // undefined before the first message; null if the job does not exist
     this.head = h('div');
     this.menu = h('dl');
     this.more = h('details', { class: 'commands' }, h('summary', null, 'Commands'), this.menu);
     this.why = h('div');
     this.sizes = new ResizeObserver(([{ target: box }]) => {
-      box.lastElementChild.hidden = true; // "Show all" takes room itself
+      box.lastElementChild.hidden = true; // the button "Show all" also takes space
       box.lastElementChild.hidden = box.scrollHeight <= box.clientHeight;
     });
     this.tabs = h('nav', { class: 'tabs', 'aria-label': 'Of this job' });
@@ -34,7 +34,7 @@ export class JobPage {
     this.element = h('div', null, this.head, this.more, this.why, this.tabs, this.body);
     this.parts = {};
     this.asked = { state: '', at: 0 };
-    this.board = {}; // the address of its TensorBoard, and when it was asked for
+    this.board = {}; // the address of its TensorBoard, and the time of the request
   }
 
   take(view) {
@@ -51,7 +51,7 @@ export class JobPage {
     this.app.go(`/${this.path}${tab === TABS[0][0] ? '' : `?tab=${tab}`}`);
   }
 
-  /** The table that the keys of the keyboard move in, if one is shown. */
+  /** The visible table for keyboard navigation, if any. */
   get table() {
     return this.parts[this.tab]?.table;
   }
@@ -116,7 +116,7 @@ export class JobPage {
     show(this.menu, this.commands(row, tensorboard, alpha), (commands) => commands.map(([label, text]) => [h('dt', null, label), h('dd', null, command(text))]));
   }
 
-  /** The page changes nothing: these commands do, if their user may. */
+  /** Commands for changes, which the read-only page does not make itself. */
   commands(row, tensorboard, alpha) {
     const name = row.api === API ? row.name : `tfjob.${row.api}/${row.name}`;
     const tfjob = (verb, more = '') => `kubectl tfjob ${verb} -n ${row.namespace} ${name}${more}`;
@@ -172,7 +172,7 @@ export class JobPage {
     return { element: h('section', { class: 'panel' }, h('h2', null, 'Manifest', copyButton(text)), text), update };
   }
 
-  /** Ask where TensorBoard is reached: a load balancer gets its address after a while. Without one there is the command. */
+  /** Request the address of TensorBoard's load balancer, which is assigned with a delay. Without one the command is shown. */
   async findBoard() {
     if (!this.view.tensorboard || this.gone || this.board.url || Date.now() - (this.board.at ?? 0) < ASK_AGAIN_MS) return;
     this.board = { at: Date.now() };
@@ -182,12 +182,12 @@ export class JobPage {
     this.app.later();
   }
 
-  /** Show why something is wrong: at once in the words of the row, then as `explain` does; ask again when it changes, and after a while. */
+  /** Show the problem: first the row's message, then the diagnosis of `explain`; refreshed on changes and periodically. */
   async explain() {
     const { row, mistakes } = this.view;
     const over = isOver(row);
     const waits = !over && row.state !== 'Suspended' && row.replicas.some((each) => each.ready + each.succeeded < each.wanted)
-      && (row.state !== 'Running' || row.replicas.some((each) => each.ready)); // who may not list pods sees none that is ready
+      && (row.state !== 'Running' || row.replicas.some((each) => each.ready)); // without permission to list pods, none is ready
     const wrong = !this.gone && !row.deleting && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || waits);
     if (!wrong) this.found = null;
     show(this.why, wrong ? [row.note, row.why, row.state, this.found, this.whole] : [], () => wrong && this.box(row));
@@ -205,7 +205,7 @@ export class JobPage {
     this.app.later();
   }
 
-  /** The box has the same height before and after the diagnosis: what is below it does not move. */
+  /** The box has a fixed height, so that the content below does not move when the diagnosis arrives. */
   box(row) {
     const [first, ...others] = this.found?.causes ?? [];
     const proofs = (cause) => h('ul', { class: 'proofs' }, cause.evidence.map((line) => h('li', null, line)));

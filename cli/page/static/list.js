@@ -1,4 +1,4 @@
-// The list of jobs: those that need somebody stand first, each with its reason.
+// The list of jobs: those that need attention first, with the reason.
 
 import { command, h, show } from './dom.js';
 import { API, age, isOver, meters, now, pill, runs, span, took } from './format.js';
@@ -10,7 +10,7 @@ const STUCK_S = 300;
 const waits = (row) => !isOver(row) && !runs(row) && row.state !== 'Suspended';
 const isStuck = (row) => waits(row) && now() - (row.created ?? now()) > STUCK_S;
 
-/** How urgent a job is: 0 needs somebody now; 1 restarts or waits; 2 runs; 3 is suspended; 4 failed long ago; 5 is over. */
+/** The priority of a job: 0 needs attention; 1 restarting or waiting; 2 running; 3 suspended; 4 failed long ago; 5 finished. */
 function rank(row) {
   if (row.deleting || row.state === 'Succeeded' || row.state === 'Done') return 5;
   if (row.state === 'Failed') return now() - (row.ended ?? row.since ?? 0) < DAY_S ? 0 : 4;

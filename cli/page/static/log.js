@@ -1,4 +1,4 @@
-// The logs of a job as they are written, of one replica or of all. At most so many lines are kept, and they are drawn once a frame.
+// The live logs of a job, of one replica or all. The number of lines is limited, and they are drawn once per frame.
 
 import { h, show } from './dom.js';
 import { isOver } from './format.js';
@@ -48,7 +48,7 @@ export class LogView {
       this.status.textContent = 'no replica has a pod';
       return;
     }
-    // More than a menu can hold are found by the filter of the other tab, which has links.
+    // If there are too many for a menu, use the filter of the replicas tab, which links to logs.
     const offered = replicas.length > MOST_REPLICAS ? [...new Set([best, ...worst])].slice(0, MOST_REPLICAS - 1) : replicas;
     const names = [...(replicas.length > 1 ? [[ALL, 'All replicas']] : []), ...offered.map((each) => [each.name, `${each.type} ${each.index}`.trim() || each.name])];
     options(this.replica, names, all ? ALL : best.name);
@@ -68,7 +68,7 @@ export class LogView {
     this.opened = '';
   }
 
-  /** The address of the log: of one replica's container, or of all. */
+  /** The URL of the log of a container, or of all replicas. */
   address(what, query) {
     const path = what ? `log/${encodeURIComponent(this.page.namespace)}/${encodeURIComponent(what.replica)}` : `logs/${this.page.path}`;
     const own = what ? { container: what.container, ...(what.previous ? { previous: 'true' } : {}) } : {};
@@ -95,7 +95,7 @@ export class LogView {
     }
   }
 
-  /** Save what the server has of the log, which may be more than is shown. */
+  /** Save the complete log from the server, which may be longer than what is shown. */
   async save() {
     this.download.disabled = true;
     const answer = await ask(this.address(this.what, { download: 'true' }));

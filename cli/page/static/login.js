@@ -1,4 +1,4 @@
-// Logs in with a token. The page that was asked for opens by itself then, since this form stands at its address.
+// Logs in with a token, then reloads: the form is served at the URL of the requested page.
 
 import { ask } from './stream.js';
 

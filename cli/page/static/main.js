@@ -1,4 +1,4 @@
-// Connects the parts: the address says what is shown, the stream brings what has changed.
+// Connects the parts: the URL selects what is shown, the stream delivers changes.
 
 import { h, show } from './dom.js';
 import { tick } from './format.js';
@@ -13,22 +13,22 @@ class App {
   constructor() {
     this.rows = new Map();
     this.state = null;
-    this.viewer = null; // in a cluster, who looks; on the user's own machine there is nobody else
+    this.viewer = null; // the user in a cluster; null on the user's own machine
     this.live = 'connecting';
     this.list = new List(this);
     this.page = null;
     this.watch = new Watch(() => this.later(), (key) => this.go(`/${key}`));
     this.stream = new Stream((...news) => this.told(...news), () => this.watch.keys.size > 0);
     this.due = false;
-    this.home = '/'; // the list as it was last filtered
+    this.home = '/'; // the URL of the list with its last filter
   }
 
-  /** Show what the address names. */
+  /** Show the page for the URL. */
   route() {
     const url = new URL(location.href);
     this.query = url.searchParams;
     const parts = url.pathname.split('/').filter(Boolean).map(decodeURIComponent);
-    const key = parts.length > 1 ? parts.join('/') : ''; // of the first API: NAMESPACE/tfjob.tensorflow.org/NAME
+    const key = parts.length > 1 ? parts.join('/') : ''; // in the oldest API: NAMESPACE/tfjob.tensorflow.org/NAME
     if (this.shown !== key) {
       this.shown = key;
       this.page?.close();
@@ -47,7 +47,7 @@ class App {
     at('main').focus({ preventScroll: true });
   }
 
-  /** Change the query of the address; "" removes a name. */
+  /** Change the query of the URL; "" removes a parameter. */
   ask(changes) {
     const url = new URL(location.href);
     for (const [name, value] of Object.entries(changes)) value ? url.searchParams.set(name, value) : url.searchParams.delete(name);
@@ -74,7 +74,7 @@ class App {
     this.later();
   }
 
-  /** Draw once for all that came since the last frame. */
+  /** Draw all changes since the last frame. */
   later() {
     if (this.due) return;
     this.due = true;
@@ -94,18 +94,18 @@ class App {
     (this.page ?? this.list).update();
   }
 
-  /** Which cluster is read, or in a cluster for whom; and the namespace that the server was started for, if it was for one. */
+  /** The cluster, or in a cluster the viewer; and the namespace if the server is limited to one. */
   where() {
     const { context, server, namespace } = this.state;
     return [this.viewer?.name ?? (context || server), namespace].filter(Boolean).join(' / ');
   }
 
-  /** What keeps these objects from being read, such as 'pods', if that is forbidden. */
+  /** The error for objects, such as 'pods', that may not be read. */
   forbids(what) {
     return this.state?.troubles.find((each) => each.what === what && each.forbidden);
   }
 
-  /** What is wrong with all that is shown, each in a line: not being connected says more than what is not known because of that. */
+  /** General problems, one per line. A lost connection hides problems that follow from it. */
   troubles() {
     const own = this.viewer ? '' : ' Does kubectl tfjob dashboard still run?';
     if (this.live === 'out' && this.viewer) return [['lost', 'You are logged out, or your token has expired: load the page again to log in.']];
@@ -116,7 +116,7 @@ class App {
     const missing = troubles.filter((each) => each.forbidden);
     const texts = [];
     if (lost.length) texts.push(['lost', 'No connection to the API server. What you see may be out of date; it is tried again.', lost[0].message]);
-    if (missing.length && (this.rows.size || !this.forbids('TFJobs'))) { // else the page itself says so
+    if (missing.length && (this.rows.size || !this.forbids('TFJobs'))) { // otherwise the page itself shows it
       texts.push(['missing', `You may not read ${missing.map((each) => each.what).sort().join(' and ')}, so they are missing here.`, missing[0].message]);
     }
     for (const each of troubles) if (!each.lost && !each.forbidden) texts.push(['missing', `${each.what} cannot be read.`, each.message]);

@@ -1,4 +1,4 @@
-// The replicas of a job: those in trouble stand first. CPU and memory are shown where the cluster measures them.
+// The replicas of a job: those with problems first. CPU and memory are shown if the metrics API is available.
 
 import { h } from './dom.js';
 import { age, bytes, cores, pill } from './format.js';
@@ -7,7 +7,7 @@ import { Table } from './table.js';
 
 const EVERY_MS = 15_000;
 
-/** How urgent a replica is: 0 needs somebody now; 1 does not run yet; 2 was restarted; 3 runs; 4 is over. */
+/** The priority of a replica: 0 needs attention; 1 not running yet; 2 restarted; 3 running; 4 finished. */
 function rank(each) {
   if (each.trouble) return 0;
   if (each.state === 'Succeeded') return 4;
@@ -45,7 +45,7 @@ export class Replicas {
   }
 
   update() {
-    const hidden = this.app.forbids('pods'); // then nobody knows whether there is one
+    const hidden = this.app.forbids('pods'); // then it is unknown whether it has a pod
     const items = this.page.view.replicas.map((each) => ({ ...each, ...this.usage.pods[each.name], ...(hidden && each.state === 'No pod' ? { state: 'Not known' } : {}) }));
     this.table.bar.hidden = items.length < 2;
     this.blank.hidden = this.table.update(items) > 0;

@@ -1,13 +1,13 @@
-// All requests to the server. The stream of changes is one for a page, resumed where it was, and known to be dead when nothing comes.
+// All requests to the server. Each page has one stream of changes, which resumes at its last message, and reconnects when idle.
 
-const SILENCE_MS = 25_000; // the server says something every 10 s
+const SILENCE_MS = 25_000; // the server sends a heartbeat every 10 s
 const HIDDEN_MS = 60_000;
 const PAUSES_MS = [300, 600, 1200, 2500, 5000];
 const SESSION = 'session';
 
 /**
- * Exchange the token in the address, if there is one, for the secret of a session. The storage in which it is kept is for this
- * port alone: a cookie would be sent to all ports. In a cluster there is none.
+ * Exchange the token in the URL, if any, for a session secret. It is kept in local storage, which is separate for each port;
+ * a cookie would be sent to all ports. In a cluster there is no token.
  */
 export async function enter() {
   const token = new URLSearchParams(location.hash.slice(1)).get('token');
@@ -17,7 +17,7 @@ export async function enter() {
   if (response) localStorage.setItem(SESSION, (await response.json()).session);
 }
 
-/** Fetch; `error` is what went wrong. */
+/** Fetch; `error` is the error message. */
 export async function ask(path, options) {
   try {
     const session = localStorage.getItem(SESSION);
@@ -30,7 +30,7 @@ export async function ask(path, options) {
   }
 }
 
-/** Read a response to its end; `take` gets its lines as they come, some at a time. */
+/** Read a response to its end; `take` receives lines in batches as they arrive. */
 export async function readLines(response, take) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ''; ;) {
@@ -43,7 +43,7 @@ export async function readLines(response, take) {
   }
 }
 
-/** Read server-sent events; `take` gets the fields of each. Returns what `ask` does when they have ended. */
+/** Read server-sent events; `take` receives the fields of each. Returns the result of `ask` when the stream ends. */
 export async function events(path, signal, take) {
   const answer = await ask(path, { signal });
   let fields = {};
@@ -60,7 +60,7 @@ export async function events(path, signal, take) {
 }
 
 export class Stream {
-  /** `told` gets ("rows", data), ("job", data), ("viewer", data) and ("live", "live" | "lost" | "out", why); `stays`: also in a hidden tab. */
+  /** `told` receives ("rows", data), ("job", data), ("viewer", data) and ("live", "live" | "lost" | "out", why); `stays`: stay connected in a hidden tab. */
   constructor(told, stays) {
     this.told = told;
     this.stays = stays;
@@ -71,7 +71,7 @@ export class Stream {
     addEventListener('online', () => this.open());
   }
 
-  /** Ask for the view of a job beside the list; "" for the list alone. */
+  /** Request the view of a job besides the list; "" for only the list. */
   watch(job) {
     if (job === this.job && this.source) return;
     this.job = job;

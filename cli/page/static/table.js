@@ -1,4 +1,4 @@
-// Tables of many rows. Filter, order and page are in the address; the document has at most MOST of the rows.
+// Tables with many rows. Filter, order and page are part of the URL; the document has at most MOST rows.
 
 import { h, keyed, place, show, tablePanel } from './dom.js';
 import { plural } from './format.js';
@@ -9,7 +9,7 @@ const UNHEALTHY = 'Unhealthy';
 const collator = new Intl.Collator(undefined, { numeric: true });
 export const compare = (a, b) => (typeof a === 'string' ? collator.compare(a, b) : a - b);
 
-/** Whether an item fits the words of a filter: each must be in it somewhere, `queue:a` in that field alone. */
+/** Return true if an item matches a filter: it contains every word, and `queue:a` matches only that field. */
 function fits(fields, words) {
   const all = Object.values(fields).join('\n').toLowerCase();
   return words.every((word) => {
@@ -20,9 +20,9 @@ function fits(fields, words) {
 
 export class Table {
   /**
-   * `what` is the word for an item, `columns` have an id, a label, a value to sort by, whether it is a number, and for a column that may be
-   * left out which items need it. `row` makes the element of an item with this key, `fields` are the texts that the filter searches,
-   * `rank` is how urgent an item is (0 needs somebody now), `order` compares items of one rank in the default order.
+   * `what` is the word for an item. `columns` have an id, a label, a sort value, whether it is numeric, and for an optional column
+   * which items need it. `row` creates the element of an item, `fields` are the texts that the filter searches, `rank` is the
+   * priority of an item (0 needs attention), `order` compares items of equal rank in the default order.
    */
   constructor(app, { kind, what, hint, states, columns, row, keyOf, fields, rank, order }) {
     Object.assign(this, { app, what, columns, keyOf, fields, rank, order, states });
@@ -33,7 +33,7 @@ export class Table {
       type: 'search', placeholder: hint, 'aria-label': `Filter ${what}s`, autocomplete: 'off', spellcheck: 'false',
       oninput: () => app.ask({ q: this.input.value, page: '' }), onkeydown: (event) => {
         if (event.key !== 'Escape') return;
-        event.preventDefault(); // it would clear the filter
+        event.preventDefault(); // the default clears the filter
         this.input.blur();
       },
     });
@@ -46,7 +46,7 @@ export class Table {
     this.element = h('div', null, this.bar, this.count, this.panel, this.pages);
   }
 
-  /** Show these items; return how many fit the filter. `all` has the states that can be chosen. */
+  /** Show these items; return how many match the filter. `all` has the states that can be selected. */
   update(items, all = items) {
     const { query } = this.app;
     const words = query.get('q') ?? '';
@@ -113,7 +113,7 @@ export class Table {
       h('span', null, `${(page - 1) * MOST + 1} to ${Math.min(all, page * MOST)} of ${plural(all, this.what)}`), turn(page + 1, `Next ${MOST}`)]);
   }
 
-  /** Move the choice of the keyboard. */
+  /** Move the keyboard selection. */
   move(step) {
     const at = this.keys.indexOf(this.chosen);
     this.chosen = this.keys[Math.max(0, Math.min(this.keys.length - 1, at + step))] ?? '';

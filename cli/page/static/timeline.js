@@ -1,4 +1,4 @@
-// The lives of a job's pods, from when to when: one lane for each replica.
+// The history of a job's pods, with one lane per replica.
 
 import { h, headings, s, show, tablePanel } from './dom.js';
 import { clock, now, plural, span } from './format.js';

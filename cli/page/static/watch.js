@@ -1,11 +1,11 @@
-// Jobs whose end the browser is to report, for as long as this tab is open.
+// Browser notifications for the end of jobs, while this tab is open.
 
 import { isOver } from './format.js';
 
 const KEPT = 'watched';
 
 export class Watch {
-  /** `changed` is called when other jobs are watched, `open` with the key of a job whose notification is clicked. */
+  /** `changed` is called when the watched jobs change, `open` with the key of a job when its notification is clicked. */
   constructor(changed, open) {
     this.changed = changed;
     this.open = open;
@@ -13,13 +13,13 @@ export class Watch {
     this.possible = 'Notification' in window && isSecureContext;
   }
 
-  /** What the button for a job says. */
+  /** The label of a job's button. */
   words(key) {
     return this.keys.has(key) ? 'You will be notified' : Notification.permission === 'denied' ? 'Notifications are blocked in this browser' : 'Notify me when it ends';
   }
 
   async toggle(key) {
-    const granted = (await Notification.requestPermission()) === 'granted'; // the browser asks once
+    const granted = (await Notification.requestPermission()) === 'granted'; // the browser asks only once
     if (!this.keys.delete(key) && granted) this.keys.add(key);
     this.keep();
   }
@@ -29,7 +29,7 @@ export class Watch {
     this.changed();
   }
 
-  /** Notify of watched jobs that have ended, or are gone, by a message of rows. */
+  /** Send notifications for watched jobs in this update that have finished or were deleted. */
   look({ rows, gone }) {
     for (const row of rows) if (isOver(row)) this.notify(row.key, row.state, row.why || row.note);
     for (const key of gone) this.notify(key, 'deleted', '');
