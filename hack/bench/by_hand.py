@@ -36,6 +36,7 @@ from tfjob_operator.workqueue import LoopClock, TokenBucket
 Create = Callable[[Any], Awaitable[object]]
 
 ROUNDS: Final = 7
+HTTP_ROUNDS: Final = 21
 OPTIONAL: Final = ("aiolimiter", "anyio", "google.protobuf", "ruamel.yaml", "watchfiles")
 """Modules that no extra of setup.cfg installs."""
 CREATES: Final = 300
@@ -159,7 +160,7 @@ def _server(bench: Bench) -> Iterator[str]:
 
 def measure_http(bench: Bench) -> list[Result]:
     """Create pods, one at a time and 32 at once: our client, and aiohttp with msgspec."""
-    bench.say(f"creating {CREATES} pods, {ROUNDS} times: our client, aiohttp")
+    bench.say(f"creating {CREATES} pods, {HTTP_ROUNDS} times: our client, aiohttp")
     results: list[Result] = []
     with (
         _server(bench) as kubeconfig,
@@ -170,7 +171,7 @@ def measure_http(bench: Bench) -> list[Result]:
             sides = {"ours": partial(ours, at_once), "aiohttp": partial(theirs, at_once)}
             for side in sides.values():
                 side()
-            turns = {name: [each["us"] for each in found] for name, found in interleaved(sides, ROUNDS).items()}
+            turns = {name: [each["us"] for each in found] for name, found in interleaved(sides, HTTP_ROUNDS).items()}
             results += [
                 *(Result(f"create_{at_once}_at_once_{name}", median(found), "us CPU") for name, found in turns.items()),
                 Result(f"create_{at_once}_at_once_aiohttp_vs_ours", ratio(turns["aiohttp"], turns["ours"]), "x"),
