@@ -87,7 +87,7 @@ STARTS: Final = {
     "config_file": Pair("import asyncio", "import asyncio, watchfiles", "watchfiles"),
     "yaml_lines": Pair("import yaml", "import ruamel.yaml", "ruamel.yaml"),
 }
-"""What a process imports for the same work. Their difference is what the library costs at the start."""
+"""What a process imports for the same work; the difference is what the library adds to each start."""
 _MEASURED: Final = (
     "; import time; cpu = time.process_time(); "
     "print(cpu, next(line for line in open('/proc/self/status') if line.startswith('VmRSS')).split()[1])"
@@ -238,12 +238,12 @@ async def _create(client: Callable[[], AbstractAsyncContextManager[Create]], at_
         return {"us": (time.process_time() - began) / CREATES * 1e6}
 
 
-# Subject `pieces`: what is called often.
+# Subject `pieces`: functions that are called often.
 
 
 def measure_pieces(bench: Bench) -> list[Result]:
-    """Measure the tables of the plugin, the lines of a manifest, the pages of metrics and the rate limit."""
-    bench.say(f"tables, lines of YAML, retries and rate limits, {ROUNDS} times")
+    """Measure the tables of the plugin, manifests with line numbers, retries and rate limits."""
+    bench.say(f"tables, manifests, retries and rate limits, {ROUNDS} times")
     manifest = bench.scratch / "manifest.yaml"
     manifest.write_text(MANIFEST)
     sides = {name: partial(_us, run) for name, run in _pieces(str(manifest)) if run is not None}
