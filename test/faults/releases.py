@@ -1,4 +1,4 @@
-"""The release before this one, out of git's history: its code and its CRD, to be run in turn with the present ones."""
+"""The previous release, from git's history: its code and its CRDs, to be run in turn with those of this checkout."""
 
 import io
 import json
@@ -13,9 +13,9 @@ from fakes.manifests import read_document
 from faults.processes import ROOT, program
 from hack.package_links import link_packages
 
-UNTAGGED: Final = "13dd495327cde9553024a2e1f60e29cb327148fc"
-"""What counts as the release before as long as no version is tagged: the last state before the status had `begun.network` and
-`begun.madeOf`, networks were shared and events of creations batched."""
+FIRST: Final = "0.1.0"
+FIRST_COMMIT: Final = "7bf790d64af8d3361e52cac1af2dfae95654f28c"
+"""The first release was never tagged."""
 TAGS: Final = "v*"
 NEEDED: Final = ("api", "cli", "controller", "informers", "workqueue", "tfjob_operator", "manifests", "setup.cfg")
 KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
@@ -26,12 +26,12 @@ print(*(each.__file__ for name, each in sys.modules.items() if name.partition(".
 
 
 class NotThereError(Exception):
-    """The release before cannot be run here; the text says why."""
+    """The previous release cannot be run here; the text says why."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """A release of the operator. `bug` is one of `bugs.py`, which only the present one can have."""
+    """A release of the operator. `bug` is one of `bugs.py`, which only this checkout can have."""
 
     name: str
     root: Path
@@ -43,7 +43,13 @@ class Release:
 
     @property
     def crd(self) -> Path:
+        """The CRD of kubeflow.org."""
         return self.root / "manifests" / "base" / "crd.yaml"
+
+    @property
+    def alpha_crd(self) -> Path:
+        """The CRD of tensorflow.org."""
+        return self.root / "manifests" / "addons" / "alpha" / "crd.yaml"
 
     def strict_crd(self, folder: Path) -> Path:
         """Write its CRD so that the API server keeps no field of the status that is not in it; return the path."""
@@ -58,31 +64,34 @@ class Release:
 
 
 def present(bug: str = "") -> Release:
-    """Return the release that is being worked at."""
-    return Release("the present one", ROOT, bug)
+    """Return the release in this checkout."""
+    return Release("this checkout", ROOT, bug)
 
 
 def before(folder: Path) -> Release:
-    """Unpack the release before into a folder: the newest tag of a version before HEAD, else UNTAGGED.
+    """Unpack the previous release into a folder: that of the newest version tag before HEAD, or else the first release.
 
     Raises NotThereError.
     """
-    commit = _newest_tag() or UNTAGGED
+    tag = _newest_tag()
+    name, commit = (tag.removeprefix("v"), tag) if tag else (FIRST, FIRST_COMMIT)
     try:
         packed = _git("archive", "--format=tar", commit, "--", *NEEDED)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise NotThereError(f"git has no {commit} here, as in a shallow clone or an archive of the sources") from error
+        raise NotThereError(f"{name} ({commit}) is not in git's history here: use a full clone") from error
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
     # Without links, Python would fall back to the packages of the present checkout: its editable install knows them by name.
     link_packages(folder, folder)
-    # The packages that it needs are those of the present environment.
+    # It runs with the dependencies of this environment.
     asked = subprocess.run([sys.executable, "-c", WHERE], cwd=folder, capture_output=True, text=True, check=False)
     if asked.returncode:
-        raise NotThereError(f"{commit} does not start with the packages of today: {asked.stderr.splitlines()[-1]}")
+        raise NotThereError(
+            f"{name} does not start with the packages of this environment: {asked.stderr.splitlines()[-1]}"
+        )
     if elsewhere := [path for path in asked.stdout.splitlines() if not path.startswith(str(folder))]:
         raise AssertionError(f"Python imports {elsewhere} from outside of {folder}")
-    return Release(commit, folder)
+    return Release(name, folder)
 
 
 def _newest_tag() -> str:

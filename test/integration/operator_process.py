@@ -58,9 +58,10 @@ class OperatorProcess:
         *flags: str,
         port: int | None = None,
         program: Sequence[str] = OPERATOR,
+        root: Path = ROOT,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it; it serves its pages on `port`, or on one that is free. `program` is what Python runs.
+        """Start it; it serves its pages on `port`, or on one that is free. `program` is what Python runs, in the folder `root`.
 
         `variables` are added to the environment.
         """
@@ -70,7 +71,7 @@ class OperatorProcess:
         command = [sys.executable, *program, f"--kubeconfig={kubeconfig}", *flags]
         command += ["--monitoring-address=127.0.0.1", f"--monitoring-port={self.port}"]
         self.process = subprocess.Popen(
-            command, stdout=self._out, stderr=self._out, cwd=ROOT, env=os.environ | dict(variables or {})
+            command, stdout=self._out, stderr=self._out, cwd=root, env=os.environ | dict(variables or {})
         )
 
     def __enter__(self) -> Self:

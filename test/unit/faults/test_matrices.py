@@ -145,7 +145,7 @@ def test_without_git_or_its_history_it_is_said_why_there_is_no_release_before(
 ) -> None:
     """As in an archive of the sources, or a shallow clone."""
     mocker.patch.object(releases, "_git", side_effect=error)
-    with pytest.raises(NotThereError, match=f"git has no {releases.UNTAGGED}"):
+    with pytest.raises(NotThereError, match=f"{releases.FIRST} .*{releases.FIRST_COMMIT}"):
         before(tmp_path)
 
 
