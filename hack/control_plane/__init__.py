@@ -1,8 +1,8 @@
 """A real Kubernetes control plane on this machine, for tests and demos: etcd, kube-apiserver, kube-controller-manager.
 
-It has two layers. `build` finds or makes the programs: `binaries` over `apt` and `commands`. `run`, on top of it: `plane` (for
-Python code: starts the parts and talks to them), `part` (one process), `parts` (their command lines and ports), `folders` (with
-kubeconfigs) and `pki`. `__main__` is the command line.
+`build` finds or builds the programs (`binaries`, based on `apt` and `commands`). `run` starts them: `plane` (the interface
+for Python code), `part` (one process), `parts` (command lines and ports), `folders` (with kubeconfigs) and `pki`. `__main__`
+is the command line.
 """
 
 from hack.control_plane.build.commands import ControlPlaneError

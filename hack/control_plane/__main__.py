@@ -1,8 +1,8 @@
 """The command line: `python -m hack.control_plane build`, and `python -m hack.control_plane run [COMMAND...]`.
 
-`build` finds the programs or builds them, and prints their paths. `run` starts a control plane, and a command with its
-KUBECONFIG and, after the user's own, its kubectl: a shell, unless one is given. The control plane ends with the command.
-Exit codes: that of the command, 1 for a failure, 2 wrong usage, 130 interrupted.
+`build` finds or builds the programs and prints their paths. `run` starts a control plane and a command (default: a shell)
+with its KUBECONFIG, and its kubectl at the end of PATH. The control plane stops when the command exits. Exit codes: that of
+the command, 1 for a failure, 2 invalid usage, 130 interrupted.
 """
 
 import argparse
@@ -27,10 +27,10 @@ def build() -> int:
 
 
 def run(command: Sequence[str]) -> int:
-    """Run a command, or a shell, that uses a control plane of its own; return its exit code."""
+    """Run a command, or a shell, with its own control plane; return the exit code."""
     find_or_build()
     with ControlPlane.start("run") as plane:
-        # After the user's own kubectl: Debian's 1.20.2 panics in `kubectl config set-context` and its like.
+        # The user's own kubectl comes first: Debian's 1.20.2 panics in commands such as `kubectl config set-context`.
         path = f"{os.environ['PATH']}:{plane.kubectl.parent}"
         environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "PATH": path}
         if not command:
@@ -51,7 +51,7 @@ def main() -> int:
     )
     verb.add_argument("command", nargs=argparse.REMAINDER, help="by default a shell")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clear up after SIGTERM as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up after SIGTERM as after Ctrl-C
     try:
         return build() if given.verb == "build" else run(given.command)
     except ControlPlaneError as error:

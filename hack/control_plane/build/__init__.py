@@ -1,1 +1,1 @@
-"""The programs of a control plane: found, or built from Debian's sources. Knows nothing of running them."""
+"""Finds the programs of a control plane, or builds them from Debian's sources."""

@@ -1,9 +1,9 @@
-"""Debian packages for a build, without touching the machine's own list of sources.
+"""Debian packages for a build, without changes to the machine's list of sources.
 
-In: what apt already knows about Debian's archive (`apt-get indextargets`), whichever mirror that is. Out: a private
-list of the same archive's source and binary packages, in a folder of the caller's. Every command here uses it, so a
-broken third-party repository of the machine does not matter, and nothing below /etc/apt changes. Only `install` alters the
-machine: it adds packages, through sudo if need be.
+It reads the machine's configuration of Debian's archive (`apt-get indextargets`) and writes a private list of the same
+archive's source and binary packages into a folder of the caller. All commands use that list, so a broken third-party
+repository does no harm, and nothing below /etc/apt changes. Only `install` changes the machine: it adds packages, with sudo
+if necessary.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 QUIET_ENV = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 UPDATE_LIMIT_S = 300.0
 INSTALL_LIMIT_S = 900.0
-LOCK_WAIT_S = 120  # another apt (unattended upgrades, another build) may hold dpkg's lock for a while
+LOCK_WAIT_S = 120  # another apt (unattended upgrades, another build) may hold dpkg's lock
 
 
 class AptSource(NamedTuple):
-    """One suite of an archive, as a line of a source list names it."""
+    """One suite of an archive, as in a line of a source list."""
 
     uri: str
     release: str
@@ -44,7 +44,7 @@ def parse_index_targets(text: str) -> list[AptSource]:
 
 
 def debian_sources() -> list[AptSource]:
-    """Return what apt on this machine knows of Debian's archive; empty where it has fetched no indexes yet."""
+    """Return Debian's archives in apt's configuration; empty if no indexes were fetched yet."""
     return parse_index_targets(output_of("apt-get", "indextargets", "--format", TARGET_FORMAT, env=QUIET_ENV))
 
 
@@ -68,12 +68,12 @@ class PrivateApt:
             "Dir::Etc::sourcelist": source_list,
             "Dir::Etc::sourceparts": "-",
             "Dir::State::lists": self._folder / "lists",
-            # The machine's package cache describes the machine's lists, not ours: keep ours in memory.
+            # The machine's package cache is for the machine's lists; keep this one in memory.
             "Dir::Cache::pkgcache": "",
             "Dir::Cache::srcpkgcache": "",
             "Dir::Cache::archives": self._folder / "archives",
             "APT::Sandbox::User": "root",  # the folder belongs to the user who builds, not to `_apt`
-            "APT::Update::Error-Mode": "any",  # a list that was not fetched must fail here, not as a missing package
+            "APT::Update::Error-Mode": "any",  # fail here if a list was not fetched, not later with a missing package
             "Acquire::Retries": "3",
             "DPkg::Lock::Timeout": LOCK_WAIT_S,
         }
@@ -82,7 +82,7 @@ class PrivateApt:
         self._runner.run("apt-get", *self._options, "-q", "update", limit_s=UPDATE_LIMIT_S, env=QUIET_ENV)
 
     def install(self, packages: Sequence[str]) -> None:
-        """Install those of the packages that are missing on this machine."""
+        """Install the packages that are missing on this machine."""
         missing = [package for package in packages if not is_installed(package)]
         if not missing:
             return
@@ -115,8 +115,8 @@ class PrivateApt:
         if shutil.which("apt-get") is None:
             raise ControlPlaneError("this recipe needs Debian's apt-get; elsewhere set KUBEBUILDER_ASSETS")
         if not debian_sources():
-            # A fresh image has no indexes, and without them apt does not list which of its sources are Debian's. The update
-            # may complain about an unrelated repository.
+            # A new image has no indexes, and without them apt does not list Debian's sources. The update may fail for an
+            # unrelated repository.
             self._progress.say("apt has no package indexes yet: running apt-get update once")
             update = as_root(["apt-get", "-q", "update"], "fetch package indexes")
             with contextlib.suppress(ControlPlaneError):
@@ -129,7 +129,7 @@ class PrivateApt:
 
 
 def is_installed(package: str) -> bool:
-    """Tell whether dpkg has the package fully installed."""
+    """Return whether the package is completely installed."""
     try:
         status = output_of("dpkg-query", "-W", "-f", "${db:Status-Status}", package, env=QUIET_ENV)
     except ControlPlaneError:

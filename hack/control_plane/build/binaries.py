@@ -1,8 +1,8 @@
-"""Find the programs of a control plane, or build them once.
+"""Finds the programs of a control plane, or builds them once.
 
-In: KUBEBUILDER_ASSETS, as users of envtest know it, then the cache of this machine's user. Out: paths. Programs that are
-in neither are built from Debian's packages into the cache (`build`). Of two builds at once, one waits for the other;
-a program in the cache is always complete, since it gets there by a rename.
+Programs come from KUBEBUILDER_ASSETS (as in envtest), else from the user's cache. Missing programs are built from Debian's
+packages into the cache (`build`). Concurrent builds wait for each other. A program in the cache is always complete, because
+it is moved there by a rename.
 """
 
 import contextlib
@@ -20,17 +20,16 @@ from hack.control_plane.build.apt import PrivateApt
 from hack.control_plane.build.commands import ControlPlaneError, LoggedRunner, Progress, output_of
 from hack.kubernetes_versions import Kubernetes
 
-# Compile commands of Kubernetes from an unpacked source tree, without the tree's own Makefile.
+# Compiles commands of Kubernetes (such as `kube-apiserver`) from an unpacked source tree, without the tree's Makefile.
 #
-# In: the tree below a GOPATH of its own, the names of commands (`kube-apiserver`). Out: programs in a folder. The Makefile
-# first builds six code generators and runs them over the whole tree, which takes longer than the programs. Debian's source
-# package already holds all that they make but one file: the OpenAPI definitions that kube-apiserver serves. So one generator
-# is enough, and the whole build takes about 260 seconds of processor time.
+# The Makefile first builds six code generators and runs them over the whole tree, which takes longer than the programs.
+# Debian's source package already contains all generated files except the OpenAPI definitions that kube-apiserver serves.
+# Therefore one generator is enough, and the whole build takes about 260 seconds of CPU time.
 
 
 GO: Final = "/usr/lib/go/bin"
 PACKAGE: Final = "k8s.io/kubernetes"
-BUILD_LIMIT_S: Final = 3600.0  # two to three minutes on two cores; a slow single core must still get there
+BUILD_LIMIT_S: Final = 3600.0  # two to three minutes on two cores; a slow single core must finish too
 SERVES_OPENAPI: Final = "kube-apiserver"
 GENERATOR: Final = "openapi-gen"
 OPENAPI_PACKAGE: Final = f"{PACKAGE}/pkg/generated/openapi"
@@ -40,7 +39,7 @@ VERSION_PACKAGES: Final = ("client-go/pkg/version", "component-base/version")
 
 
 class GoTree:
-    """The source of Kubernetes, unpacked where Go looks for it; invariant: everything that Go writes is below `work`."""
+    """The source of Kubernetes in a GOPATH; invariant: everything that Go writes is below `work`."""
 
     def __init__(self, source: Path, work: Path, runner: LoggedRunner, version: str) -> None:
         """Move the unpacked `source` into a new GOPATH below `work`. `version` is what the programs will report."""
@@ -59,7 +58,7 @@ class GoTree:
         self._build([f"./cmd/{command}" for command in commands], out)
 
     def _generate_openapi(self) -> None:
-        """Make the one generated file that the tree lacks, as the Makefile does, and check the API violations it reports."""
+        """Generate the missing file, as the Makefile does, and check the API violations that the generator reports."""
         tools = self._work / "tools"
         tools.mkdir()
         self._build([f"./vendor/k8s.io/kube-openapi/cmd/{GENERATOR}"], tools)
@@ -93,8 +92,8 @@ class GoTree:
                     yield f"{PACKAGE}/{path.replace('staging/src/', 'vendor/', 1)}"
 
     def _build(self, packages: Sequence[str], out: Path) -> None:
-        # Without debug information the same code is compiled in two thirds of the time; the packages of Go itself keep
-        # theirs, since Debian ships those compiled. The code of cloud providers is not needed; upstream's tag leaves it out.
+        # Omitting debug information saves a third of the time, except for Go's own packages, which Debian ships compiled.
+        # Upstream's tag omits the code of cloud providers.
         self._runner.run(
             f"{GO}/go",
             "build",
@@ -111,7 +110,7 @@ class GoTree:
         )
 
     def _version_flags(self) -> str:
-        """Return the linker's flags without which the programs would call themselves v0.0.0."""
+        """Return the linker flags that set the version of the programs."""
         major, minor, _ = self._version.split(".")
         said = {"gitVersion": f"v{self._version}", "gitMajor": major, "gitMinor": minor, "gitCommit": "debian"}
         said["gitTreeState"] = "clean"
@@ -131,22 +130,21 @@ class GoTree:
             "GO111MODULE": "off",
             "GOFLAGS": "",
             "CGO_ENABLED": "0",
-            "GOGC": "off",  # a compiler lives for seconds and stays below 1 GB without it, and a quarter of the time is saved
+            "GOGC": "off",  # saves a quarter of the time; a compiler runs for seconds and stays below 1 GB
             "TMPDIR": str(home),
             "LC_ALL": "C",
         }
 
 
-# Build Kubernetes from Debian's source package, and take etcd and kubectl from its binary ones.
+# Builds Kubernetes from Debian's source package, and takes etcd and kubectl from Debian's binary packages.
 #
-# In: the names of the programs that are wanted, a folder to work in. Out: those programs in `<folder>/out`. The source is
-# Debian's with its patches applied, compiled without cgo (`GoTree`) and with its vendored modules, except two that newer
-# versions of Go break:
+# The programs are written to `<folder>/out`. The source has Debian's patches, is compiled without cgo (`GoTree`), and uses its
+# vendored modules, except two that do not work with newer versions of Go:
 #
-# - reflect2 1.0.1 reads the runtime's maps in a way that no longer works since Go 1.18, so that kube-apiserver dies at the
-#   first custom resource. It is replaced by Debian's package of reflect2 1.0.2.
-# - kube-openapi compares values by `reflect.DeepEqual`, which since Go 1.16 takes "", 0 and false for null, so that custom
-#   resources with an empty string are rejected (kubernetes#99804). It is patched as upstream patched it (kube-openapi#230).
+# - reflect2 1.0.1 fails to read maps since Go 1.18, and kube-apiserver crashes at the first custom resource. It is replaced by
+#   Debian's package of reflect2 1.0.2.
+# - kube-openapi compares values with `reflect.DeepEqual`, which since Go 1.16 treats "", 0 and false as null, so custom
+#   resources with an empty string are rejected (kubernetes#99804). It gets upstream's patch (kube-openapi#230).
 
 
 KUBERNETES_VERSION = "1.20.2"
@@ -155,7 +153,7 @@ ETCD_VERSION = "3.4"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program that Debian has compiled: its package, the arguments that ask for its version, and the expected answer."""
+    """A program from Debian's binary packages: its package, the arguments that print its version, and the expected output."""
 
     package: str
     question: tuple[str, ...]
@@ -172,7 +170,7 @@ NULL_CHECK = "data == nil || reflect.DeepEqual(reflect.Zero(reflect.TypeOf(data)
 
 
 def build(names: Sequence[str], work: Path, log: Path, progress: Progress) -> Path:
-    """Make the named programs (`etcd` or any command of Kubernetes); return the folder that holds them."""
+    """Build these programs (`etcd` or any command of Kubernetes); return their folder."""
     runner = LoggedRunner(log, progress)
     (work / "apt").mkdir()
     out = work / "out"
@@ -198,7 +196,7 @@ def upstream_version(version: str) -> str:
 
 
 def _take(name: str, apt: PrivateApt, runner: LoggedRunner, work: Path, progress: Progress) -> None:
-    # The package is not installed: etcd's would start a system service that nobody asked for.
+    # The package is not installed, because etcd's package would start a system service.
     recipe = COMPILED[name]
     progress.say(f"taking {name} out of Debian's {recipe.package} (downloaded, not installed)")
     folder = work / name
@@ -230,7 +228,7 @@ def _prepare_source(apt: PrivateApt, work: Path, progress: Progress) -> Path:
 
 
 def accept_zero_values(validator: Path) -> None:
-    """Patch the validator of custom resources: only null is null. Raises ControlPlaneError if it has another form."""
+    """Patch the validator of custom resources: only null is null. Raises ControlPlaneError if the patch does not apply."""
     text = validator.read_text()
     if text.count(NULL_CHECK) != 1:
         raise ControlPlaneError(f"{validator} does not have the check that this recipe patches")
@@ -242,7 +240,7 @@ def _replace_reflect2(vendored: Path) -> None:
         raise ControlPlaneError(
             f"Debian's reflect2 is not at {REFLECT2}: its package has another layout than Debian 12's"
         )
-    for pattern in ("*.go", "*.s"):  # the old files are removed first: 1.0.2 has fewer, and a mixture does not compile
+    for pattern in ("*.go", "*.s"):  # remove the old files first: 1.0.2 has fewer, and a mixture does not compile
         for old in vendored.glob(pattern):
             old.unlink()
         for new in REFLECT2.glob(pattern):
@@ -251,8 +249,8 @@ def _replace_reflect2(vendored: Path) -> None:
 
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
-ENVTEST = ("etcd", "kube-apiserver", "kubectl")  # what envtest itself expects in a folder of assets
-RECIPE = 2  # part of the cache's name; to be incremented by a change of the recipe that changes the programs
+ENVTEST = ("etcd", "kube-apiserver", "kubectl")  # what envtest expects in a folder of assets
+RECIPE = 2  # part of the cache's name; increment it when the build changes the programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +264,7 @@ class Binaries:
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder that keeps what was built, named by the versions in it."""
+    """Return the cache folder, which is named by the versions in it."""
     base = environment.get("XDG_CACHE_HOME") or ""
     root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"  # XDG: a relative path must be ignored
     versions = f"k8s{KUBERNETES_VERSION}-etcd{ETCD_VERSION}-r{RECIPE}"
@@ -274,7 +272,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def find(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[dict[str, Path], list[str]]:
-    """Return the paths of the programs that exist, from the assets or else the cache, and the names of those that do not."""
+    """Return the paths of the existing programs, from the assets or else the cache, and the names of the missing ones."""
     assets = _assets(environment)
     cache = cache_folder(environment)
     found: dict[str, Path] = {}
@@ -290,7 +288,7 @@ def find(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> t
 
 
 def find_or_build_programs(names: Sequence[str]) -> dict[str, Path]:
-    """Return the paths of any programs of etcd and Kubernetes by name; build into the cache those that are not found."""
+    """Return the paths of programs of etcd and Kubernetes by name; build missing ones into the cache."""
     found, missing = find(names)
     if missing:
         _build(missing)
@@ -301,13 +299,13 @@ def find_or_build_programs(names: Sequence[str]) -> dict[str, Path]:
 
 
 def find_or_build() -> Binaries:
-    """Return the programs of a control plane: KUBEBUILDER_ASSETS, else the cache, else a build of some minutes."""
+    """Return the programs of a control plane from KUBEBUILDER_ASSETS, else the cache, else a build of some minutes."""
     programs = find_or_build_programs(CONTROL_PLANE)
     return Binaries(**{name.replace("-", "_"): path for name, path in programs.items()})
 
 
 def version_of(program: Path) -> Kubernetes:
-    """Ask a program of Kubernetes, other than kubectl, for its version. Raises ControlPlaneError if it does not say one."""
+    """Return the version of a program of Kubernetes other than kubectl. Raises ControlPlaneError if it prints none."""
     said = output_of(str(program), "--version", limit_s=30.0).strip()
     try:
         return Kubernetes.parse(said.removeprefix("Kubernetes "))
@@ -336,7 +334,7 @@ def _build(names: Sequence[str]) -> None:
     cache = cache_folder()
     progress = Progress("control-plane build")
     with _only_builder(cache.parent, progress):
-        # Another process may have built them while we waited for the lock.
+        # Another process may have built them while this one waited for the lock.
         names = [name for name in names if not _is_program(cache / name)]
         if not names:
             return
@@ -366,7 +364,7 @@ def _only_builder(root: Path, progress: Progress) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _workshop(root: Path) -> Iterator[Path]:
-    # We hold the lock, so every folder of this name was left by a build that was killed.
+    # With the lock held, every folder of this name is left over from a killed build.
     for left_over in root.glob("build-*/"):
         shutil.rmtree(left_over, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix="build-", dir=root))

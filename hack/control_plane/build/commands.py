@@ -1,4 +1,4 @@
-"""Running programs: their log, their progress for people, and what a failure says."""
+"""Runs programs, with a log, progress for people, and error messages."""
 
 import contextlib
 import os
@@ -9,18 +9,18 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# The error that the local control plane raises. Its message says how to go on, in one line or with the tail of a log.
+# The error of the local control plane. Its message says what to do, in one line or with the tail of a log.
 
 
 TAIL_LINES = 15  # enough for the cause of a crash of a Go program, short enough for one screen
 
 
 class ControlPlaneError(Exception):
-    """Something that a person has to see: the message says what failed and what to do, without a traceback."""
+    """An error for people: the message says what failed and what to do, and no traceback is printed."""
 
 
 def log_tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """Return the last lines of a log, headed by its path, or say that there is none."""
+    """Return the last lines of a log below its path, or a message that it does not exist."""
     try:
         text = log.read_text(errors="replace")
     except OSError:
@@ -29,33 +29,33 @@ def log_tail(log: Path, lines: int = TAIL_LINES) -> str:
     return "\n".join([f"end of {log}:", *(tail or ["    (empty)"])])
 
 
-# Lines for a person who waits: each names the step and the time since the work began.
+# Progress for people: each line has the step and the time since the start.
 #
-# Output goes to stderr, so that stdout stays free for what a command returns (`env` is evaluated by a shell).
+# Output goes to stderr, because stdout is for the result of a command (a shell evaluates that of `env`).
 
 
 class Progress:
-    """Prints steps with the time since the object was made; not shared between threads."""
+    """Prints steps with the time since its creation; not thread-safe."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._start = time.monotonic()
 
     def elapsed(self) -> float:
-        """Return the seconds since the work began."""
+        """Return the seconds since the start."""
         return time.monotonic() - self._start
 
     def say(self, line: str) -> None:
-        """Print one line for a person."""
+        """Print one line."""
         print(f"[{self._what} {self.elapsed():4.0f}s] {line}", file=sys.stderr, flush=True)
 
 
-HEARTBEAT_S = 20.0  # a person who sees nothing for half a minute believes that it hangs
+HEARTBEAT_S = 20.0  # without output for half a minute it would seem to hang
 KILL_WAIT_S = 10.0
 
 
 class LoggedRunner:
-    """Runs commands; invariant: when `run` returns or raises, its command's group is gone."""
+    """Runs commands; invariant: when `run` returns or raises, the process group of the command is gone."""
 
     def __init__(self, log: Path, progress: Progress) -> None:
         self._log = log
@@ -68,7 +68,7 @@ class LoggedRunner:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Run a command to its end. Raises ControlPlaneError, with the log's tail, if it fails or is not done in `limit_s`."""
+        """Run a command. Raises ControlPlaneError, with the log's tail, if it fails or takes longer than `limit_s`."""
         with self._log.open("a") as log:
             log.write(f"\n$ {' '.join(command)}\n")
             log.flush()
@@ -129,7 +129,7 @@ def output_of(*command: str, limit_s: float = 60.0, env: Mapping[str, str] | Non
 
 
 def _short(command: Sequence[str]) -> str:
-    # Settings (`-o Key=value`) fill lines and explain nothing; the log has them.
+    # Settings (`-o Key=value`) are omitted; the log has them.
     words = [word for before, word in zip(("", *command), command, strict=False) if "-o" not in {before, word}]
     text = " ".join(words)
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,1 +1,1 @@
-"""Running control planes: the folder of each, its parts, and the clients of these."""
+"""Running control planes: their folders, parts and clients."""

@@ -1,8 +1,8 @@
-"""The folder of a running control plane, the ones that killed processes left behind, and kubeconfigs.
+"""The folder of a running control plane, folders left by killed processes, and kubeconfigs.
 
-An instance owns one folder, `tfjob-control-plane-<user>-<name>...`, private to its user, in memory where there is room
-(etcd syncs every write, which costs nothing there). Its owner holds a lock on a file in the folder for as long as it lives, so
-that anyone can distinguish a folder in use from a left-over one, even after the owner was killed.
+An instance owns one folder, `tfjob-control-plane-<user>-<name>...`, private to its user, in shared memory if there is room
+(etcd syncs every write, which costs nothing there). While it runs, its process holds a lock on a file in the folder, so a
+folder in use can be distinguished from a left-over one even after a kill.
 """
 
 import base64
@@ -20,13 +20,13 @@ from pathlib import Path
 from hack.control_plane.run.pki import Credential, write_private
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - our folder in it is made with mode 0700 and must not exist before
-MEMORY_ROOM = 1 << 30  # etcd alone allocates 64 MB at its start; containers often have just that much shared memory
+MEMORY_ROOM = 1 << 30  # etcd alone allocates 64 MB at its start; containers often have only that much shared memory
 LOCK_FILE = "owner.lock"
-HALF_MADE_S = 600.0  # a folder without a lock file is being made right now, or its maker was killed long ago
+HALF_MADE_S = 600.0  # a folder without a lock file is being created now, or its creator was killed long ago
 
 
 def base_folder() -> Path:
-    """Return where a new instance goes: shared memory if it is writable and has room, else the temporary files."""
+    """Return the parent folder of a new instance: shared memory if it is writable and has room, else the temporary folder."""
     with contextlib.suppress(OSError):
         if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_ROOM:
             return MEMORY
@@ -41,15 +41,15 @@ class HeldFolder:
     lock: int
 
     def remove(self) -> None:
-        """Delete the folder with all that is in it and release the lock."""
+        """Delete the folder with its contents and release the lock."""
         _remove(self.path)
         os.close(self.lock)
 
 
 def make(name: str, base: Path | None = None) -> HeldFolder:
-    """Make a new folder for an instance; `name` only labels it."""
+    """Create a folder for an instance; `name` is only a label."""
     path = Path(tempfile.mkdtemp(prefix=f"{_prefix()}{name}.", dir=base or base_folder()))
-    # The file is locked before it gets its name, so that nobody ever sees it unlocked while the instance runs.
+    # The file is locked before it gets its name, so it is never seen unlocked while the instance runs.
     draft = path / f"{LOCK_FILE}.draft"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -58,7 +58,7 @@ def make(name: str, base: Path | None = None) -> HeldFolder:
 
 
 def is_alive(folder: Path) -> bool:
-    """Return whether the owner of the instance in this folder runs."""
+    """Return whether the process of the instance in this folder runs."""
     try:
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR)
     except OSError:
@@ -73,8 +73,8 @@ def is_alive(folder: Path) -> bool:
 
 
 def sweep(bases: Sequence[Path] | None = None) -> list[Path]:
-    """Delete the folders of this user whose owner is gone; return them."""
-    # When an instance started, there may have been more or less free memory than now.
+    """Delete the folders of this user whose process is gone; return them."""
+    # An instance may have started with more or less free memory than now.
     everywhere = bases or (MEMORY, Path(tempfile.gettempdir()))
     left_over = [folder for base in everywhere for folder in _mine(base) if _is_left_over(folder)]
     for folder in left_over:
@@ -83,7 +83,7 @@ def sweep(bases: Sequence[Path] | None = None) -> list[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a folder, even if a client that is just ending still puts a file into it."""
+    """Delete a folder, even if a client that is exiting still creates a file in it."""
     for _ in range(5):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -108,13 +108,13 @@ def _is_left_over(folder: Path) -> bool:
     try:
         return time.time() - folder.stat().st_mtime > HALF_MADE_S
     except OSError:
-        return False  # its owner has just removed it
+        return False  # its process has just removed it
 
 
 def write_kubeconfig(path: Path, *, server: str, authority: Path, user: str, credential: Credential) -> Path:
     """Write the kubeconfig of one user, readable by its owner alone; return its path.
 
-    It depends on no other file. It is JSON, which is YAML too.
+    It contains all certificates. It is JSON, which is also YAML.
     """
     context = "tfjob-control-plane"
     cluster = {"server": server, "certificate-authority-data": _embedded(authority)}

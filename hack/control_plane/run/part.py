@@ -1,7 +1,7 @@
-"""One started part of a control plane, and small HTTPS requests to it.
+"""One process of a control plane, and small HTTPS requests to it.
 
-A part is a process that dies with the process that started it, however that ends: the kernel kills it (PR_SET_PDEATHSIG) when
-the thread that started it is gone. So all are started by one thread, which lives as long as this process.
+The kernel kills the process (PR_SET_PDEATHSIG) when the thread that started it is gone, whatever the reason. Therefore one
+thread, which lives as long as this process, starts all of them.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ from hack.control_plane.build.commands import ControlPlaneError, log_tail
 from hack.control_plane.run.pki import Credential
 
 GARBAGE_PERCENT: Final = "300"
-"""Go's GOGC for the parts, unless the caller's environment sets it. There is enough memory, but tests and measurements
-are limited by the cores; at the default of 100, kube-apiserver spends a tenth of its CPU time on garbage collection."""
-KILL_WAIT_S: Final = 10.0  # the kernel ends a killed process at once, unless the disk hangs
+"""Go's GOGC for the parts, unless the caller's environment sets it. Tests and measurements are limited by CPU, not by memory;
+at the default of 100, kube-apiserver spends a tenth of its CPU time on garbage collection."""
+KILL_WAIT_S: Final = 10.0  # a killed process ends at once, unless the disk hangs
 NO_RESPONSE: Final = 0
 _STARTER: Final = ThreadPoolExecutor(1, "starter")
 
 
 class PortTakenError(ControlPlaneError):
-    """A part ended because somebody else took its port between our choice and its start."""
+    """A part exited because another process took its port between the choice of the port and the start."""
 
 
 class Part:
-    """A program with its log; invariant: at most one process of it runs at a time."""
+    """A program with its log; invariant: at most one process of it runs."""
 
     def __init__(self, name: str, log: Path) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class Part:
 
     @property
     def pid(self) -> int:
-        """The process ID of the last start, 0 if there was none."""
+        """The process ID of the last start, 0 if it was never started."""
         return self._process.pid if self._process else 0
 
     def start(self, command: Sequence[str], cwd: Path) -> None:
@@ -53,16 +53,16 @@ class Part:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C at the terminal is for us; we then stop the part
+                start_new_session=True,  # Ctrl-C at the terminal must not reach the part, which is stopped afterwards
             )
             self._process = started.result()
 
     def exit_code(self) -> int | None:
-        """Return how the process ended, None while it runs."""
+        """Return the exit code of the process, None while it runs."""
         return self._process.poll() if self._process else None
 
     def complaint(self) -> str:
-        """Return a message about a process that has ended, with the end of its log; "" while it runs."""
+        """Return a message about a process that has exited, with the end of its log; "" while it runs."""
         code = self.exit_code()
         if code is None:
             return ""
@@ -70,12 +70,12 @@ class Part:
         return f"{self.name} {how}; {log_tail(self.log)}"
 
     def check(self) -> None:
-        """Raise ControlPlaneError (PortTakenError for that reason) if the process has ended."""
+        """Raise ControlPlaneError if the process has exited, PortTakenError if its port was taken."""
         if complaint := self.complaint():
             raise (PortTakenError if "address already in use" in complaint else ControlPlaneError)(complaint)
 
     def end(self, limit_s: float) -> int | None:
-        """Ask the process to end (SIGTERM), and kill it after `limit_s`; return its exit code."""
+        """Send SIGTERM, and kill the process after `limit_s`; return its exit code."""
         if self._process is not None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -84,7 +84,7 @@ class Part:
         return self.exit_code()
 
     def kill(self) -> None:
-        """End the process at once: nothing here is worth saving, and a graceful end waits for every open watch."""
+        """Kill the process: there is nothing to save, and a graceful exit waits for every open watch."""
         if self._process is not None:
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -100,7 +100,7 @@ class Requester:
         self._timeout = timeout_s
 
     def connect(self, port: int) -> http.client.HTTPSConnection:
-        """Return a connection for many requests. It opens with the first one; the caller closes it."""
+        """Return a connection for many requests. It is opened by the first one; the caller closes it."""
         return http.client.HTTPSConnection("127.0.0.1", port, timeout=self._timeout, context=self._context)
 
     def ask(self, method: str, port: int, path: str, body: bytes | None = None) -> tuple[int, bytes]:

@@ -1,7 +1,7 @@
 """The command lines of etcd, kube-apiserver, kube-controller-manager and the balancer (pure), and free ports for them.
 
-Everything listens on loopback and uses TLS with certificates on both sides, etcd too: other users of the machine can reach a
-loopback port as well. A control plane has one etcd and one API server, or several of each (`Shape`) with a balancer in front.
+Everything listens on loopback and uses mutual TLS, including etcd, because other users of the machine can reach loopback
+ports. A control plane has one etcd and one API server, or several of each (`Shape`) with a balancer in front.
 """
 
 import random
@@ -17,9 +17,9 @@ from hack.kubernetes_versions import INSECURE_PORTS_GONE, Kubernetes
 LOOPBACK = "127.0.0.1"
 SERVICE_RANGE = "10.96.0.0/16"
 FIRST_SERVICE_ADDRESS = "10.96.0.1"  # the ClusterIP of the API server itself; its certificate must carry it
-ETCD_QUOTA_BYTES = 8 << 30  # etcd's greatest sane value: a load test must not end in etcd's alarm about space
+ETCD_QUOTA_BYTES = 8 << 30  # etcd's largest recommended value, so load tests do not raise its alarm about space
 ETCD_SOCKET_FILE = "localhost:2379"  # in the form of an address, as etcd requires
-# The controllers that an operator's objects and its users' quotas and schedules need.
+# The controllers that the operator's objects, quotas and CronJobs need.
 CONTROLLERS = (
     "garbagecollector",
     "namespace",
@@ -35,7 +35,7 @@ CONTROLLERS = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many members etcd has, how many API servers there are, and how much etcd may store."""
+    """The number of etcd members and API servers, and etcd's storage quota."""
 
     etcd_members: int = 1
     apiservers: int = 1
@@ -43,7 +43,7 @@ class Shape:
 
     @property
     def etcds(self) -> list[str]:
-        """The names of etcd's members."""
+        """The names of the etcd members."""
         return _names("etcd", self.etcd_members)
 
     @property
@@ -61,7 +61,7 @@ def _names(part: str, number: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of one instance on loopback: for clients of each member of etcd, for its peers, and so on."""
+    """The loopback ports of one instance: for clients of each etcd member, for its peers, and so on."""
 
     etcds: tuple[int, ...]
     peers: tuple[int, ...]
@@ -71,7 +71,7 @@ class Ports:
 
     @property
     def server(self) -> int:
-        """The port of the API for clients: the balancer's, if there are several API servers."""
+        """The port for API clients: that of the balancer if there are several API servers."""
         return self.balancer if len(self.apiservers) > 1 else self.apiservers[0]
 
 
@@ -80,9 +80,9 @@ def etcd_command(program: Path, folder: Path, ports: Ports, shape: Shape, number
     name = shape.etcds[number]
     client, peer = (f"https://{LOOPBACK}:{port}" for port in (ports.etcds[number], ports.peers[number]))
     members = (f"{each}=https://{LOOPBACK}:{port}" for each, port in zip(shape.etcds, ports.peers, strict=True))
-    # The API server uses the socket, a file in the private folder that nobody else can reach: TLS between the two would be a
-    # tenth of the cost of a write. The port is for whoever sends requests to etcd itself.
-    # A single member elects itself: waiting a second for the votes of others only makes the start slower.
+    # The API server uses the socket in the private folder, because TLS between the two would be a tenth of the cost of a
+    # write. The port is for direct requests to etcd.
+    # A single member elects itself, so it need not wait a second for the votes of others.
     alone = shape.etcd_members == 1
     own, authority = folder / "pki" / "server", folder / "pki" / "ca.crt"
     return [
@@ -104,7 +104,7 @@ def etcd_command(program: Path, folder: Path, ports: Ports, shape: Shape, number
 
 
 def etcd_flags(folder: Path, ports: Ports) -> list[str]:
-    """Return the flags by which an API server reaches etcd: the socket of a single member, or else the ports of all."""
+    """Return the flags with which an API server reaches etcd: the socket of a single member, or the ports of all members."""
     if len(ports.etcds) == 1:
         return [f"--etcd-servers=unix://{ETCD_SOCKET_FILE}"]
     own = folder / "pki" / "server"
@@ -117,7 +117,7 @@ def etcd_flags(folder: Path, ports: Ports) -> list[str]:
 def kube_apiserver_command(
     program: Path, folder: Path, port: int, extra: Sequence[str] = (), *, name: str, etcd: Sequence[str]
 ) -> list[str]:
-    """Return the command of kube-apiserver. If a flag is given twice, the later one counts, so `extra` overrides ours.
+    """Return the command of kube-apiserver. The last of two equal flags counts, so `extra` overrides the others.
 
     But for the address of etcd, of which it would use both. `name` is that of its certificate.
     """
@@ -136,11 +136,11 @@ def kube_apiserver_command(
         f"--service-account-signing-key-file={pki / 'service-account.key'}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
-        # Endpoints may not name a loopback address, and there is no node that would use them.
+        # Endpoints must not contain a loopback address, and no node would use them.
         f"--advertise-address={LOOPBACK}",
         "--endpoint-reconciler-type=none",
         "--allow-privileged=true",
-        # For `kubectl logs` and `exec`. Kubelets serve with certificates that they have signed themselves.
+        # For `kubectl logs` and `exec`. Kubelets use self-signed certificates.
         f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
         f"--kubelet-client-key={pki / 'kubelet-client.key'}",
         "--kubelet-preferred-address-types=InternalIP",
