@@ -48,7 +48,7 @@ from tfjob_operator.controller.alpha.children import INDEXERS, BatchJob, Childre
 from tfjob_operator.controller.alpha.executor import CONFIG_MAP, JOB, POD, SERVICE, AlphaExecutor, AlphaStatusWriter
 from tfjob_operator.controller.alpha.plan import (
     Plan,
-    in_force,
+    effective_spec,
     is_over,
     may_have_hidden_children,
     plan,
@@ -253,7 +253,7 @@ class AlphaController:
     async def _sync(self, key: str, cached: AlphaJob) -> None:
         memory = self._memory.setdefault(cached.metadata.uid, _Memory())
         job = _newest(cached, memory)
-        spec = in_force(job, self._spec_of(job, memory))
+        spec = effective_spec(job, self._spec_of(job, memory))
         wait_s = await self._takeover.settle(job, spec, self._caches.children_of)
         if wait_s is not None:
             self._feed.after(key, wait_s)

@@ -386,7 +386,7 @@ def refused(spec: AlphaSpec | InvalidSpec, words: str) -> InvalidSpec:
     )
 
 
-def in_force(job: AlphaJob, spec: AlphaSpec | InvalidSpec) -> AlphaSpec | InvalidSpec:
+def effective_spec(job: AlphaJob, spec: AlphaSpec | InvalidSpec) -> AlphaSpec | InvalidSpec:
     """Return the specification to follow: as invalid if the API server has refused it, until it is edited."""
     held = conditions.find(job.status.conditions or (), ConditionType.HELD)
     if isinstance(spec, InvalidSpec) or held is None or held.status != conditions.TRUE:
@@ -399,20 +399,20 @@ def in_force(job: AlphaJob, spec: AlphaSpec | InvalidSpec) -> AlphaSpec | Invali
 _ENDED_BEFORE: Final = frozenset({Phase.DONE, Phase.FAILED})
 
 
-def is_of_predecessor(status: AlphaStatus) -> bool:
+def is_from_other_operator(status: AlphaStatus) -> bool:
     """Return whether only an earlier operator has written this status: this one also writes `observedGeneration`."""
     return bool(status.phase) and not status.observed_generation
 
 
 def has_ended_before(status: AlphaStatus) -> bool:
     """Return whether another operator has ended the job, and has cleaned up after it."""
-    return is_of_predecessor(status) and status.phase in _ENDED_BEFORE
+    return is_from_other_operator(status) and status.phase in _ENDED_BEFORE
 
 
 def may_have_hidden_children(job: AlphaJob) -> bool:
     """Return whether there may be pods of this job that our watches do not show, and that matter to what is planned."""
     lives = job.metadata.deletion_timestamp is None and not has_ended_before(job.status)
-    return lives and is_of_predecessor(job.status)
+    return lives and is_from_other_operator(job.status)
 
 
 def selector_of_hidden(job: ObjectMeta, spec: AlphaSpec) -> str:
@@ -443,5 +443,5 @@ def plan(
     if is_over(job.status):
         return clean_up(draft, spec, children)
     if isinstance(spec, InvalidSpec):
-        return NOTHING if is_of_predecessor(job.status) else hold(draft, spec, children)
+        return NOTHING if is_from_other_operator(job.status) else hold(draft, spec, children)
     return run(draft, spec, children, taken)

@@ -105,7 +105,7 @@ def was_stopped(pod: Pod, ended: core.ContainerStateTerminated | None) -> bool:
     return (meta.deletion_timestamp - ended.finished_at).total_seconds() <= grace_s
 
 
-def goes_with_more_grace(pod: Pod) -> bool:
+def deletion_grace_exceeds_spec(pod: Pod) -> bool:
     """Whether the pod is deleted with a longer grace period than its own; if that is shortened, the pod does not show it."""
     return (pod.metadata.deletion_grace_period_seconds or 0) > pod.spec.termination_grace_period_seconds
 
@@ -117,7 +117,7 @@ def native_sidecars(spec: core.PodSpec) -> frozenset[str]:
     )
 
 
-def was_left_by_its_own_policy(pod: Pod, container: str, exit_code: int) -> bool:
+def container_policy_forbids_restart(pod: Pod, container: str, exit_code: int) -> bool:
     """Whether a container failed that its own policy and rules do not restart; these override the pod's policy."""
     own = next((each.restart_policy for each in pod.spec.containers if each.name == container), "")
     return bool(own) and exit_code != 0 and stays_ended(pod.spec, container, exit_code)

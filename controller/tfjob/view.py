@@ -61,8 +61,15 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
 from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
-from tfjob_operator.controller.tfjob.plan.replicas import is_of_predecessor, of_earlier_attempts
-from tfjob_operator.controller.tfjob.plan.status import in_force, read, reading_of, refused, taken_over, with_memory_of
+from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, of_earlier_attempts
+from tfjob_operator.controller.tfjob.plan.status import (
+    effective_spec,
+    merged_status,
+    moved_records,
+    read,
+    refused,
+    spec_cache_key,
+)
 from tfjob_operator.workqueue.parallel import slow_start_batch
 
 log = structlog.get_logger(__name__)
@@ -264,7 +271,7 @@ class View:
         """Confirm the pods to which `status` moves restart records, which may be counted already. Raises StaleViewError."""
         if status is None:
             return
-        counted = {record.pod for record in taken_over(self.job.status.restarts, status.restarts)}
+        counted = {record.pod for record in moved_records(self.job.status.restarts, status.restarts)}
         found = [(pod.metadata.name, pod.metadata.uid) for pod in self.pods if pod.metadata.uid in counted]
         await self._confirmer.confirm_pods(self.job.metadata.namespace, found)
 
@@ -388,14 +395,14 @@ class Views:
 
     def _spec_of(self, job: TFJob, memory: _Memory) -> TFJobSpec | InvalidSpec:
         """Return the specification to follow. It is read once for each generation, and dropped when the job has ended (D17)."""
-        spec, reading = memory.spec, reading_of(job)
+        spec, reading = memory.spec, spec_cache_key(job)
         if memory.reading != reading:
             spec = read(job)
             memory.ours = spec.managed_by in c.MANAGED_BY_US and not self._is_anothers(job)
             memory.spec, memory.reading = spec, reading
         if conditions.is_finished(job.status):
             memory.spec, memory.reading = _UNREAD, None
-        return in_force(job, spec, self._bounds)
+        return effective_spec(job, spec, self._bounds)
 
     def _is_anothers(self, job: TFJob) -> bool:
         """Whether the controller of the alpha dialect works on a job: it has begun it, or its shape says so and nobody has."""
@@ -416,10 +423,10 @@ def _with_unwritten(job: TFJob, memory: _Memory) -> TFJob:
     restarts = memory.unwritten.attempt > job.status.attempt
     if restarts and conditions.is_finished(job.status):
         return job
-    status = with_memory_of(job.status, memory.unwritten)
+    status = merged_status(job.status, memory.unwritten)
     if restarts:  # no later plan decides it again
         status = msgspec.structs.replace(status, conditions=memory.unwritten.conditions)
-    if is_of_predecessor(job.status):  # which an older view did not show: its children must still be looked for
+    if is_from_other_operator(job.status):  # which an older view did not show: its children must still be looked for
         status = msgspec.structs.replace(status, begun=None)
     if memory.acted and status.start_time is None:
         status = msgspec.structs.replace(status, start_time=memory.unwritten.start_time)

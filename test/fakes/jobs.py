@@ -32,7 +32,7 @@ from tfjob_operator.controller.jobs.children import (
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
-from tfjob_operator.controller.tfjob.plan.status import Replacing, account, in_force, read
+from tfjob_operator.controller.tfjob.plan.status import Replacing, count_restarts, effective_spec, read
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
@@ -97,14 +97,14 @@ def job(
 
 def good_spec(tfjob: TFJob) -> TFJobSpec:
     """The specification of a job that must be valid."""
-    spec = in_force(tfjob, read(tfjob))
+    spec = effective_spec(tfjob, read(tfjob))
     assert isinstance(spec, TFJobSpec), spec
     return spec
 
 
 def invalid_spec(tfjob: TFJob) -> InvalidSpec:
     """The specification of a job that must be invalid."""
-    found = in_force(tfjob, read(tfjob))
+    found = effective_spec(tfjob, read(tfjob))
     assert isinstance(found, InvalidSpec), found
     return found
 
@@ -160,7 +160,7 @@ def pod_group(phase: str = "", min_member: int = 1, **spec: Any) -> PodGroup:
 
 def decide(tfjob: TFJob, *pods: Pod, services: Sequence[Service] = (), at_s: float = 60, **more: Any) -> Plan:
     """The plan for a job as the controller makes it, a minute after EPOCH."""
-    return plan(tfjob, in_force(tfjob, read(tfjob)), pods, services, at(at_s), **more)
+    return plan(tfjob, effective_spec(tfjob, read(tfjob)), pods, services, at(at_s), **more)
 
 
 def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60, **more: Any) -> TFJob:
@@ -172,7 +172,7 @@ def accounted(
     records: Iterable[IndexRestarts], replicas: Iterable[Replica], failed: Collection[str]
 ) -> tuple[IndexRestarts, ...]:
     """The records after these pods were seen at EPOCH; `failed` are the UIDs of those that failed by themselves."""
-    return account(records, replicas, Replacing(failed), at(0))
+    return count_restarts(records, replicas, Replacing(failed), at(0))
 
 
 def true_of(tfjob: TFJob) -> list[str]:

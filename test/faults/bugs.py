@@ -78,13 +78,13 @@ def _refusals_are_believed() -> None:
 
 
 def _a_scale_down_is_ignored() -> None:
-    go_on = plan._go_on
+    go_on = plan._reconcile_children
 
     def keep(draft: Any, spec: Any, seen: Any, finished: Any, restarting: Any, **more: Any) -> Any:
         decided = go_on(draft, spec, seen, finished, restarting, **more)
         return replace(decided, delete_pods=decided.delete_pods[: len(restarting)])
 
-    _replace(plan, "_go_on", keep)
+    _replace(plan, "_reconcile_children", keep)
 
 
 def _a_job_that_is_gone_leaves_a_task() -> None:
@@ -148,7 +148,7 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "writes-are-not-fenced": Bug(_writes_are_not_fenced, "leaders"),
     "a-scale-down-is-ignored": Bug(_a_scale_down_is_ignored, "walks"),
-    "an-edit-is-held-in-silence": Bug(partial(_replace, status, "_say_that_it_is_held", lambda *_: None), "walks"),
+    "an-edit-is-held-in-silence": Bug(partial(_replace, status, "_set_held", lambda *_: None), "walks"),
     "pods-stay-in-silence": Bug(partial(_replace, plan, "stay", lambda *_: ""), "walks"),
     "children-have-other-names": Bug(
         partial(_replace, children, "child_name", lambda job, kind, index: f"{job}-{kind.lower()}{index}"),

@@ -54,7 +54,7 @@ def _alpha_later(seed: int) -> object:
 
 # What a bug replaces, and calls.
 _with_config_maps, _replicas_of, _until_deadline = plan.with_config_maps, replicas.replicas_of, ending.until_deadline
-_decide, _begin_again, _restart_all = attempts.decide, plan._begin_again, attempts.restart_all
+_decide, _restart_attempt, _restart_all = attempts.decide, plan._restart_attempt, attempts.restart_all
 _replacing, _ending_of, _clean_up = plan._replacing, attempts.ending_of, ending.clean_up
 _tidy_up, _conclude, _run, _settle_status = alpha.to_clean_up, alpha.conclude, alpha.run, AlphaController._settle_status
 
@@ -145,7 +145,7 @@ def _count_twice(draft: Any, *given: Any, **named: Any) -> None:
 
 def _delete_first(*given: Any, **named: Any) -> Any:
     """Pods are deleted before the attempt is written."""
-    found = _begin_again(*given, **named)
+    found = _restart_attempt(*given, **named)
     return replace(found, status=None) if found.delete_pods else found
 
 
@@ -182,8 +182,8 @@ BUGS: Final[dict[str, Row]] = {
     "a view is not confirmed": (PROMISES, Confirmer, "confirm", _believe, "never confirmed"),
     "U13: an end is told when it may be late": (PROMISES, EventRecorder, "write", _tell_later, "events say that"),
     "a worker decides, not the chief": (PROMISES, ending, "deciding_type", _worker_first, "have succeeded"),
-    "nothing is cleaned up": (PROMISES, ending, "to_clean_up", lambda *_: [], "has ended as"),
-    "everything is cleaned up": (PROMISES, ending, "to_clean_up", lambda _, pods: [*pods], "clean-up policy"),
+    "nothing is cleaned up": (PROMISES, ending, "pods_to_clean_up", lambda *_: [], "has ended as"),
+    "everything is cleaned up": (PROMISES, ending, "pods_to_clean_up", lambda _, pods: [*pods], "clean-up policy"),
     "restarts are not counted": (PROMISES, status, "account", lambda *_: (), "restarts"),
     "an orderly end on SIGTERM counts": (PROMISES, replicas, "was_stopped", _never, "not succeeded"),
     "what pods read is not kept for them": (PROMISES, plan, "has_ended", lambda _: True, "is not there"),
@@ -198,11 +198,11 @@ BUGS: Final[dict[str, Row]] = {
         "another namespace|has no pods|never|counts",
     ),
     "D7": (PROMISES, replicas, "replicas_of", _every_pod, "second pod|has not ended|restart|succeeded"),
-    "U9": (PROMISES, plan, "relabellings", lambda *_: (), "wrong labels"),
-    "U17": (PROMISES, plan, "reselections", lambda *_: (), "that selects"),
+    "U9": (PROMISES, plan, "find_label_drift", lambda *_: (), "wrong labels"),
+    "U17": (PROMISES, plan, "find_selector_drift", lambda *_: (), "that selects"),
     "labels decide, not names": (PROMISES, replicas, "key_of", replicas.key_of_labels, "."),
     # What the operator once did.
-    "M1": (ON_THE_NEWEST, ending, "to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running"),
+    "M1": (ON_THE_NEWEST, ending, "pods_to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running"),
     "M2": (ON_THE_NEWEST, replicas, "was_stopped", old_judgements.was_stopped, "not succeeded"),
     "M3": (ON_THE_NEWEST, replicas, "is_final", old_judgements.is_final, "failed for good|restarted|not succeeded"),
     "M7": (ON_THE_NEWEST, status, "native_sidecars", lambda _: frozenset(), "was restarted|restarts of"),
@@ -219,12 +219,12 @@ BUGS: Final[dict[str, Row]] = {
     "a restart counts twice": (POLICIES, plan, "restart_all", _count_twice, "the restarts by 2"),
     "rules backwards": (POLICIES, plan, "decide", _rules_backwards, "about nothing|was wanted|a rule|comes before"),
     "a failure is revived": (POLICIES, plan, "clean_up", _revive, "after the end"),
-    "an action is lost by a kill": (POLICIES, plan, "_begin_again", _delete_first, "was wanted"),
+    "an action is lost by a kill": (POLICIES, plan, "_restart_attempt", _delete_first, "was wanted"),
     "what is ignored counts": (POLICIES, plan, "_replacing", _count_all, "does not count"),
     "maxRestarts is no limit": (POLICIES, plan, "ending_of", _never_exceeded, "times of . allowed"),
     "a request is lost": (POLICIES, plan, "restart_requested", _request_lost, "did not restart"),
     "no back-off": (POLICIES, plan, "waiting", lambda *_: (), "its back-off ends"),
-    "a success waits for nobody": (POLICIES_IN_TIME, plan, "until_workers_end", lambda *_: None, "did not wait"),
+    "a success waits for nobody": (POLICIES_IN_TIME, plan, "wait_for_workers_s", lambda *_: None, "did not wait"),
     "workers go with the success": (POLICIES_IN_TIME, ending, "_workers_wait_s", lambda *_: 0.0, "a worker has"),
     # The second controller.
     "a RuntimeId that does not stay": (ALPHA, alpha, "_runtime_id", _by_generation, "RuntimeId"),

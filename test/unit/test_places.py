@@ -25,7 +25,7 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.types import AvoidedNode, Begun, IndexRestarts, JobAttempt, JobStatus, TFJobSpec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli.app import _BESIDE, COMMANDS
-from tfjob_operator.controller.tfjob.plan.status import StatusDraft, with_memory_of
+from tfjob_operator.controller.tfjob.plan.status import StatusDraft, merged_status
 
 ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Any] = {
@@ -77,12 +77,12 @@ def rows_of_roll_backs() -> str:
 
 
 def test_each_status_field_is_a_fact_or_computed_and_a_fact_survives_an_older_view() -> None:
-    """A fact is merged by `with_memory_of`; it would be lost where another operator process has written since."""
+    """A fact is merged by `merged_status`; it would be lost where another operator process has written since."""
     assert FACTS.keys() | FACTS_OF_AN_ATTEMPT.keys() | COMPUTED == set(JobStatus.__struct_fields__)
     for name, value in (FACTS | FACTS_OF_AN_ATTEMPT).items():
         known = JobStatus(**({"attempt": 1} if name in FACTS_OF_AN_ATTEMPT else {}) | {name: value})
-        assert getattr(with_memory_of(JobStatus(), known), name) == value, name
-        assert getattr(with_memory_of(known, JobStatus()), name) == value, name
+        assert getattr(merged_status(JobStatus(), known), name) == value, name
+        assert getattr(merged_status(known, JobStatus()), name) == value, name
 
 
 def test_each_fact_of_a_status_stays_in_a_draft_and_has_a_type_there() -> None:

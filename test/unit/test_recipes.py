@@ -103,7 +103,7 @@ CHANGES: dict[str, Change] = {
             ('    STALLED = "TFJobStalled"\n', '    SUSPENDED = "TFJobSuspended"\n'),
         ],
         "cli/listing.py": [('"Stalled", ', '"Succeeded", "Failed")')],
-        "controller/tfjob/plan/status.py": [(STALL, "def announce(")],
+        "controller/tfjob/plan/status.py": [(STALL, "def report_spec(")],
         "docs/tfjob.md": [
             ("| `Stalled` | `TFJobStalled` | nothing goes on |\n", "| `Suspended` | `TFJobSuspended`"),
             ("| `TFJobStalled` | nothing goes on |\n", "| `TFJobSuspended`, `TFJobResumed` | the job"),

@@ -161,7 +161,7 @@ RECKONED: Final[Patches] = [(replicas, "was_stopped", old_judgements.was_stopped
 """M2, M10: the time of a delete is taken as deletionTimestamp less grace, whatever the grace; Succeeded always counts."""
 POLICY: Final[Patches] = [(replicas, "is_final", old_judgements.is_final)]
 """M3: the replica's policy decides whether an end is final, instead of the container's policy and rules."""
-TO_CLEAN_UP: Final[Patches] = [(ending, "to_clean_up", old_judgements.to_clean_up)]
+TO_CLEAN_UP: Final[Patches] = [(ending, "pods_to_clean_up", old_judgements.to_clean_up)]
 """M1: a pod whose containers have ended, and whose phase does not say so yet, is deleted with its logs."""
 SIDECAR: Final[Patches] = [(replicas, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))]
 UNWRITTEN: Final[Patches] = [(view, "_with_unwritten", lambda job, _unwritten: job)]
@@ -170,12 +170,12 @@ UNCOUNTED: Final[Patches] = [(status, "account", lambda records, *_: tuple(recor
 
 BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
     "an edit ends what has begun": (
-        [(plan, "_is_spared", _nothing)],
+        [(plan, "_should_hold", _nothing)],
         _on(ONE, (), 0, (BREAK,)),
         "an edit has ended a job",
     ),
     "what is held is looked after": (
-        [(view, "in_force", _last_good)],
+        [(view, "effective_spec", _last_good)],
         _on(ONE, ("error",), 1, (BREAK,)),
         "held",
     ),
@@ -202,7 +202,7 @@ BUGS: Final[dict[str, tuple[Patches, Setting, str]]] = {
     "a request is reckoned from its end": (RECKONED, _newest(ONE, (), 0, (SUSPEND,)), NO_SUCCESS),
     "a shorter grace counts from the end": (RECKONED, _newest(BESIDE, ("remove", "hurry"), 2), NO_SUCCESS),
     "a shutdown is a success": (RECKONED, _newest(ONE, ("shut down",), 1), NO_SUCCESS),
-    "a longer grace is forgotten": ([(status, "goes_with_more_grace", _nothing)], TWICE, NO_SUCCESS),
+    "a longer grace is forgotten": ([(status, "deletion_grace_exceeds_spec", _nothing)], TWICE, NO_SUCCESS),
     "the pod's policy decides": (POLICY, _newest(RULED, ("rule",), 1), NOT_LOST),
     "the pod's policy decides about all": (POLICY, _newest(RULED_ALL, ("rule",), 1), NOT_LOST),
     "rejections are a list": ([(pods, "is_rejected", _is_listed)], _newest(ONE, ("turn away",), 1), NOT_LOST),

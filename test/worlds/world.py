@@ -115,14 +115,14 @@ def mode_of(world: State, job: Job) -> str:
         return "ended"
     if policy.managed_by not in MANAGED_BY_US:
         return "foreign"
-    if spec is None and not has_begun(world, job):
+    if spec is None and not has_started(world, job):
         return "invalid"
     if policy.suspend:
         return "suspended"
     return "held" if spec is None else "live"
 
 
-def has_begun(world: State, job: Job) -> bool:
+def has_started(world: State, job: Job) -> bool:
     """Whether the job has had a pod, or the operator has written that it is about to create one."""
     return job.uid in dict(world.begun) or status_of(job.status).begun is not None
 

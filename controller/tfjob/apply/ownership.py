@@ -42,7 +42,13 @@ from tfjob_operator.controller.tfjob.apply.children import POD, SERVICE
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, Delays
 from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.replicas import Mending, claims, labelling, may_have_hidden_children, unseen
+from tfjob_operator.controller.tfjob.plan.replicas import (
+    Drift,
+    adoption_patch,
+    claims,
+    may_have_hidden_children,
+    missing_children,
+)
 from tfjob_operator.controller.tfjob.view import View
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 
@@ -167,7 +173,7 @@ class Takeover:
             return self._expectations.expires_in_s(owner) or FIRST_DELAY_S
         told: list[str] = []
         for kind, known in ((POD, view.pods), (SERVICE, view.services)):  # a service selects by labels that its pod has
-            taken = await self._take_all(job, spec, kind, list(unseen(job, spec, known)))
+            taken = await self._take_all(job, spec, kind, list(missing_children(job, spec, known)))
             if taken:
                 told.append(f"{taken} {kind.name}{'s' if taken > 1 else ''}")
         if not told:
@@ -201,7 +207,7 @@ class Takeover:
         if owner is None or owner.uid != meta.uid or labelled or child.metadata.deletion_timestamp is not None:
             return False
         selector = (child.spec.selector or {}) if isinstance(child, Service) and child.spec is not None else {}
-        body = labelling(meta, spec, key, child.metadata.uid, selector)
+        body = adoption_patch(meta, spec, key, child.metadata.uid, selector)
         self._expectations.expect_creations(owner_uid_key(meta), kind.name, [key.name])
         try:
             written = await self._client.patch(kind.resource, meta.namespace, key.name, body, content_type=MERGE_PATCH)
@@ -223,7 +229,7 @@ class _Patch:
     """One patch, and the texts of its events."""
 
     kind: ChildKind
-    mending: Mending
+    mending: Drift
     content_type: str
     body: object
     text: str
@@ -293,13 +299,13 @@ class ChildRepairer:
 
 
 def _patches(job: TFJob, spec: TFJobSpec, plan: Plan) -> Iterator[_Patch]:
-    for each in plan.relabel:
+    for each in plan.label_drift:
         kind = POD if isinstance(each.child, Pod) else SERVICE
         body: dict[str, Any] = {
             "metadata": {"uid": each.child.metadata.uid, "labels": labels_of(job.metadata, spec, each.key)}
         }
         yield _Patch(kind, each, MERGE_PATCH, body, "Restored labels", kind.relabelled, kind.failed_relabel)
-    for each in plan.reselect:
+    for each in plan.selector_drift:
         operations = [
             {"op": "replace", "path": "/metadata/uid", "value": each.child.metadata.uid},
             {"op": "add", "path": "/spec/selector", "value": selector_of(labels_of(job.metadata, spec, each.key))},

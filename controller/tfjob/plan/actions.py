@@ -1,9 +1,9 @@
-"""What a plan is made of: values that `plan` returns and `apply` executes; and what gang scheduling adds to a plan. Pure.
+"""The values of a plan, which `plan` returns and `apply` executes, and the actions for gang scheduling. Pure.
 
-With gang scheduling the pods of a job are scheduled together or not at all. A job has one PodGroup of its own name. It is
-created before any pod, names the least number of pods that are of use, and is deleted when the job ends or is suspended. Only
-`minMember`, and the resources computed from it, are ever written to a group that exists: its queue belongs to whoever moves the
-group (B66).
+With gang scheduling, the pods of a job are scheduled all together or not at all. A job has one PodGroup, with the job's name.
+It is created before any pod, specifies the minimum useful number of pods, and is deleted when the job ends or is suspended. In
+an existing group, the operator updates only `minMember` and the resources computed from it; its queue may have been changed by
+another component (B66).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tfjob_operator.controller.jobs.children import ConfigMap, Pod, PodGroup, Re
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import Problem, problem_of_job
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
-from tfjob_operator.controller.tfjob.plan.replicas import Mending, Replica
+from tfjob_operator.controller.tfjob.plan.replicas import Drift, Replica
 
 
 class Defaults(NamedTuple):
-    """What the operator does where a job does not say it.
+    """The operator's defaults for fields that a job does not set.
 
-    `delays`: restarts of failed programs are delayed. `completion_grace_s` is how long workers may go on after the job has
-    succeeded. A node that is not ready for `node_lost_timeout_s` is lost; 0 for never. `last_words`: a container that fails
-    without a termination message leaves the end of its log.
+    `delays`: restarts of failed programs are delayed. `completion_grace_s`: how long workers may continue after the job has
+    succeeded. `node_lost_timeout_s`: a node that is not ready for this long is lost; 0 disables this. `last_words`: a container
+    that fails without a termination message reports the end of its log.
     """
 
     delays: bool = True
@@ -44,9 +44,10 @@ DEFAULTS: Final = Defaults()
 
 @dataclass(frozen=True, slots=True)
 class PodDeletion:
-    """A pod to delete, and the event to write before, since only the pod proves it. `restarts` if another takes its place.
+    """A pod to delete, and the event to record first, as the pod is its only evidence.
 
-    `decision` is what a rule has decided about this replica: the names of the rule, its action and the replica type.
+    `restarts` if the pod is replaced. `decision` is the rule that applies to this replica: names of rule, action and replica
+    type.
     """
 
     pod: Pod
@@ -56,7 +57,7 @@ class PodDeletion:
 
 
 class LostPod(NamedTuple):
-    """A pod whose node is lost, and since when that is not ready."""
+    """A pod on a lost node, and the time since which the node is not ready."""
 
     pod: Pod
     since: datetime
@@ -64,7 +65,7 @@ class LostPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodGroupResize:
-    """A PodGroup whose `minMember` must change."""
+    """A PodGroup whose `minMember` must be updated."""
 
     group: PodGroup
     min_member: int
@@ -72,10 +73,10 @@ class PodGroupResize:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The children of a job that could not be created, by name (U2).
+    """The children that could not be created, by name (U2).
 
-    `refused` are all of them, `waiting` those that must not be tried yet; `rejected` are replicas whose pods, which kubelets
-    rejected, must not be replaced yet. `next_due_in_s` is when the first of these may be.
+    `refused` are all of them, `waiting` those that must not be retried yet. `rejected` are replicas whose pods a kubelet
+    rejected and that must not be replaced yet. `next_due_in_s` is the time until the first retry.
     """
 
     refused: frozenset[str] = frozenset()
@@ -89,15 +90,14 @@ NONE_BLOCKED: Final = Blocked()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do. `status` is None when the one on the server says all there is to say.
+    """What to do about a job. `status` is None if it does not change.
 
-    `requeue_after_s` is in how many seconds another plan may be due by time alone; None for never. `delete_job` is due when
-    the job has outlived its TTL. `relabel` are children whose labels say something else than their names, `reselect` services
-    that select something else than their pods. `create_pod_group` is the least number of pods of the group to create, which
-    comes before every pod. So do the ConfigMaps of `create_config_maps`, which are hashes. `begins_attempt`: the pods are the
-    first of an attempt, so none of an earlier one may be left on the API server. `create_later` is how many pods are missing
-    that a later plan creates. `lost_pods` are on nodes that are lost: those
-    that have not ended are marked as failed, the others, which are being deleted, are force-deleted.
+    `requeue_after_s` is when the passage of time alone may require another plan; None for never. `delete_job` if the TTL has
+    expired. `label_drift` are children whose labels do not match their names, `selector_drift` services that do not select
+    their pods. `create_pod_group` is the `minMember` of the group to create. The group is created before any pod, and so are
+    the ConfigMaps in `create_config_maps`, given by hash. `begins_attempt` if these are the first pods of an attempt: they are
+    created only if the API server has no pod of an earlier one. `create_later` is the number of missing pods left to a later
+    plan. `lost_pods` are on lost nodes: those still running are marked as failed, those being deleted are force-deleted.
     """
 
     create_services: tuple[ReplicaKey, ...] = ()
@@ -107,8 +107,8 @@ class Plan:
     delete_pods: tuple[PodDeletion, ...] = ()
     delete_services: tuple[Service, ...] = ()
     delete_job: bool = False
-    relabel: tuple[Mending, ...] = ()
-    reselect: tuple[Mending, ...] = ()
+    label_drift: tuple[Drift, ...] = ()
+    selector_drift: tuple[Drift, ...] = ()
     problems: tuple[Problem, ...] = ()
     create_pod_group: int | None = None
     resize_pod_group: PodGroupResize | None = None
@@ -122,7 +122,7 @@ class Plan:
 
     @property
     def acts(self) -> bool:
-        """Whether anything is to be made or deleted."""
+        """True if anything is created or deleted."""
         return bool(
             self.create_services
             or self.create_pods
@@ -138,32 +138,31 @@ class Plan:
         )
 
     def requeued_within(self, seconds: float | None) -> Plan:
-        """Return the plan with another one due after so many seconds, if none is due before; None for never."""
+        """Return the plan with a requeue after at most `seconds`; None leaves it unchanged."""
         if seconds is None or (self.requeue_after_s is not None and self.requeue_after_s <= seconds):
             return self
         return replace(self, requeue_after_s=seconds)
 
     def ends(self, job: TFJob) -> bool:
-        """Whether the job ends with this plan, which then holds nothing else."""
+        """Return True if the job finishes with this plan, which then contains only the status and events."""
         return self.status is not None and is_finished(self.status) and not is_finished(job.status)
 
 
 NOTHING: Final = Plan()
 
 
-FIRST_LOOK_S: Final = 0.5
-"""After how many seconds a job asks again whether PodGroups are listed, if that did not fail: the operator has just started."""
-LOOK_AGAIN_S: Final = 5.0
-"""After how many seconds it asks again when listing has failed. That reads our cache, which lists again every half minute
-or so."""
+POD_GROUPS_FIRST_RETRY_S: Final = 0.5
+"""How long a job waits if PodGroups have not been listed yet and listing has not failed: the operator has just started."""
+POD_GROUPS_RETRY_S: Final = 5.0
+"""How long it waits after listing has failed. The retry only reads the cache, which lists again about every 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What is known of a job's PodGroup.
+    """The known state of a job's PodGroup.
 
-    `known` is False until PodGroups have been listed once; `failure` says why that failed, if it did: perhaps the CRD is
-    not installed.
+    `known` is False until PodGroups have been listed. `failure` is why listing failed, for example because the CRD is not
+    installed.
     """
 
     scheduler: GangScheduler
@@ -175,9 +174,9 @@ class Gang:
 def with_gang(
     plan: Plan, job: TFJob, spec: TFJobSpec | InvalidSpec, replicas: Iterable[Replica], gang: Gang | None
 ) -> Plan:
-    """Return the plan with what its PodGroup needs; `gang` is None where no gang scheduler is in use.
+    """Return the plan with the actions for the PodGroup; `gang` is None if gang scheduling is disabled.
 
-    `replicas` are those that have a pod and are asked for. The group of a held job stays as it is.
+    `replicas` are the required ones that have a pod. The group of a job on hold is not changed.
     """
     if gang is None or plan.ends(job):
         return plan
@@ -187,21 +186,23 @@ def with_gang(
 
 
 def without_pod_group(plan: Plan, gang: Gang) -> Plan:
-    """Return the plan for a job that needs no PodGroup (any more): it is deleted, once (B55)."""
-    if gang.group is None or plan.delete_job or _is_going(gang.group):
+    """Return the plan of a job that needs no PodGroup: it is deleted once (B55)."""
+    if gang.group is None or plan.delete_job or _is_terminating(gang.group):
         return plan
     return replace(plan, delete_pod_group=gang.group)
 
 
 def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica], gang: Gang) -> Plan:
-    """Return the plan for a job that is to run; `replicas` are those of its specification that have a pod."""
+    """Return the plan of a job that should run; `replicas` are those in its spec that have a pod."""
     group = gang.group
-    plan = replace(plan, events=plan.events + _first_events(job, spec, gang.scheduler) + _told_to_stay(job, spec, gang))
+    plan = replace(
+        plan, events=plan.events + _first_events(job, spec, gang.scheduler) + _ignored_edit_events(job, spec, gang)
+    )
     if not gang.known:
-        return _in_ignorance(plan, gang) if plan.create_pods else plan
-    if group is not None and _is_going(group):
-        return _held_back(plan)  # a new group can be made when this one is gone
-    # A replica that has succeeded and whose pod is gone never comes back: a group that counts on it would wait for ever.
+        return _wait_for_pod_groups(plan, gang) if plan.create_pods else plan
+    if group is not None and _is_terminating(group):
+        return _without_pods(plan)  # a new group can be created once this one is gone
+    # A succeeded replica whose pod is gone is not recreated: a group that counted it would wait forever.
     able = len({replica.key for replica in replicas}) + len(plan.create_pods) + plan.create_later
     min_member = _min_member(spec, able)
     if min_member == 0:
@@ -210,18 +211,18 @@ def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[R
         plan = replace(plan, create_pod_group=min_member)
     elif group.spec.min_member != min_member:
         plan = replace(plan, resize_pod_group=PodGroupResize(group, min_member))
-    return plan if _admitted(gang) else _held_back(plan)
+    return plan if _admitted(gang) else _without_pods(plan)
 
 
 def _min_member(spec: TFJobSpec, able: int) -> int:
-    """As many as the job can have, or as it says is enough. A group of none is no group."""
+    """Return the number of pods that the job can have, or its `minAvailable` if less. At least 1, unless it can have none."""
     asked = spec.scheduling.min_available
     return able if asked is None else min(max(asked, 1), able)
 
 
-def holds_pods(gang: Gang) -> bool:
-    """Return True if no pod may be created yet because of the job's PodGroup."""
-    return not gang.known or not _admitted(gang) or (gang.group is not None and _is_going(gang.group))
+def blocks_pods(gang: Gang) -> bool:
+    """Return True if the job's PodGroup does not permit creating pods yet."""
+    return not gang.known or not _admitted(gang) or (gang.group is not None and _is_terminating(gang.group))
 
 
 def _admitted(gang: Gang) -> bool:
@@ -230,16 +231,16 @@ def _admitted(gang: Gang) -> bool:
     return gang.group is not None and gang.group.status.phase not in {"", POD_GROUP_PENDING}
 
 
-def _held_back(plan: Plan) -> Plan:
-    """Create no pod, and no service: a job that waits in a queue uses no resources of the cluster."""
+def _without_pods(plan: Plan) -> Plan:
+    """Create no pods and no services: a queued job uses no cluster resources."""
     waiting = {key.name for key in plan.create_pods}
     services = tuple(key for key in plan.create_services if key.name not in waiting)
     return replace(plan, create_pods=(), create_services=services)
 
 
-def _in_ignorance(plan: Plan, gang: Gang) -> Plan:
-    """Create nothing. Nothing will wake the job, so it is queued again after some time."""
-    plan = _held_back(plan.requeued_within(LOOK_AGAIN_S if gang.failure else FIRST_LOOK_S))
+def _wait_for_pod_groups(plan: Plan, gang: Gang) -> Plan:
+    """Create nothing and requeue the job, since no event will do so."""
+    plan = _without_pods(plan.requeued_within(POD_GROUPS_RETRY_S if gang.failure else POD_GROUPS_FIRST_RETRY_S))
     if not gang.failure:
         return plan
     text = f"Waiting for PodGroups of {gang.scheduler.name} before creating pods: {gang.failure}"
@@ -247,7 +248,7 @@ def _in_ignorance(plan: Plan, gang: Gang) -> Plan:
 
 
 def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tuple[JobEvent, ...]:
-    """Return the events that are recorded once, with the job's first status."""
+    """Return the events recorded once, with the first status."""
     if job.status.conditions:
         return ()
     if not {replica.template.scheduler_name for replica in spec.replicas.values()} - {"", scheduler.name}:
@@ -256,26 +257,24 @@ def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tupl
     return (JobEvent(EventType.WARNING, EventReason.OTHER_SCHEDULER, text),)
 
 
-def _told_to_stay(job: TFJob, spec: TFJobSpec, gang: Gang) -> tuple[JobEvent, ...]:
-    """Return what is said once for each edit of a job whose group is otherwise than the job asks for."""
+def _ignored_edit_events(job: TFJob, spec: TFJobSpec, gang: Gang) -> tuple[JobEvent, ...]:
+    """Return the event, once per edit, about scheduling fields that differ from the existing group and are ignored."""
     if gang.group is None or job.status.observed_generation in {None, job.metadata.generation}:
         return ()
     asked, made = spec.scheduling, gang.group.spec
-    wishes: dict[str, tuple[object, object]] = {"minResources": (asked.min_resources, made.min_resources)}
+    fields: dict[str, tuple[object, object]] = {"minResources": (asked.min_resources, made.min_resources)}
     if gang.scheduler.admits:
-        wishes["queue"] = (asked.queue, made.queue)
-        wishes["priorityClass"] = (asked.priority_class, made.priority_class_name)
+        fields["queue"] = (asked.queue, made.queue)
+        fields["priorityClass"] = (asked.priority_class, made.priority_class_name)
     else:
-        wishes["scheduleTimeoutSeconds"] = (asked.schedule_timeout_s, made.schedule_timeout_seconds)
-    others = [name for name, (wish, is_there) in wishes.items() if wish not in (None, "") and wish != is_there]
-    if not others:
+        fields["scheduleTimeoutSeconds"] = (asked.schedule_timeout_s, made.schedule_timeout_seconds)
+    ignored = [name for name, (wanted, current) in fields.items() if wanted not in (None, "") and wanted != current]
+    if not ignored:
         return ()
-    fields = ", ".join(f"spec.runPolicy.schedulingPolicy.{name}" for name in others)
-    text = (
-        f"{fields} cannot change after the PodGroup was created. Suspend and resume the job to recreate the PodGroup."
-    )
+    paths = ", ".join(f"spec.runPolicy.schedulingPolicy.{name}" for name in ignored)
+    text = f"{paths} cannot change after the PodGroup was created. Suspend and resume the job to recreate the PodGroup."
     return (JobEvent(EventType.WARNING, EventReason.POD_GROUP_NOT_UPDATED, text),)
 
 
-def _is_going(group: PodGroup) -> bool:
+def _is_terminating(group: PodGroup) -> bool:
     return group.metadata.deletion_timestamp is not None

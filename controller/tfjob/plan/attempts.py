@@ -1,17 +1,17 @@
-"""Failure policies: which rule decides about a failure, and how a whole job is restarted. Pure.
+"""Failure policies: which rule applies to a failure, and how a whole job is restarted. Pure.
 
-An attempt is one run of the whole job. Its number is part of the status, and a label of its pods; pods without the label are of
-attempt 0. A restart of the whole job is one status write, in which the attempt rises by one. From then on pods of earlier
-attempts are surplus: they are deleted, whatever they end with is not looked at, and while one of them exists no pod is created.
-So nothing is counted twice whatever call the operator is killed after, and a pod that the restart itself deletes matches no
-rule. Before the first pod of an attempt is created, the API server is asked whether a pod of an earlier one is left, since a
-cache may lag behind it (`Plan.begins_attempt`).
+An attempt is one run of the whole job. Its number is in the status and in a label of its pods; pods without the label belong to
+attempt 0. Restarting the whole job is a single status write that increments the attempt. From then on, pods of earlier attempts
+are surplus: they are deleted, their outcomes are ignored, and no pod is created while one of them exists. So nothing is counted
+twice, no matter where the operator is killed, and pods deleted by the restart itself match no rule. Before the first pod of an
+attempt is created, the API server is asked for pods of earlier attempts, since the cache may be stale (`Plan.begins_attempt`).
 
-Rules are tried in their order, each on all failures that no rule before it has decided about, the earliest first. An action on
-the whole job ends that; actions on replicas do not. A failure that no rule matches follows the replica's restart policy.
+Rules are evaluated in order, each against all failures that no earlier rule matched, the earliest failure first. A matching
+action on the whole job ends the evaluation; actions on single replicas do not. Failures that no rule matches are handled by the
+replica's restart policy.
 
-A pod that is being deleted because the cluster takes it away counts as failed at once: its node may go with it, and with it
-what it ended with, while the other replicas wait for it. Only actions on the whole job apply to it: it is replaced anyway.
+A pod that is being deleted because of a disruption counts as failed immediately: its outcome may be lost with its node, and
+other replicas wait for it. Only actions on the whole job apply to it, since it is replaced anyway.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -43,23 +43,23 @@ from tfjob_operator.controller.tfjob.plan.ending import (
 )
 from tfjob_operator.controller.tfjob.plan.nodes import NO_HITS, Hits, count_failures
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, problems_of
-from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, of_a_new_attempt
+from tfjob_operator.controller.tfjob.plan.status import StatusDraft, next_delay, reset_for_new_attempt
 
 MAX_BY_LABEL: Final = 10**6
-"""A larger number on a pod was written by a user. The number of an attempt must stay one that `attempt_of` reads."""
+"""Larger numbers in a label were written by a user. The attempt must stay in the range that `attempt_of` can read."""
 MAX_HISTORY: Final = 5
-"""Attempts that the status remembers."""
+"""Number of attempts kept in the status."""
 MAX_MESSAGE: Final = 2048
-"""Bytes of the message of a failure in that history."""
-OF_THE_JOB: Final = frozenset({RuleAction.FAIL_JOB, RuleAction.RESTART_ALL, RuleAction.RESTART_ALL_UNCOUNTED})
+"""Maximum length of a failure message in the history, in bytes."""
+JOB_ACTIONS: Final = frozenset({RuleAction.FAIL_JOB, RuleAction.RESTART_ALL, RuleAction.RESTART_ALL_UNCOUNTED})
 """Actions on the whole job."""
 _EVICTED: Final = frozenset({"Evicted", "EvictionByEvictionAPI"})
 _LOST: Final = frozenset({"NodeLost", "DeletionByPodGC"})
 _REASONS: Final = {FailureReason.EVICTED: _EVICTED, FailureReason.NODE_LOST: _LOST}
 
 
-class Late(NamedTuple):
-    """A replica that did not run in time, and its pod if it has one."""
+class LateReplica(NamedTuple):
+    """A replica that did not start running in time, and its pod, if any."""
 
     key: ReplicaKey
     replica: Replica | None
@@ -67,12 +67,12 @@ class Late(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the rules say about the failures of a job.
+    """The result of evaluating the rules against the failures of a job.
 
-    `action` is one on the whole job, None if there is none; `rule` has decided about it, because of the replica `key`, and
-    `failure` is its pod if it has one. `handled` are the rules that decided about single replicas, by the UID of the pod.
-    `late` are replicas that did not run in time, and that no rule is about. `next_in_s` is when the next escalation or
-    hit is due. `cause` is why the pod of `failure` is to go if it has not failed; `hits` are all pods on sick nodes.
+    `action` is the action on the whole job, or None. `rule` is the rule that matched, `key` the replica that caused it and
+    `failure` its pod, if any. `handled` maps pod UIDs to rules with actions on single replicas. `late` are replicas that did
+    not start in time and that no rule matches. `next_in_s` is the time until the next escalation or node hit. `cause` is why
+    the pod of `failure` must be deleted although it has not failed; `hits` are all pods on unhealthy nodes.
     """
 
     action: RuleAction | None = None
@@ -80,7 +80,7 @@ class Decision:
     key: ReplicaKey | None = None
     failure: Replica | None = None
     handled: Mapping[str, Rule] = field(default_factory=dict)
-    late: Sequence[Late] = ()
+    late: Sequence[LateReplica] = ()
     next_in_s: float | None = None
     cause: str = ""
     hits: Hits = NO_HITS
@@ -98,12 +98,12 @@ def decide(
     *,
     hits: Hits = NO_HITS,
 ) -> Decision:
-    """Apply the rules to the failures of the present attempt. `start` is what `past_start_deadline` returned.
+    """Evaluate the rules against the failures of the current attempt. `start` is the result of `past_start_deadline`.
 
-    `hits` are those of rules about nodes. A pod that is being deleted since a rule decided about it has had its decision,
-    whatever takes it away meanwhile. Only a rule about the whole job can be about a late replica without a pod.
+    `hits` are those of node rules. A pod that is being deleted because of a rule is not evaluated again, even if something else
+    deletes it meanwhile. A late replica without a pod matches only rules with an action on the whole job.
     """
-    late: Sequence[Late] = start.late
+    late: Sequence[LateReplica] = start.late
     present = unfinished(replicas, finished)
     decided = {record.pod for record in draft.job.status.restarts if record.rule}
     failures = (each for each in present if has_failed(each) and not (each.terminating and each.uid in decided))
@@ -111,14 +111,14 @@ def decide(
     handled: dict[str, Rule] = {}
     for rule in spec.failure_policy.rules if spec.failure_policy is not None else ():
         sick = [hit for hit in hits.by_rule.get(rule.name, ()) if hit.replica.pod.metadata.uid not in handled]
-        if sick and rule.action in OF_THE_JOB:
+        if sick and rule.action in JOB_ACTIONS:
             return Decision(rule.action, rule, sick[0].replica.key, sick[0].replica, cause=sick[0].cause, hits=hits)
         matched = [hit.replica for hit in sick] or [replica for replica in left if matches(rule, replica)]
         late_ones = [each for each in late if each.key.type in rule.targets and _is_about_late(rule)]
-        if rule.action not in OF_THE_JOB:
+        if rule.action not in JOB_ACTIONS:
             late_ones = [each for each in late_ones if each.replica is not None]
-        if (matched or late_ones) and rule.action in OF_THE_JOB:
-            first = Late(matched[0].key, matched[0]) if matched else late_ones[0]
+        if (matched or late_ones) and rule.action in JOB_ACTIONS:
+            first = LateReplica(matched[0].key, matched[0]) if matched else late_ones[0]
             return Decision(rule.action, rule, *first, hits=hits)
         matched += [each.replica for each in late_ones if each.replica is not None]
         handled |= {replica.pod.metadata.uid: rule for replica in matched if not replica.terminating}
@@ -138,22 +138,22 @@ def _is_about_late(rule: Rule) -> bool:
 def past_start_deadline(
     draft: StatusDraft, deadline_s: int, keys: Iterable[ReplicaKey], replicas: Iterable[Replica]
 ) -> Decision:
-    """Return the replicas that did not run in time, and when there may be more of them.
+    """Return the replicas that did not start running in time, and when to check again.
 
-    The time counts from the last of these: the creation or resumption of the job, the beginning of the attempt, the creation of
-    the pod, or where it is missing the failure of the one before it and the end of its back-off. A pod that is being deleted is
-    not late. The time ends when all replicas have run at the same time. `keys` are the replicas that should have a pod.
+    The deadline counts from the latest of: the creation or resumption of the job, the start of the attempt, and the creation of
+    the pod or, if it is missing, its predecessor's failure and the end of the back-off. A terminating pod is not late. The
+    deadline no longer applies once all replicas have run at the same time. `keys` are the replicas that should have a pod.
     """
     if draft.begun is not None and draft.begun.all_ran:
         return NO_DECISION
     present = {replica.key: replica for replica in replicas}
-    waits = [
+    waiting_keys = [
         key for key in keys if key not in present or present[key].outcome is Outcome.WAITING or present[key].terminating
     ]
-    since = _attempt_began(draft)
-    records = {(record.type, record.index): record for record in draft.restarts} if waits else {}
+    since = _waiting_since(draft)
+    records = {(record.type, record.index): record for record in draft.restarts} if waiting_keys else {}
     late, left = [], []
-    for key in waits:
+    for key in waiting_keys:
         replica, record = present.get(key), records.get((key.type, key.index))
         if replica is not None and replica.terminating:
             continue
@@ -164,14 +164,18 @@ def past_start_deadline(
         if left_s > 0:
             left.append(left_s)
         else:
-            late.append(Late(key, replica))
-    if not waits and draft.begun is not None and all(each.outcome is not Outcome.FAILED for each in present.values()):
+            late.append(LateReplica(key, replica))
+    if (
+        not waiting_keys
+        and draft.begun is not None
+        and all(each.outcome is not Outcome.FAILED for each in present.values())
+    ):
         draft.begun = msgspec.structs.replace(draft.begun, all_ran=True)
     return Decision(late=late, next_in_s=min(left, default=None))
 
 
-def _attempt_began(draft: StatusDraft) -> datetime:
-    """Return when the job began to wait for its pods: when it was created or resumed, or its attempt began."""
+def _waiting_since(draft: StatusDraft) -> datetime:
+    """Return when the job started to wait for its pods: at its creation or resumption, or the start of its attempt."""
     resumed = conditions.find(draft.conditions, ConditionType.SUSPENDED)
     times = [draft.job.metadata.creation_timestamp, resumed.last_transition_time if resumed is not None else None]
     if draft.attempt_history and draft.begun is not None and (ended := draft.attempt_history[-1].end_time) is not None:
@@ -180,9 +184,9 @@ def _attempt_began(draft: StatusDraft) -> datetime:
 
 
 def has_failed(replica: Replica) -> bool:
-    """Return whether rules are about this pod: it has failed, or the cluster is taking it away.
+    """Return True if rules apply to this pod: it failed or is being deleted because of a disruption.
 
-    A pod that restarts whatever its exit code is (restartPolicy Always) has not failed if that is 0.
+    A pod that restarts after any exit code (restartPolicy Always) has not failed if it exited with 0.
     """
     if replica.terminating:
         return replica.disrupted and replica.outcome is not Outcome.SUCCEEDED
@@ -192,7 +196,7 @@ def has_failed(replica: Replica) -> bool:
 
 
 def matches(rule: Rule, replica: Replica) -> bool:
-    """Return whether a rule is about this failure of a replica."""
+    """Return True if the rule matches this failure of a replica."""
     pod = replica.pod
     if replica.type not in rule.targets or rule.is_about_nodes:
         return False
@@ -224,9 +228,9 @@ def _escalation(
     draft: StatusDraft,
     decision: Decision,
 ) -> Decision:
-    """Return the decision with an escalation if a replica that a rule restarted does not run again in time.
+    """Return the decision with an escalation if a replica restarted by a rule does not run again in time.
 
-    The time counts from when its next pod may be created: the back-off is this operator's own doing.
+    The time counts from when its next pod may be created, since the operator itself delays the pod.
     """
     policy = spec.failure_policy
     rules = {rule.name: rule for rule in (policy.rules if policy is not None else ()) if rule.escalation is not None}
@@ -251,14 +255,14 @@ def _escalation(
 
 
 def runs_again(record: IndexRestarts, replica: Replica | None) -> bool:
-    """Return whether the replica of a record that a rule restarted runs in another pod."""
+    """Return True if the recorded replica is running in a new pod."""
     return replica is not None and replica.pod.metadata.uid != record.pod and replica.outcome is Outcome.ACTIVE
 
 
 def restart_requested(draft: StatusDraft, wanted: str) -> bool:
-    """Return whether a user requests a restart of the whole job that it has not had yet, and take note of the request.
+    """Return True if a user requests a restart of the whole job that was not performed yet; record the request.
 
-    `wanted` is the value of the annotation. A job that has not begun has nothing to restart.
+    `wanted` is the value of the annotation. A job that has not started cannot be restarted.
     """
     if not wanted or wanted == draft.observed_restart_request:
         return False
@@ -267,19 +271,19 @@ def restart_requested(draft: StatusDraft, wanted: str) -> bool:
 
 
 def ending_of(draft: StatusDraft, policy: FailurePolicy, decision: Decision) -> Ending | None:
-    """Return the end of a job by the action FailJob, or since it was restarted as often as it may be; None for any other.
+    """Return the outcome of a job that fails by the action FailJob or exceeds its number of restarts, else None.
 
-    The last attempt is then part of the history.
+    The last attempt is added to the history.
     """
     if decision.rule is None:
         return None
     meta, failure = draft.job.metadata, decision.failure
     if decision.action is RuleAction.FAIL_JOB:
-        _remember(draft, decision)
+        _add_to_history(draft, decision)
         text = f"TFJob {meta.namespace}/{meta.name} has failed by rule {decision.rule.name}: {_cause(decision)}"
         return Ending.by_rule(text, None if failure is None else failure_at(failure))
     if decision.action is RuleAction.RESTART_ALL and draft.counted_restarts >= (policy.max_restarts or 0):
-        _remember(draft, decision)
+        _add_to_history(draft, decision)
         cause = _cause(decision)
         return Ending.by_limit(meta.name, EventReason.MAX_RESTARTS_EXCEEDED, f"{cause[0].upper()}{cause[1:]}")
     return None
@@ -299,18 +303,18 @@ def count_on_nodes(
     finished: Mapping[str, Collection[int]],
     causes: Iterable[Replica],
 ) -> Collection[str]:
-    """Count failures on their nodes, and return the UIDs of their pods.
+    """Count failures on their nodes, and return the UIDs of the pods.
 
-    Of programs only `causes` count, by which something is restarted.
-    When one replica of a collective training fails, others fail because of it, on nodes that have nothing to do with it.
+    Of program failures, only `causes` count, which are those that trigger a restart. When one replica of a collective training
+    fails, others fail as a consequence, on healthy nodes.
     """
     disrupted = [each for each in unfinished(seen.replicas, finished) if each.disrupted and has_failed(each)]
     every = (*seen.replicas, *seen.surplus)
     return count_failures(draft, spec.node_avoidance, [*causes, *disrupted], decision.hits, every)
 
 
-def waiting(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
-    """Return the replicas whose pods are not created yet, since restarts are delayed, and note when the first will be."""
+def delayed_replicas(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[ReplicaKey]:
+    """Return the replicas whose pods are not created yet because restarts are delayed; record the earliest time."""
     due: dict[ReplicaKey, datetime] = {}
     whole = None
     if draft.attempt_history and draft.begun is not None and draft.begun.delay_s:
@@ -329,20 +333,20 @@ def waiting(draft: StatusDraft, missing: Sequence[ReplicaKey]) -> Collection[Rep
 def restart_all(
     draft: StatusDraft, spec: TFJobSpec, decision: Decision, pods: Iterable[Replica], *, delays: bool
 ) -> None:
-    """Begin the next attempt: in the status alone, by which all `pods` become those of an earlier one.
+    """Start the next attempt. Only the status changes; all `pods` thereby belong to an earlier attempt.
 
-    After a roll-back to a release that does not know attempts, pods may be of a higher one than the status says.
+    After a rollback to a release without attempts, pods may have a higher attempt than the status.
     """
     name, failure, rule = draft.job.metadata.name, decision.failure, decision.rule
     why = "a user requested it" if rule is None else f"of rule {rule.name}: {_cause(decision)}"
     delay_s = 0
     if delays and draft.attempt_history and failure is not None and not (failure.disrupted or decision.cause):
         delay_s = next_delay(draft.begun.delay_s if draft.begun is not None else 0, _running_s(draft))
-    _remember(draft, decision)
+    _add_to_history(draft, decision)
     draft.next_restart_time = draft.whole + timedelta(seconds=delay_s) if delay_s else None
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, delay_s=delay_s, all_ran=False)
-    draft.restarts = of_a_new_attempt(draft.restarts)
+    draft.restarts = reset_for_new_attempt(draft.restarts)
     draft.attempt = max([draft.attempt, *(each.attempt for each in pods if each.attempt < MAX_BY_LABEL)]) + 1
     draft.counted_restarts += decision.action is RuleAction.RESTART_ALL
     if spec.failure_policy is None or not spec.failure_policy.keeps_finished:
@@ -352,22 +356,22 @@ def restart_all(
     draft.emit(EventType.WARNING if rule is not None else EventType.NORMAL, EventReason.RESTARTED_ALL, message)
 
 
-def _remember(draft: StatusDraft, decision: Decision) -> None:
-    """Add the present attempt to the history, which ends now. It began when its pods could be created."""
+def _add_to_history(draft: StatusDraft, decision: Decision) -> None:
+    """Add the current attempt, which ends now, to the history. Its start is when its pods could be created."""
     history, failure, key = draft.attempt_history, decision.failure, decision.key
     ended = None if failure is None else failure.ended
     if decision.rule is None:
-        words = ""
+        message = ""
     elif failure is None or not has_failed(failure):
-        words = decision.cause or _late(decision)
+        message = decision.cause or _describe_late(decision)
     else:
-        words = failure.pod.status.message if ended is None else ended.message
-    began = draft.start_time
+        message = failure.pod.status.message if ended is None else ended.message
+    started = draft.start_time
     if history and history[-1].end_time is not None and draft.begun is not None:
-        began = max(history[-1].end_time + timedelta(seconds=draft.begun.delay_s), began or history[-1].end_time)
+        started = max(history[-1].end_time + timedelta(seconds=draft.begun.delay_s), started or history[-1].end_time)
     over = JobAttempt(
         number=draft.attempt,
-        start_time=began,
+        start_time=started,
         end_time=draft.whole,
         reason=_reason(decision),
         rule="" if decision.rule is None else decision.rule.name,
@@ -377,13 +381,13 @@ def _remember(draft: StatusDraft, decision: Decision) -> None:
         pod_name="" if failure is None else failure.pod.metadata.name,
         node_name="" if failure is None else failure.pod.node,
         exit_code=None if ended is None else ended.exit_code,
-        message=last_words(words, MAX_MESSAGE),
+        message=last_words(message, MAX_MESSAGE),
     )
     draft.attempt_history = (*history, over)[-MAX_HISTORY:]
 
 
 def _reason(decision: Decision) -> str:
-    """Return the cause of a decision in one word: those of rules, and of pods and containers where they say more."""
+    """Return the cause of a decision in one word: a reason known to rules, else that of the pod or its container."""
     failure = decision.failure
     if decision.rule is None:
         return "RestartRequested"
@@ -400,12 +404,12 @@ def _cause(decision: Decision) -> str:
     if decision.cause:
         return f"{name}: {decision.cause}"
     if decision.failure is None or not has_failed(decision.failure):
-        return f"{name} {_late(decision)}"
+        return f"{name} {_describe_late(decision)}"
     return f"{name}: {cause_of(decision.failure.pod, decision.failure.ended)}"
 
 
-def _late(decision: Decision) -> str:
-    """Return that a replica did not run in time, and what its pod says about that."""
+def _describe_late(decision: Decision) -> str:
+    """Return the text that a replica did not run in time, with the problem of its pod."""
     problems = problems_of([decision.failure] if decision.failure is not None else [])
     again = " again" if decision.rule is not None and decision.action is not decision.rule.action else ""
     return f"did not run{again} in time" + (f": {problems[0].event.message}" if problems else "")

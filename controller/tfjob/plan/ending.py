@@ -1,7 +1,7 @@
-"""When a job restarts, succeeds or fails, how it ends, and what is deleted then. Pure.
+"""When a job restarts, succeeds or fails, and what is deleted when it finishes. Pure.
 
-The message of a failure names the pod, container, exit code, reason and termination message: the pod may be gone when the
-message is read, and its log with it.
+Failure messages name the pod, container, exit code, reason and termination message, because the pod and its log may be gone
+when the message is read.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.pods import DEADLINE_EXCEEDED, DISRUPTION_TARGET
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
-from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, count, is_of_predecessor
+from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome, Replica, count, is_from_other_operator
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
-_SAYS_NOTHING: Final = frozenset({"", "Error"})
-"""Reasons of a container by which a kubelet says no more than that its exit code is not 0."""
-_WORDS_OF_THE_CLUSTER: Final = 200
-"""Bytes of a message about the pod as a whole, such as an eviction's."""
+_GENERIC_REASONS: Final = frozenset({"", "Error"})
+"""Reasons of a container that only mean a nonzero exit code."""
+_MAX_POD_MESSAGE: Final = 200
+"""Maximum length of a message about the whole pod, such as an eviction, in bytes."""
 
 
 def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
-    """Return why this pod failed. `training` is how its training container ended, where the pod says so."""
-    words = []
-    if taken := _as_a_whole(pod):
-        words.append(taken)
+    """Return why this pod failed. `training` is the terminated state of its training container, if known."""
+    causes = []
+    if taken := _pod_level_cause(pod):
+        causes.append(taken)
     if failed := _failed_container(pod):
-        words.append(_exit_of(*failed))
+        causes.append(_describe_exit(*failed))
     elif training is not None:
-        words.append(f"its training container exited with code {training.exit_code}")
-    return "; ".join(words) or "the kubelet reported no container status"
+        causes.append(f"its training container exited with code {training.exit_code}")
+    return "; ".join(causes) or "the kubelet reported no container status"
 
 
 def most_restarts(job: str, records: Iterable[IndexRestarts], replicas: Iterable[Replica]) -> str:
-    """Return a sentence about the replica that was restarted most, and how it ended last, if its pod still shows it.
+    """Return a sentence about the replica with the most restarts and, if its pod still shows it, its last failure.
 
-    A failed pod that still exists was not replaced: its failure reached the limit, and is no restart.
+    A failed pod that still exists was not replaced: its failure reached the limit and is not a restart.
     """
     pods = {replica.pod.metadata.uid: replica.pod for replica in replicas}
     restarts = [(each.total - (each.replaced and each.pod in pods), -each.index, each) for each in records]
@@ -67,24 +67,24 @@ def most_restarts(job: str, records: Iterable[IndexRestarts], replicas: Iterable
     pod = f"Pod {child_name(job, record.type, record.index)}"
     if times == 0:
         return f"{pod}: {last}" if last else f"{pod} failed"
-    told = f"{pod} was restarted most often ({'once' if times == 1 else f'{times} times'})"
-    return f"{told}; its last failure: {last}" if last else told
+    text = f"{pod} was restarted most often ({'once' if times == 1 else f'{times} times'})"
+    return f"{text}; its last failure: {last}" if last else text
 
 
-def _as_a_whole(pod: Pod) -> str:
-    """Return what ended the pod and not one of its containers: its deadline, an eviction, a lost node."""
+def _pod_level_cause(pod: Pod) -> str:
+    """Return what terminated the whole pod rather than a container: a deadline, an eviction, a lost node."""
     status = pod.status
     if status.reason:
-        return _with_words(quoted(status.reason), status.message)
+        return _with_message(quoted(status.reason), status.message)
     for condition in status.conditions or ():
         if condition.type == DISRUPTION_TARGET and condition.status == "True":
-            return _with_words(quoted(condition.reason) or DISRUPTION_TARGET, condition.message)
+            return _with_message(quoted(condition.reason) or DISRUPTION_TARGET, condition.message)
     return ""
 
 
-def _with_words(reason: str, message: str) -> str:
-    words = last_words(message, _WORDS_OF_THE_CLUSTER)
-    return f"{reason} ({words})" if words else reason
+def _with_message(reason: str, message: str) -> str:
+    detail = last_words(message, _MAX_POD_MESSAGE)
+    return f"{reason} ({detail})" if detail else reason
 
 
 def _statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
@@ -92,7 +92,7 @@ def _statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
 
 
 def ended_containers(pod: Pod) -> Iterator[tuple[str, ContainerStateTerminated]]:
-    """Yield the containers of a pod that have terminated, init containers first, and how."""
+    """Yield the terminated containers of a pod with their state, init containers first."""
     for status in _statuses(pod):
         if status.state.terminated is not None:
             yield status.name, status.state.terminated
@@ -105,31 +105,31 @@ def _failed_container(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
 
 
 def _last_exit(pod: Pod) -> str:
-    """Return how the container ended that its kubelet restarted most, or that made the pod fail."""
+    """Return how the container ended that made the pod fail, or that the kubelet restarted most often."""
     if failed := _failed_container(pod):
-        return _exit_of(*failed)
+        return _describe_exit(*failed)
     restarted = [each for each in _statuses(pod) if each.last_state is not None and each.last_state.terminated]
     most = max(restarted, key=lambda each: each.restart_count, default=None)
     if most is None or most.last_state is None or most.last_state.terminated is None:
-        return _as_a_whole(pod)
-    return _exit_of(most.name, most.last_state.terminated)
+        return _pod_level_cause(pod)
+    return _describe_exit(most.name, most.last_state.terminated)
 
 
-def _exit_of(container: str, ended: ContainerStateTerminated) -> str:
-    reason = "" if ended.reason in _SAYS_NOTHING else f" ({quoted(ended.reason)})"
-    words = last_words(ended.message)
-    return f"container {container} exited with code {ended.exit_code}{reason}{': ' if words else ''}{words}"
+def _describe_exit(container: str, ended: ContainerStateTerminated) -> str:
+    reason = "" if ended.reason in _GENERIC_REASONS else f" ({quoted(ended.reason)})"
+    message = last_words(ended.message)
+    return f"container {container} exited with code {ended.exit_code}{reason}{': ' if message else ''}{message}"
 
 
 def pod_ended_at(pod: Pod) -> datetime:
-    """Return when the last container of a pod ended, a time after all others if the pod does not say so."""
+    """Return when the last container of a pod terminated; a time in the far future if unknown."""
     ends = [ended.finished_at for _, ended in ended_containers(pod)]
     return max((end for end in ends if end is not None), default=_NEVER)
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ends: its last condition, and the event that reports it."""
+    """How a job ends: its final condition, and the event that reports it."""
 
     condition: ConditionType
     reason: ConditionReason
@@ -137,7 +137,7 @@ class Ending:
     event_reason: ConditionReason | EventReason
     event_type: EventType = EventType.NORMAL
     at: datetime | None = None
-    """When the deciding container ended, if one decided."""
+    """When the deciding container terminated, if one decided."""
 
     @classmethod
     def succeeded(cls, message: str, at: datetime | None) -> Ending:
@@ -146,26 +146,26 @@ class Ending:
 
     @classmethod
     def failed(cls, message: str, at: datetime | None) -> Ending:
-        """Return the failure of a replica. Its event is Normal, as the Go operators' was."""
+        """Return the failure of a replica. Its event is Normal, as in the Go operators."""
         return cls(ConditionType.FAILED, ConditionReason.FAILED, message, ConditionReason.FAILED, at=at)
 
     @classmethod
     def by_rule(cls, message: str, at: datetime | None) -> Ending:
-        """Return the failure of a job by a rule of its failure policy."""
+        """Return a failure caused by a rule of the failure policy."""
         return cls(
             ConditionType.FAILED, ConditionReason.BY_RULE, message, ConditionReason.BY_RULE, EventType.WARNING, at
         )
 
     @classmethod
     def by_limit(cls, job: str, limit: EventReason, detail: str = "") -> Ending:
-        """Return the failure of a job that has reached one of `LIMITS`; `detail` is another sentence."""
+        """Return a failure because one of `LIMITS` is reached; `detail` is appended as another sentence."""
         message = f"Job {job} has failed because {LIMITS[limit].words}{detail and '. '}{detail}"
         return cls(ConditionType.FAILED, ConditionReason.LIMIT, message, limit, EventType.WARNING)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the state of the replicas means for the job, which does not run when it ends."""
+    """The state of the job derived from its replicas."""
 
     running: bool = False
     ending: Ending | None = None
@@ -180,26 +180,26 @@ def judge(
     *,
     restarting: Collection[str],
 ) -> Verdict:
-    """Decide about a job. Success comes first: a chief that has succeeded has ended the job.
+    """Determine whether the job runs, succeeds or fails. Success takes precedence: a succeeded chief ends the job.
 
-    `finished` are the indices that have succeeded, also those whose pods are gone. `restarting` are the
-    UIDs of failed pods that are replaced; any other failed pod ends the job.
+    `finished` are the succeeded indices, including those whose pods are gone. `restarting` are the UIDs of failed pods that are
+    replaced; any other failed pod fails the job.
     """
     decider, who = deciding_type(spec.replicas), f"TFJob {job.metadata.namespace}/{job.metadata.name}"
     if _has_succeeded(spec, finished, decider):
         text = f"{who} successfully completed."
         return Verdict(ending=Ending.succeeded(text, _success_at(spec, replicas, decider)))
     for name in spec.replicas:
-        lost = [
+        failed = [
             replica
             for replica in replicas
-            if replica.type == name and replica.index not in finished[name] and _is_lost(replica, restarting)
+            if replica.type == name and replica.index not in finished[name] and _is_final_failure(replica, restarting)
         ]
-        if lost:
-            # Where pods have no times, that with the lowest index.
-            first = min(lost, key=lambda replica: (pod_ended_at(replica.pod), replica.index))
-            pod = f"{'Pod' if len(lost) == 1 else 'The first was pod'} {first.pod.metadata.name}"
-            text = f"{who} has failed because {len(lost)} {name} replica(s) failed. {pod}: {cause_of(first.pod, first.ended)}"
+        if failed:
+            # Without times, the pod with the lowest index.
+            first = min(failed, key=lambda replica: (pod_ended_at(replica.pod), replica.index))
+            pod = f"{'Pod' if len(failed) == 1 else 'The first was pod'} {first.pod.metadata.name}"
+            text = f"{who} has failed because {len(failed)} {name} replica(s) failed. {pod}: {cause_of(first.pod, first.ended)}"
             return Verdict(ending=Ending.failed(text, failure_at(first)))
     watched = [decider] if decider is not None else list(spec.replicas)
     return Verdict(running=any(counts[name].active > 0 for name in watched))
@@ -215,7 +215,7 @@ def _has_succeeded(spec: TFJobSpec, finished: Mapping[str, Collection[int]], dec
 
 
 def _success_at(spec: TFJobSpec, replicas: Iterable[Replica], decider: str | None) -> datetime | None:
-    """Return when the last of the replicas that decide succeeded; None if one of their pods does not show it any more."""
+    """Return when the last of the deciding replicas succeeded; None if one of their pods no longer shows it."""
     first_decides = decider == c.WORKER and spec.success_policy != SuccessPolicy.ALL_WORKERS
     names = spec.sizes if decider is None else {decider}
     ends = [
@@ -229,44 +229,43 @@ def _success_at(spec: TFJobSpec, replicas: Iterable[Replica], decider: str | Non
 
 
 def failure_at(replica: Replica) -> datetime | None:
-    """Return when the container ended by which this replica failed: its training, or else the first that failed."""
+    """Return when the container ended that made this replica fail: the training container, or the first that failed."""
     failed = _failed_container(replica.pod)
     ended = replica.ended or (failed[1] if failed is not None else None)
     return ended.finished_at if ended is not None else None
 
 
-def _is_lost(replica: Replica, restarting: Collection[str]) -> bool:
+def _is_final_failure(replica: Replica, restarting: Collection[str]) -> bool:
     return replica.outcome is Outcome.FAILED and not (replica.terminating or replica.pod.metadata.uid in restarting)
 
 
 def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
-    """Whether a failed pod is deleted, to be created again under the same name.
+    """Return True if a failed pod is to be deleted and recreated under the same name.
 
-    A pod lives by the policy with which it was created: an edit applies to later pods (U15). Under Always and OnFailure the
-    kubelet restarts containers in place, but not a pod that is itself Failed, because it was evicted or its node lost
-    (B38). ExitCode looks at the exit code, but not at that of a pod which the cluster took away: how its process reacted to
-    the SIGTERM says nothing. A failure that the container's own policy makes final is final under every policy of the
-    replica. Workers of an elastic job may come and go: one that the cluster took away is created again even under Never
-    (B50), and so is any replica that has not failed but was stopped, and exited with 0.
+    A pod keeps the policy with which it was created; edits apply to later pods (U15). Under Always and OnFailure the kubelet
+    restarts containers in place, but not a pod that is itself Failed because of an eviction or a lost node (B38). ExitCode
+    depends on the exit code, except for disrupted pods, whose exit code only reflects their reaction to SIGTERM. If the
+    container's own policy forbids a restart, so do all policies of the replica. Disrupted workers of an elastic job are
+    recreated even under Never (B50), as is any disrupted replica that exited with 0.
     """
     policy = replica.restart_policy or _policy_without_label(replica, spec)
     if replica.outcome is not Outcome.FAILED:
         return False
     if policy == RestartPolicy.NEVER:
-        return (spec.dynamic_workers and replica.type == c.WORKER and replica.disrupted) or replica.was_stopped_in_order
+        return (spec.dynamic_workers and replica.type == c.WORKER and replica.disrupted) or replica.stopped_gracefully
     if policy == RestartPolicy.EXIT_CODE:
-        # The exit code after the pod's own deadline says nothing either, but that limit was set by its author.
+        # Nor does the exit code of a pod that exceeded its own deadline count, but that limit was set by the pod's author.
         if replica.ended is None or replica.pod.status.reason == DEADLINE_EXCEEDED:
             return replica.disrupted
         return replica.disrupted or replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
-    return replica.disrupted or not replica.was_left_by_its_own_policy
+    return replica.disrupted or not replica.container_policy_forbids_restart
 
 
 def _policy_without_label(replica: Replica, spec: TFJobSpec) -> str:
-    """Return the policy of a pod that another operator made: the replica's, unless the pod shows that it was another one.
+    """Return the policy of a pod created by another operator: the replica's, unless the pod has a different one.
 
-    The operators before this one overruled the template's policy with Never, where the replica had none. This one makes pods
-    with Never under ExitCode, and where a rule is about them: then Never shows nothing.
+    Earlier operators set Never in the pod if the replica had no policy. This operator also sets Never for ExitCode and for
+    replicas with rules; in these cases Never in the pod has no significance.
     """
     policy = spec.replicas[replica.type].restart_policy
     is_judged = spec.failure_policy is not None and replica.type in spec.failure_policy.targets
@@ -275,10 +274,12 @@ def _policy_without_label(replica: Replica, spec: TFJobSpec) -> str:
     return RestartPolicy.NEVER
 
 
-def until_workers_end(draft: StatusDraft, spec: TFJobSpec, ending: Ending, replicas: Iterable[Replica]) -> float | None:
-    """Return for how many seconds a success waits for workers that still run: `completionGracePeriodSeconds` at most.
+def wait_for_workers_s(
+    draft: StatusDraft, spec: TFJobSpec, ending: Ending, replicas: Iterable[Replica]
+) -> float | None:
+    """Return for how long a success waits for running workers: at most `completionGracePeriodSeconds`.
 
-    None for an end that is written now. The replica that decided stays done, so neither a failure nor an edit takes it back.
+    None if the end is written now. The deciding replica stays finished, so neither a failure nor an edit reverts the success.
     """
     if spec.completion_grace_s is None or ending.condition is not ConditionType.SUCCEEDED or ending.at is None:
         return None
@@ -290,8 +291,8 @@ def _is_working(replica: Replica) -> bool:
     return replica.type == c.WORKER and replica.outcome is Outcome.ACTIVE and not replica.terminating
 
 
-def _workers_wait_s(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, grace_s: int) -> float:
-    """Return for how many seconds workers of a job that has succeeded are not deleted; a job that has waited waits no more."""
+def _worker_grace_s(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, grace_s: int) -> float:
+    """Return how long the workers of a succeeded job are kept. 0 if the success has already waited for them."""
     succeeded = conditions.find(draft.conditions, ConditionType.SUCCEEDED)
     if succeeded is None or succeeded.last_transition_time is None or not grace_s:
         return 0.0
@@ -301,13 +302,12 @@ def _workers_wait_s(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, grace_s: 
 
 
 def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, grace_s: int = 0) -> Plan:
-    """Clean up, keep the counters true, and delete the job itself when its TTL is over.
+    """Clean up after the job has finished, update the counters, and delete the job when its TTL expires.
 
-    Workers that still run when the job has succeeded are deleted `grace_s` later, though they do not count as active any more:
-    in a collective training they end a moment after the chief or worker 0, and what they print and write then is not lost.
-
-    The status of a job that another operator has ended is left as it is, and so are its pods unless the job says what is to
-    become of them: the default has changed with the years, and what still runs may have been left on purpose.
+    Workers still running when the job succeeds are deleted `grace_s` later, although they no longer count as active: in a
+    collective training they end shortly after the chief or worker 0, and their last output would be lost. The status of a job
+    finished by another operator is not changed, nor are its pods deleted unless the spec sets a clean-up policy: the default
+    has changed over the years, and running pods may have been kept on purpose.
     """
     left = None
     ended_at = _ended_at(draft)
@@ -315,60 +315,60 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed, 
         left = _left_s(spec.ttl_s, ended_at, draft.now)
         if left <= 0:
             return Plan(delete_job=True)
-    is_anothers_end = is_of_predecessor(draft.job.status)
+    is_anothers_end = is_from_other_operator(draft.job.status)
     if is_anothers_end and not (isinstance(spec, TFJobSpec) and spec.says_clean_pod_policy):
         return Plan(requeue_after_s=left)
     policy = _policy(draft, spec)
-    leaving = to_clean_up(policy, seen.replicas)
-    # What is too many may not run on, under no policy; if it has ended it is kept or taken as all others are.
-    surplus = to_clean_up(CleanPodPolicy.RUNNING if policy == CleanPodPolicy.NONE else policy, seen.surplus)
-    draft.replica_statuses = without_active(_recounted(draft.replica_statuses, seen), seen.replicas, leaving)
-    wait_s = _workers_wait_s(draft, spec, grace_s)
-    if wait_s > 0 and any(map(_is_working, leaving)):
-        leaving = [replica for replica in leaving if not _is_working(replica)]
+    deleted = pods_to_clean_up(policy, seen.replicas)
+    # Surplus pods must not keep running under any policy; terminated ones are handled like all others.
+    surplus = pods_to_clean_up(CleanPodPolicy.RUNNING if policy == CleanPodPolicy.NONE else policy, seen.surplus)
+    draft.replica_statuses = without_active(_recounted(draft.replica_statuses, seen), seen.replicas, deleted)
+    wait_s = _worker_grace_s(draft, spec, grace_s)
+    if wait_s > 0 and any(map(_is_working, deleted)):
+        deleted = [replica for replica in deleted if not _is_working(replica)]
         left = wait_s if left is None else min(left, wait_s)
-    staying = {replica.key for replica in _without(seen.replicas, leaving)}
-    if staying:
-        staying.add(ReplicaKey.of_all(draft.job.metadata.name))
+    kept = {replica.key for replica in _without(seen.replicas, deleted)}
+    if kept:
+        kept.add(ReplicaKey.of_all(draft.job.metadata.name))
     return Plan(
         status=None if is_anothers_end else draft.freeze(),
-        delete_pods=tuple(PodDeletion(replica.pod) for replica in (*leaving, *surplus) if not replica.terminating),
-        delete_services=seen.services_except(staying),
+        delete_pods=tuple(PodDeletion(replica.pod) for replica in (*deleted, *surplus) if not replica.terminating),
+        delete_services=seen.services_except(kept),
         requeue_after_s=left,
     )
 
 
-def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
-    """Return the pods that are deleted after the end: all under All, none under None, those not ended under Running."""
+def pods_to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
+    """Return the pods to delete after the end: all under All, none under None, unfinished ones under Running."""
     if policy == CleanPodPolicy.NONE:
         return []
-    # By the pod, not by its outcome: a replica that is done may still burn CPU in a sidecar.
+    # Depends on the pod and not on the replica's outcome: a sidecar of a finished replica may still use CPU.
     return [replica for replica in replicas if policy == CleanPodPolicy.ALL or not replica.has_ended]
 
 
 def policy_after(ended: Conditions, policy: str) -> str:
-    """Return the clean-up policy after such an end: a job that was stopped by a limit leaves nothing running (B47)."""
+    """Return the effective clean-up policy: a job stopped by a limit leaves nothing running (B47)."""
     failed = conditions.find(ended, ConditionType.FAILED)
     stopped = failed is not None and limit_of(failed.reason, failed.message) is not None
     return CleanPodPolicy.RUNNING if stopped and policy == CleanPodPolicy.NONE else policy
 
 
 def without_active(
-    counts: dict[str, ReplicaStatus], replicas: Sequence[Replica], leaving: Sequence[Replica]
+    counts: dict[str, ReplicaStatus], replicas: Sequence[Replica], deleted: Sequence[Replica]
 ) -> dict[str, ReplicaStatus]:
-    """Return the counters when clean-up has begun: pods that are being deleted are not active, though they may take a while."""
-    staying = count(_without(replicas, leaving), counts)
-    return {name: msgspec.structs.replace(found, active=staying[name].active) for name, found in counts.items()}
+    """Return the counters during clean-up: pods being deleted do not count as active, however long that takes."""
+    kept = count(_without(replicas, deleted), counts)
+    return {name: msgspec.structs.replace(found, active=kept[name].active) for name, found in counts.items()}
 
 
 def _ended_at(draft: StatusDraft) -> datetime | None:
-    """Return when the end was written, from which the TTL counts: also for a job that ended while no operator ran."""
+    """Return when the end was written; the TTL counts from then, even if the job ended while no operator was running."""
     ends = (each.last_transition_time for each in draft.conditions if conditions.is_end(each))
     return next(ends, None) or draft.completion_time
 
 
 def _policy(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> str:
-    """Return the clean-up policy to follow now. A specification that was never valid has none."""
+    """Return the current clean-up policy. A spec that was never valid has none."""
     failed = conditions.find(draft.conditions, ConditionType.FAILED)
     if isinstance(spec, InvalidSpec) and failed is not None and failed.reason == ConditionReason.INVALID:
         return CleanPodPolicy.RUNNING
@@ -376,7 +376,7 @@ def _policy(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> str:
 
 
 def _recounted(recorded: dict[str, ReplicaStatus], seen: Observed) -> dict[str, ReplicaStatus]:
-    """Return the counters after the end: what has succeeded or failed stays counted when its pod is gone."""
+    """Return the counters after the end: succeeded and failed replicas remain counted when their pods are gone."""
     return {
         name: msgspec.structs.replace(
             found,
@@ -387,25 +387,25 @@ def _recounted(recorded: dict[str, ReplicaStatus], seen: Observed) -> dict[str, 
     }
 
 
-def _without(replicas: Iterable[Replica], leaving: Sequence[Replica]) -> list[Replica]:
-    gone = {replica.pod.metadata.uid for replica in leaving}
+def _without(replicas: Iterable[Replica], deleted: Sequence[Replica]) -> list[Replica]:
+    gone = {replica.pod.metadata.uid for replica in deleted}
     return [replica for replica in replicas if replica.pod.metadata.uid not in gone]
 
 
 def until_deadline(draft: StatusDraft, deadline_s: int | None) -> float | None:
-    """Return the seconds that are left of `activeDeadlineSeconds`; None where there is none, or the job has not started."""
+    """Return the seconds left until `activeDeadlineSeconds`; None if unset or the job has not started."""
     if deadline_s is None or draft.start_time is None:
         return None
     return _left_s(deadline_s, draft.start_time, draft.now)
 
 
 def _left_s(limit_s: int, since: datetime, now: datetime) -> float:
-    """Return the seconds that are left of a limit: up to a second too many, since a time of the API has lost its fraction."""
+    """Return the seconds left, rounded up by a second, since API times have no fraction."""
     return limit_s and limit_s + 1 - (now - since).total_seconds()
 
 
 def past_deadline(draft: StatusDraft, deadline_s: int | None) -> Ending | None:
-    """Return the end of a job that has been active for longer than it may, None for any other."""
+    """Return the outcome of a job that exceeds its active deadline, else None."""
     left = until_deadline(draft, deadline_s)
     if left is None or left > 0:
         return None
@@ -413,10 +413,10 @@ def past_deadline(draft: StatusDraft, deadline_s: int | None) -> Ending | None:
 
 
 def conclude(draft: StatusDraft, ending: Ending, clean_pod_policy: str, replicas: Sequence[Replica]) -> Plan:
-    """Return a plan that writes the end and does nothing else: clean-up is for later plans, once the end is written."""
+    """Return a plan that only writes the end; clean-up is left to later plans, once the end is written."""
     draft.end(ending.condition, ending.reason, ending.message, ending.at)
     draft.next_restart_time = None
-    leaving = to_clean_up(policy_after(draft.conditions, clean_pod_policy), replicas)
-    draft.replica_statuses = without_active(draft.replica_statuses, replicas, leaving)
+    deleted = pods_to_clean_up(policy_after(draft.conditions, clean_pod_policy), replicas)
+    draft.replica_statuses = without_active(draft.replica_statuses, replicas, deleted)
     draft.emit(ending.event_type, ending.event_reason, ending.message)
     return Plan(status=draft.freeze(), events=tuple(draft.events))

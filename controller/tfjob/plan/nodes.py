@@ -1,17 +1,17 @@
-"""Sick and lost nodes: which pods they concern, and which nodes a job avoids. Pure.
+"""Unhealthy and lost nodes: the affected pods, and the nodes that a job avoids. Pure.
 
-A rule with `onNodes` is hit by a pod whose node has had one of its conditions or taints for `STANDS_S`. The pod may still run.
-The hit counts from the later of the transition and the start of the pod. Rules that only look at pods come too late for a sick
-node: in collective training one slow or silent worker holds up all others.
+A rule with `onNodes` is hit by a pod whose node has had one of its conditions or taints for `MIN_DURATION_S`, even if the pod
+is still running. The time counts from the later of transition and start of the pod. Rules that depend on pods only are too
+slow for unhealthy nodes: in collective training one slow or silent worker blocks all others.
 
-Failures are counted by node in `status.avoidedNodes`, in the status write that decides what becomes of the pod: the restart of
-the whole job after which pods of that attempt are not looked at, or a record of the replica (`IndexRestarts.on_node`). So no
-pod is counted twice, whatever call the operator is killed after. A first failure of the program on a node does not count, since
-it says more about the program; nor does a pod that was preempted or evicted through the API, which says nothing about the node.
+Failures are counted per node in `status.avoidedNodes`, in the same status write that decides about the pod: the restart of the
+whole job, after which pods of that attempt are ignored, or a record of the replica (`IndexRestarts.on_node`). So no pod is
+counted twice, no matter where the operator is killed. A node's first program failure does not count, since it is more likely
+the program's fault; nor do preemptions and evictions through the API, which are unrelated to the node.
 
-A node is lost when its Ready condition has not been True for as long as the job allows. Its kubelet reports nothing and deletes
-nothing, so its pods would run, or terminate, for ever. They are marked as failed. Rules and restart policies then decide as
-about any failure, and a failed pod is deleted without a grace period; one that was terminating already is force-deleted.
+A node is lost when its Ready condition has not been True for as long as the job allows. Its kubelet reports and deletes
+nothing, so its pods would stay running or terminating forever. They are marked as failed; rules and restart policies then apply
+as for any failure. A failed pod is deleted without a grace period; one that was terminating is force-deleted.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from tfjob_operator.controller.tfjob.plan.actions import Gang, LostPod, Plan, Po
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
-STANDS_S: Final = 30
+MIN_DURATION_S: Final = 30
 """How long a condition or taint must last before it counts: agents set and clear conditions within seconds."""
 MAX_AVOIDED: Final = 32
-"""Nodes that the status remembers, and that pods avoid by name."""
+"""Maximum number of nodes in the status, and of nodes that pods avoid by name."""
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
-"""A taint that says that a node is shut down: then kube-controller-manager fails and force-deletes its terminating pods."""
+"""A taint for nodes that are shut down: kube-controller-manager fails and force-deletes their terminating pods."""
 _READY: Final = "Ready"
 _NOT_READY: Final = ("False", "Unknown")
-_TAKEN: Final = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI", "Preempting", "Preempted"})
-"""Reasons of disruptions that say nothing about the node."""
+_NOT_ABOUT_NODE: Final = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI", "Preempting", "Preempted"})
+"""Disruption reasons that are unrelated to the node."""
 
 
 class NodeState(NamedTuple):
-    """The conditions and taints of a node, and since when it has each."""
+    """The conditions and taints of a node, with the time since which it has each."""
 
     conditions: Mapping[ConditionPattern, datetime]
     taints: Mapping[TaintPattern, datetime]
 
     def lost_since(self) -> datetime | None:
-        """Return since when the node is not ready; None if it is, or if kube-controller-manager takes care of its pods."""
+        """Return since when the node is not ready; None if it is ready, or if kube-controller-manager handles its pods."""
         if any(taint.key == OUT_OF_SERVICE for taint in self.taints):
             return None
         found = (self.conditions.get(ConditionPattern(_READY, status)) for status in _NOT_READY)
@@ -67,14 +67,14 @@ class NodeState(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """What is known of the nodes of a job's pods, by name; `failure` says why nothing is, if nodes cannot be read."""
+    """The state of the nodes of a job's pods, by name; `failure` is why nodes cannot be read, if so."""
 
     states: Mapping[str, NodeState]
     failure: str = ""
 
 
-class Hit(NamedTuple):
-    """A pod on a sick node: since when, and what the node has."""
+class NodeHit(NamedTuple):
+    """A pod on an unhealthy node, since when, and the condition or taint."""
 
     at: datetime
     replica: Replica
@@ -82,19 +82,19 @@ class Hit(NamedTuple):
 
     @property
     def event(self) -> JobEvent:
-        """The event about its deletion."""
+        """The event that reports its deletion."""
         return JobEvent(EventType.WARNING, EventReason.NODE_SICK, f"Pod {self.replica.pod.metadata.name}: {self.cause}")
 
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The hits of each rule by its name, the earliest first, and that of the first rule by the UID of the pod.
+    """The hits of each rule, by rule name, earliest first; and the hit of the first rule, by pod UID.
 
-    `next_in_s` is when there may be more by time alone.
+    `next_in_s` is when further hits may become due.
     """
 
-    by_rule: Mapping[str, Sequence[Hit]] = field(default_factory=dict)
-    by_pod: Mapping[str, Hit] = field(default_factory=dict)
+    by_rule: Mapping[str, Sequence[NodeHit]] = field(default_factory=dict)
+    by_pod: Mapping[str, NodeHit] = field(default_factory=dict)
     next_in_s: float | None = None
 
 
@@ -102,8 +102,8 @@ NO_HITS: Final = Hits()
 
 
 def find_hits(policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes, now: datetime) -> Hits:
-    """Return the pods that run, or failed, on nodes that rules are about. `replicas` are those that are not done."""
-    found: dict[str, list[Hit]] = {}
+    """Return the pods that run or failed on nodes matched by rules. `replicas` are the unfinished ones."""
+    found: dict[str, list[NodeHit]] = {}
     due: list[float] = []
     present = [each for each in replicas if each.pod.node in nodes.states and not each.terminating]
     for rule in policy.rules:
@@ -115,30 +115,30 @@ def find_hits(policy: FailurePolicy, replicas: Iterable[Replica], nodes: Nodes, 
                 continue
             since, what = sick
             at = max(since, pod.started or pod.metadata.creation_timestamp or since)
-            left_s = STANDS_S - (now - at).total_seconds()
+            left_s = MIN_DURATION_S - (now - at).total_seconds()
             if left_s > 0:
                 due.append(left_s)
             else:
-                hits.append(Hit(at, replica, f"its node {pod.node} has {what}"))
+                hits.append(NodeHit(at, replica, f"its node {pod.node} has {what}"))
         hits.sort(key=lambda hit: (hit.at, hit.replica.type, hit.replica.index))
     by_pod = {hit.replica.uid: hit for hits in reversed([*found.values()]) for hit in hits}
     return Hits(found, by_pod, min(due, default=None)) if by_pod or due else NO_HITS
 
 
 def _first_match(rule: Rule, node: NodeState) -> tuple[datetime, str] | None:
-    """Return since when a node has what a rule is about, whatever of it came first, and what that is."""
+    """Return the earliest condition or taint of a node that a rule matches, with its time."""
     found = [
         (node.conditions[each], f"condition {each.type}={each.status}")
         for each in rule.node_conditions
         if each in node.conditions
     ]
     for taint, since in node.taints.items():
-        if any(_is_about(pattern, taint) for pattern in rule.node_taints):
+        if any(_matches_taint(pattern, taint) for pattern in rule.node_taints):
             found.append((since, f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"))
     return min(found, default=None)
 
 
-def _is_about(pattern: TaintPattern, taint: TaintPattern) -> bool:
+def _matches_taint(pattern: TaintPattern, taint: TaintPattern) -> bool:
     return pattern.key == taint.key and pattern.value in {"", taint.value} and pattern.effect in {"", taint.effect}
 
 
@@ -149,10 +149,10 @@ def count_failures(
     hits: Hits,
     replicas: Sequence[Replica],
 ) -> Collection[str]:
-    """Count failures and hits on their nodes, once for each pod, and decide which nodes are avoided from now on.
+    """Count failures and hits on their nodes, once per pod, and decide which nodes are avoided from now on.
 
-    `replicas` are all of the job: their pods say which nodes it uses. Nodes that are not avoided any more stay in the list
-    while pods wait that were created before. Returns the UIDs of pods that are counted now.
+    `replicas` are all replicas of the job; their pods tell which nodes it uses. A node that is no longer avoided stays in the
+    list while pods created with that restriction are pending. Returns the UIDs of the pods counted now.
     """
     counted = {record.pod for record in draft.job.status.restarts if record.on_node}
     sick = {uid: hit.replica.pod.node for uid, hit in hits.by_pod.items()}
@@ -160,10 +160,10 @@ def count_failures(
     if avoidance is not None:
         for replica in failures:
             pod, uid = replica.pod, replica.uid
-            if pod.node and uid not in counted and uid not in sick and not _was_taken(pod):
+            if pod.node and uid not in counted and uid not in sick and not _is_not_about_node(pod):
                 new[uid, pod.node, replica.ended is None or replica.disrupted] = None
-    waits = outdated(draft, replicas)
-    found = {each.name: each for each in draft.avoided_nodes if waits or not _is_over(each, draft.now)}
+    is_pending = pods_avoiding_expired_nodes(draft, replicas)
+    found = {each.name: each for each in draft.avoided_nodes if is_pending or not _is_over(each, draft.now)}
     for _, node, counts in new:
         before = found.get(node)
         more = counts or before is not None
@@ -178,7 +178,7 @@ def count_failures(
         used = {replica.pod.node for replica in replicas if replica.pod.node} | found.keys()
         most = (len(used) + 1) // 2
         struck, hit = {node for _, node, _ in new}, set(sick.values())
-        # Those that failed most often first, since not all may fit.
+        # Nodes with the most failures first, since not all may fit.
         for node in sorted(found, key=lambda name: (name not in hit, -found[name].failures)):
             each = found[node]
             avoided = sum(other.expiration_time is not None for other in found.values())
@@ -194,24 +194,26 @@ def _is_over(node: AvoidedNode, now: datetime) -> bool:
     return node.expiration_time is not None and node.expiration_time <= now
 
 
-def outdated(draft: StatusDraft, replicas: Iterable[Replica]) -> list[Replica]:
-    """Return the pods that no node suits since they were told to avoid one that is not avoided any more."""
+def pods_avoiding_expired_nodes(draft: StatusDraft, replicas: Iterable[Replica]) -> list[Replica]:
+    """Return pods that are unschedulable because they avoid a node that is no longer avoided."""
     ends = [each.expiration_time for each in draft.job.status.avoided_nodes if _is_over(each, draft.now)]
     last = max((end for end in ends if end is not None), default=None)
     if last is None:
         return []
-    waits = (replica for replica in replicas if replica.outcome is Outcome.WAITING and not replica.pod.node)
-    return [each for each in waits if (created := each.pod.metadata.creation_timestamp) is not None and created <= last]
+    pending = (replica for replica in replicas if replica.outcome is Outcome.WAITING and not replica.pod.node)
+    return [
+        each for each in pending if (created := each.pod.metadata.creation_timestamp) is not None and created <= last
+    ]
 
 
-def _was_taken(pod: Pod) -> bool:
+def _is_not_about_node(pod: Pod) -> bool:
     found = pod.status.conditions or ()
     reasons = {each.reason for each in found if each.type == DISRUPTION_TARGET and each.status == TRUE}
-    return not _TAKEN.isdisjoint(reasons | {pod.status.reason})
+    return not _NOT_ABOUT_NODE.isdisjoint(reasons | {pod.status.reason})
 
 
 def _limited(nodes: Collection[AvoidedNode]) -> tuple[AvoidedNode, ...]:
-    """Return at most as many nodes as may be remembered: those that are avoided, for longest, and then where most failed."""
+    """Return at most `MAX_AVOIDED` nodes: those avoided the longest first, then those with the most failures."""
     if len(nodes) <= MAX_AVOIDED:
         return tuple(nodes)
 
@@ -225,17 +227,17 @@ def _limited(nodes: Collection[AvoidedNode]) -> tuple[AvoidedNode, ...]:
 def with_avoidance(
     plan: Plan, draft: StatusDraft, spec: TFJobSpec, gang: Gang | None, replicas: Iterable[Replica]
 ) -> Plan:
-    """Return the plan of a job that avoids nodes: with a Warning if its pods go where another component sends them.
+    """Return the plan of a job that avoids nodes, with a Warning if another component chooses its pods' nodes.
 
-    Pods that no node suits, since they were told to avoid one that is not avoided any more, are created again: first all of
-    them are deleted, then the node leaves the list, then they are created.
+    Unschedulable pods that avoid a node that is no longer avoided are recreated: first all are deleted, then the node is
+    removed from the list, then they are created.
     """
-    placed = [kind for kind, each in spec.replicas.items() if gang is not None or each.template.has_topology]
-    if placed:
+    placed_elsewhere = [kind for kind, each in spec.replicas.items() if gang is not None or each.template.has_topology]
+    if placed_elsewhere:
         by = "a gang scheduler" if gang is not None else "Kueue's topology-aware scheduling"
-        text = f"status.avoidedNodes has no effect on {', '.join(placed)}: {by} decides where their pods run"
+        text = f"status.avoidedNodes has no effect on {', '.join(placed_elsewhere)}: {by} decides where their pods run"
         plan = replace(plan, problems=(*plan.problems, problem_of_job(EventReason.NODES_NOT_AVOIDED, text)))
-    old = [each for each in outdated(draft, replicas) if each.type not in placed]
+    old = [each for each in pods_avoiding_expired_nodes(draft, replicas) if each.type not in placed_elsewhere]
     if not old or is_finished(draft):
         return plan
     gone = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
@@ -245,25 +247,27 @@ def with_avoidance(
 
 
 def with_nodes(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: Nodes, timeout_s: int) -> Plan:
-    """Return the plan with the pods whose node is lost, or with a Warning if nodes cannot be read. `timeout_s` 0 is never."""
+    """Return the plan with the pods on lost nodes, or with a Warning if nodes cannot be read. `timeout_s` 0 disables it."""
     if nodes.failure:
         return replace(plan, problems=(*plan.problems, problem_of_job(EventReason.NODES_UNAVAILABLE, nodes.failure)))
     return with_lost_pods(plan, draft, pods, nodes, timeout_s) if timeout_s else plan
 
 
 def with_lost_pods(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: Nodes, timeout_s: int) -> Plan:
-    """Return the plan with the pods whose node is lost: to be marked as failed, or if they have ended, to be force-deleted.
+    """Return the plan with the pods on lost nodes, to be marked as failed or, if they have ended, force-deleted.
 
-    A failed pod that is not terminating is left to the rest of the plan. Pods of a finished job that nobody deletes stay.
+    A failed pod that is not terminating is handled by the rest of the plan. Pods of a finished job stay unless they are being
+    deleted.
     """
     lost: list[LostPod] = []
     finished = is_finished(draft.job.status)
     for pod in pods:
         node = nodes.states.get(pod.node)
         since = node.lost_since() if node is not None else None
-        if since is None or not _needs_help(pod, finished=finished):
+        if since is None or not _is_stuck(pod, finished=finished):
             continue
-        # A pod that tolerates everything may be bound to the node later: each gets the whole time, else they fail in a loop.
+        # A pod that tolerates every taint may be bound to the node later: it also gets the whole timeout, or it would fail in a
+        # loop.
         at = max(since, pod.metadata.creation_timestamp or since)
         left_s = timeout_s - (draft.now - at).total_seconds()
         if left_s > 0:
@@ -273,8 +277,8 @@ def with_lost_pods(plan: Plan, draft: StatusDraft, pods: Iterable[Pod], nodes: N
     return replace(plan, lost_pods=tuple(lost)) if lost else plan
 
 
-def _needs_help(pod: Pod, *, finished: bool) -> bool:
+def _is_stuck(pod: Pod, *, finished: bool) -> bool:
     if pod.metadata.deletion_timestamp is None:
         return pod.status.phase not in TERMINAL and not finished
-    # With a grace of 0 it is force-deleted already, and a finalizer keeps it.
+    # With a grace period of 0 it was force-deleted already, and a finalizer keeps it.
     return pod.status.phase not in TERMINAL or pod.metadata.deletion_grace_period_seconds != 0

@@ -1,23 +1,21 @@
-"""What to do about one TFJob, decided from what is observed. Pure: no clock, no I/O, no logging, no memory.
+"""Plans one TFJob from its observed state. Pure: no clock, I/O, logging or memory.
 
-`plan` compares the replicas that the specification asks for with the pods and services that exist, and returns a `Plan`.
-It is executed in a fixed order: first the status (in a burst the first status of a new job waits), then creates and deletes.
-So every fact is on the server before it is acted upon, a job's end is in its status before its pods are cleaned up, and an
-operator that was killed between any two calls finds all that it needs when it starts again.
+`plan` compares the replicas in the spec with the existing pods and services, and returns a `Plan`. It is executed in a fixed
+order: the status first (except in a burst, where the first status of a new job is delayed), then creates and deletes. So every
+fact is on the server before it is acted upon, a job's end is in its status before its pods are cleaned up, and an operator
+killed between any two calls can resume.
 
-A job is over (`ending.clean_up`), held or failed because its specification is wrong (`hold`), suspended (`suspend`), or to run
-(`run`). Each of these decides alone. Then a PodGroup and ConfigMaps are added to the plan where the job needs them, and
-children that were refused and must wait are removed.
+A job is finished (`ending.clean_up`), on hold or failed because of an invalid spec (`hold`), suspended (`suspend`), or running
+(`run`). Then the PodGroup and ConfigMaps that the job needs are added to the plan, and children that were refused and must wait
+are removed.
 
-A job that has not begun fails if its specification is invalid or refused by the API server: nothing is lost. One that has
-begun is *held*: its pods continue, and no pod is created, deleted or judged, until the specification is corrected. Meanwhile
-facts are recorded, since pods may go: which replicas have succeeded, and how often each was restarted. Fields that can be
-read still count: a deadline, the TTL after an end, a suspension.
+A job that has not started fails if its spec is invalid or rejected by the API server. A job that has started is put on hold:
+its pods continue, and no pod is created, deleted or evaluated until the spec is fixed. Facts are still recorded, since pods may
+disappear: finished replicas and the number of restarts. Readable fields still apply: a deadline, the TTL, `suspend`.
 
-The ConfigMap of a long cluster specification is immutable, and named by a hash of its content and of the job's UID. So a job
-that is scaled gets another one, and that of an earlier job is in nobody's way. Pods say by a label which one they read. A
-kubelet reads it whenever it starts a container, also again in place; so a ConfigMap that a pod may still need stays, or is
-created again, and is deleted when there is no such pod.
+The ConfigMap of a large cluster spec is immutable and named by a hash of its content and the job's UID. So a scaled job gets a
+new one, and a new job of the same name cannot conflict with the old one. Pods carry the hash in a label. A kubelet reads the
+ConfigMap whenever it starts a container, including in-place restarts; so it is kept, or recreated, until no pod needs it.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ from tfjob_operator.controller.tfjob.plan.actions import (
     Gang,
     Plan,
     PodDeletion,
-    holds_pods,
+    blocks_pods,
     with_gang,
 )
 from tfjob_operator.controller.tfjob.plan.attempts import (
@@ -58,12 +56,12 @@ from tfjob_operator.controller.tfjob.plan.attempts import (
     Decision,
     count_on_nodes,
     decide,
+    delayed_replicas,
     ending_of,
     past_start_deadline,
     restart_all,
     restart_requested,
     unfinished,
-    waiting,
 )
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
@@ -75,7 +73,7 @@ from tfjob_operator.controller.tfjob.plan.ending import (
     past_deadline,
     should_restart,
     until_deadline,
-    until_workers_end,
+    wait_for_workers_s,
 )
 from tfjob_operator.controller.tfjob.plan.nodes import (
     NO_HITS,
@@ -85,30 +83,30 @@ from tfjob_operator.controller.tfjob.plan.nodes import (
     with_nodes,
 )
 from tfjob_operator.controller.tfjob.plan.replicas import (
-    GOING_ON,
+    STILL_RUNNING,
     Observed,
     Replica,
     count_unended,
+    find_label_drift,
+    find_selector_drift,
     observe,
     problems_of,
-    relabellings,
-    reselections,
 )
 from tfjob_operator.controller.tfjob.plan.status import (
     NOT_REPLACING,
     Finished,
     Replacing,
     StatusDraft,
-    announce,
     begun,
     finished_indices,
-    has_begun,
-    of_a_new_attempt,
-    stay,
+    has_started,
+    outdated_pods_warning,
+    report_spec,
+    reset_for_new_attempt,
 )
 
-MOST_NAMED: Final = 16
-"""Replicas that the message of a condition names; of more it has the number."""
+MAX_NAMED: Final = 16
+"""The message of a condition names up to this many replicas; beyond that it gives their number."""
 
 
 def plan(
@@ -126,20 +124,19 @@ def plan(
     defaults: Defaults = DEFAULTS,
     nodes: Nodes | None = None,
 ) -> Plan:
-    """Decide what to do about a job; `pods`, `services` and `config_maps` are those that it controls.
+    """Decide what to do about a job; `pods`, `services` and `config_maps` are those it controls.
 
-    A job that is being deleted is left to the garbage collector, one that another controller manages is left to it, mistakes
-    and all (B75). `gang` is None where no gang scheduler is in use; `domain` is the cluster's DNS domain where TF_CONFIG needs
-    it. `blocked` are children that could not be created. `unreported` are events of a status that was computed but not written:
-    they come before those of the new one. `defaults` are those of the operator. `nodes` are those of the pods, None where
-    they do not concern the job.
+    A job being deleted is left to the garbage collector, and one managed by another controller to that, even if it is invalid
+    (B75). `gang` is None if gang scheduling is disabled; `domain` is the cluster's DNS domain if TF_CONFIG needs it. `blocked`
+    are children that could not be created. `unreported` are events of a status that was computed but not written; they precede
+    new ones. `defaults` are the operator's. `nodes` are those of the pods, None if not needed.
 
-    Every change to a plan is a step here. The executor changes none; it only omits what a failure of its own rules out: a pod
-    whose ConfigMap could not be created is not sent.
+    All changes to a plan are made here. The executor only omits actions whose prerequisite failed: a pod is not created if its
+    ConfigMap could not be.
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
-    waits = gang is not None and holds_pods(gang)
+    waits = gang is not None and blocks_pods(gang)
     draft = StatusDraft(job, now, unreported, waits=waits, refused=blocked.refused)
     seen = observe(job, pods, services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
@@ -150,15 +147,15 @@ def plan(
     if draft.avoided_nodes and isinstance(spec, TFJobSpec):
         decided = with_avoidance(decided, draft, spec, gang, seen.replicas)
     if isinstance(spec, TFJobSpec) and spec.spellings and not conditions.is_finished(job.status):
-        told = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
-        decided = replace(decided, problems=(*decided.problems, *told))
+        warnings = tuple(problem_of_job(*warning) for warning in queue_warnings(job.metadata.labels, spec))
+        decided = replace(decided, problems=(*decided.problems, *warnings))
     decided = with_gang(decided, job, spec, seen.replicas, gang)
     decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
     return without_blocked(decided, blocked)
 
 
 def node_lost_after_s(spec: TFJobSpec, defaults: Defaults) -> int:
-    """Return after how many seconds a node that is not ready is lost for a job; 0 for never."""
+    """Return after how many seconds a node that is not ready is lost, for this job; 0 for never."""
     return defaults.node_lost_timeout_s if spec.node_lost_timeout_s is None else spec.node_lost_timeout_s
 
 
@@ -177,10 +174,10 @@ def _decide(
 def run(
     draft: StatusDraft, spec: TFJobSpec, seen: Observed, defaults: Defaults = DEFAULTS, nodes: Nodes | None = None
 ) -> Plan:
-    """Decide about a running job. When it ends, the plan says so and nothing else."""
+    """Plan a running job. If it ends, the plan contains only its end."""
     finished = finished_indices(draft.job.status, spec.sizes, seen.replicas)
-    _begin(draft, spec, seen.replicas)
-    draft.begun = begun(draft.job, spec, has_children=seen.has_children, makes_pods=spec.total_replicas > 0)
+    _start_or_resume(draft, spec, seen.replicas)
+    draft.begun = begun(draft.job, spec, has_children=seen.has_children, will_create_pods=spec.total_replicas > 0)
     decision = NO_DECISION
     if spec.start_deadline_s is not None:
         keys = _keys(draft.job.metadata.name, spec, finished)
@@ -212,12 +209,12 @@ def run(
         if (restarting or on_nodes) and not whole
         else NOT_REPLACING,
     )
-    _say_what_stays(draft, spec, seen.replicas, restarting)
+    _warn_about_outdated_pods(draft, spec, seen.replicas, restarting)
     replaced = {replica.pod.metadata.uid for replica in restarting}
     verdict = judge(draft.job, spec, seen.replicas, finished, draft.replica_statuses, restarting=replaced)
     ending = _ending(draft, spec, verdict, decision, seen.replicas)
     if ending is not None:
-        wait_s = until_workers_end(draft, spec, ending, seen.replicas)
+        wait_s = wait_for_workers_s(draft, spec, ending, seen.replicas)
         if wait_s is not None:
             return Plan(status=draft.freeze(), events=tuple(draft.events), requeue_after_s=wait_s)
         return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)
@@ -226,20 +223,20 @@ def run(
             causes = [] if decision.failure is None else [decision.failure]
             count_on_nodes(draft, spec, decision, seen, finished=finished, causes=causes)
         restart_all(draft, spec, decision, (*seen.replicas, *seen.surplus), delays=defaults.delays)
-        return _begin_again(draft, spec, seen, finished)
-    return _go_on(draft, spec, seen, finished, restarting, decision=decision, running=verdict.running)
+        return _restart_attempt(draft, spec, seen, finished)
+    return _reconcile_children(draft, spec, seen, finished, restarting, decision=decision, running=verdict.running)
 
 
 def _replacing(
     restarting: Iterable[Replica], decision: Decision, on_nodes: Collection[str], *, delays: bool
 ) -> Replacing:
-    """Return what is to be recorded of pods that are replaced one by one; the ends of those `on_nodes` are counted there."""
+    """Return what to record about pods that are replaced individually; those `on_nodes` are counted on their nodes."""
     counted: set[str] = set()
     ignored: set[str] = set()
     rules = {}
     for replica in restarting:
         uid, rule = replica.pod.metadata.uid, decision.handled.get(replica.pod.metadata.uid)
-        healthy = rule is not None and rule.is_about_nodes and replica.outcome in GOING_ON
+        healthy = rule is not None and rule.is_about_nodes and replica.outcome in STILL_RUNNING
         if not (replica.disrupted or healthy):
             (ignored if rule is not None and rule.action is RuleAction.IGNORE else counted).add(uid)
         if rule is not None:
@@ -247,10 +244,10 @@ def _replacing(
     return Replacing(counted, ignored, rules, delays=delays, on_nodes=on_nodes)
 
 
-def _begin_again(draft: StatusDraft, spec: TFJobSpec, seen: Observed, finished: Finished) -> Plan:
-    """Delete all pods but those of replicas that are done and stay so. What is created is for later plans."""
+def _restart_attempt(draft: StatusDraft, spec: TFJobSpec, seen: Observed, finished: Finished) -> Plan:
+    """Delete all pods except those of finished replicas that are kept. Pods are created by later plans."""
     keeps = spec.failure_policy is not None and spec.failure_policy.keeps_finished
-    leaving = [
+    deleted = [
         replica
         for replica in (*seen.replicas, *seen.surplus)
         if not (replica.terminating or (keeps and replica.index in finished.get(replica.type, ())))
@@ -258,12 +255,12 @@ def _begin_again(draft: StatusDraft, spec: TFJobSpec, seen: Observed, finished: 
     return Plan(
         status=draft.freeze(),
         events=tuple(draft.events),
-        delete_pods=tuple(PodDeletion(replica.pod, _exit_event(replica), restarts=True) for replica in leaving),
-        requeue_after_s=_until_next_look(draft, spec, NO_DECISION),
+        delete_pods=tuple(PodDeletion(replica.pod, _exit_event(replica), restarts=True) for replica in deleted),
+        requeue_after_s=_next_due_s(draft, spec, NO_DECISION),
     )
 
 
-def _go_on(
+def _reconcile_children(
     draft: StatusDraft,
     spec: TFJobSpec,
     seen: Observed,
@@ -273,20 +270,24 @@ def _go_on(
     decision: Decision,
     running: bool,
 ) -> Plan:
-    """Create what is missing, restore edited children, and delete surplus pods and failed ones, which later syncs replace."""
+    """Create missing children, repair edited ones, and delete surplus pods and failed ones, which later syncs recreate."""
     name = draft.job.metadata.name
     keys = _keys(name, spec, finished)
     present = {replica.key for replica in seen.replicas}
     missing_pods = _missing(keys, present)
-    delayed = waiting(draft, missing_pods) if draft.has_delays else ()
+    delayed = delayed_replicas(draft, missing_pods) if draft.has_delays else ()
     created = missing_pods
     if seen.older or delayed:
         created = () if seen.older else tuple(key for key in missing_pods if key not in delayed)
-    going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
+    any_terminating = any(
+        replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas
+    )
     problems = problems_of(seen.replicas)
-    settled = not (missing_pods or going)
+    converged = not (missing_pods or any_terminating)
     refused = [key.name for key in missing_pods if key.name in draft.refused]
-    _say_how_it_goes(draft, restarting, running=running, settled=settled, stuck=bool(problems), refused=refused)
+    _update_running_condition(
+        draft, restarting, running=running, converged=converged, stuck=bool(problems), refused=refused
+    )
     served, wanted = keys, present.union(keys)
     if spec.network is Network.SHARED and wanted:
         served = [ReplicaKey.of_all(name)]
@@ -305,15 +306,15 @@ def _go_on(
             *(PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating),
         ),
         delete_services=seen.services_except(wanted),
-        relabel=tuple(relabellings(name, seen.replicas, services)),
-        reselect=tuple(reselections(name, services)),
+        label_drift=tuple(find_label_drift(name, seen.replicas, services)),
+        selector_drift=tuple(find_selector_drift(name, services)),
         problems=problems,
-        requeue_after_s=_until_next_look(draft, spec, decision),
+        requeue_after_s=_next_due_s(draft, spec, decision),
     )
 
 
-def _until_next_look(draft: StatusDraft, spec: TFJobSpec, decision: Decision) -> float | None:
-    """Return in how many seconds time alone changes what there is to do; None for never."""
+def _next_due_s(draft: StatusDraft, spec: TFJobSpec, decision: Decision) -> float | None:
+    """Return the seconds until the passage of time alone requires another plan; None for never."""
     times = [until_deadline(draft, spec.active_deadline_s), decision.next_in_s]
     if draft.next_restart_time is not None or draft.avoided_nodes:
         moments = (draft.next_restart_time, *(node.expiration_time for node in draft.avoided_nodes))
@@ -322,10 +323,10 @@ def _until_next_look(draft: StatusDraft, spec: TFJobSpec, decision: Decision) ->
     return min(known) if known else None
 
 
-def _begin(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> None:
-    """Set Created and the start time; a job that was suspended is resumed, and its start time set anew."""
+def _start_or_resume(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> None:
+    """Set Created and the start time; a suspended job is resumed, with a new start time."""
     draft.create()
-    announce(draft, spec)
+    report_spec(draft, spec)
     if conditions.is_true(draft, ConditionType.SUSPENDED):
         message = f"TFJob {draft.job.metadata.name} is resumed."
         draft.set_false(ConditionType.SUSPENDED, ConditionReason.RESUMED, message)
@@ -334,27 +335,27 @@ def _begin(draft: StatusDraft, spec: TFJobSpec, replicas: Iterable[Replica]) -> 
     draft.start(replica.pod for replica in replicas)
 
 
-def _say_what_stays(
+def _warn_about_outdated_pods(
     draft: StatusDraft, spec: TFJobSpec, replicas: Sequence[Replica], restarting: Sequence[Replica]
 ) -> None:
-    leaving = {replica.pod.metadata.uid for replica in restarting}
-    going_on = (  # not looked at without an edit
+    deleted = {replica.pod.metadata.uid for replica in restarting}
+    still_running = (  # lazy: evaluated only after an edit
         replica
         for replica in replicas
-        if replica.outcome in GOING_ON and not replica.terminating and replica.pod.metadata.uid not in leaving
+        if replica.outcome in STILL_RUNNING and not replica.terminating and replica.pod.metadata.uid not in deleted
     )
-    if words := stay(draft.job, spec, going_on):
-        # Who scales an elastic job means it so.
+    if message := outdated_pods_warning(draft.job, spec, still_running):
+        # Scaling an elastic job is intentional.
         kind = EventType.NORMAL if spec.dynamic_workers else EventType.WARNING
-        draft.emit(kind, EventReason.POD_TEMPLATE_NOT_APPLIED, words)
+        draft.emit(kind, EventReason.POD_TEMPLATE_NOT_APPLIED, message)
 
 
 def _ending(
     draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, decision: Decision, replicas: Sequence[Replica]
 ) -> Ending | None:
-    """Whether and how the job ends now: its replicas and rules decide, and where they do not its limits may.
+    """Return how the job ends now, or None: decided by its replicas and rules, else by its limits.
 
-    Success comes first, and rules come before the failures that none of them is about.
+    Success takes precedence, and rules take precedence over failures that no rule matches.
     """
     meta = draft.job.metadata
     succeeds = verdict.ending is not None and verdict.ending.condition is ConditionType.SUCCEEDED
@@ -374,19 +375,19 @@ def _ending(
     return past_deadline(draft, spec.active_deadline_s)
 
 
-def _say_how_it_goes(
+def _update_running_condition(
     draft: StatusDraft,
     restarting: Sequence[Replica],
     *,
     running: bool,
-    settled: bool,
+    converged: bool,
     stuck: bool,
     refused: Sequence[str],
 ) -> None:
-    """Set Running or Restarting; a job that restarts is Running again only when every replica has its pod back (B23).
+    """Set Running or Restarting. A restarting job is Running only once every replica has its pod again (B23).
 
-    `refused` names replicas that could not be created: a job may run without them.
-    `stuck`: a pod cannot start. How many is left to the counters: a changed condition is written at once, and they wait.
+    `refused` are replicas that could not be created; a job may run without them. `stuck` if a pod cannot start: the number of
+    such pods is not in the message, since changed conditions are written immediately, unlike counters.
     """
     name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, ConditionType.RESTARTING)
     if restarting:
@@ -395,10 +396,10 @@ def _say_how_it_goes(
         draft.set_true(ConditionType.RESTARTING, ConditionReason.RESTARTING, message)
         if not was_restarting:
             draft.emit(EventType.WARNING, ConditionReason.RESTARTING, message)
-    elif running and (settled or not was_restarting):
+    elif running and (converged or not was_restarting):
         but = ", but not all of its replicas can start" if stuck else ""
         if refused:
-            which = ranges_of(refused) if len(refused) <= MOST_NAMED else f"{len(refused)} replicas"
+            which = ranges_of(refused) if len(refused) <= MAX_NAMED else f"{len(refused)} replicas"
             but = f" without {which}, which could not be created: see its Warnings"
         draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running{but}.")
 
@@ -415,9 +416,9 @@ def _exit_event(replica: Replica, rule: Rule | None = None) -> JobEvent | None:
     if replica.ended is None:
         return None
     meta, ended = replica.pod.metadata, replica.ended
-    # The pod's log goes with the pod: what it says of its end is all that stays (B57).
-    words = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
-    detail = "".join(f": {word}" for word in words if word)
+    # The pod's log is deleted with it, so the event keeps what the pod reports about its end (B57).
+    parts = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
+    detail = "".join(f": {part}" for part in parts if part)
     if rule is not None:
         detail += f" (rule {rule.name}: {rule.action.value})"
     return JobEvent(
@@ -444,22 +445,22 @@ def _missing(keys: Iterable[ReplicaKey], present: Collection[ReplicaKey]) -> tup
 
 
 def suspend(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
-    """Plan for a job that is suspended; finished replicas and restarts are kept."""
+    """Plan a suspended job; finished replicas and restarts are kept."""
     draft.create()
     draft.record(seen.replicas, finished_indices(draft.job.status, spec.sizes, seen.replicas))
-    draft.begun = begun(draft.job, spec, has_children=seen.has_children, makes_pods=False)
-    announce(draft, spec)
-    return take_all(draft, seen)
+    draft.begun = begun(draft.job, spec, has_children=seen.has_children, will_create_pods=False)
+    report_spec(draft, spec)
+    return delete_all(draft, seen)
 
 
-def take_all(draft: StatusDraft, seen: Observed) -> Plan:
-    """Set Suspended, and delete all pods and services, whatever the clean-up policy."""
+def delete_all(draft: StatusDraft, seen: Observed) -> Plan:
+    """Set Suspended and delete all pods and services, regardless of the clean-up policy."""
     message = f"TFJob {draft.job.metadata.name} is suspended."
     if not conditions.is_true(draft.job.status, ConditionType.SUSPENDED):
         draft.emit(EventType.NORMAL, ConditionReason.SUSPENDED, message)
     draft.set_true(ConditionType.SUSPENDED, ConditionReason.SUSPENDED, message)
     draft.replica_statuses = count_unended(draft.replica_statuses, (*seen.replicas, *seen.surplus))
-    draft.restarts, draft.next_restart_time = of_a_new_attempt(draft.restarts), None
+    draft.restarts, draft.next_restart_time = reset_for_new_attempt(draft.restarts), None
     if draft.begun is not None:
         draft.begun = msgspec.structs.replace(draft.begun, all_ran=False)
     return Plan(
@@ -473,24 +474,24 @@ def take_all(draft: StatusDraft, seen: Observed) -> Plan:
 
 
 def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
-    """Hold a job that has begun; any other fails."""
-    if not _is_spared(draft.job, spec, has_children=seen.has_children):
+    """Put a started job on hold; any other fails."""
+    if not _should_hold(draft.job, spec, has_children=seen.has_children):
         return _fail(draft, spec)
     sizes = _sizes(draft.job.status, seen.replicas)
     seen = seen.limited_to(sizes)
     draft.create()
     draft.record(seen.replicas, finished_indices(draft.job.status, sizes, seen.replicas))
-    draft.restarts, draft.next_restart_time = of_a_new_attempt(draft.restarts), None
+    draft.restarts, draft.next_restart_time = reset_for_new_attempt(draft.restarts), None
     draft.begun = draft.begun or Begun()
-    announce(draft, spec)
-    return take_all(draft, seen) if spec.suspend else _wait(draft, spec, seen)
+    report_spec(draft, spec)
+    return delete_all(draft, seen) if spec.suspend else _wait_for_fix(draft, spec, seen)
 
 
-def _is_spared(job: TFJob, spec: InvalidSpec, *, has_children: bool) -> bool:
-    """Whether the job is held and does not fail: it has begun. One that was refused without an edit would never have run."""
+def _should_hold(job: TFJob, spec: InvalidSpec, *, has_children: bool) -> bool:
+    """Return True if the job is put on hold instead of failing: it has started, and if it was rejected, it was edited since."""
     if spec.reason == ConditionReason.REFUSED:
         return job.status.begun is not None and job.metadata.generation > job.status.begun.generation
-    return has_begun(job.status, has_children=has_children)
+    return has_started(job.status, has_children=has_children)
 
 
 def _fail(draft: StatusDraft, spec: InvalidSpec) -> Plan:
@@ -500,11 +501,11 @@ def _fail(draft: StatusDraft, spec: InvalidSpec) -> Plan:
     return Plan(status=draft.freeze(), events=tuple(draft.events))
 
 
-def _wait(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
-    """Wait for an edit, and for the job's deadline."""
+def _wait_for_fix(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
+    """Wait for an edit or the deadline of the job."""
     deadline_s = spec.active_deadline_s
     if conditions.is_true(draft, ConditionType.SUSPENDED):
-        deadline_s = None  # it is resumed when the specification is corrected, and its time starts anew then
+        deadline_s = None  # it is resumed when the spec is fixed, with a new start time
     else:
         draft.start(replica.pod for replica in seen.replicas)
     ending = past_deadline(draft, deadline_s)
@@ -519,7 +520,7 @@ def _wait(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
 
 
 def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
-    """Return how many replicas of each type there should be. Where the status does not say, as many as there are."""
+    """Return the number of replicas of each type; unlimited for the observed types if the status does not record it."""
     if status.begun is not None and status.begun.replicas:
         return status.begun.replicas
     present = {replica.type for replica in observed} | status.replica_statuses.keys() | status.finished_indices.keys()
@@ -527,23 +528,23 @@ def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
 
 
 def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
-    """Return the plan without the children that must wait. Replica types of which none was refused come first.
+    """Return the plan without children that must wait. Replica types without a refused child come first.
 
-    So if all parameter servers are refused, say, no worker waits for them, though the first refusal ends a batch (SB-01). A
-    rejected pod that must wait stays where it is: it says why.
+    So if, for example, all parameter servers are refused, workers do not wait for them, although the first refusal ends a batch
+    (SB-01). A rejected pod that must wait is kept, since it shows the reason.
     """
     if blocked.rejected:
-        stay = [each for each in plan.delete_pods if each.restarts and each.pod.metadata.name in blocked.rejected]
-        if stay:
-            going = tuple(each for each in plan.delete_pods if each not in stay)
-            plan = replace(plan, delete_pods=going).requeued_within(blocked.next_due_in_s)
+        kept = [each for each in plan.delete_pods if each.restarts and each.pod.metadata.name in blocked.rejected]
+        if kept:
+            deleted = tuple(each for each in plan.delete_pods if each not in kept)
+            plan = replace(plan, delete_pods=deleted).requeued_within(blocked.next_due_in_s)
     if not blocked.refused:
         return plan
     planned = (*plan.create_services, *plan.create_pods)
     if any(key.name in blocked.waiting for key in planned):
         plan = plan.requeued_within(blocked.next_due_in_s)
     if any(not key.type and key.name in blocked.waiting for key in plan.create_services):
-        return replace(plan, create_services=(), create_pods=())  # no pod without the service of all
+        return replace(plan, create_services=(), create_pods=())  # pods require the shared service
     refused = {key.type for key in planned if key.name in blocked.refused}
 
     def ready(keys: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
@@ -554,7 +555,7 @@ def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
 
 
 def invalid_message(spec: InvalidSpec) -> str:
-    """Return the text of the Failed condition and of the Warning event; tools look for "the spec is invalid"."""
+    """Return the message of the Failed condition and the Warning event; tools search for "the spec is invalid"."""
     return f"TFJob has failed because the spec is invalid: {spec.text}"
 
 
@@ -566,22 +567,25 @@ def with_config_maps(
     job: TFJob,
     spec: TFJobSpec | InvalidSpec,
     pods: Sequence[Pod],
-    held: Sequence[ConfigMap],
+    owned: Sequence[ConfigMap],
     *,
     domain: str,
 ) -> Plan:
-    """Return the plan with its ConfigMaps; `held` are those that the job controls, `domain` the cluster's DNS domain.
+    """Return the plan with its ConfigMaps; `owned` are those that the job controls, `domain` the cluster's DNS domain.
 
-    What pods read that may start again is there; what is made for pods of now stays while the job lives; nothing else does.
+    The ConfigMaps of pods that may start containers again exist; that of the current spec is kept while the job is active; all
+    others are deleted.
     """
     if isinstance(spec, InvalidSpec) or plan.delete_job or plan.ends(job):
         return plan
     readers = [pod for pod in pods if _digest_of(pod) and not has_ended(pod)]
-    if not (readers or held) and (not plan.create_pods or is_surely_short(job.metadata, spec, domain)):
+    if not (readers or owned) and (not plan.create_pods or is_surely_short(job.metadata, spec, domain)):
         return plan
-    going = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
+    deleted_pods = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
     needed = {
-        _digest_of(pod) for pod in readers if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in going
+        _digest_of(pod)
+        for pod in readers
+        if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in deleted_pods
     }
     kept = {_digest_of(pod) for pod in readers}
     if not (spec.suspend or conditions.is_finished(job.status)):
@@ -589,16 +593,16 @@ def with_config_maps(
         kept.add(cluster.digest)
         if any(cluster.is_shared_with(key.type) for key in plan.create_pods):
             needed.add(cluster.digest)
-    present = {each.metadata.name for each in held}
+    present = {each.metadata.name for each in owned}
     names = {config_map_name(job.metadata.name, digest) for digest in kept}
     create = tuple(digest for digest in sorted(needed) if config_map_name(job.metadata.name, digest) not in present)
     delete = tuple(
-        each for each in held if each.metadata.name not in names and each.metadata.deletion_timestamp is None
+        each for each in owned if each.metadata.name not in names and each.metadata.deletion_timestamp is None
     )
     return replace(plan, create_config_maps=create, delete_config_maps=delete) if create or delete else plan
 
 
 def _digest_of(pod: Pod) -> str:
-    """Return the hash of the ConfigMap that a pod reads, or "": users can write anything into a label."""
+    """Return the hash of the ConfigMap that a pod reads, or "". Users can write any value to a label."""
     digest = (pod.metadata.labels or NO_LABELS).cluster_spec
     return digest if digest and _DIGEST.fullmatch(digest) else ""

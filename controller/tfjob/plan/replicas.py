@@ -1,18 +1,16 @@
-"""The pods and services of a job as a plan sees them: whose they are, which replica each is, and what has become of it. Pure.
+"""The pods and services of a job: their owners, their replicas and their outcomes. Pure.
 
-The name of a child says which replica it is, since nobody can edit that; where the name says nothing, labels do. A replica has
-one pod; if there are several, it is decided here which one that is. The others are surplus.
+A child's name determines its replica, since names are immutable; labels are used only if the name is not conclusive. A replica
+has one pod; if there are several, one is selected and the others are surplus.
 
-A replica's outcome is that of its container `tensorflow`: it is finished though a sidecar still runs, and a failed sidecar
-does not fail a replica whose `tensorflow` goes on.
+A replica's outcome is that of its container `tensorflow`: it is finished although a sidecar still runs, and a failed sidecar
+does not fail a replica whose `tensorflow` is still running.
 
-Orphans are adopted as by client-go's ControllerRefManager, except that nothing is released. For everything else only the
-controller reference counts; labels only say which reference should be there. A child that another object controls is never
-touched (RM-01).
+Orphans are adopted as by client-go's ControllerRefManager, but never released. Otherwise only the controller reference counts;
+labels are only used to find children without one. Children controlled by another object are never modified (RM-01).
 
-Every operator for TFJob gave the pods and services of a job the names that this one gives them. Their labels changed with
-the years, and our watches select by one that came in 2022; so the children of a job that another operator began are looked for
-by name.
+All TFJob operators have used the same names for pods and services. Their labels changed over the years, and our watches select
+by a label introduced in 2022; so the children of a job started by another operator are looked up by name.
 """
 
 from __future__ import annotations
@@ -37,24 +35,24 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildLabels, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.pods import (
     Problem,
+    container_policy_forbids_restart,
     has_ended,
     is_disrupted,
     is_final,
     problems_of_pod,
-    was_left_by_its_own_policy,
     was_stopped,
 )
 from tfjob_operator.controller.tfjob.build.children import labels_of, selector_of
 
 NO_REPLICA: Final = ReplicaKey("", -1, "")
-"""The key of a pod of which neither name nor labels say what it is."""
+"""The key of a pod whose replica is given neither by its name nor by its labels."""
 _TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 
 
 def key_of(job: str, child: ChildMeta) -> ReplicaKey | None:
-    """Return which replica of this job an owned child is: by its name, else by its labels; None where neither says so.
+    """Return the replica of an owned child: by its name, else by its labels; None if neither is conclusive.
 
-    So an edit of the labels turns no pod into another replica, or into none (U9).
+    So editing its labels does not turn a pod into another replica (U9).
     """
     key = key_of_name(job, child.name)
     if key is not None or not names_no_other(job, child):
@@ -63,7 +61,7 @@ def key_of(job: str, child: ChildMeta) -> ReplicaKey | None:
 
 
 def key_of_name(job: str, name: str) -> ReplicaKey | None:
-    """Return the replica whose pod and service bear this name, or None for any other name."""
+    """Return the replica whose pod and service have this name, or None."""
     rest = name.removeprefix(f"{job}-")
     kind, _, index = rest.rpartition("-")
     replica_type = _TYPE_OF_LABEL.get(kind)
@@ -74,18 +72,18 @@ def key_of_name(job: str, name: str) -> ReplicaKey | None:
 
 
 def key_of_service(job: str, name: str) -> ReplicaKey | None:
-    """Return whose service bears this name: a replica's, or the whole job's; None for any other name."""
+    """Return the owner of the service with this name: a replica, or the whole job; None for any other name."""
     return ReplicaKey.of_all(job) if name == job else key_of_name(job, name)
 
 
 def names_no_other(job: str, child: ChildMeta) -> bool:
-    """Return whether no label names another job. One family of labels is enough: other operators set but one."""
+    """Return True if no label names another job. One family of labels suffices, since other operators set only one."""
     labels = child.labels or NO_LABELS
     return (labels.job_name or job) == job == (labels.prefixed_job_name or job)
 
 
 def key_of_labels(job: str, meta: ChildMeta) -> ReplicaKey | None:
-    """Return the replica of this job that a child's labels name, in either family, or None where they name none."""
+    """Return the replica of this job named by a child's labels of either family, or None."""
     labels = meta.labels or NO_LABELS
     replica_type = _TYPE_OF_LABEL.get(labels.replica_type or labels.prefixed_replica_type)
     index = labels.replica_index or labels.prefixed_replica_index
@@ -98,7 +96,7 @@ _POLICIES: Final = frozenset(RestartPolicy)
 
 
 class Outcome(enum.StrEnum):
-    """What has become of one pod."""
+    """The outcome of one pod."""
 
     WAITING = "waiting"
     ACTIVE = "active"
@@ -106,12 +104,12 @@ class Outcome(enum.StrEnum):
     FAILED = "failed"
 
 
-GOING_ON: Final = frozenset({Outcome.WAITING, Outcome.ACTIVE})
+STILL_RUNNING: Final = frozenset({Outcome.WAITING, Outcome.ACTIVE})
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One pod of the job, with its replica and its outcome. `ended` is how `tensorflow` ended, where the pod says so."""
+    """A pod of the job, with its replica and outcome. `ended` is how `tensorflow` ended, if the pod shows it."""
 
     key: ReplicaKey
     pod: Pod
@@ -120,17 +118,17 @@ class Replica:
 
     @property
     def type(self) -> str:
-        """The type of its replica."""
+        """The replica type."""
         return self.key.type
 
     @property
     def index(self) -> int:
-        """The index of its replica."""
+        """The replica index."""
         return self.key.index
 
     @property
     def restart_policy(self) -> str:
-        """The policy of the replica when the pod was created; "" for an older pod, which does not say so (U15)."""
+        """The replica's policy when the pod was created; "" for pods of older releases, which do not record it (U15)."""
         policy = (self.pod.metadata.labels or NO_LABELS).restart_policy
         return policy if policy in _POLICIES else ""
 
@@ -146,12 +144,12 @@ class Replica:
 
     @property
     def terminating(self) -> bool:
-        """Whether the pod is being deleted: it is not counted as failed, and not replaced before it is gone (B43)."""
+        """True if the pod is being deleted: it does not count as failed, and is not replaced before it is gone (B43)."""
         return self.pod.metadata.deletion_timestamp is not None
 
     @property
     def ran_s(self) -> float:
-        """How long its training container ran until it ended, in seconds."""
+        """How long its terminated training container ran, in seconds."""
         ended = self.ended
         if ended is None or ended.started_at is None or ended.finished_at is None:
             return 0.0
@@ -159,34 +157,36 @@ class Replica:
 
     @property
     def disrupted(self) -> bool:
-        """Whether the cluster ended this pod rather than its own process."""
+        """True if the cluster, and not its own process, ended this pod."""
         return is_disrupted(self.pod)
 
     @property
-    def was_stopped_in_order(self) -> bool:
-        """Whether it exited with 0 because the cluster took it away: no failure, though it is not done."""
+    def stopped_gracefully(self) -> bool:
+        """True if it exited with 0 because of a disruption: not a failure, but not finished either."""
         failed = self.pod.status.phase == PodPhase.FAILED or (self.ended is not None and self.ended.exit_code != 0)
         return self.disrupted and not failed and self.outcome is Outcome.FAILED
 
     @property
-    def was_left_by_its_own_policy(self) -> bool:
-        """Whether its training container failed in a way that its own restart policy and rules call fatal."""
-        return self.ended is not None and was_left_by_its_own_policy(self.pod, c.CONTAINER_NAME, self.ended.exit_code)
+    def container_policy_forbids_restart(self) -> bool:
+        """True if its training container failed and its own restart policy and rules forbid a restart."""
+        return self.ended is not None and container_policy_forbids_restart(
+            self.pod, c.CONTAINER_NAME, self.ended.exit_code
+        )
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of this pod runs or will run again, though its phase may not say so yet."""
+        """True if nothing in this pod runs or will run again, even if its phase does not reflect that yet."""
         return has_ended(self.pod)
 
 
 def attempt_of(pod: Pod) -> int:
-    """Return the attempt that a pod belongs to. Users can write anything into a label."""
+    """Return the attempt of a pod. Users can write any value to a label."""
     label = (pod.metadata.labels or NO_LABELS).attempt
     return int(label) if len(label) < 10 and label.isascii() and label.isdecimal() else 0
 
 
 def of_earlier_attempts(job: TFJob, pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods that belong to an earlier attempt than the present one, but for those of replicas that are done."""
+    """Return the pods of earlier attempts, except those of finished replicas."""
     status, name = job.status, job.metadata.name
     older = [pod for pod in pods if attempt_of(pod) < status.attempt]
     if not (older and status.finished_indices):
@@ -199,10 +199,9 @@ def of_earlier_attempts(job: TFJob, pods: Iterable[Pod]) -> list[Pod]:
 def replicas_of(
     job: str, pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()
 ) -> tuple[list[Replica], list[Replica]]:
-    """Determine the replica and the outcome of each pod that the job controls. Return one pod for each replica, and all others.
+    """Determine replica and outcome of each pod that the job controls. Return one pod per replica, and the surplus.
 
-    The others are never judged, counted, or accounted for (D7). `records` are those of the job's status: they know what the
-    pods no longer show.
+    Surplus pods are never evaluated or counted (D7). `records`, from the job's status, contain facts that pods no longer show.
     """
     stopped = {record.pod for record in records if record.stopped}
     chosen: dict[ReplicaKey, Replica] = {}
@@ -210,12 +209,12 @@ def replicas_of(
     for pod in pods:
         key = key_of(job, pod.metadata) or NO_REPLICA
         replica = Replica(key, pod, *_outcome(pod, stopped=pod.metadata.uid in stopped))
-        held = chosen.get(key)
-        if key is NO_REPLICA or (held is not None and _comes_first(held) <= _comes_first(replica)):
+        current = chosen.get(key)
+        if key is NO_REPLICA or (current is not None and _selection_order(current) <= _selection_order(replica)):
             others.append(replica)
             continue
-        if held is not None:
-            others.append(held)
+        if current is not None:
+            others.append(current)
         chosen[key] = replica
     return list(chosen.values()), others
 
@@ -223,11 +222,11 @@ def replicas_of(
 _OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
-def _comes_first(replica: Replica) -> tuple[bool, datetime, str]:
-    """Which of several pods of a replica is the one: that with its name, also while that is on its way out.
+def _selection_order(replica: Replica) -> tuple[bool, datetime, str]:
+    """Return the order by which one pod is chosen: the one with the replica's name first, even while terminating.
 
-    The name is taken until it is gone, and what it ends with counts. After that the oldest, so that nothing that comes later
-    takes the place of what runs; the UID decides where both are of the same second.
+    Its name is in use until it is gone, and its outcome counts. Then the oldest, so that a later pod does not replace a running
+    one; the UID breaks ties within a second.
     """
     meta = replica.pod.metadata
     return meta.name != replica.key.name, meta.creation_timestamp or _OLDEST, meta.uid
@@ -239,9 +238,9 @@ def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTermina
     phase = pod.status.phase
     if phase not in TERMINAL and (training is None or not is_final(pod, training)):
         return (Outcome.ACTIVE if phase == PodPhase.RUNNING else Outcome.WAITING), None
-    # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
-    # was ended as a whole (its deadline, an eviction), and an end with 0 may be the response to that.
-    # Under Always this operator does what the kubelet would have done, unless the container has a policy of its own.
+    # A failed sidecar makes the pod Failed, but the replica succeeded if `tensorflow` exited with 0. A pod with a reason was
+    # terminated as a whole (by a deadline or an eviction); an exit code of 0 may then be the reaction to that. Under Always
+    # this operator restarts it as the kubelet would have, unless the container has its own policy.
     own = next((each.restart_policy for each in pod.spec.containers if each.name == c.CONTAINER_NAME), "")
     policy = (pod.metadata.labels or NO_LABELS).restart_policy
     restarts_always = policy == RestartPolicy.ALWAYS and pod.spec.restart_policy == PodRestartPolicy.NEVER and not own
@@ -258,7 +257,7 @@ def _training(pod: Pod) -> ContainerStatus | None:
 
 
 def count(replicas: Sequence[Replica], types: Iterable[str]) -> dict[str, ReplicaStatus]:
-    """Counters per replica type, in the types' order. Pods on their way out count nowhere unless they had ended before."""
+    """Return counters per replica type, in the order of `types`. Terminating pods count only if they succeeded before."""
     tally: dict[str, dict[Outcome, int]] = {name: defaultdict(int) for name in types}
     for replica in replicas:
         if replica.type in tally and not (replica.terminating and replica.outcome is not Outcome.SUCCEEDED):
@@ -272,9 +271,9 @@ def count(replicas: Sequence[Replica], types: Iterable[str]) -> dict[str, Replic
 
 
 def count_unended(counts: Mapping[str, ReplicaStatus], replicas: Iterable[Replica]) -> dict[str, ReplicaStatus]:
-    """Return the counters of a job that is being suspended: every pod that has not ended is active, even while terminating.
+    """Return the counters of a job being suspended: every pod that has not ended is active, even while terminating.
 
-    Kueue gives the quota of a suspended job to the next one when no replica type has an active pod.
+    Kueue releases the quota of a suspended job once no replica type has an active pod.
     """
     alive = Counter(replica.type for replica in replicas if not replica.has_ended)
     return {name: msgspec.structs.replace(found, active=alive[name]) for name, found in counts.items()}
@@ -284,10 +283,9 @@ def count_unended(counts: Mapping[str, ReplicaStatus], replicas: Iterable[Replic
 class Observed:
     """The children of a job.
 
-    `surplus` are pods that the specification does not ask for (any more), second ones of a replica, and those of earlier
-    attempts, `older` if there are any. A service belongs
-    to a replica, or to the whole job, by its name alone, since pods are looked up by it; its key is None where the name says
-    nothing.
+    `surplus` are pods not in the spec, duplicates, and those of earlier attempts; `older` if any of the latter exist. A service
+    belongs to a replica, or to the whole job, by its name alone, since pods are found by DNS; its key is None if the name is
+    not conclusive.
     """
 
     replicas: Sequence[Replica]
@@ -297,21 +295,21 @@ class Observed:
 
     @property
     def has_children(self) -> bool:
-        """Whether there is any pod, wanted or not, or a service: that of a replica is created just before its pod."""
+        """True if any pod or service exists; a replica's service is created just before its pod."""
         return bool(self.replicas or self.surplus or self.services)
 
     def services_except(self, keys: Collection[ReplicaKey]) -> tuple[Service, ...]:
-        """Return the services that belong to none of these replicas and are not going already."""
+        """Return the services that belong to none of these replicas and are not terminating."""
         return tuple(
             service for key, service in self.services if service.metadata.deletion_timestamp is None and key not in keys
         )
 
     def services_of(self, keys: Collection[ReplicaKey]) -> list[tuple[ReplicaKey, Service]]:
-        """Return the services that belong to one of these replicas."""
+        """Return the services that belong to these replicas."""
         return [(key, service) for key, service in self.services if key is not None and key in keys]
 
     def limited_to(self, sizes: Mapping[str, int]) -> Observed:
-        """Return the same for a job with so many replicas by type: pods beyond are surplus."""
+        """Return the children for these numbers of replicas by type: pods beyond are surplus."""
         if all(replica.index < sizes.get(replica.type, 0) for replica in self.replicas):
             return self
         beyond = [replica for replica in self.replicas if replica.index >= sizes.get(replica.type, 0)]
@@ -320,7 +318,7 @@ class Observed:
 
 
 def observe(job: TFJob, pods: Sequence[Pod], services: Iterable[Service]) -> Observed:
-    """Sort out the children of a job."""
+    """Group the children of a job by replica."""
     name, older = job.metadata.name, []
     if job.status.attempt:
         older = of_earlier_attempts(job, pods)
@@ -334,15 +332,15 @@ def observe(job: TFJob, pods: Sequence[Pod], services: Iterable[Service]) -> Obs
 
 
 @dataclass(frozen=True, slots=True)
-class Mending:
-    """A child that somebody has edited, and the replica that it belongs to."""
+class Drift:
+    """A child that was edited externally, and its replica."""
 
     child: Pod | Service
     key: ReplicaKey
 
 
 def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
-    """Return what keeps these replicas from starting."""
+    """Return the problems that keep these replicas from starting."""
     return tuple(
         problem
         for replica in replicas
@@ -355,10 +353,9 @@ C = TypeVar("C", Pod, Service)
 
 
 def is_adoptable(job: str, child: Pod | Service) -> bool:
-    """Whether all labels of an orphan make it a replica, or a replica's service, of the job of this name.
+    """Return True if all labels identify an orphan as a replica, or a replica's service, of this job.
 
-    A pod that has ended is not adoptable: it is the outcome of another job (D15). A service is adoptable under its
-    replica's name only.
+    A terminated pod is not adopted: it is the outcome of another job (D15). A service is adopted only under its replica's name.
     """
     meta = child.metadata
     labels = meta.labels or NO_LABELS
@@ -377,19 +374,19 @@ def is_adoptable(job: str, child: Pod | Service) -> bool:
 
 
 def claims(job: str, owned: Sequence[C], orphans: Sequence[C]) -> tuple[C, ...]:
-    """Return the orphans of one kind that a job that lives adopts (RM-01).
+    """Return the orphans, of one kind, that an active job adopts (RM-01).
 
-    `owned` are the children that it controls, `orphans` those of `ORPHAN_INDEX`. Of several orphans for one replica one is
-    adopted, that with the replica's name if there is one; none if the replica has its child already. What a job controls it
-    never lets go: whatever its labels say, it goes with the job (U9).
+    `owned` are the children it controls, `orphans` those of `ORPHAN_INDEX`. One orphan is adopted per replica, preferably that
+    with the replica's name; none if the replica has a child already. Owned children are never released, whatever their labels;
+    they are deleted with the job (U9).
     """
     if not orphans:
         return ()
-    held = {key_of(job, child.metadata) for child in owned}
+    taken = {key_of(job, child.metadata) for child in owned}
     adopt: dict[ReplicaKey, C] = {}
     for child in orphans:
         key = _key_of(job, child)
-        if key is None or key in held or not is_adoptable(job, child):
+        if key is None or key in taken or not is_adoptable(job, child):
             continue
         if key not in adopt or child.metadata.name == key.name:
             adopt[key] = child
@@ -397,51 +394,52 @@ def claims(job: str, owned: Sequence[C], orphans: Sequence[C]) -> tuple[C, ...]:
 
 
 def _key_of(job: str, orphan: Pod | Service) -> ReplicaKey | None:
-    """Return which child of this job an orphan would be: its labels say so, and of the service of all replicas its name."""
+    """Return which child of this job an orphan would be: by its labels or, for the shared service, its name."""
     key = key_of_labels(job, orphan.metadata)
     if key is None and isinstance(orphan, Service) and orphan.metadata.name == job:
         return ReplicaKey.of_all(job)
     return key
 
 
-def is_of_predecessor(status: JobStatus) -> bool:
-    """Return whether another operator has written this status and this one never has: it says of which generation it is."""
+def is_from_other_operator(status: JobStatus) -> bool:
+    """Return True if the status was written by another operator (ours always sets `observedGeneration`)."""
     return bool(status.conditions) and status.begun is None and not status.observed_generation
 
 
 def may_have_hidden_children(job: TFJob) -> bool:
-    """Return whether there may be children of this job that our watches do not show, and that matter to what is planned.
+    """Return True if the job may have children that our watches do not select and that affect the plan.
 
-    Of a job that has ended they are left as they are.
+    Those of a finished job are ignored.
     """
     status = job.status
     lives = job.metadata.deletion_timestamp is None and not conditions.is_finished(status)
-    return lives and is_of_predecessor(status)
+    return lives and is_from_other_operator(status)
 
 
-def unseen(job: TFJob, spec: TFJobSpec, children: Iterable[Pod] | Iterable[Service]) -> Iterator[ReplicaKey]:
-    """Yield the replicas that have none of these children, which are all that is known of one kind.
+def missing_children(job: TFJob, spec: TFJobSpec, children: Iterable[Pod] | Iterable[Service]) -> Iterator[ReplicaKey]:
+    """Yield the replicas without a child among `children`, which are all known children of one kind.
 
-    Beside those of the specification these are the replicas that the status counts: it may have been scaled down while no
-    operator ran. A status counts as many replicas as a job may have and no more, whatever was written into it.
+    Besides the replicas in the spec, these are the replicas counted in the status: the job may have been scaled down while no
+    operator was running. The counters are capped at the maximum number of replicas.
     """
     name = job.metadata.name
     seen = {key_of_name(name, child.metadata.name) for child in children}
     for kind in c.REPLICA_TYPES:
-        told = job.status.replica_statuses.get(kind)
-        counted = min(told.active + told.succeeded + told.failed, MAX_REPLICAS) if told is not None else 0
+        counts = job.status.replica_statuses.get(kind)
+        counted = min(counts.active + counts.succeeded + counts.failed, MAX_REPLICAS) if counts is not None else 0
         for index in range(max(spec.sizes.get(kind, 0), counted)):
             key = ReplicaKey.of(name, kind, index)
             if key not in seen:
                 yield key
 
 
-def labelling(
+def adoption_patch(
     job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey, uid: str, selector: Mapping[str, str]
 ) -> dict[str, object]:
-    """Return the merge patch that makes a child one of ours: our labels, beside what it has.
+    """Return the merge patch that adds our labels to a child.
 
-    `selector` is that of a service, which then selects by ours; it is empty for a pod. A child of another UID is not touched.
+    `selector` is that of a service, which then selects by our labels; empty for a pod. The patch fails for a child with another
+    UID.
     """
     labels = labels_of(job, spec, key)
     body: dict[str, object] = {"metadata": {"uid": uid, "labels": labels}}
@@ -450,30 +448,30 @@ def labelling(
     return body
 
 
-def relabellings(
+def find_label_drift(
     job: str, replicas: Iterable[Replica], services: Iterable[tuple[ReplicaKey, Service]]
-) -> Iterator[Mending]:
-    """Yield the children whose labels are not those of the replica that their names say they are (U9).
+) -> Iterator[Drift]:
+    """Yield the children whose labels do not match the replica given by their names (U9).
 
-    For a child with any other name the labels alone say what it is; it is left as it is.
+    Children with other names are identified by their labels alone and are not changed.
     """
     for replica in replicas:
-        yield from _relabelled(job, replica.key, replica.pod)
+        yield from _find_label_drift(job, replica.key, replica.pod)
     for key, service in services:
-        yield from _relabelled(job, key, service)
+        yield from _find_label_drift(job, key, service)
 
 
-def reselections(job: str, services: Iterable[tuple[ReplicaKey, Service]]) -> Iterator[Mending]:
+def find_selector_drift(job: str, services: Iterable[tuple[ReplicaKey, Service]]) -> Iterator[Drift]:
     """Yield the services that do not select the pod of their replica (U17)."""
     for key, service in services:
         if service.spec is None or service.metadata.deletion_timestamp is not None:
             continue
         if service.spec.selector != selector_of(msgspec.to_builtins(labels_wanted(job, key))):
-            yield Mending(service, key)
+            yield Drift(service, key)
 
 
 def labels_wanted(job: str, key: ReplicaKey, *, beside: ChildLabels = NO_LABELS) -> ChildLabels:
-    """Return the labels that select a child of this replica, or the service of all, with the other labels of `beside`."""
+    """Return the expected labels of a child of this replica, or of the shared service, with the other labels of `beside`."""
     if not key.type:
         return msgspec.structs.replace(
             beside, group_name=c.GROUP_NAME, job_name=job, operator_name=c.OPERATOR_NAME, prefixed_job_name=job
@@ -494,17 +492,17 @@ def labels_wanted(job: str, key: ReplicaKey, *, beside: ChildLabels = NO_LABELS)
     )
 
 
-def _relabelled(job: str, key: ReplicaKey, child: Pod | Service) -> Iterator[Mending]:
-    """Yield a child of this replica if its labels say something else than its name, unless it is about to go."""
+def _find_label_drift(job: str, key: ReplicaKey, child: Pod | Service) -> Iterator[Drift]:
+    """Yield a child of this replica if its labels do not match its name, unless it is terminating."""
     meta = child.metadata
     if meta.deletion_timestamp is not None or meta.name != key.name:
         return
     labels = meta.labels or NO_LABELS
     wanted = labels_wanted(job, key, beside=labels)
-    if labels != wanted and labels != _of_newer_family(wanted):
-        yield Mending(child, key)
+    if labels != wanted and labels != _newer_labels(wanted):
+        yield Drift(child, key)
 
 
-def _of_newer_family(labels: ChildLabels) -> ChildLabels:
-    """Return the labels that training-operator has set since 1.6. Nobody has edited those, and they say all there is to say."""
+def _newer_labels(labels: ChildLabels) -> ChildLabels:
+    """Return the labels that training-operator has set since 1.6; they identify the replica and are not user-editable."""
     return msgspec.structs.replace(labels, group_name="", job_name="", replica_type="", replica_index="")

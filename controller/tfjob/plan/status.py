@@ -1,22 +1,21 @@
-"""The status of one job while its plan is made, the facts that it keeps, and the effective spec, which depends on them. Pure.
+"""The status of a job during planning, the facts it preserves, and the effective spec, which depends on it. Pure.
 
-A draft starts as the status that the job has, is changed in place by the functions that make the plan, and is frozen at the
-end: into the status to write, or into None when nothing changed. It lives for one plan only.
+A draft starts as the job's status, is modified in place by the planning functions, and is finally frozen: into the status to
+write, or None if nothing changed. It is used for one plan only.
 
-Facts that outlive pods: finished replicas, restarts, that the job has begun and with what. The kubelet's count of restarts
-goes with its pod, so ours must be written before the pod is deleted. Restarts in place and by re-creation are kept in one
-record for each replica that was ever restarted, tied to the UID of its pod, so that no crash of the operator loses or
-repeats one. A record also says that a pod's deletion was requested, where the pod itself may no longer show when
-(`stopped`).
+Facts that outlive pods: finished replicas, restarts, and the spec with which the job started. The kubelet's restart count is
+deleted with the pod, so ours must be written before. In-place restarts and recreations of a replica are kept in one record that
+refers to the UID of its pod, so that no crash of the operator loses or repeats one. A record also states that the deletion of a
+pod was requested, since the pod may no longer show it (`stopped`).
 
-What pods of a type are made of is part of `status.begun`, as a hash: when an edit comes, nothing else shows what it has
-changed for pods that exist and cannot be changed.
+`status.begun` contains a hash of the pod template of each type: it is the only way to detect that an edit does not apply to
+existing pods.
 
-A spec is read once for each generation. Whether it takes effect also depends on the status: whether it was valid before, how
-large the job was, whether the API server has refused it. A spec beyond a bound is invalid, and a job that was created with it
-fails. A job that has begun keeps its size instead: only the scale-up is held (D16). It also keeps its network, a service for
-each replica or one for all: pods learn each other's names when they start, and a name is that of a service, so with another
-network old and new pods could not find each other.
+A spec is parsed once per generation. Whether it takes effect also depends on the status: whether it was valid before, the job's
+size, and whether the API server rejected it. A spec that exceeds a limit is invalid, and a job created with it fails. A job
+that has started keeps its size instead; only the scale-up is held (D16). It also keeps its network (one service per replica, or
+one for all): pods learn each other's names at startup, and the names are those of services, so old and new pods could not find
+each other.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from tfjob_operator.api.v1.types import (
 from tfjob_operator.api.v1.validation import BOUNDS, MAX_REPLICAS, Bound, read_spec
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import Draft, JobEvent
-from tfjob_operator.controller.jobs.pods import goes_with_more_grace, native_sidecars
+from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, native_sidecars
 from tfjob_operator.controller.tfjob.build.children import deciding_type
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, count
 
@@ -63,28 +62,28 @@ _WORDS: Final = {
 }
 
 
-def announce(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> None:
-    """Report what is new about a specification. The draft must have its Created condition."""
+def report_spec(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> None:
+    """Report changes of the spec. The draft must have its Created condition."""
     if isinstance(spec, InvalidSpec):
-        _say_that_it_is_held(draft, spec.reason, spec.text)
+        _set_held(draft, spec.reason, spec.text)
         return
     _warn(draft, spec)
     if spec.too_large is not None:
-        _say_that_it_is_held(draft, ConditionReason.TOO_LARGE, str(spec.too_large))
+        _set_held(draft, ConditionReason.TOO_LARGE, str(spec.too_large))
     elif conditions.is_true(draft, ConditionType.HELD):
         text = f"TFJob {draft.job.metadata.name} is resumed: the spec is valid again."
         draft.set_held(conditions.FALSE, ConditionReason.MENDED, text)
         draft.emit(EventType.NORMAL, ConditionReason.MENDED, text)
 
 
-def _say_that_it_is_held(draft: StatusDraft, reason: ConditionReason, mistakes: str) -> None:
-    """Report once for the same mistakes that the job is held."""
+def _set_held(draft: StatusDraft, reason: ConditionReason, mistakes: str) -> None:
+    """Report that the job is on hold, once for the same mistakes."""
     if draft.set_held(conditions.TRUE, reason, mistakes):
         draft.emit(EventType.WARNING, reason, f"TFJob {draft.job.metadata.name} {_WORDS[reason]}: {mistakes}")
 
 
 def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
-    """Report a specification's warnings when it is first seen, those of templates with the Created condition (B56)."""
+    """Report the spec's warnings when it is first seen, and those of templates with the Created condition (B56)."""
     job = draft.job
     if job.status.observed_generation != job.metadata.generation:
         for reason, message in spec.warnings:
@@ -98,12 +97,12 @@ def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
 FIRST_DELAY_S: Final = 10
 LAST_DELAY_S: Final = 300
 RESET_AFTER_S: Final = 600
-"""The delays between restarts are those of the kubelet: none before the first, then 10 s, doubled each time up to 5 min, and
-none again after 10 min of running (kubernetes: pkg/kubelet/kubelet.go)."""
+"""The kubelet's restart back-off: none before the first restart, then 10 s, doubled each time up to 5 min; reset after running
+for 10 min (kubernetes: pkg/kubelet/kubelet.go)."""
 
 
 def next_delay(last_s: int, ran_s: float) -> int:
-    """Return how many seconds a restart is delayed that is not the first; the last one was for `last_s`."""
+    """Return the delay of a restart, in seconds, given the delay of the previous one; not for the first restart."""
     return 0 if ran_s >= RESET_AFTER_S else min(max(FIRST_DELAY_S, 2 * last_s), LAST_DELAY_S)
 
 
@@ -111,8 +110,8 @@ def next_delay(last_s: int, ran_s: float) -> int:
 class Replacing:
     """The failed pods that are about to be replaced, by UID.
 
-    `counted` failed by themselves, `ignored` likewise, but a rule ignores them. `rules` are the rules that decided about a pod.
-    `delays`: restarts are delayed. The ends of those `on_nodes` are counted in `avoided_nodes`.
+    `counted` failed by themselves; so did `ignored`, but a rule ignores them. `rules` are the rules that matched a pod.
+    `delays`: restarts are delayed. Pods `on_nodes` are counted in `avoided_nodes`.
     """
 
     counted: Collection[str] = ()
@@ -125,13 +124,13 @@ class Replacing:
 NOT_REPLACING: Final = Replacing()
 
 
-def account(
+def count_restarts(
     records: Iterable[IndexRestarts], replicas: Iterable[Replica], replacing: Replacing, now: datetime
 ) -> tuple[IndexRestarts, ...]:
-    """Update the records from the pods that exist.
+    """Update the records from the existing pods.
 
-    Idempotent: the same pods change nothing the second time, and counts never fall. A record is moved to another pod only
-    when that has something to count; whether that pod is the later one must be confirmed (see `taken_over`).
+    Idempotent: the same pods change nothing the second time, and counts never decrease. A record is moved to another pod only
+    if that pod has something to count; whether it is the later pod must be confirmed (see `moved_records`).
     """
     found = {(record.type, record.index): record for record in records}
     counts, rules, on_nodes = replacing.counted, replacing.rules, replacing.on_nodes
@@ -140,9 +139,9 @@ def account(
         place = (replica.type, replica.index)
         before = found.get(place) if found else None
         if before is not None and before.rule and before.pod != uid and replica.outcome is Outcome.ACTIVE:
-            found[place] = msgspec.structs.replace(before, rule="")  # it runs again, in time
+            found[place] = msgspec.structs.replace(before, rule="")  # it is running again, in time
         in_place, fails = in_place_restarts(replica.pod), uid in counts
-        stopped, rule = goes_with_more_grace(replica.pod), rules.get(uid, "") if rules else ""
+        stopped, rule = deletion_grace_exceeds_spec(replica.pod), rules.get(uid, "") if rules else ""
         on_node = uid in on_nodes
         if not (in_place or fails or stopped or rule or on_node):
             continue
@@ -184,27 +183,27 @@ def _failing(record: IndexRestarts, replica: Replica, now: datetime, *, delays: 
     )
 
 
-def taken_over(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) -> list[IndexRestarts]:
+def moved_records(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) -> list[IndexRestarts]:
     """Return the records that were moved to another pod.
 
-    On an old view that may be a pod from before the one on record, whose restarts are counted already. So such records are
-    written only after the API server has confirmed that the pod exists.
+    A stale cache may show an older pod, whose restarts are already counted. So these records are written only after the API
+    server has confirmed that the pod exists.
     """
     pods = {(record.type, record.index): record.pod for record in before}
     return [record for record in after if pods.get((record.type, record.index), record.pod) != record.pod]
 
 
-def of_a_new_attempt(records: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
-    """Return the records without what is about the pods of an earlier attempt only: its delays and escalations."""
+def reset_for_new_attempt(records: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
+    """Return the records without delays and escalations, which apply only to pods of the earlier attempt."""
     return tuple(msgspec.structs.replace(each, next_time=None, rule="") for each in records)
 
 
 def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
-    """Merge two lists of records of the same replicas; either may be the newer. No restart is counted twice or lost.
+    """Merge two lists of records of the same replicas, either of which may be newer. No restart is counted twice or lost.
 
-    Of two records about one pod the larger counts are true; of records about different pods the one that counts more is the
-    later, since each new pod carries what was counted before. Where they count the same, a pod of `others` that was stopped, or
-    is counted on its node, is the later one: nothing else can have brought it there.
+    For records of the same pod, the larger counts apply. For different pods, the record with the higher total is the later one,
+    since each new pod carries the earlier counts. At equal totals, the record in `others` is the later one if its pod was
+    stopped or is counted on its node, since nothing else would have created it.
     """
     found = {(record.type, record.index): record for record in records}
     for other in others:
@@ -228,7 +227,7 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
 
 
 def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...]) -> tuple[AvoidedNode, ...]:
-    """Merge what two statuses know of the same nodes: the larger counts and the later times are true."""
+    """Merge two lists of avoided nodes: the larger counts and the later times apply."""
     if nodes == others:
         return nodes
     found = {each.name: each for each in nodes}
@@ -240,10 +239,10 @@ def _merged_nodes(nodes: tuple[AvoidedNode, ...], others: tuple[AvoidedNode, ...
 
 
 def in_place_restarts(pod: Pod) -> int:
-    """How often the kubelet restarted containers of this pod: all of them, init containers too (B37).
+    """Return how often the kubelet restarted containers of this pod, including init containers (B37).
 
-    Native sidecars count as well, but not in a pod whose policy is Never: there nobody asked for restarts, and its kubelet
-    restarts them all the same, whatever the policy (M7).
+    Native sidecars are counted too, but not in a pod with the policy Never: kubelets restart them regardless of the policy
+    (M7).
     """
     spared = native_sidecars(pod.spec) if pod.spec.restart_policy == PodRestartPolicy.NEVER else frozenset()
     statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
@@ -251,54 +250,56 @@ def in_place_restarts(pod: Pod) -> int:
 
 
 SCHEME: Final = "1-"
-"""What each hash begins with. Raise it whenever the same pods get another hash than in the release before: hashes of two
-schemes cannot be compared, and would tell of a change where there is none."""
+"""The prefix of each hash. Increase it whenever pods hash differently than in the previous release: hashes of different schemes
+are not comparable and would report a change that does not exist."""
 
 
-def made_of(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
-    """Return a hash of what pods and services of each type are made of, but for their number."""
+def template_hashes(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
+    """Return a hash of the pods and services of each type, excluding their number."""
     cluster = ClusterSpec(job.metadata, spec)
     return {
-        kind: f"{SCHEME}{zlib.crc32(ascii(_parts_of_pods(cluster, spec, kind)).encode()):08x}" for kind in spec.replicas
+        kind: f"{SCHEME}{zlib.crc32(ascii(_template_parts(cluster, spec, kind)).encode()):08x}"
+        for kind in spec.replicas
     }
 
 
-def is_ours(noted: Mapping[str, str]) -> bool:
-    """Return whether these hashes are there, and of the present scheme. Another release may have noted those of another one."""
+def has_current_scheme(noted: Mapping[str, str]) -> bool:
+    """Return True if these hashes exist and use the current scheme; another release may have used a different one."""
     return bool(noted) and all(each.startswith(SCHEME) for each in noted.values())
 
 
-def stay(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica]) -> str:
-    """Return in a sentence which pods stay as they were made though an edit has come; "" where there are none.
+def outdated_pods_warning(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica]) -> str:
+    """Return a warning about pods that were created before an edit and do not match it; "" if none.
 
-    `replicas` are those that run on. Where an operator of another release did not record what they are made of, or did it by
-    another scheme, it is left unsaid.
+    `replicas` are those still running. Returns "" if the hashes were not recorded, or by a release with another scheme.
     """
     status = job.status
     if (
         status.begun is None
-        or not is_ours(status.begun.made_of)
+        or not has_current_scheme(status.begun.made_of)
         or status.observed_generation == job.metadata.generation
     ):
         return ""
-    now, there = made_of(job, spec), {replica.type for replica in replicas}
-    older = [kind for kind, each in now.items() if kind in there and status.begun.made_of.get(kind, each) != each]
-    if not older:
+    current, present = template_hashes(job, spec), {replica.type for replica in replicas}
+    outdated = [
+        kind for kind, each in current.items() if kind in present and status.begun.made_of.get(kind, each) != each
+    ]
+    if not outdated:
         return ""
     keep = "existing pods keep their old template, restart policy and TF_CONFIG. Suspend and resume the job to recreate them."
-    return f"{', '.join(older)}: {keep}"
+    return f"{', '.join(outdated)}: {keep}"
 
 
-def _parts_of_pods(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
+def _template_parts(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
     replica, rules = spec.replicas[kind], spec.failure_policy
     policy = str(replica.restart_policy)
     if rules is not None and kind in rules.targets and policy in {RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE}:
-        policy = f"{policy}, by the operator"  # an edit of the rules does not change the policy of a pod that exists
-    return replica.digest, policy, deciding_type(spec.replicas) == kind, _told(cluster, spec, kind)
+        policy = f"{policy}, by the operator"  # editing rules does not change the policy of existing pods
+    return replica.digest, policy, deciding_type(spec.replicas) == kind, _tf_config_inputs(cluster, spec, kind)
 
 
-def _told(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
-    """Return what TF_CONFIG of a type depends on, of all types that it names. The template's own is in the template."""
+def _tf_config_inputs(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
+    """Return the inputs of a type's TF_CONFIG. If the template sets TF_CONFIG itself, it is part of the template."""
     if cluster.is_alone or c.TF_CONFIG in spec.replicas[kind].template.sets:
         return ()
     named = spec.replicas if cluster.is_told_to(kind) else {c.PS} if kind == c.WORKER else ()
@@ -311,11 +312,11 @@ def _told(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...
 
 
 Finished = dict[str, set[int]]
-"""Indices that have succeeded, by replica type."""
+"""Succeeded indices, by replica type."""
 
 
 def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Iterable[Replica]) -> Finished:
-    """Return which replicas have succeeded, of a job of these sizes: by the status, or by their pods now (B42)."""
+    """Return the replicas that have succeeded, according to the status or to their pods (B42)."""
     found = {name: parse_indices(status.finished_indices.get(name, ""), size) for name, size in sizes.items()}
     for replica in replicas:
         if replica.outcome is Outcome.SUCCEEDED:
@@ -323,8 +324,8 @@ def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Iter
     return found
 
 
-def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
-    """Return the finished indices to write. Those beyond the present size of a type that was scaled down are kept."""
+def merged_finished_indices(status: JobStatus, finished: Finished) -> dict[str, str]:
+    """Return the finished indices to write. Those beyond the current size of a type that was scaled down are kept."""
     written = dict(status.finished_indices)
     for name, indices in finished.items():
         beyond = parse_indices(written.get(name, ""), below=MAX_REPLICAS)
@@ -333,62 +334,62 @@ def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
     return written
 
 
-def has_begun(status: JobStatus, *, has_children: bool) -> bool:
-    """Return whether pods were ever created for the job, or were about to be. Older operators did not record it.
+def has_started(status: JobStatus, *, has_children: bool) -> bool:
+    """Return True if pods were created for the job, or were about to be. Older operators did not record this.
 
-    `has_children`: it has a pod or a service now. A pod that was created before the first status was written may be gone.
+    `has_children` if a pod or service exists now. A pod created before the first status was written may be gone.
     """
     ran = any(each.type in {ConditionType.RUNNING, ConditionType.RESTARTING} for each in status.conditions)
     return bool(status.begun is not None or has_children or ran or status.finished_indices or status.restarts)
 
 
-def begun(job: TFJob, spec: TFJobSpec, *, has_children: bool, makes_pods: bool) -> Begun | None:
-    """Return what `status.begun` should say.
+def begun(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> Begun | None:
+    """Return the value of `status.begun`.
 
-    It is written with the first status, so it costs no write. In a burst that may come after the first pods.
+    It is part of the first status, so it needs no extra write. In a burst, it may be written after the first pods are created.
     """
-    found = _beginning(job, spec, has_children=has_children, makes_pods=makes_pods)
-    return found and msgspec.structs.replace(found, made_of=_parts(job, spec))
+    found = _start_record(job, spec, has_children=has_children, will_create_pods=will_create_pods)
+    return found and msgspec.structs.replace(found, made_of=_recorded_hashes(job, spec))
 
 
-def _beginning(job: TFJob, spec: TFJobSpec, *, has_children: bool, makes_pods: bool) -> Begun | None:
+def _start_record(job: TFJob, spec: TFJobSpec, *, has_children: bool, will_create_pods: bool) -> Begun | None:
     before = job.status.begun
     if spec.too_large is not None:
-        return before  # which is what it was cut down to
+        return before  # the size to which it is limited
     if before is not None:
         return msgspec.structs.replace(before, replicas=spec.sizes)
     network = "" if spec.network is Network.PER_REPLICA else spec.network
-    if has_begun(job.status, has_children=has_children):
-        # Where there is a status another operator has written it, and what was edited since nobody knows.
+    if has_started(job.status, has_children=has_children):
+        # If a status exists, another operator wrote it, and later edits are unknown.
         generation = 0 if job.status.conditions else job.metadata.generation
         return Begun(generation, spec.sizes, network)
-    return Begun(job.metadata.generation, spec.sizes, network) if makes_pods else None
+    return Begun(job.metadata.generation, spec.sizes, network) if will_create_pods else None
 
 
-def _parts(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
-    """Return what pods are made of: noted when this specification was first seen, since to hash it takes as long as to plan.
+def _recorded_hashes(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
+    """Return the hashes of the pods, computed once per generation, since hashing takes as long as planning.
 
-    What another release noted by a scheme of its own is noted anew.
+    Hashes of another scheme are replaced.
     """
     status = job.status
     if (
         status.begun is not None
-        and is_ours(status.begun.made_of)
+        and has_current_scheme(status.begun.made_of)
         and status.observed_generation == job.metadata.generation
     ):
         return status.begun.made_of
-    return made_of(job, spec)
+    return template_hashes(job, spec)
 
 
-def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
-    """Merge what two statuses know of finished replicas, restarts and the beginning; either may be the newer one.
+def merged_status(status: JobStatus, observed: JobStatus) -> JobStatus:
+    """Merge the facts in two statuses (finished replicas, restarts, the start); either may be newer.
 
     `observed` may be computed from an older version of the job: another operator process may have written since.
     """
     begun = _merged_begun(status, observed)
-    if status.attempt != observed.attempt:  # a restart of the whole job may run replicas again that have finished
+    if status.attempt != observed.attempt:  # restarting the whole job may rerun finished replicas
         older, newer = sorted((status, observed), key=lambda each: each.attempt)
-        records = merged(of_a_new_attempt(older.restarts), newer.restarts)
+        records = merged(reset_for_new_attempt(older.restarts), newer.restarts)
         status = msgspec.structs.replace(status, **{name: getattr(newer, name) for name in _OF_ATTEMPTS})
         finished_indices = newer.finished_indices
     else:
@@ -424,9 +425,9 @@ def _merged_indices(status: JobStatus, observed: JobStatus) -> dict[str, str]:
 
 
 def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
-    """Return the earlier of the two generations, the sizes of the later specification, and what is known of the later attempt.
+    """Return the lower generation, the sizes of the later spec, and the state of the later attempt.
 
-    What pods are made of is that of `status`: until the other one is written, the job has not been told what stays.
+    The hashes are those of `status`: until the other status is written, the user was not warned about outdated pods.
     """
     if status.begun is None or observed.begun is None:
         return status.begun or observed.begun
@@ -442,8 +443,8 @@ def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
     )
 
 
-def counted(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:
-    """Count pods for the types in `finished`; a replica that has succeeded stays counted when its pod is gone (B22)."""
+def count_pods(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:
+    """Count pods for the types in `finished`; a succeeded replica remains counted when its pod is gone (B22)."""
     return {
         name: msgspec.structs.replace(found, succeeded=len(finished[name])) if finished[name] else found
         for name, found in count(replicas, finished).items()
@@ -453,13 +454,13 @@ def counted(replicas: Sequence[Replica], finished: Finished) -> dict[str, Replic
 _OF_EVERY_DRAFT: Final = {"conditions", "start_time", "completion_time"}
 _OF_EACH_WRITE: Final = {"last_reconcile_time", "observed_generation", "phase"}
 _KEPT: Final = tuple(x for x in JobStatus.__struct_fields__ if x not in _OF_EVERY_DRAFT | _OF_EACH_WRITE)
-"""The fields of a status that stay as they are until a plan changes them."""
+"""The status fields that a plan preserves unless it changes them."""
 
 
 class StatusDraft(Draft):
-    """A status that is being computed, and the events about what is new in it.
+    """A status being computed, and the events for its changes.
 
-    Invariants: the job that it was opened on does not change; an event is emitted beside the change that it reports.
+    Invariants: the job does not change; an event is emitted together with the change it reports.
     """
 
     __slots__ = ("_waits", "job", "refused", *_KEPT)
@@ -484,7 +485,7 @@ class StatusDraft(Draft):
         waits: bool = False,
         refused: Collection[str] = (),
     ) -> None:
-        """Open a draft on the job's status. `events` come before its own. `waits`: no pod may be created yet.
+        """Start from the job's status. `events` precede new ones. `waits` if no pod may be created yet.
 
         `refused` are the children that could not be created.
         """
@@ -498,39 +499,39 @@ class StatusDraft(Draft):
             setattr(self, name, getattr(status, name))
 
     def set_false(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
-        """Make a condition False that is True, by the rules of `conditions.set_false`."""
+        """Set a True condition to False, by the rules of `conditions.set_false`."""
         self.conditions = conditions.set_false(self.conditions, condition, reason, message, self.whole)
 
     def create(self) -> None:
-        """Set Created, and the selector that an autoscaler reads from the scale subresource."""
+        """Set Created, and the selector for autoscalers in the scale subresource."""
         name, kind = c.LABEL_PREFIX + c.LABEL_JOB_NAME, c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE
         self.worker_selector = f"{name}={self.job.metadata.name},{kind}={c.WORKER.lower()}"
         self.set_true(ConditionType.CREATED, ConditionReason.CREATED, f"TFJob {self.job.metadata.name} is created.")
 
     def start(self, pods: Iterable[Pod] = ()) -> None:
-        """Set the start time as any draft does, but not of a job that waits."""
+        """Set the start time, unless the job is waiting."""
         if not self._waits:
             super().start(pods)
 
     @property
     def has_delays(self) -> bool:
-        """Whether there may be pods that are not created yet since a restart is delayed."""
+        """True if pods may be missing because a restart is delayed."""
         whole = self.next_restart_time is not None or (self.begun is not None and self.begun.delay_s > 0)
         return whole or (bool(self.restarts) and any(record.next_time is not None for record in self.restarts))
 
     def record(self, replicas: Sequence[Replica], finished: Finished, replacing: Replacing = NOT_REPLACING) -> None:
-        """Record what the pods show: counters, finished replicas, restarts."""
-        self.replica_statuses = counted(replicas, finished)
-        self.finished_indices = remembered(self.job.status, finished)
-        self.restarts = account(self.job.status.restarts, replicas, replacing, self.whole)
+        """Record counters, finished replicas and restarts from the pods."""
+        self.replica_statuses = count_pods(replicas, finished)
+        self.finished_indices = merged_finished_indices(self.job.status, finished)
+        self.restarts = count_restarts(self.job.status.restarts, replicas, replacing, self.whole)
 
     def end(self, condition: ConditionType, reason: ConditionReason, message: str, at: datetime | None = None) -> None:
-        """Set the last condition. Every end has both times (B44); `at` is when the deciding container ended, if one did."""
+        """Set the final condition and both times (B44); `at` is when the deciding container terminated, if one decided."""
         self.set_true(condition, reason, message)
         self.complete(at)
 
     def freeze(self) -> JobStatus | None:
-        """Return the status to write, or None when nothing changed: an idle job costs no call."""
+        """Return the status to write, or None if nothing changed, so that an idle job costs no request."""
         before = self.job.status
         status = JobStatus(
             conditions=self.conditions,
@@ -544,10 +545,10 @@ class StatusDraft(Draft):
 
 
 def bounded(job: TFJob, spec: TFJobSpec, bounds: Sequence[Bound] = BOUNDS) -> TFJobSpec | InvalidSpec:
-    """Return the specification as far as it is within bounds.
+    """Return the spec, limited to what the bounds allow.
 
-    A job that has begun and is beyond a bound gets no more replicas of a type than before, and `too_large` says why; scaling
-    down still works. For any other job that is a mistake. Only the first bound that is exceeded is reported.
+    A started job that exceeds a bound keeps its number of replicas of each type, and `too_large` is the reason; scaling down
+    still works. For any other job it is a mistake. Only the first exceeded bound is reported.
     """
     mistake = next((found for bound in bounds if (found := bound(job.metadata, spec)) is not None), None)
     if mistake is None:
@@ -558,16 +559,16 @@ def bounded(job: TFJob, spec: TFJobSpec, bounds: Sequence[Bound] = BOUNDS) -> TF
     kept = {
         name: replace(each, replicas=min(each.replicas, before.get(name, 0))) for name, each in spec.replicas.items()
     }
-    held = replace(spec, replicas=kept, too_large=mistake)
-    return spec if held.sizes == spec.sizes else held
+    limited = replace(spec, replicas=kept, too_large=mistake)
+    return spec if limited.sizes == spec.sizes else limited
 
 
-def with_network_of(job: TFJob, spec: TFJobSpec) -> TFJobSpec:
-    """Return the specification with the network with which the job began, and a warning if it asks for another.
+def with_original_network(job: TFJob, spec: TFJobSpec) -> TFJobSpec:
+    """Return the spec with the network that the job started with, and a warning if it specifies another.
 
-    Operators that did not record it knew only one.
+    Operators that did not record the network supported only one.
     """
-    if not has_begun(job.status, has_children=False):
+    if not has_started(job.status, has_children=False):
         return spec
     begun = job.status.begun
     is_shared = begun is not None and begun.network == Network.SHARED
@@ -579,12 +580,12 @@ def with_network_of(job: TFJob, spec: TFJobSpec) -> TFJobSpec:
 
 
 def refused(spec: TFJobSpec | InvalidSpec, words: str) -> InvalidSpec:
-    """Return the specification as invalid, because the API server has refused a child of it, in these words."""
+    """Return the spec as invalid because the API server rejected a child with this message."""
     return InvalidSpec.of(spec, Mistake("", words), ConditionReason.REFUSED)
 
 
-def unless_refused(job: TFJob, spec: TFJobSpec | InvalidSpec) -> TFJobSpec | InvalidSpec:
-    """Return the specification, as invalid if the API server has refused it: it is not tried again before it is edited."""
+def with_rejection(job: TFJob, spec: TFJobSpec | InvalidSpec) -> TFJobSpec | InvalidSpec:
+    """Return the spec, or as invalid if the API server rejected it; it is not retried until it is edited."""
     held = conditions.find(job.status.conditions, ConditionType.HELD)
     if isinstance(spec, InvalidSpec) or held is None or held.status != conditions.TRUE:
         return spec
@@ -594,22 +595,24 @@ def unless_refused(job: TFJob, spec: TFJobSpec | InvalidSpec) -> TFJobSpec | Inv
 
 
 def read(job: TFJob) -> TFJobSpec | InvalidSpec:
-    """Read the specification. The result is the same for as long as `reading_of` is."""
-    return read_spec(job.metadata.name, job.spec, was_good=_was_good(job))
+    """Parse the spec. The result depends only on `spec_cache_key`."""
+    return read_spec(job.metadata.name, job.spec, was_good=_was_valid(job))
 
 
-def reading_of(job: TFJob) -> tuple[int, bool]:
-    """Return the key under which the result of `read` may be kept."""
-    return job.metadata.generation, _was_good(job)
+def spec_cache_key(job: TFJob) -> tuple[int, bool]:
+    """Return the cache key for the result of `read`."""
+    return job.metadata.generation, _was_valid(job)
 
 
-def in_force(job: TFJob, spec: TFJobSpec | InvalidSpec, bounds: Sequence[Bound] = BOUNDS) -> TFJobSpec | InvalidSpec:
-    """Return the specification to follow now: as it was read, in the job's network, cut down to the bounds, or as refused."""
+def effective_spec(
+    job: TFJob, spec: TFJobSpec | InvalidSpec, bounds: Sequence[Bound] = BOUNDS
+) -> TFJobSpec | InvalidSpec:
+    """Return the effective spec: with the job's network, limited to the bounds, and invalid if it was rejected."""
     if isinstance(spec, TFJobSpec):
-        spec = bounded(job, with_network_of(job, spec), bounds)
-    return unless_refused(job, spec)
+        spec = bounded(job, with_original_network(job, spec), bounds)
+    return with_rejection(job, spec)
 
 
-def _was_good(job: TFJob) -> bool:
-    """Whether the job has had a valid specification before: it has a Created condition."""
+def _was_valid(job: TFJob) -> bool:
+    """Return True if the job has had a valid spec before: it has a Created condition."""
     return conditions.find(job.status.conditions, ConditionType.CREATED) is not None

@@ -21,7 +21,7 @@ from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
 from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import derived, following
-from tfjob_operator.controller.alpha.plan import Plan, in_force, plan, refused
+from tfjob_operator.controller.alpha.plan import Plan, effective_spec, plan, refused
 from tfjob_operator.controller.jobs.children import Pod
 
 THREE = spec(entry("MASTER"), entry("WORKER", 2), entry("PS", 2), RuntimeId="76no")
@@ -30,7 +30,9 @@ NONE = Children()
 
 
 def planned(found: AlphaJob, there: Children = NONE, dialect: Dialect = KUBEFLOW, **given: Any) -> Plan:
-    return plan(dialect, found, in_force(found, read(msgspec.json.decode(found.spec), dialect)), there, EPOCH, **given)
+    return plan(
+        dialect, found, effective_spec(found, read(msgspec.json.decode(found.spec), dialect)), there, EPOCH, **given
+    )
 
 
 def begun(given: Any = THREE, dialect: Dialect = KUBEFLOW, **fields: Any) -> tuple[AlphaJob, AlphaSpec, Children]:
@@ -343,8 +345,8 @@ def test_a_job_that_is_refused_fails_unless_it_ran_before_it_was_edited() -> Non
     second = edited(running)
     held = plan(KUBEFLOW, second, words, there, EPOCH)
     assert status_of(held).phase == Phase.RUNNING
-    assert isinstance(in_force(after(second, held), read_as), InvalidSpec)  # not tried again before the next edit
-    assert in_force(edited(after(second, held)), read_as) is read_as
+    assert isinstance(effective_spec(after(second, held), read_as), InvalidSpec)  # not tried again before the next edit
+    assert effective_spec(edited(after(second, held)), read_as) is read_as
 
 
 def test_a_runtime_id_is_four_characters_of_the_uid_and_another_one_when_its_names_are_taken() -> None:

@@ -25,7 +25,7 @@ from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.apply.executor import only_starts
 from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
-from tfjob_operator.controller.tfjob.plan.replicas import Mending, labels_wanted, relabellings, reselections
+from tfjob_operator.controller.tfjob.plan.replicas import Drift, find_label_drift, find_selector_drift, labels_wanted
 
 ONE_WORKER = spec(Worker=1)
 JOB = job(ONE_WORKER)
@@ -297,8 +297,8 @@ def test_new_children_need_no_repair() -> None:
 def test_a_child_whose_labels_were_edited_is_to_be_relabelled(labels: dict[str, str]) -> None:
     """U9: its name and its owner say what it is."""
     edited, edited_service = labelled(POD, **labels), labelled(SERVICE, **labels)
-    assert [*relabellings("mnist", observed([edited]), [])] == [Mending(edited, WORKER_0)]
-    assert [*relabellings("mnist", [], [(WORKER_0, edited_service)])] == [Mending(edited_service, WORKER_0)]
+    assert [*find_label_drift("mnist", observed([edited]), [])] == [Drift(edited, WORKER_0)]
+    assert [*find_label_drift("mnist", [], [(WORKER_0, edited_service)])] == [Drift(edited_service, WORKER_0)]
 
 
 def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
@@ -306,8 +306,10 @@ def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
     going = labelled(pod("Worker", 0, terminating=True), replica_index="abc")
     newer = labelled(POD, group_name="", job_name="", replica_type="", replica_index="")
     for found in (POD, going, newer, labelled(POD, restart_policy="Always")):
-        assert [*relabellings("mnist", observed([found]), [])] == []
-    assert [*relabellings("mnist", [], [(WORKER_0, SERVICE), (WORKER_0, service("Worker", 0, terminating=True))])] == []
+        assert [*find_label_drift("mnist", observed([found]), [])] == []
+    assert [
+        *find_label_drift("mnist", [], [(WORKER_0, SERVICE), (WORKER_0, service("Worker", 0, terminating=True))])
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -324,7 +326,7 @@ def test_a_service_whose_selector_was_edited_is_to_be_mended(selector: dict[str,
     """U17: otherwise its replica is not found by name any more. One whose labels alone were edited still selects its pod."""
     edited, labelled_only = selecting(selector), labelled(selecting(RIGHT), prefixed_replica_index="7")
     services = [(WORKER_0, each) for each in (edited, SERVICE, labelled_only)]
-    assert [*reselections("mnist", services)] == [Mending(edited, WORKER_0)]
+    assert [*find_selector_drift("mnist", services)] == [Drift(edited, WORKER_0)]
 
 
 @pytest.mark.parametrize("suspend", [True, False])
@@ -332,8 +334,8 @@ def test_nothing_is_mended_that_is_about_to_go(suspend: bool) -> None:
     """U9, U17: neither a surplus child, nor any child of a suspended job."""
     surplus, stray = labelled(pod("Worker", 3), job_name="debug"), selecting({})
     found = decide(job(spec(Worker=1, runPolicy={"suspend": suspend})), surplus, POD, services=[stray])
-    assert found.relabel == ()
-    assert bool(found.reselect) is not suspend
+    assert found.label_drift == ()
+    assert bool(found.selector_drift) is not suspend
 
 
 LABELS = {"metadata": {"uid": "uid-mnist-worker-0", "labels": labels_of(JOB.metadata, good_spec(JOB), WORKER_0)}}

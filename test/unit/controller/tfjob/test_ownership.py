@@ -22,7 +22,7 @@ from tfjob_operator.controller.jobs.expectations import EXPIRY_S
 from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
-from tfjob_operator.controller.tfjob.plan.replicas import claims, unseen
+from tfjob_operator.controller.tfjob.plan.replicas import claims, missing_children
 
 OWNED = [pod("Worker", index) for index in range(3)]
 ORPHANS = [changed(each, metadata__owner_references=None) for each in OWNED]
@@ -394,7 +394,7 @@ async def test_what_is_to_go_is_found_and_goes(body: dict[str, Any], gone: tuple
 def test_a_status_that_counts_without_end_is_not_believed() -> None:
     """Whoever may write a status cannot make this operator look for a billion pods."""
     old = job(SPEC, status=JobStatus(replica_statuses={"Worker": ReplicaStatus(active=10**9)}))
-    assert len(list(unseen(old, good_spec(job(SPEC)), ()))) == MAX_REPLICAS + 1
+    assert len(list(missing_children(old, good_spec(job(SPEC)), ()))) == MAX_REPLICAS + 1
 
 
 @pytest.mark.parametrize("predecessor", PREDECESSORS, ids=str)

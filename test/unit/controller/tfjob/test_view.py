@@ -23,7 +23,7 @@ from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX
 from tfjob_operator.controller.jobs.draft import COUNTER_WINDOW_S, JobEvent
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.plan.replicas import is_of_predecessor
+from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator
 from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, Permission, View, Views
 from tfjob_operator.informers import Indexer
 
@@ -55,7 +55,7 @@ async def test_children_of_another_operator_are_looked_for_though_its_status_sho
     opened(views).keep(JobStatus(begun=Begun(1), finished_indices={"Worker": "0"}))
     world.jobs.put(job(spec(Worker=1), status=CREATED, resource_version="2"))
     found = opened(views).job.status
-    assert is_of_predecessor(found)
+    assert is_from_other_operator(found)
     assert found.finished_indices == {"Worker": "0"}
 
 

@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.types import Begun, JobAnnotations, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import Gang, Plan
-from tfjob_operator.controller.tfjob.plan.status import with_memory_of
+from tfjob_operator.controller.tfjob.plan.status import merged_status
 
 RESTART_ALL: dict[str, Any] = {"action": "RestartAll"}
 FAIL: dict[str, Any] = {"action": "FailJob"}
@@ -232,7 +232,7 @@ def test_replicas_that_are_done_run_again_or_not_as_the_policy_says(kept: str, c
     assert names(found) == ([], created)
     status = after(restarted, found).status
     assert status.finished_indices.get("Worker", "") == ("0" if kept == "Keep" else "")
-    assert with_memory_of(restarted.status, started(given).status).finished_indices == status.finished_indices
+    assert merged_status(restarted.status, started(given).status).finished_indices == status.finished_indices
 
 
 def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job() -> None:
@@ -256,7 +256,7 @@ def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job(
     assert escalated.status.attempt_history[0].reason == "NotRunningAgain"
     assert synced(escalated, at_s=99).status.attempt == 1, "the next attempt has not failed"
     # What was due in the attempt before is not due in this one, also if the memory of the other comes back.
-    later = changed(escalated, status=with_memory_of(escalated.status, found.status))
+    later = changed(escalated, status=merged_status(escalated.status, found.status))
     later = synced(later, *running(attempt=1, but={1: pod("Worker", 1, "Pending")}), at_s=200)
     assert (later.status.attempt, later.status.counted_restarts) == (1, 1)
 
@@ -334,7 +334,7 @@ def test_the_memory_of_a_later_attempt_wins() -> None:
     early = JobStatus(finished_indices={"Worker": "0-1"})
     late = JobStatus(attempt=1, counted_restarts=1, finished_indices={"Worker": "2"}, begun=Begun(delay_s=10))
     early = msgspec.structs.replace(early, begun=Begun(all_ran=True))
-    for merged in (with_memory_of(early, late), with_memory_of(late, early)):
+    for merged in (merged_status(early, late), merged_status(late, early)):
         assert (merged.attempt, merged.counted_restarts, merged.finished_indices) == (1, 1, {"Worker": "2"})
         assert merged.begun == Begun(delay_s=10)
 
@@ -485,12 +485,12 @@ def test_what_was_noted_and_not_written_yet_is_not_forgotten() -> None:
     new = job(given, creation_timestamp=at(0), annotations=JobAnnotations("copied"))
     early = decide(new, at_s=0).status
     assert early is not None
-    begun = changed(new, status=with_memory_of(new.status, early))
+    begun = changed(new, status=merged_status(new.status, early))
     assert synced(begun, at_s=1).status.attempt == 0
     written = synced(begun, *running(but={2: None}), at_s=50)
     ran = decide(written, *running(), at_s=60).status
     assert ran is not None
-    merged = with_memory_of(written.status, ran).begun
+    merged = merged_status(written.status, ran).begun
     assert merged is not None
     assert merged.all_ran
 

@@ -14,7 +14,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import PodGroup
 from tfjob_operator.controller.tfjob.build.children import gang_scheduler
-from tfjob_operator.controller.tfjob.plan.actions import FIRST_LOOK_S, LOOK_AGAIN_S, Gang
+from tfjob_operator.controller.tfjob.plan.actions import POD_GROUPS_FIRST_RETRY_S, POD_GROUPS_RETRY_S, Gang
 
 VOLCANO, PLUGINS = map(gang_scheduler, ("volcano", "coscheduler"))
 TWO = spec(Worker=2)
@@ -180,14 +180,14 @@ def test_where_groups_can_not_be_read_a_warning_says_so_and_the_job_asks_again()
     gang = Gang(VOLCANO, known=False, failure="404 no such resource")
     decided = decide(job(TWO), pod("Worker", 0), gang=gang)
     assert names(decided) == {"create services": ["mnist-worker-0"]}
-    assert (decided.create_pod_group, decided.requeue_after_s) == (None, LOOK_AGAIN_S)
+    assert (decided.create_pod_group, decided.requeue_after_s) == (None, POD_GROUPS_RETRY_S)
     (problem,) = decided.problems
     assert (problem.event.type, problem.event.reason) == ("Warning", "PodGroupsUnavailable")
     assert problem.event.message.endswith("before creating pods: 404 no such resource")
     whole = decide(begun(), pod("Worker", 0), pod("Worker", 1), gang=gang)
     assert (whole.requeue_after_s, whole.problems) == (None, ())
     unlisted = decide(job(TWO), gang=Gang(VOLCANO, known=False))
-    assert (names(unlisted), unlisted.requeue_after_s, unlisted.problems) == ({}, FIRST_LOOK_S, ())
+    assert (names(unlisted), unlisted.requeue_after_s, unlisted.problems) == ({}, POD_GROUPS_FIRST_RETRY_S, ())
 
 
 def test_a_deadline_that_comes_before_the_next_look_is_kept() -> None:

@@ -27,7 +27,14 @@ from tfjob_operator.api.v1.types import (
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
-from tfjob_operator.controller.tfjob.plan.status import bounded, has_begun, in_force, read, refused, with_memory_of
+from tfjob_operator.controller.tfjob.plan.status import (
+    bounded,
+    effective_spec,
+    has_started,
+    merged_status,
+    read,
+    refused,
+)
 
 SPEC = spec("ExitCode", Worker=2)
 MISTAKE = SPEC | {"runPolicy": {"backoffLimit": -1}}
@@ -320,9 +327,9 @@ def test_the_generation_of_the_beginning_stays_and_the_sizes_follow_the_specific
 )
 def test_a_job_that_an_older_operator_ran_has_begun(status: JobStatus) -> None:
     """U4: it recorded no `begun`, but what can exist only if there was a pod proves it."""
-    assert has_begun(status, has_children=False)
-    assert not has_begun(with_condition("Suspended"), has_children=False)
-    assert has_begun(with_condition("Suspended"), has_children=True)
+    assert has_started(status, has_children=False)
+    assert not has_started(with_condition("Suspended"), has_children=False)
+    assert has_started(with_condition("Suspended"), has_children=True)
 
 
 def test_what_is_not_written_yet_of_the_beginning_is_remembered() -> None:
@@ -332,9 +339,9 @@ def test_what_is_not_written_yet_of_the_beginning_is_remembered() -> None:
     """
     old = JobStatus(begun=Begun(1, {"Worker": 2}, made_of={"Worker": "a"}), observed_generation=1)
     new = JobStatus(begun=Begun(3, {"Worker": 5}, made_of={"Worker": "b"}), observed_generation=3)
-    assert with_memory_of(old, new).begun == Begun(1, {"Worker": 5}, made_of={"Worker": "a"})
-    assert with_memory_of(new, old).begun == Begun(1, {"Worker": 5}, made_of={"Worker": "b"})
-    assert with_memory_of(JobStatus(), old).begun == with_memory_of(old, JobStatus()).begun == old.begun
+    assert merged_status(old, new).begun == Begun(1, {"Worker": 5}, made_of={"Worker": "a"})
+    assert merged_status(new, old).begun == Begun(1, {"Worker": 5}, made_of={"Worker": "b"})
+    assert merged_status(JobStatus(), old).begun == merged_status(old, JobStatus()).begun == old.begun
     assert msgspec.json.decode(msgspec.json.encode(new), type=JobStatus) == new
 
 
@@ -348,7 +355,7 @@ def workers(count: int, **others: Any) -> dict[str, Any]:
 
 def bounded_spec(tfjob: TFJob) -> TFJobSpec:
     """The specification as far as it is within bounds, which leave something of it."""
-    found = in_force(tfjob, read(tfjob))
+    found = effective_spec(tfjob, read(tfjob))
     assert isinstance(found, TFJobSpec)
     return found
 

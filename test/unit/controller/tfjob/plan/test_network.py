@@ -140,11 +140,11 @@ def test_an_edited_selector_is_restored_and_a_foreign_label_left_alone() -> None
     """U17, U9: without its selector no pod has a name any more."""
     tfjob = begun(SHARED)
     service = changed(OF_ALL, spec__selector={"app": "mine"})
-    assert [each.child for each in decide(tfjob, *RUNNING, services=[service]).reselect] == [service]
+    assert [each.child for each in decide(tfjob, *RUNNING, services=[service]).selector_drift] == [service]
     labelled = changed(OF_ALL, metadata__labels__replica_type="worker")
-    assert not decide(tfjob, *RUNNING, services=[labelled]).relabel
+    assert not decide(tfjob, *RUNNING, services=[labelled]).label_drift
     bare = changed(labelled, metadata__labels__operator_name="")
-    assert [each.key for each in decide(tfjob, *RUNNING, services=[bare]).relabel] == [ALL]
+    assert [each.key for each in decide(tfjob, *RUNNING, services=[bare]).label_drift] == [ALL]
 
 
 async def test_no_pod_is_created_before_the_service_of_all() -> None:

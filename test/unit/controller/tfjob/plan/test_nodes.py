@@ -14,7 +14,7 @@ from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, avoiding, gang_scheduler
 from tfjob_operator.controller.tfjob.plan.actions import Defaults, Gang, LostPod, Plan
 from tfjob_operator.controller.tfjob.plan.nodes import MAX_AVOIDED, Nodes, NodeState
-from tfjob_operator.controller.tfjob.plan.status import with_memory_of
+from tfjob_operator.controller.tfjob.plan.status import merged_status
 
 GPU = {"onNodes": {"conditions": [{"type": "GpuUnhealthy"}]}}
 TAINTED = {"onNodes": {"taints": [{"key": "sick"}]}}
@@ -344,7 +344,7 @@ def test_a_status_whose_write_failed_counts_no_failure_twice_and_loses_none(earl
     there = workers(n1=on("n1", lost(1, uid="now")))
     observed = synced(before, *there)
     for written in (before, observed):  # the write was lost, or its response was
-        merged = changed(written, status=with_memory_of(written.status, observed.status))
+        merged = changed(written, status=merged_status(written.status, observed.status))
         assert avoided(synced(merged, *there, at_s=61)) == {"n1": (count, True)}
         assert avoided(synced(merged, *workers(1), at_s=61)) == {"n1": (count, True)}
 

@@ -30,7 +30,13 @@ from tfjob_operator.api.v1.types import Begun, IndexRestarts, JobCondition, JobS
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, key_of, observe, replicas_of
-from tfjob_operator.controller.tfjob.plan.status import SCHEME, in_place_restarts, made_of, merged, taken_over
+from tfjob_operator.controller.tfjob.plan.status import (
+    SCHEME,
+    in_place_restarts,
+    merged,
+    moved_records,
+    template_hashes,
+)
 
 WORKER_0 = ReplicaKey.of("mnist", "Worker", 0)
 Records = tuple[IndexRestarts, ...]
@@ -78,12 +84,12 @@ def test_restarts_are_counted_over_the_pods_of_a_replica(history: list[tuple[str
 
 
 def test_a_record_goes_over_to_another_pod_only_when_that_has_something_to_count() -> None:
-    """B36: so an old view, which still has the recorded pod, changes nothing; `taken_over` lists the records to confirm."""
+    """B36: so an old view, which still has the recorded pod, changes nothing; `moved_records` lists the records to confirm."""
     first = accounted((), [worker("a")], {"a"})
     assert accounted(first, [worker("b")], ()) == first
     second = accounted(first, [worker("b")], {"b"})
-    assert taken_over(first, second) == list(second)
-    assert taken_over((), first) == taken_over(first, first) == []
+    assert moved_records(first, second) == list(second)
+    assert moved_records((), first) == moved_records(first, first) == []
 
 
 def test_the_record_with_more_restarts_wins() -> None:
@@ -317,7 +323,7 @@ def test_what_another_release_recorded_by_another_scheme_is_not_compared() -> No
 
 
 def hashes(body: dict[str, Any]) -> dict[str, str]:
-    return made_of(job(body), good_spec(job(body)))
+    return template_hashes(job(body), good_spec(job(body)))
 
 
 def test_the_same_pods_have_the_same_hash_in_all_releases_of_a_scheme() -> None:
