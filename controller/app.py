@@ -39,9 +39,9 @@ from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusM
 from tfjob_operator.controller.options import ALPHA_APIS, PROGRAM, V1, VERSION, Options
 from tfjob_operator.controller.tensorboard.controller import TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
-from tfjob_operator.controller.tfjob.caches import Caches
+from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.controller import new_controller
-from tfjob_operator.controller.tfjob.crd_check import look_at_crds
+from tfjob_operator.controller.tfjob.crd_check import check_crds
 from tfjob_operator.controller.tfjob.nodes import NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import Defaults
 from tfjob_operator.controller.tfjob.view import LeadershipTerm
@@ -190,7 +190,7 @@ class _Parts:
     def tfjobs(self) -> Iterator[Controller]:
         """Build the controller of TFJobs, and that of their TensorBoards."""
         options = self.options
-        caches = Caches.of(
+        caches = TFJobCaches.of(
             self.informers,
             options.namespace,
             gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
@@ -218,7 +218,7 @@ class _Parts:
             leadership_term=LeadershipTerm(self.reader, options.namespace) if alone else None,
             domain=options.cluster_domain,
             config=self.config,
-            leaves_alpha=ALPHA_APIS[0] in options.apis,
+            ignore_alpha=ALPHA_APIS[0] in options.apis,
             defaults=Defaults(
                 delays=options.restart_backoff,
                 completion_grace_s=int(options.completion_grace_s),
@@ -301,7 +301,7 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event, logs: L
     lease = HttpTransport(settings, user_agent=PROGRAM, max_connections=2)
     beside: dict[str, Callable[[], Coroutine[object, object, None]]] = {
         "loop-lag": lag.run,
-        "crd-check": lambda: look_at_crds(RestClient(watches, clock=clock), options.apis),
+        "crd-check": lambda: check_crds(RestClient(watches, clock=clock), options.apis),
     }
     async with contextlib.AsyncExitStack() as stack:
         for transport in (watches, writes, lease):

@@ -1,4 +1,4 @@
-"""The caches that a TFJob controller works on: one informer for each kind of object. That of PodGroups is optional."""
+"""The caches of a TFJob controller: one informer per kind of object; that of PodGroups is optional."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class PodGroupCache:
-    """All PodGroups of a scheduler, once listed; jobs that need one wait. Others' for our jobs have no label of ours."""
+    """All PodGroups of a scheduler, not selected by label, since other components create some without our labels."""
 
     def __init__(self, scheduler: GangScheduler, informer: SharedIndexInformer[PodGroup]) -> None:
         self.scheduler = scheduler
@@ -41,17 +41,17 @@ class PodGroupCache:
 
     @classmethod
     def of(cls, scheduler: GangScheduler, factory: SharedInformerFactory, namespace: str) -> PodGroupCache:
-        """Return the cache on an informer of this factory, for one namespace or "" for all."""
+        """Return a cache on an informer of this factory, for one namespace or "" for all."""
         codec = Codec(scheduler.pod_groups, PodGroup)
         return cls(scheduler, factory.informer(codec, namespace=namespace, required=False))
 
     def add_handler(self, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
-        """Queue the job of every PodGroup that changes, and meet its expectations."""
+        """Queue the job of every PodGroup that changes, and satisfy expectations."""
         kind = pod_group_kind(self.scheduler)
         self._informer.add_event_handler(ChildHandler[PodGroup](kind.name, feed, expectations, blocked))
 
     def gang_of(self, job: ObjectMeta) -> Gang:
-        """Return what is known of a job's PodGroup. One of its name that the job does not control does not count (B13)."""
+        """Return the state of a job's PodGroup. A PodGroup of the same name that the job does not control is ignored (B13)."""
         group = self._informer.indexer.get(meta_key(job))
         owner = controller_of(group.metadata) if group is not None else None
         if owner is None or owner.uid != job.uid:
@@ -59,19 +59,21 @@ class PodGroupCache:
         return Gang(self.scheduler, group, known=self._informer.has_synced, failure=self._failure)
 
     def _note(self, error: ApiError) -> None:
-        """Remember why the first list failed, and log it once. The reflector logs later failures."""
+        """Store why the first list failed, and log it once. The reflector logs later failures."""
         if self._informer.has_synced:
             return
         if not self._failure:
             log.warning("pod_groups_unavailable", resource=str(self.scheduler.pod_groups), error=str(error))
-        missing = isinstance(error, StatusError) and error.code == 404  # an unknown API gets a 404 without a Status
+        missing = (
+            isinstance(error, StatusError) and error.code == 404
+        )  # for an unknown API the server sends a 404 without a Status
         hint = f"; the CRD {self.scheduler.pod_groups} ({self.scheduler.pod_groups.version}) is not installed"
         self._failure = f"{error}{hint if missing else ''}"
 
 
 @dataclass(slots=True, eq=False)
-class Caches:
-    """The informers; all but that of jobs have `CHILD_INDEXERS`. `pod_groups` is None without a gang scheduler."""
+class TFJobCaches:
+    """The informers; all except that of jobs have `CHILD_INDEXERS`. `pod_groups` is None without a gang scheduler."""
 
     jobs: SharedIndexInformer[TFJob]
     pods: SharedIndexInformer[Pod]
@@ -82,11 +84,11 @@ class Caches:
     @classmethod
     def of(
         cls, factory: SharedInformerFactory, namespace: str, *, gang_scheduler_name: str = "", resync_s: float = 0.0
-    ) -> Caches:
-        """Return the caches, on informers of this factory, for one namespace or "" for all.
+    ) -> TFJobCaches:
+        """Return the caches on informers of this factory, for one namespace or "" for all.
 
-        Children that are not ours are left out. Without a `gang_scheduler_name` no gang scheduler is in use. `resync_s` is
-        how often all jobs are synced, 0 for never.
+        Children of others are not cached. An empty `gang_scheduler_name` disables gang scheduling. `resync_s` is how often all
+        jobs are synced; 0 disables it.
         """
         jobs = Codec(TFJOBS, TFJob, on_undecodable=tfjob_with_unreadable_status)
 

@@ -1,13 +1,12 @@
-"""The TFJob controller: events of the informers become keys, and workers (`controller.manager`) sync the keys.
+"""The TFJob controller: informer events become keys, and workers (`controller.manager`) sync them.
 
-A sync never looks at the event that woke it. It opens a view of the job (`view.py`), computes a plan (`plan/`), and executes it
-(`apply/`). Whatever fails in one sync costs that job a retry after a growing delay, and no other job anything. `new_controller`
-puts the parts together.
+A sync never looks at the event that caused it. It opens a view of the job (`view.py`), computes a plan (`plan/`), and executes
+it (`apply/`). If a sync fails, the job is retried with a growing delay; other jobs are not affected. `new_controller` creates
+the parts.
 
 Invariants:
 
-- A key is held by one worker at most (the queue sees to it), so nothing else changes what is remembered of a job while it
-  is synced.
+- A key is processed by at most one worker: the queue ensures it, so the state of a job is not modified concurrently.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ from tfjob_operator.controller.tfjob.apply.children import CONFIG_MAP, POD, SERV
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildHandler, ChildRecords, Delays
 from tfjob_operator.controller.tfjob.apply.executor import Executor, StatusWriter
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
-from tfjob_operator.controller.tfjob.caches import Caches
+from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.nodes import LostPods, NodeCache
 from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, Plan
 from tfjob_operator.controller.tfjob.plan.nodes import Nodes
 from tfjob_operator.controller.tfjob.plan.plan import node_lost_after_s, plan
-from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, UnkeptStatus, View, Views
+from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, PrunedStatus, View, Views
 from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
 
 class TFJobController:
-    """Runs TFJobs. `new_controller` puts one together."""
+    """Runs TFJobs. Created by `new_controller`."""
 
     def __init__(
         self,
         *,
-        caches: Caches,
+        caches: TFJobCaches,
         feed: Feed,
         views: Views,
         takeover: Takeover,
@@ -60,10 +59,10 @@ class TFJobController:
         defaults: Defaults = DEFAULTS,
         nodes: NodeCache | None = None,
     ) -> None:
-        """Register the handlers. `feed` leads into the queue of the workers.
+        """Register the handlers. `feed` adds to the workers' queue.
 
-        `domain` is the cluster's DNS domain where TF_CONFIG needs it. `leadership_term` is None where others may work on jobs
-        at the same time.
+        `domain` is the cluster's DNS domain if TF_CONFIG needs it. `leadership_term` is None if other processes may work on
+        jobs at the same time.
         """
         self._caches = caches
         self._feed = feed
@@ -89,17 +88,17 @@ class TFJobController:
             caches.pod_groups.add_handler(feed, expectations, blocked)
 
     def feed(self) -> None:
-        """Queue all jobs of the cache now, and from now on every job that changes. Repeated calls do nothing."""
+        """Queue all cached jobs now, and from now on every job that changes. Repeated calls have no effect."""
         self._feed.open(self._caches.jobs.indexer.list())
 
     async def begin(self) -> None:
-        """Start the work of a leader: queue the jobs, and begin the leadership term."""
+        """Start the work of a leader: queue the jobs and start the leadership term."""
         self.feed()
         if self._leadership_term is not None:
             await self._leadership_term.begin()
 
     async def sync(self, key: str) -> None:
-        """Bring one job closer to what its specification asks for. Raises ApiError when it must be tried again."""
+        """Move one job closer to its spec. Raises ApiError if it must be retried."""
         view = self._views.open(key)
         if view is None:
             return
@@ -109,21 +108,19 @@ class TFJobController:
             await self._sync(key, view)
         finally:
             if not self._caches.jobs.indexer.has(job):
-                self._forget(job)  # again: this sync has written down more about it since
+                self._forget(job)  # again: this sync has added state since
 
     async def _sync(self, key: str, view: View) -> None:
-        wait_s = await self._takeover.settle(view)
+        wait_s = await self._takeover.ensure_labelled(view)
         if wait_s is not None:
             self._feed.after(key, wait_s)
-            return  # what another operator made is on its way into the caches, which brings another sync
+            return  # synced again when the caches contain the labeled children
         adoptions = await self._ref_manager.claim(view)
         self._feed.after(key, adoptions.wait_s)
         if adoptions.any:
-            return  # the caches will show them, which brings another sync
+            return  # synced again when the caches contain them
         planned: View | None = view
-        while (
-            planned is not None
-        ):  # once, or twice if a child is refused: for a refused specification nothing is created
+        while planned is not None:  # twice if a child is rejected; nothing is created for a rejected spec
             planned = await self._executor.execute(planned, self._plan(planned))
 
     def _plan(self, view: View) -> Plan:
@@ -143,8 +140,8 @@ class TFJobController:
         )
 
     def _nodes_of(self, view: View) -> Nodes | None:
-        """Return what is known of the nodes of a job's pods; None if they do not concern it."""
-        spec = view.good_spec
+        """Return the state of the nodes of a job's pods; None if the job does not need it."""
+        spec = view.valid_spec
         if self._nodes is None or spec is None or not (spec.has_node_rules or node_lost_after_s(spec, self._defaults)):
             return None
         if is_finished(view.job.status) and all(pod.metadata.deletion_timestamp is None for pod in view.pods):
@@ -156,14 +153,14 @@ class TFJobController:
             self._nodes.forget(meta_key(gone))
         self._records.forget(gone)
         self._executor.forget(gone.uid)
-        # Only jobs that this process has worked on are counted: replicas that wait for the lease see the deletion too, and jobs
-        # of another controller are not ours (B75).
+        # Only jobs that this process has worked on are counted: standby replicas observe the deletion too, and jobs of another
+        # controller are not ours (B75).
         if self._views.forget(gone):
             self._metrics.count("deleted", gone.namespace)
 
 
 def new_controller(
-    caches: Caches,
+    caches: TFJobCaches,
     client: RestClient,
     recorder: EventRecorder,
     queue: RateLimitingQueue[str],
@@ -172,24 +169,24 @@ def new_controller(
     metrics: JobMetrics,
     leadership_term: LeadershipTerm | None = None,
     domain: str = "",
-    leaves_alpha: bool = False,
+    ignore_alpha: bool = False,
     config: ConfigSource = NO_CONFIG,
     expectations: Expectations | None = None,
     delays: Delays | None = None,
     defaults: Defaults = DEFAULTS,
     nodes: NodeCache | None = None,
 ) -> TFJobController:
-    """Return a controller that works on these caches, writes through `client`, and puts its keys into `queue`.
+    """Return a controller that reads these caches, writes through `client`, and adds keys to `queue`.
 
-    `leadership_term` is None where others may work on jobs at the same time; `domain` is the cluster's DNS domain where
-    TF_CONFIG needs it. `leaves_alpha`: jobs of the alpha dialect have a controller of their own. `expectations` and `delays`
-    are new and empty unless they are given. Without `nodes` jobs run as if no node were ever sick or lost.
+    `leadership_term` is None if other processes may work on jobs at the same time; `domain` is the cluster's DNS domain if
+    TF_CONFIG needs it. `ignore_alpha` if jobs of the alpha dialect have their own controller. `expectations` and `delays` are
+    created unless given. Without `nodes`, the state of nodes is ignored.
     """
     expectations = expectations or Expectations(clock)
     delays = delays or Delays(clock)
     blocked = BlockedChildren(clock, delays)
     feed, events = Feed(queue), JobEvents(TFJOBS, recorder, clock)
-    unkept = UnkeptStatus(events)
+    pruned = PrunedStatus(events)
     gang = caches.pod_groups.scheduler if caches.pod_groups is not None else None
     bounds = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
     return TFJobController(
@@ -199,16 +196,16 @@ def new_controller(
             caches,
             expectations,
             Confirmer(client),
-            unkept,
+            pruned,
             blocked,
             leadership_term=leadership_term,
             bounds=bounds,
-            leaves_alpha=leaves_alpha,
+            ignore_alpha=ignore_alpha,
         ),
         takeover=Takeover(client, events, expectations),
         ref_manager=RefManager(client, events, expectations, delays),
         executor=Executor(
-            status_writer=StatusWriter(client, events, metrics, unkept, feed=feed, clock=clock),
+            status_writer=StatusWriter(client, events, metrics, pruned, feed=feed, clock=clock),
             creator=Creator(
                 client,
                 events,

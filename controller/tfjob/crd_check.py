@@ -1,7 +1,7 @@
-"""Checks the CRDs when the operator starts: TFJobs must be served, in all versions and with all fields of the status (D3).
+"""Checks the CRDs at startup: TFJobs must be served, in all versions and with all status fields (D3).
 
-It reads the API server's discovery and OpenAPI, which every account may do, so it needs no right to CRDs. It only logs: what
-happens to writes is handled in `controller.tfjob.view`, and while a CRD is missing the informers retry and `/readyz` says so.
+It reads discovery and OpenAPI, which every account may do, so it needs no permission for CRDs. It only logs: how writes are
+affected is handled in `controller.tfjob.view`, and while a CRD is missing the informers retry and `/readyz` reports it.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from tfjob_operator.api.v1.constants import OLDER_VERSIONS, TFJOBS
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
 
 OPENAPI_V3: Final = f"/openapi/v3/apis/{TFJOBS.api_version}"
-"""Since Kubernetes 1.24: one API group alone."""
+"""Since Kubernetes 1.24; contains a single API group."""
 OPENAPI_V2: Final = "/openapi/v2"
-"""All of the API, some 4 MB."""
-AGAIN_S: Final = 60.0
-"""How often an API server that is away, or does not serve TFJobs, is asked again. Nothing waits for the response."""
+"""The whole API, about 4 MB."""
+RETRY_S: Final = 60.0
+"""Retry interval if the API server is unavailable or does not serve TFJobs. Nothing waits for the result."""
 _APPLY: Final = "apply the CRD of this version: kubectl apply --server-side --force-conflicts -f manifests/"
 TO_DO: Final = f"{_APPLY}base/crd.yaml"
 _CRDS: Final = ((TFJOBS.group, TFJOBS.version, TO_DO), ("tensorflow.org", "v1alpha1", f"{_APPLY}addons/alpha/crd.yaml"))
-"""The group and version that each CRD serves, and how to install it."""
+"""The group and version of each CRD, and how to install it."""
 _DEFINITION: Final = "org.kubeflow.v1.TFJob"
-_KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
+_PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 
 log = structlog.get_logger(__name__)
 
 
 class _Kind(msgspec.Struct):
-    """The schema of a kind. Only the schema of the status is decoded: that of the specification has half a megabyte."""
+    """The schema of a kind. Only the status is decoded: the schema of the spec is half a megabyte."""
 
     properties: dict[str, msgspec.Raw] | None = None
 
 
 class _Schemas(msgspec.Struct):
-    """Of all schemas in a document that of TFJobs alone."""
+    """The TFJob schema of an OpenAPI document."""
 
     tfjob: _Kind | None = msgspec.field(default=None, name=_DEFINITION)
 
@@ -62,29 +62,29 @@ class _Named(msgspec.Struct):
 
 
 class _ResourceList(msgspec.Struct):
-    """What discovery tells of one version of an API group."""
+    """The discovery document of one version of an API group."""
 
     resources: list[_Named] = []
 
 
-async def look_at_crds(client: RestClient, apis: Collection[str]) -> None:
-    """Log what the API server lacks of the TFJobs of `apis`: a CRD, older versions, fields of the status.
+async def check_crds(client: RestClient, apis: Collection[str]) -> None:
+    """Log what is missing for the TFJobs of `apis`: a CRD, older versions, or status fields.
 
-    A missing CRD is logged every minute until it is installed. Raises nothing: the operator works without this check.
+    A missing CRD is logged every minute until it is installed. Does not raise: the operator works without this check.
     """
     groups = {api.partition("/")[0] for api in apis}
     while True:
         try:
             if await _are_served(client, groups):
                 if TFJOBS.group in groups:
-                    await _look(client)
+                    await _check_schema(client)
                 return
         except TransportError:
             pass
         except (ApiError, msgspec.MsgspecError) as error:
             log.info("crd_not_checked", error=str(error))
             return
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RETRY_S)
 
 
 async def _are_served(client: RestClient, groups: Collection[str]) -> bool:
@@ -94,7 +94,7 @@ async def _are_served(client: RestClient, groups: Collection[str]) -> bool:
     return not missing
 
 
-async def _look(client: RestClient) -> None:
+async def _check_schema(client: RestClient) -> None:
     absent = [version for version in OLDER_VERSIONS if not await _is_served(client, TFJOBS.group, version)]
     if absent:
         log.warning("crd_lacks_versions", versions=absent, to_do=f"if jobs of these versions are wanted, {TO_DO}")
@@ -117,13 +117,13 @@ async def _openapi(client: RestClient) -> bytes:
     try:
         return await client.get_page(OPENAPI_V3)
     except StatusError as error:
-        if error.code != 404:  # which comes without a Status for paths that a server does not have
+        if error.code != 404:  # sent without a Status for unknown paths
             raise
         return await client.get_page(OPENAPI_V2)
 
 
 def missing_fields(document: bytes) -> list[str]:
-    """Return the status fields that an OpenAPI document's schema lacks; none without a schema. Raises MsgspecError."""
+    """Return the status fields missing from the schema in an OpenAPI document; none without a schema. Raises MsgspecError."""
     found = msgspec.json.decode(document, type=_Document)
     kind = found.components.schemas.tfjob or found.definitions.tfjob
     if kind is None or kind.properties is None:
@@ -138,8 +138,8 @@ def missing_fields(document: bytes) -> list[str]:
 
 
 def _missing(schema: dict[str, Any], struct: type[msgspec.Struct], path: str) -> list[str]:
-    """Return the fields that a schema lacks; none if it has no properties, as in OpenAPI v2 where unknown fields are kept."""
-    if schema.get(_KEEPS) or "properties" not in schema:
+    """Return the fields missing from a schema; none if it has no properties, as in OpenAPI v2 if unknown fields are kept."""
+    if schema.get(_PRESERVE_UNKNOWN) or "properties" not in schema:
         return []
     names = [field.encode_name for field in msgspec.structs.fields(struct)]
     return [f"{path}.{name}" for name in names if name not in schema["properties"]]

@@ -1,14 +1,13 @@
-"""The cache of nodes, and the end of pods whose node is lost.
+"""The cache of nodes, and the termination of pods on lost nodes.
 
-Nodes are watched from when the first job needs them (`NodeCache.of`), since a cluster can have thousands, and the right to do
-so comes with an addon. Without it jobs run as if no node were ever sick or lost: the log says so once, and each job that needs
-nodes by a Warning. The right is tried again every `RETRY_S`.
+Nodes are watched once a job needs them (`NodeCache.of`), since a cluster can have thousands; the permission is granted by an
+addon. Without it, nodes are never considered unhealthy or lost: this is logged once and reported as a Warning on each job that
+needs nodes. It is retried every `RETRY_S`.
 
-`LostPods` takes two syncs for a pod, in the order of Kueue and of PodGC: the pod is marked as failed, with the
-condition DisruptionTarget, and deleted only after its job has recorded the failure in its status. An operator that is killed in
-between finds a failed pod. Both calls carry preconditions, and before each the node and the pod are read from the API server: a
-cache may lag, and a force-delete cannot be undone. On a node that is only cut off the container still runs, beside its
-successor.
+`LostPods` terminates a pod in two syncs, like Kueue and PodGC: the pod is marked as failed, with the condition
+DisruptionTarget, and deleted only after its job has recorded the failure in its status. An operator killed in between finds a
+failed pod. Both requests have preconditions, and node and pod are read from the API server first: a cache may be stale, and a
+force-delete cannot be undone. On a node that is only disconnected, the container keeps running alongside its successor.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ from tfjob_operator.informers import Indexer, SharedIndexInformer, Tombstone, ob
 from tfjob_operator.workqueue import Clock, slow_start_batch
 
 RETRY_S: Final = 30.0
-"""How often a right that is missing is tried again: as often as a reflector lists again."""
+"""How often a missing permission is retried: the interval at which a reflector lists again."""
 TO_DO: Final = "apply manifests/addons/nodes, or set nodes.enabled=true in the Helm chart"
 NODE_INDEX: Final = "pods-by-node"
 log = structlog.get_logger(__name__)
 
 
 class NodeCache:
-    """The states of all nodes, and the jobs that need them.
+    """The state of all nodes, and the jobs that need it.
 
-    An `EventHandler` of the informer: a change of conditions or taints queues the jobs that have pods on the node. Heartbeats
-    change neither.
+    An `EventHandler` of the informer: a changed condition or taint queues the jobs with pods on the node. Heartbeats change
+    neither.
     """
 
     def __init__(
         self, informer: Callable[[], SharedIndexInformer[Node]], client: RestClient, pods: Indexer[Pod], clock: Clock
     ) -> None:
-        """`informer` makes the informer of nodes, which `run` runs; `pods` is the cache of pods."""
+        """`informer` creates the informer of nodes, which `run` runs; `pods` is the cache of pods."""
         self._informer = informer
         self._client = client
         self._pods = pods
@@ -69,7 +68,7 @@ class NodeCache:
         """Where jobs are queued."""
 
     async def run(self) -> None:
-        """Watch nodes from when they are needed and may be read, until cancelled or until the informer is stopped."""
+        """Watch nodes once they are needed and may be read, until cancelled or the informer is stopped."""
         await self._needed.wait()
         while True:
             if await self._may_list():
@@ -82,30 +81,30 @@ class NodeCache:
         await informer.run()
 
     def of(self, key: str, pods: Iterable[Pod]) -> Nodes:
-        """Return the states of the nodes of a job's pods, as far as they are known. Changes queue the job from now on."""
+        """Return the known state of the nodes of a job's pods. From now on, changes queue the job."""
         self._jobs.add(key)
         self._needed.set()
-        names = {pod.node for pod in pods} if not self._failure else ()  # what was seen before may be over
+        names = {pod.node for pod in pods} if not self._failure else ()  # earlier states may be outdated
         return Nodes({name: self._states[name] for name in names if name in self._states}, self._failure)
 
     def forget(self, key: str) -> None:
-        """Forget a job that is gone."""
+        """Forget a deleted job."""
         self._jobs.discard(key)
 
     def on_add(self, node: Node, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
-        """Take a new node."""
+        """Store a new node."""
         self._take(node)
 
     def on_update(self, _old: Node, new: Node, /) -> None:
-        """Take a node that changed."""
+        """Store a changed node."""
         self._take(new)
 
     def on_delete(self, gone: Node | Tombstone[Node], /) -> None:
-        """Drop a node that is gone; PodGC deletes its pods."""
+        """Drop a deleted node; PodGC deletes its pods."""
         self._states.pop(object_of(gone).metadata.name, None)
 
     def on_list(self, _resource_version: str, /) -> None:
-        """Note that nodes can be read."""
+        """Record that nodes can be read."""
         self._failure = ""
 
     def _take(self, node: Node) -> None:
@@ -125,7 +124,7 @@ class NodeCache:
             self.feed.add(key)
 
     async def _may_list(self) -> bool:
-        """Return False if nodes may not be listed. Any other error is the informer's to deal with."""
+        """Return False if listing nodes is forbidden. Other errors are left to the informer."""
         try:
             await self._client.list_page(NODES, ListOptions(limit=1), PartialObjectMetadata)
         except ForbiddenError as error:
@@ -136,7 +135,7 @@ class NodeCache:
         return True
 
     def _note(self, error: ApiError) -> None:
-        """Log once that nodes may not be read, and queue the jobs that need them: their next sync says so."""
+        """Log once that nodes may not be read, and queue the jobs that need them, which then report it."""
         if not isinstance(error, ForbiddenError) or self._failure:
             return
         self._failure = f"onNodes rules and nodeLostTimeoutSeconds have no effect: {error}; to grant this, {TO_DO}"
@@ -146,7 +145,7 @@ class NodeCache:
 
 
 def state_of(node: Node, before: NodeState | None, now: datetime) -> NodeState:
-    """Return the state of a node. What has no time of its own has stood since it was first seen, `before` or now."""
+    """Return the state of a node. A condition or taint without a timestamp counts from when it was first observed."""
     conditions = {
         ConditionPattern(each.type, each.status): each.last_transition_time for each in node.status.conditions or ()
     }
@@ -159,16 +158,16 @@ def state_of(node: Node, before: NodeState | None, now: datetime) -> NodeState:
     )
 
 
-class _Annotations(Struct, frozen=True):
+class _PodAnnotations(Struct, frozen=True):
     annotations: dict[str, str] | None = None
 
 
 class _Annotated(Struct, frozen=True):
-    metadata: _Annotations = _Annotations()
+    metadata: _PodAnnotations = _PodAnnotations()
 
 
 class LostPods:
-    """Marks pods on lost nodes as failed, and force-deletes those that were being deleted."""
+    """Marks pods on lost nodes as failed, and force-deletes terminating ones."""
 
     def __init__(
         self, client: RestClient, events: JobEvents, recorder: EventRecorder, feed: Feed, clock: Clock
@@ -180,7 +179,7 @@ class LostPods:
         self._clock = clock
 
     async def end(self, key: str, job: ObjectMeta, lost: Sequence[LostPod]) -> None:
-        """Take the next step for each of these pods. Raises ApiError, but not for a missing right, which is reported."""
+        """Take the next step for each of these pods. Raises ApiError; a missing permission is reported instead."""
         by_node: dict[str, list[LostPod]] = {}
         for each in lost:
             by_node.setdefault(each.pod.node, []).append(each)
@@ -188,21 +187,22 @@ class LostPods:
             try:
                 await self._end_pods(job, name, pods)
             except ForbiddenError as error:
-                text = f"Pod {pods[0].pod.metadata.name} stays, though its node {name} is lost: {error}; to grant this, {TO_DO}"
+                pod = pods[0].pod.metadata.name
+                text = f"Pod {pod} is kept although its node {name} is lost: {error}; to grant this, {TO_DO}"
                 self._events.warn(job, EventReason.NODES_UNAVAILABLE, text)
                 self._feed.after(key, RETRY_S)
                 return
 
     async def _end_pods(self, job: ObjectMeta, name: str, pods: Sequence[LostPod]) -> None:
-        """Take the next step for the pods on a node, if that is still lost. Raises ApiError."""
+        """Take the next step for the pods on a node, if it is still lost. Raises ApiError."""
         try:
             node = state_of(await self._client.get(NODES, "", name, Node), None, self._clock.now())
         except NotFoundError:
-            return  # the cache will show it
+            return  # the cache will reflect it
         due = [pod for pod, since in pods if node.lost_since() == since]
 
         async def end(number: int) -> None:
-            with contextlib.suppress(ConflictError, NotFoundError):  # the pod has changed, which the cache will show
+            with contextlib.suppress(ConflictError, NotFoundError):  # the pod has changed, which the cache will reflect
                 done = await self._end(job, due[number])
                 if done:
                     self._report(job, due[number], f"{done} pod {due[number].metadata.name}", pods[0].since)
@@ -212,11 +212,12 @@ class LostPods:
             raise error
 
     async def _end(self, job: ObjectMeta, pod: Pod) -> str:
-        """Take the next step for a pod, and return what was done, if anything. Raises ApiError."""
+        """Take the next step for a pod, and return what was done, or "". Raises ApiError."""
         meta = pod.metadata
         found = await self._client.get(PODS, meta.namespace, meta.name, _Annotated)
         if (found.metadata.annotations or {}).get(ANNOTATION_FORCE_DELETE) == "false":
-            text = f'Pod {meta.name} stays, though its node is lost: it has the annotation {ANNOTATION_FORCE_DELETE}: "false"'
+            annotation = f'{ANNOTATION_FORCE_DELETE}: "false"'
+            text = f"Pod {meta.name} is kept although its node is lost: it has the annotation {annotation}"
             self._events.warn(job, EventReason.NODE_LOST, text)
             return ""
         if pod.status.phase in TERMINAL:

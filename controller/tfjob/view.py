@@ -1,27 +1,27 @@
-"""A job as one sync sees it: its newest version, its children, and whether anything may be created or deleted for it.
+"""A job as one sync sees it: its newest version, its children, and whether children may be created or deleted.
 
-A cache lags behind the API server and behind our own writes. An operator that has just started may have listed from an API
-server's cache in which a job is still running that another leader has ended and cleaned up. Acting on that, it would run the
-job again. So most views are confirmed by a read (`Confirmer`) before they are acted upon. A resourceVersion from our own
-leadership term, with an empty status, needs no confirmation (`LeadershipTerm`): whoever works on a job writes its status
-first, and nobody else has been at work since.
+A cache lags behind the API server and our own writes. An operator that has just started may have listed from a stale API server
+cache, in which a job that another leader has finished and cleaned up is still running. Acting on it would run the job again. So
+most views are confirmed by a read (`Confirmer`) before acting on them. A resourceVersion from our own leadership term with an
+empty status needs no confirmation (`LeadershipTerm`): controllers write the status before anything else, and no other process
+has been active since.
 
-API servers prune status fields that their CRD lacks, because it is outdated or belongs to another operator (D3). Then the
-fields as they were sent replace what the server shows (`UnkeptStatus`); otherwise each sync would find the status incomplete
-and write it again.
+API servers prune status fields missing from their CRD, because it is outdated or belongs to another operator (D3). The pruned
+fields are then restored in the view (`PrunedStatus`); otherwise each sync would find the status incomplete and write it again.
 
 Invariants:
 
-- No child is created or deleted on a view that is not confirmed: by the status write of the same sync, or else by a read.
-  No confirmation is needed for a job that has finished, since an end is final; nor for the first act on a job whose
-  resourceVersion is newer than our leadership term, whose status is empty, and to which we never tried to write one.
-- A resourceVersion from before the lease was ours is never taken for one of our term.
-- Expectations are asked before the caches are read. While they are unmet nothing is created or deleted (EX-04, EX-09): a
-  child that arrives in between delays us, and is never made twice.
-- Our own status write stands in for the cache until the watch brings it. Resource versions are compared for equality only,
-  except to tell whether one is from our leadership term.
-- What was observed and is not written yet is part of the view: a replica has succeeded, though its pod may be gone by now.
-- No restart record moves to a pod that the server does not have: on an old view its restarts may be counted already (B36).
+- No child is created or deleted on an unconfirmed view. A view is confirmed by the status write of the same sync, or by a read.
+  Two cases need no confirmation: a finished job, since an end is final; and the first action on a job whose resourceVersion is
+  newer than our leadership term and whose status is empty, if we never tried to write one.
+- A resourceVersion from before we acquired the lease is never mistaken for one of our term.
+- Expectations are checked before the caches are read. While they are not satisfied, nothing is created or deleted (EX-04,
+  EX-09): a child that arrives in between delays the job but is never created twice.
+- Our own status write replaces the cached version until the watch delivers it. Resource versions are compared only for
+  equality, except to determine whether one is from our leadership term.
+- Observed facts that are not written yet are part of the view: a replica has succeeded even if its pod is gone.
+- A restart record is not moved to a pod that does not exist on the server: in a stale view, its restarts may be counted already
+  (B36).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, StaleViewError, confirm
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
-from tfjob_operator.controller.tfjob.caches import Caches
+from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.crd_check import TO_DO
 from tfjob_operator.controller.tfjob.plan.actions import Blocked, Gang
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, of_earlier_attempts
@@ -78,46 +78,45 @@ log = structlog.get_logger(__name__)
 class LeadershipTerm:
     """The time since this process acquired the lease.
 
-    The API server's versions of one kind of object are numbers that grow with every change (KEP-5504, and etcd's revisions long
-    before it). Where they are not numbers, nothing is known to be of our term.
+    Resource versions of one kind of object are increasing numbers (KEP-5504, and etcd's revisions before it). If they are not
+    numbers, no version is considered to be from our term.
     """
 
     def __init__(self, client: RestClient, namespace: str) -> None:
-        """Nothing is of our time before `begin`. `namespace` "" means all of them."""
+        """No version is from our term before `begin`. `namespace` "" means all."""
         self._client = client
         self._namespace = namespace
         self._since = math.inf
 
     async def begin(self) -> None:
-        """Read the server's version once no earlier leader can write. Never raises ApiError: then views are confirmed."""
+        """Read the server's version once no earlier leader can write. Does not raise ApiError: views are then confirmed."""
         try:
-            # Without a version the response comes from etcd, not from a cache that may be behind.
+            # Without a resourceVersion the response comes from etcd, and not from a cache that may be stale.
             newest = await self._client.list_page(TFJOBS, ListOptions(self._namespace, limit=1), PartialObjectMetadata)
             self._since = int(newest.metadata.resource_version)
         except (ApiError, ValueError) as error:  # the version need not be a number
             log.debug("leadership_term_unknown", error=str(error))
 
     def is_untouched(self, job: TFJob) -> bool:
-        """Whether this version of a job is from our term and has no status: then nobody has worked on it yet."""
+        """Return True if this version is from our term and has no status: no process has worked on the job yet."""
         version = job.metadata.resource_version
         return not job.status.conditions and (version_number(version) or 0) > self._since
 
 
 class Confirmer:
-    """Reads jobs and pods from the server and compares them with what a cache shows. Remembers nothing."""
+    """Reads jobs and pods from the server and compares them with cached versions. Stateless."""
 
     def __init__(self, client: RestClient) -> None:
         self._client = client
 
     async def confirm(self, job: TFJob) -> None:
-        """Ask the server whether `job` is its newest version. Raises StaleViewError if it is not, or is gone."""
+        """Read the job from the server. Raises StaleViewError if `job` is not its newest version, or it is gone."""
         await confirm(self._client, TFJOBS, job.metadata)
 
     async def confirm_pods(self, namespace: str, pods: Sequence[tuple[str, str]]) -> None:
-        """Ask the server whether these pods, by name and UID, are there: `MAX_AT_ONCE` at a time.
+        """Check that these pods, given by name and UID, exist: `MAX_AT_ONCE` concurrently.
 
-        Raises StaleViewError if one is gone, or another one has its name, else any ApiError; after the first one no more are
-        asked for.
+        Raises StaleViewError if one is gone or replaced, else any ApiError; no further requests are sent after the first error.
         """
 
         async def confirm_one(number: int) -> None:
@@ -128,7 +127,7 @@ class Confirmer:
             raise error
 
     async def earlier_pods(self, job: TFJob) -> list[Pod]:
-        """Ask the server which pods of earlier attempts are left. Raises ApiError."""
+        """Return the pods of earlier attempts that exist on the server. Raises ApiError."""
         selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={job.metadata.name}"
         found = await self._client.list_page(PODS, ListOptions(job.metadata.namespace, selector), _Pods)
         owned = [pod for pod in found.items if owner_uid_key(job.metadata) in index_by_owner(pod)]
@@ -140,15 +139,15 @@ class Confirmer:
         except NotFoundError as error:
             raise StaleViewError(f"pod {name} is gone") from error
         if found.metadata.uid != uid:
-            raise StaleViewError(f"pod {name} is another one than the cache saw")
+            raise StaleViewError(f"pod {name} has another UID than in the cache")
 
 
 class _Pods(Struct, frozen=True):
     items: tuple[Pod, ...] = ()
 
 
-class UnkeptStatus:
-    """Remembers by job the fields that the server dropped, as sent last; if lost, each status is written once more."""
+class PrunedStatus:
+    """Stores, by job, the status fields pruned by the server. If lost, each status is written once more."""
 
     def __init__(self, events: JobEvents) -> None:
         self._events = events
@@ -156,15 +155,15 @@ class UnkeptStatus:
         self._logged = False
 
     def compare(self, job: TFJob, sent: JobStatus, kept: JobStatus) -> None:
-        """Remember what the server dropped; log it once, and record an event once for each job."""
+        """Store the pruned fields; log this once, and record an event once per job."""
         uid = job.metadata.uid
-        lost = {
+        pruned = {
             name: getattr(sent, name) for name in sent.__struct_fields__ if getattr(sent, name) != getattr(kept, name)
         }
-        if not lost:
+        if not pruned:
             self._sent.pop(uid, None)
             return
-        fields = _json_names(lost)
+        fields = _json_names(pruned)
         if not self._logged:
             self._logged = True
             log.error("status_fields_pruned", fields=fields, to_do=TO_DO)
@@ -172,17 +171,17 @@ class UnkeptStatus:
             why = "the installed CRD is outdated or belongs to another operator"
             message = f"Status fields {', '.join(fields)} were pruned: {why}"
             self._events.post(job.metadata, JobEvent(EventType.WARNING, EventReason.STATUS_FIELDS_PRUNED, message))
-        self._sent[uid] = lost
+        self._sent[uid] = pruned
 
     def as_sent(self, job: TFJob) -> TFJob:
-        """Return the job with the fields that the server dropped, as they were sent."""
-        lost = self._sent.get(job.metadata.uid)
-        if lost is None:
+        """Return the job with the pruned fields restored."""
+        pruned = self._sent.get(job.metadata.uid)
+        if pruned is None:
             return job
-        return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **lost))
+        return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **pruned))
 
     def forget(self, uid: str) -> None:
-        """Drop what is remembered of a job that is gone."""
+        """Forget all state of a deleted job."""
         self._sent.pop(uid, None)
 
 
@@ -197,21 +196,21 @@ _UNREAD: Final = InvalidSpec(())
 class Permission(enum.Enum):
     """Whether children may be created and deleted on a view, and why."""
 
-    EXPECTING = "no: what was created or deleted before has not been seen yet"
-    UNCONFIRMED = "when the server has confirmed that the view is new"
-    CONFIRMED = "yes: a status write has shown that the view is new"
-    FIRST = "yes: nobody can have worked on the job yet"
+    EXPECTING = "no: earlier creates or deletes have not been observed yet"
+    UNCONFIRMED = "after the server has confirmed the view"
+    CONFIRMED = "yes: a status write has confirmed the view"
+    FIRST = "yes: no process can have worked on the job yet"
     FINAL = "yes: the job has finished, and an end is final"
 
 
 @dataclass(slots=True)
-class _Memory:
-    """What is remembered of a job between syncs. All of it may be lost: it saves work and decides nothing.
+class _JobMemory:
+    """The state of a job kept between syncs. All of it may be lost: it saves work and does not affect decisions.
 
-    `spec` is the specification as it was read for the key `reading`. `ours` says that no other controller manages the job.
-    `written` is the job as our last status write left it, and stands in for the versions in `superseded`. `unwritten` is
-    the last status that was computed and is not known to be written: its write failed, or waits; `events` are its events.
-    `touched` says that a status write was tried, `acted` that children were created or deleted.
+    `spec` was parsed for the key `reading`. `ours` if no other controller manages the job. `written` is the job after our last
+    status write, and replaces the versions in `superseded`. `unwritten` is the last computed status that is not known to be
+    written, because the write failed or is delayed; `events` are its events. `touched` if a status write was tried, `acted` if
+    children were created or deleted.
     """
 
     reading: tuple[int, bool] | None = None
@@ -227,13 +226,13 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """One job in one sync. A status write, or a refused child, returns the view that follows.
+    """One job in one sync. A status write, or a rejected child, returns a new view.
 
-    The status of `job` contains what was observed and is not written yet; `written` is the status on the API server.
-    `permission` is about children; a status may always be written, since a stale one is refused. `may_wait` says that a
-    first status may wait: nobody has written one before. `gang` is None where no gang scheduler is in use. The orphans are
-    those whose labels name this job. `blocked` are children that could not be created. `unreported` are the events of a status
-    that was computed and is not written, when another plan follows in the same sync.
+    The status of `job` includes observed facts that are not written yet; `written` is the status on the API server.
+    `permission` is for children; a status may always be written, since a stale write is rejected. `may_wait` if a first status
+    may be delayed: none was written before. `gang` is None if gang scheduling is disabled. The orphans are those whose labels
+    name this job. `blocked` are children that could not be created. `unreported` are the events of a status that was computed
+    but not written before another plan in the same sync.
     """
 
     key: str
@@ -249,26 +248,26 @@ class View:
     blocked: Blocked
     permission: Permission
     may_wait: bool
-    _memory: _Memory
+    _memory: _JobMemory
     _confirmer: Confirmer
     unreported: Sequence[JobEvent] = ()
 
     @property
     def may_act(self) -> bool:
-        """Whether children may be created and deleted, once `before_acting` has returned."""
+        """True if children may be created and deleted, after `before_acting`."""
         return self.permission is not Permission.EXPECTING
 
     @property
-    def good_spec(self) -> TFJobSpec | None:
-        """The specification, or None if it is invalid: then nothing is created, adopted or repaired for the job."""
+    def valid_spec(self) -> TFJobSpec | None:
+        """The spec, or None if invalid: then nothing is created, adopted or repaired for the job."""
         return self.spec if isinstance(self.spec, TFJobSpec) else None
 
     async def confirm(self) -> None:
-        """Ask the server whether this is the job's newest version. Raises StaleViewError if not."""
+        """Check that this is the newest version of the job. Raises StaleViewError if not."""
         await self._confirmer.confirm(self.job)
 
     async def confirm_restarts(self, status: JobStatus | None) -> None:
-        """Confirm the pods to which `status` moves restart records, which may be counted already. Raises StaleViewError."""
+        """Check the pods to which `status` moves restart records; they may be counted already. Raises StaleViewError."""
         if status is None:
             return
         counted = {record.pod for record in moved_records(self.job.status.restarts, status.restarts)}
@@ -276,26 +275,26 @@ class View:
         await self._confirmer.confirm_pods(self.job.metadata.namespace, found)
 
     async def before_acting(self) -> None:
-        """Make sure that children may be created and deleted now, by a read if necessary. Raises StaleViewError if not."""
+        """Ensure that children may be created and deleted now, by a read if necessary. Raises StaleViewError if not."""
         if self.permission is Permission.UNCONFIRMED:
             await self.confirm()
-        # Once: on a view that stays stale we would create again and again what the garbage collector deletes.
+        # Only once: on a view that stays stale, children deleted by the garbage collector would be recreated repeatedly.
         self._memory.acted = True
 
     async def earlier_pods(self) -> list[Pod]:
-        """Return the pods of earlier attempts that the API server still has, whatever the cache shows. Raises ApiError."""
+        """Return the pods of earlier attempts that exist on the API server, regardless of the cache. Raises ApiError."""
         return await self._confirmer.earlier_pods(self.job)
 
     def keep(self, status: JobStatus | None, events: Sequence[JobEvent] = ()) -> None:
-        """Keep a status that is not written yet: its pods may be gone at the next sync. None: there is nothing to write."""
+        """Keep a status that is not written yet, since its pods may be gone at the next sync. None clears it."""
         self._memory.unwritten, self._memory.events = status, events
 
     def writing(self) -> None:
-        """Note that a status write is about to be tried: whatever the response, the job may have a status from now on."""
+        """Record that a status write is about to be sent: regardless of the response, the job may have a status from now on."""
         self._memory.touched = True
 
     def wrote(self, job: TFJob | None) -> View:
-        """Return the view after a successful status write, by which the job became `job`; None if the job is gone."""
+        """Return the view after a successful status write. `job` is the job after it, None if it is gone."""
         self._memory.unwritten = None
         self._memory.superseded.add(self.job.metadata.resource_version)
         self._memory.written = job
@@ -306,9 +305,9 @@ class View:
         return replace(self, job=job, written=job.status, permission=permission)
 
     def refused(self, words: str, events: Sequence[JobEvent]) -> View:
-        """Return the view after the API server has refused a child for good, in these words.
+        """Return the view after the API server rejected a child permanently, with this message.
 
-        A first status may still wait for the pods. Then it is part of the new status, and so are its `events`.
+        If the first status was delayed, it becomes part of the new status, with its `events`.
         """
         view = replace(self, spec=refused(self.spec, words))
         unwritten = self._memory.unwritten
@@ -318,40 +317,41 @@ class View:
 
 
 class Views:
-    """Opens views, and remembers of each job what the caches do not show."""
+    """Opens views, and stores state of each job that the caches do not contain."""
 
     def __init__(
         self,
-        caches: Caches,
+        caches: TFJobCaches,
         expectations: Expectations,
         confirmer: Confirmer,
-        unkept: UnkeptStatus,
+        pruned: PrunedStatus,
         blocked: BlockedChildren,
         *,
         leadership_term: LeadershipTerm | None = None,
         bounds: Sequence[Bound] = (),
-        leaves_alpha: bool = False,
+        ignore_alpha: bool = False,
     ) -> None:
-        """`leadership_term` is None where others may work on jobs at the same time; `bounds` are those of specifications.
+        """`leadership_term` is None if other processes may work on jobs at the same time; `bounds` are limits for specs.
 
-        `leaves_alpha`: jobs of the alpha dialect have a controller of their own. One that it has begun it keeps, in any case.
+        `ignore_alpha` if jobs of the alpha dialect have their own controller. A job started by that controller is always left
+        to it.
         """
         self._caches = caches
         self._expectations = expectations
         self._confirmer = confirmer
-        self._unkept = unkept
+        self._pruned_status = pruned
         self._blocked = blocked
         self._leadership_term = leadership_term
         self._bounds = bounds
-        self._leaves_alpha = leaves_alpha
-        self._memory: dict[str, _Memory] = {}
+        self._leaves_alpha = ignore_alpha
+        self._memory: dict[str, _JobMemory] = {}
 
     def open(self, key: str) -> View | None:
-        """Return the view of the job with this key; None if there is no such job, or another controller manages it."""
+        """Return the view of the job with this key; None if it does not exist or another controller manages it."""
         cached = self._caches.jobs.indexer.get(key)
         if cached is None:
             return None
-        memory = self._memory.setdefault(cached.metadata.uid, _Memory())
+        memory = self._memory.setdefault(cached.metadata.uid, _JobMemory())
         newest = self._newest(cached, memory)
         job = _with_unwritten(newest, memory)
         spec = self._spec_of(job, memory)
@@ -380,43 +380,43 @@ class Views:
         )
 
     def forget(self, job: ObjectMeta) -> bool:
-        """Drop what is remembered of a job that is gone. Return whether this process has worked on it."""
+        """Forget all state of a deleted job. Return True if this process has worked on it."""
         memory = self._memory.pop(job.uid, None)
-        self._unkept.forget(job.uid)
+        self._pruned_status.forget(job.uid)
         return memory is not None and memory.ours
 
-    def _newest(self, cached: TFJob, memory: _Memory) -> TFJob:
-        """Return the cached job, or our own last written version while the cache still shows the one that it replaced."""
+    def _newest(self, cached: TFJob, memory: _JobMemory) -> TFJob:
+        """Return the cached job, or our last written version while the cache contains the version it replaced."""
         if memory.written is not None and cached.metadata.resource_version in memory.superseded:
             return memory.written
         memory.written = None
         memory.superseded.clear()
-        return self._unkept.as_sent(cached)
+        return self._pruned_status.as_sent(cached)
 
-    def _spec_of(self, job: TFJob, memory: _Memory) -> TFJobSpec | InvalidSpec:
-        """Return the specification to follow. It is read once for each generation, and dropped when the job has ended (D17)."""
+    def _spec_of(self, job: TFJob, memory: _JobMemory) -> TFJobSpec | InvalidSpec:
+        """Return the effective spec. It is parsed once per generation, and dropped when the job has finished (D17)."""
         spec, reading = memory.spec, spec_cache_key(job)
         if memory.reading != reading:
             spec = read(job)
-            memory.ours = spec.managed_by in c.MANAGED_BY_US and not self._is_anothers(job)
+            memory.ours = spec.managed_by in c.MANAGED_BY_US and not self._belongs_to_alpha(job)
             memory.spec, memory.reading = spec, reading
         if conditions.is_finished(job.status):
             memory.spec, memory.reading = _UNREAD, None
         return effective_spec(job, spec, self._bounds)
 
-    def _is_anothers(self, job: TFJob) -> bool:
-        """Whether the controller of the alpha dialect works on a job: it has begun it, or its shape says so and nobody has."""
+    def _belongs_to_alpha(self, job: TFJob) -> bool:
+        """Return True if the alpha controller handles the job: it has started it, or it is new and has the alpha format."""
         if job.status.phase:
             return True
         is_new = not job.status.conditions and job.status.begun is None
         return self._leaves_alpha and is_new and is_alpha(job.spec)
 
 
-def _with_unwritten(job: TFJob, memory: _Memory) -> TFJob:
-    """Return the job with what was observed and is not written yet.
+def _with_unwritten(job: TFJob, memory: _JobMemory) -> TFJob:
+    """Return the job with the observed facts that are not written yet.
 
-    The API server may know more, from a write of ours whose response was lost; that is merged. A job that is being deleted
-    stays as it is: nobody will read its status. A start time counts once a pod was tried, not before.
+    The API server's status may be newer, from a write whose response was lost; the two are merged. A job being deleted is not
+    changed, since its status is no longer needed. A start time counts only once a pod creation was tried.
     """
     if memory.unwritten is None or job.metadata.deletion_timestamp is not None:
         return job
@@ -424,9 +424,9 @@ def _with_unwritten(job: TFJob, memory: _Memory) -> TFJob:
     if restarts and conditions.is_finished(job.status):
         return job
     status = merged_status(job.status, memory.unwritten)
-    if restarts:  # no later plan decides it again
+    if restarts:  # later plans do not decide this again
         status = msgspec.structs.replace(status, conditions=memory.unwritten.conditions)
-    if is_from_other_operator(job.status):  # which an older view did not show: its children must still be looked for
+    if is_from_other_operator(job.status):  # not visible in an older view: its children must still be found
         status = msgspec.structs.replace(status, begun=None)
     if memory.acted and status.start_time is None:
         status = msgspec.structs.replace(status, start_time=memory.unwritten.start_time)

@@ -31,10 +31,10 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Del
 from tfjob_operator.controller.tfjob.apply.executor import StatusWriter
 from tfjob_operator.controller.tfjob.apply.ownership import RefManager
 from tfjob_operator.controller.tfjob.build.children import GangScheduler
-from tfjob_operator.controller.tfjob.caches import Caches, PodGroupCache
+from tfjob_operator.controller.tfjob.caches import PodGroupCache, TFJobCaches
 from tfjob_operator.controller.tfjob.controller import new_controller
 from tfjob_operator.controller.tfjob.nodes import NodeCache
-from tfjob_operator.controller.tfjob.view import LeadershipTerm, UnkeptStatus
+from tfjob_operator.controller.tfjob.view import LeadershipTerm, PrunedStatus
 from tfjob_operator.informers import EventHandler, Indexer, SharedIndexInformer
 from tfjob_operator.informers.handlers import ListHandler
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
@@ -91,7 +91,7 @@ class ControllerHarness:
     """A controller and what surrounds it."""
 
     def __init__(
-        self, *jobs: TFJob, gang: GangScheduler | None = None, alone: bool = False, leaves_alpha: bool = False
+        self, *jobs: TFJob, gang: GangScheduler | None = None, alone: bool = False, ignore_alpha: bool = False
     ) -> None:
         """`jobs` are in the cache. `alone`: the controller holds a lease, and can have a `leadership_term`."""
         clock = self.clock = VirtualClock()
@@ -107,7 +107,7 @@ class ControllerHarness:
         self.nodes = StubInformer(Indexer())
         self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
         groups = cast("SharedIndexInformer[PodGroup]", self.pod_groups)
-        self.caches = Caches(
+        self.caches = TFJobCaches(
             jobs=cast("SharedIndexInformer[TFJob]", self.jobs),
             pods=cast("SharedIndexInformer[Pod]", self.pods),
             services=cast("SharedIndexInformer[Service]", self.services),
@@ -124,7 +124,7 @@ class ControllerHarness:
             clock=clock,
             metrics=JobMetrics(),
             leadership_term=self.leadership_term,
-            leaves_alpha=leaves_alpha,
+            ignore_alpha=ignore_alpha,
             expectations=self.expectations,
             nodes=self.node_cache,
         )
@@ -234,7 +234,7 @@ class Parts:
         delays = Delays(self.clock)
         self.expectations = Expectations(self.clock)
         self.blocked = BlockedChildren(self.clock, delays)
-        self.unkept = UnkeptStatus(events)
+        self.pruned = PrunedStatus(events)
         self.creator = Creator(self.client, events, self.expectations, self.blocked)
         self.deleter = Deleter(self.client, events, self.expectations)
         self.manager = RefManager(self.client, events, self.expectations, delays)
@@ -244,5 +244,5 @@ def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetri
     """A status writer by itself."""
     feed: Feed = Feed(RateLimitingQueue(ItemExponentialFailureRateLimiter()))
     events = JobEvents(TFJOBS, recorder, VirtualClock())
-    unkept = UnkeptStatus(events)
-    return StatusWriter(client, events, metrics or JobMetrics(), unkept, feed=feed, clock=VirtualClock())
+    pruned = PrunedStatus(events)
+    return StatusWriter(client, events, metrics or JobMetrics(), pruned, feed=feed, clock=VirtualClock())

@@ -109,8 +109,8 @@ async def _believe(*_: Any) -> None:
 
 async def _early(executor: Any, seen: View, decided: Plan) -> View | None:
     """Children are created before the write that would have shown that the view is stale."""
-    if seen.may_act and seen.good_spec is not None:
-        await executor._creator.create(seen.job, seen.good_spec, decided)
+    if seen.may_act and seen.valid_spec is not None:
+        await executor._creator.create(seen.job, seen.valid_spec, decided)
     return await _execute(executor, seen, decided)
 
 

@@ -1,1 +1,1 @@
-"""Executes plans: writes the status, creates, repairs and deletes children. `plan` decides, `executor` keeps the order."""
+"""Executes plans: writes the status; creates, repairs and deletes children. `executor` defines the order."""

@@ -1,22 +1,22 @@
-"""Creates the missing children of a plan and deletes the others, and jobs whose TTL is over. Each API error has an outcome.
+"""Creates the missing children of a plan, and deletes others and jobs whose TTL has expired. Handles each kind of API error.
 
-Decides nothing about jobs. After a failed create it decides whether the child exists already, may be created later, or
-can never be created.
+Decides nothing about jobs. After a failed create it determines whether the child exists already, can be created later, or can
+never be created.
 
 Invariants:
 
-- The PodGroup is created before all pods, and a replica's service before its pod (B65, B63). ConfigMaps come in between.
-- An expectation is set before its create is sent. It is lowered if the create fails or is never sent; what is left is met
-  by the informers' events (EX-04).
-- A replica whose name is taken waits alone: no other replica waits for it (U2).
-- What another object controls is neither adopted nor deleted (B13).
-- The last event about a pod is on the API server before the pod is deleted: it is written past the recorder's queue,
-  since only the pod proves it (U13). If that write fails for now, the pod is not deleted for now.
-- A delete carries the UID, so another object of the same name is not deleted (WR-08). Deletes of pods and jobs also carry
-  the resourceVersion that was looked at: a newer version of a pod may show a success or a failure that nobody has recorded
-  yet. That version is on its way into the cache, and brings another sync.
-- When a pod has such a version, nothing else is deleted before that sync. What becomes of a service depends on its pod: that of
-  one that has ended by itself is kept with it.
+- The PodGroup is created first, then ConfigMaps, then each replica's service before its pod (B65, B63).
+- An expectation is set before the create is sent. It is lowered if the create fails or is not sent; otherwise the informers'
+  events satisfy it (EX-04).
+- A replica whose name is taken does not delay other replicas (U2).
+- Objects controlled by another object are neither adopted nor deleted (B13).
+- The last event about a pod is on the API server before the pod is deleted: it bypasses the recorder's queue, since the pod is
+  its only evidence (U13). If that write fails temporarily, the pod is not deleted yet.
+- A delete specifies the UID, so it never affects another object of the same name (WR-08). Deletes of pods and jobs also specify
+  the resourceVersion that was evaluated: a newer version may show a success or failure that is not recorded yet. When that
+  version reaches the cache, the job is synced again.
+- If a pod has a newer version, nothing else is deleted before the next sync: services depend on their pods, and that of a pod
+  that terminated by itself is kept with it.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import is_adoptable
 from tfjob_operator.workqueue.parallel import slow_start_batch
 
-_OF_ALL: Final = re.compile(r"exceeded quota|is forbidden: User ")
-"""How quotas and RBAC refuse. That concerns every child of the job."""
+_JOB_WIDE_REFUSAL: Final = re.compile(r"exceeded quota|is forbidden: User ")
+"""Messages of quotas and RBAC, whose refusals affect every child of the job."""
 log = structlog.get_logger(__name__)
 
 
@@ -116,13 +116,13 @@ CONFIG_MAP: Final = ChildKind(
     EventReason.FAILED_CREATE_CONFIG_MAP,
     EventReason.DELETED_CONFIG_MAP,
     EventReason.FAILED_DELETE_CONFIG_MAP,
-    # It contains nothing that the user could correct, so it is tried again whatever the error.
+    # Its content is not user-editable, so every error is retried.
     refusals=(),
 )
 
 
 def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
-    """Return the kind of child that the PodGroups of this scheduler are."""
+    """Return the child kind of this scheduler's PodGroups."""
     return ChildKind(
         "PodGroup",
         scheduler.pod_groups,
@@ -130,20 +130,20 @@ def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
         EventReason.FAILED_CREATE_POD_GROUP,
         EventReason.DELETED_POD_GROUP,
         EventReason.FAILED_DELETE_POD_GROUP,
-        # Not BadRequestError: webhooks use that code while a queue is closed, and it may open.
+        # Not BadRequestError: webhooks return it while a queue is closed, which is temporary.
         refusals=(InvalidError,),
     )
 
 
-MANY: Final = 16
-"""From so many replicas of one type that are created together, their events are emitted in batches: nobody reads five hundred
-events one by one, the API server keeps each for an hour, and the flood control would drop most of them (EV-03, EV-05)."""
+MIN_BATCHED: Final = 16
+"""If at least this many replicas of a type are created together, their events are batched. Hundreds of single events are not
+readable, each is stored for an hour, and rate limiting would drop most of them (EV-03, EV-05)."""
 BATCH: Final = 64
-"""Replicas of one event at most. A batch is emitted as soon as the last of it is created."""
+"""Maximum number of replicas per event. A batch is emitted when its last replica is created."""
 
 
 class _Batch:
-    """The replicas of one event: those that were created, and how many there will be if none fails."""
+    """The replicas of one event: those created so far, and the number expected."""
 
     __slots__ = ("created", "size")
 
@@ -153,10 +153,10 @@ class _Batch:
 
 
 class CreationEvents:
-    """The children of one kind that one sync creates. What is created after `close` is reported at once."""
+    """The creation events of one kind in one sync. After `close`, creations are reported individually."""
 
     def __init__(self, events: JobEvents, job: TFJob, kind: ChildKind, keys: Iterable[ReplicaKey]) -> None:
-        """`keys` are the replicas that are about to get a child of this kind, in the order of their indices."""
+        """`keys` are the replicas about to get a child of this kind, ordered by index."""
         self._events = events
         self._job = job
         self._kind = kind
@@ -165,10 +165,10 @@ class CreationEvents:
         for key in keys:
             types[key.type].append(key)
         for members in types.values():
-            if len(members) >= MANY:
+            if len(members) >= MIN_BATCHED:
                 for first in range(0, len(members), BATCH):
-                    some = members[first : first + BATCH]
-                    self._batches.update(dict.fromkeys((key.name for key in some), _Batch(len(some))))
+                    batch = members[first : first + BATCH]
+                    self._batches.update(dict.fromkeys((key.name for key in batch), _Batch(len(batch))))
 
     def created(self, key: ReplicaKey) -> None:
         """Emit the creation event, or buffer it until the batch is complete."""
@@ -182,7 +182,7 @@ class CreationEvents:
             batch.created = []
 
     def close(self) -> None:
-        """Emit the events of incomplete batches: other creates failed or were never sent."""
+        """Emit the events of incomplete batches, whose other creates failed or were not sent."""
         for batch in dict.fromkeys(self._batches.values()):
             if batch.created:
                 self._emit(batch.created)
@@ -193,7 +193,7 @@ class CreationEvents:
             self._record(f"Created {self._kind.name}: {keys[0].name}")
             return
         names = ranges_of(key.name for key in sorted(keys, key=lambda key: key.index))
-        with bound_contextvars(pod=names):  # in the log, in the place of the last one's name
+        with bound_contextvars(pod=names):  # in the log, instead of the last pod's name
             self._record(f"Created {len(keys)} {self._kind.name}s: {names}")
 
     def _record(self, message: str) -> None:
@@ -215,9 +215,9 @@ class Creator(ChildWriter):
         config: ConfigSource = NO_CONFIG,
         last_words: bool = True,
     ) -> None:
-        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one.
+        """`domain` is the cluster's DNS domain if TF_CONFIG needs it; `gang` the enabled gang scheduler, if any.
 
-        `last_words` is that of `PodBuilder`.
+        `last_words` is passed to `PodBuilder`.
         """
         super().__init__(client, events, expectations)
         self._blocked = blocked
@@ -227,15 +227,15 @@ class Creator(ChildWriter):
         self._last_words = last_words
 
     async def create(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
-        """Create what the plan lists as missing, many replicas at once in growing batches (SB-01).
+        """Create the missing children of the plan, many replicas concurrently in growing batches (SB-01).
 
-        Raises the first ApiError that is not about a taken name, and begins nothing more after it; RefusedError when the
-        API server calls a child invalid. A namespace that is being deleted is no error (SB-03): the refused create leaves
-        its expectation behind, so that no later sync repeats it (D12).
+        Raises the first ApiError other than a name conflict, and starts no further create after it; RefusedError if the API
+        server rejects a child as invalid. A namespace that is being deleted is not an error (SB-03): the expectation of the
+        rejected create remains, so that no later sync repeats it (D12).
         """
         try:
             if self._gang is not None:
-                await self._gather(job, spec, plan, self._gang)
+                await self._apply_pod_group(job, spec, plan, self._gang)
             if not (plan.create_services or plan.create_pods or plan.create_config_maps):
                 return
             accelerators = self._config.value.accelerators
@@ -258,7 +258,7 @@ class Creator(ChildWriter):
     async def _create_replicas(
         self, job: TFJob, spec: TFJobSpec, plan: Plan, builder: PodBuilder, *, unreadable: bool
     ) -> None:
-        """Create services and pods; `unreadable`: but none of the pods that read the ConfigMap, which could not be created."""
+        """Create services and pods. If `unreadable`, skip pods that need the ConfigMap, which could not be created."""
         services = {key.name: key for key in plan.create_services}
         pods = {
             key.name: key for key in plan.create_pods if not (unreadable and builder.cluster.is_shared_with(key.type))
@@ -280,7 +280,7 @@ class Creator(ChildWriter):
                 if await self._create(job.metadata, kind, key.name, body, partial(self._resolve, job.metadata)):
                     new.created(key)
             except NamespaceTerminatingError:
-                del missing[key.name]  # its expectation stays
+                del missing[key.name]  # its expectation remains
                 raise
             del missing[key.name]
 
@@ -298,7 +298,7 @@ class Creator(ChildWriter):
         finally:
             new_services.close()
             new_pods.close()
-            # What is left in the two dicts was refused, failed, or was never sent.
+            # The children left in the two dicts were refused, failed, or were not sent.
             for kind, left in ((SERVICE, services), (POD, pods)):
                 for name in left:
                     self._expectations.creation_observed(owner, kind.name, name)
@@ -306,9 +306,9 @@ class Creator(ChildWriter):
             raise error
 
     async def _attempt(self, job: ObjectMeta, key: ReplicaKey, creating: Awaitable[None]) -> None:
-        """Await the creation of one replica. Delay its next attempt if it fails for a reason that may be its own.
+        """Await the creation of one replica. Delay its next attempt if the error may affect only this replica.
 
-        Raises ApiError, but not for a taken name, unless it is that of the service that all pods wait for.
+        Raises ApiError, except for a name conflict; that of the shared service is raised too, since all pods need it.
         """
         try:
             await creating
@@ -322,7 +322,7 @@ class Creator(ChildWriter):
             self._blocked.created(job, key.name)
 
     async def _create_config_maps(self, job: TFJob, plan: Plan, cluster: ClusterSpec) -> dict[str, ApiError]:
-        """Create the missing ConfigMaps. Return the errors of those that could not be created, by their hashes."""
+        """Create the missing ConfigMaps. Return errors by hash."""
         failures: dict[str, ApiError] = {}
         for digest in plan.create_config_maps:
             body = build_config_map(job.metadata, cluster, digest)
@@ -334,8 +334,8 @@ class Creator(ChildWriter):
                 failures[digest] = error
         return failures
 
-    async def _gather(self, job: TFJob, spec: TFJobSpec, plan: Plan, gang: GangScheduler) -> None:
-        """Create or resize the PodGroup. Raises ApiError, as for any child."""
+    async def _apply_pod_group(self, job: TFJob, spec: TFJobSpec, plan: Plan, gang: GangScheduler) -> None:
+        """Create or resize the PodGroup. Raises ApiError."""
         meta, kind = job.metadata, pod_group_kind(gang)
         if plan.create_pod_group is not None:
             body = build_pod_group(meta, spec, templates_of(job.spec), gang, plan.create_pod_group)
@@ -347,7 +347,7 @@ class Creator(ChildWriter):
             log.info("pod_group_resized", min_member=plan.resize_pod_group.min_member)
 
     async def _create_awaited(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
-        """Create a child that pods wait for. Its expectation stays if the namespace is being deleted (D12)."""
+        """Create a child that pods require. Its expectation remains if the namespace is being deleted (D12)."""
         owner = owner_uid_key(job.metadata)
         self._expectations.expect_creations(owner, kind.name, [name])
         try:
@@ -362,11 +362,11 @@ class Creator(ChildWriter):
         self._blocked.created(job.metadata, name)
 
     async def _resolve(self, job: ObjectMeta, kind: ChildKind, name: str) -> None:
-        """Return when the object of this name is ours. Raises NameTakenError, after a Warning if a person has to act.
+        """Return if the object with this name is ours. Raises NameTakenError, after a Warning if a user must act.
 
-        An object that will be gone by itself gets its Warning when it has lingered.
+        For an object that is expected to disappear, the Warning is only emitted if it persists.
         """
-        into: type[Pod | Service | _Identity] = _SLICES.get(kind.name, _Identity)
+        into: type[Pod | Service | _MetadataOnly] = _SLICES.get(kind.name, _MetadataOnly)
         try:
             found = await resolve_name_conflict(
                 self._client,
@@ -388,16 +388,16 @@ class Creator(ChildWriter):
             await self._restore_label(job, kind, found.metadata)
 
     async def wait_for_gone(self, job: ObjectMeta, pods: Sequence[Pod]) -> None:
-        """Make sure that no pod of an earlier attempt is left. Raises StaleViewError if there is one.
+        """Raise StaleViewError if pods of an earlier attempt exist.
 
-        One that our watch does not show, since somebody took its label away, gets the label back: else nobody would delete it.
-        Raises ApiError if it does not get it.
+        A pod that our watch does not select because its label was removed gets the label back, or it would never be deleted.
+        Raises ApiError if that fails.
         """
         for pod in pods:
             if (pod.metadata.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
                 await self._restore_label(job, POD, pod.metadata)
         if pods:
-            raise StaleViewError(f"{len(pods)} pods of an earlier attempt are left, such as {pods[0].metadata.name}")
+            raise StaleViewError(f"{len(pods)} pods of an earlier attempt exist, such as {pods[0].metadata.name}")
 
     async def _restore_label(self, job: ObjectMeta, kind: ChildKind, meta: ChildMeta) -> None:
         what = f"label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}"
@@ -410,23 +410,23 @@ class Creator(ChildWriter):
         self._events.record(job, EventType.WARNING, kind.relabelled, f"Restored {what} after an external edit")
 
     def _warn(self, job: Meta, kind: ChildKind, name: str, why: str) -> None:
-        """Record why a child could not be created, unless the same was recorded lately."""
+        """Record why a child could not be created, unless this was recorded recently."""
         if self._blocked.should_warn(job, name, f"{kind.name}: {why}"):
             self._events.record(job, EventType.WARNING, kind.failed_create, f"Error creating: {why}")
 
 
-class _Identity(Struct, frozen=True):
+class _MetadataOnly(Struct, frozen=True):
     metadata: ChildMeta
 
 
 _SLICES: Final[dict[str, type[Pod | Service]]] = {POD.name: Pod, SERVICE.name: Service}
-"""Kinds that our watches select by a label, with their slices; of other kinds the metadata suffices."""
+"""The kinds that our watches select by label, with their structs; for other kinds the metadata suffices."""
 
 
-def _what_to_do(job: ObjectMeta, found: Pod | Service | _Identity) -> str:
-    """Return what a person must do about an object in the way; "" about an orphan that will be adopted."""
+def _what_to_do(job: ObjectMeta, found: Pod | Service | _MetadataOnly) -> str:
+    """Return what a user must do about a conflicting object; "" for an orphan that will be adopted."""
     owner = controller_of(found.metadata)
-    if owner is None and not isinstance(found, _Identity) and is_adoptable(job.name, found):
+    if owner is None and not isinstance(found, _MetadataOnly) and is_adoptable(job.name, found):
         return ""
     if owner is None and isinstance(found, Pod) and has_ended(found):
         return "has finished and has no owner; delete it to continue"
@@ -434,30 +434,30 @@ def _what_to_do(job: ObjectMeta, found: Pod | Service | _Identity) -> str:
 
 
 def _may_be_its_own(error: ApiError) -> bool:
-    """Whether other replicas may succeed where this one was refused: its name is taken, or an admission policy refuses it.
+    """Return True if other replicas may succeed: the name is taken, or an admission policy rejects this replica.
 
-    For a policy that is a guess. It ends the batch all the same; in the next one other replicas come first.
+    For a policy this is a guess. The batch still ends; in the next one, other replicas come first.
     """
     if isinstance(error, NameTakenError):
         return True
     refused = isinstance(error, (BadRequestError, ForbiddenError, InvalidError))
-    return refused and not _OF_ALL.search(error.message)
+    return refused and not _JOB_WIDE_REFUSAL.search(error.message)
 
 
 class Deleter(ChildWriter):
-    """Deletes the children of jobs, and jobs."""
+    """Deletes children and jobs."""
 
     def __init__(
         self, client: RestClient, events: JobEvents, expectations: Expectations, *, gang: GangScheduler | None = None
     ) -> None:
-        """`gang` is the gang scheduler in use, if there is one."""
+        """`gang` is the enabled gang scheduler, if any."""
         super().__init__(client, events, expectations)
         self._gang = gang
 
     async def delete(self, job: TFJob, plan: Plan) -> None:
-        """Delete what the plan lists, pods first. Raises the first ApiError, after all deletes have been tried.
+        """Delete the children listed in the plan, pods first. Raises the first ApiError after all deletes were tried.
 
-        Returns after the pods if one of them is not as the plan saw it.
+        If a pod differs from the plan's view, only pods are deleted.
         """
         failures: list[ApiError] = []
         pods: list[Target] = [(POD, deletion.pod.metadata, deletion.event) for deletion in plan.delete_pods]
@@ -471,7 +471,7 @@ class Deleter(ChildWriter):
             raise failures[0]
 
     async def delete_job(self, job: TFJob) -> None:
-        """Delete the job in the version that we know, and so its children. Raises ConflictError if it has changed."""
+        """Delete the job, and thereby its children. Raises ConflictError if it is not in the known version."""
         meta = job.metadata
         try:
             await self._client.delete(
@@ -485,7 +485,7 @@ class Deleter(ChildWriter):
         except NotFoundError:
             return
         except ConflictError:
-            raise  # its TTL may have been edited: no event, the next sync decides anew
+            raise  # its TTL may have been edited: no event, the next sync decides
         except ApiError as error:
             self._events.record(meta, EventType.WARNING, EventReason.FAILED_DELETE_JOB, f"Error deleting: {error}")
             raise

@@ -1,11 +1,12 @@
-"""Children that could not be created: when each is tried again, and which Warning was recorded (U2).
+"""Tracks children that could not be created: when each is retried, and which Warning was recorded (U2).
 
-A taken name, or a policy that refuses one pod, concerns one replica. That replica waits with growing delays of its own,
-whatever wakes its job meanwhile, and the others go on. Besides the work queue, which delays whole jobs, nothing else keeps
-delays; orphans that cannot be adopted and repairs that are undone use the same (`ownership.py`). All of this may be lost with
-the process: then a replica is tried once more, and one Warning is recorded again.
+A name conflict, or a policy that rejects one pod, affects a single replica. It is retried with its own growing delay,
+regardless of what wakes its job; other replicas are not affected. The same delays are used for orphans that cannot be adopted
+and repairs that are reverted (`ownership.py`); the work queue delays whole jobs. All of this may be lost with the process: a
+replica is then retried once, and one Warning is repeated.
 
-The event handlers of children are here too, since they learn that a name is free. They run on the loop and must not block it.
+The event handlers of children are also defined here, since they detect that a name is free. They run on the loop and must not
+block it.
 """
 
 from __future__ import annotations
@@ -24,35 +25,34 @@ from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLim
 
 FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 300.0
-"""As long as a kubelet delays a crashing container, and as an expectation may stay unmet (EX-02). Anything longer would
-look as if it had been forgotten."""
+"""Equal to the kubelet's longest back-off and the timeout of an expectation (EX-02). A longer delay would look like a hang."""
 LINGERS_S: Final = 20.0
-"""How long an object that will soon be gone may be in the way before a Warning says so."""
+"""How long an object that is being deleted may block a name before a Warning is emitted."""
 FORGIVEN_S: Final = LONGEST_DELAY_S
-"""What has not been tried for so long, though it was due, starts with the first delay again."""
+"""An entry that is not retried for this long after it was due starts with the first delay again."""
 
 
 class Delays:
-    """When something may be tried again, by job and by a key of its own. May be lost: then it is tried once too early."""
+    """When an action may be retried, by job and key. May be lost, which causes one early retry."""
 
     def __init__(self, clock: Clock, limiter: RateLimiter[tuple[OwnerKey, str]] | None = None) -> None:
-        """Start without delays; `limiter` decides how long each is."""
+        """Start without delays; `limiter` determines them."""
         self._clock = clock
         self._limiter = limiter or ItemExponentialFailureRateLimiter(FIRST_DELAY_S, LONGEST_DELAY_S)
         self._due: dict[OwnerKey, dict[str, float]] = {}
 
     def wait_s(self, owner: OwnerKey, what: str) -> float:
-        """Return the seconds until this may be tried again; 0 if it may be tried now."""
+        """Return the seconds until a retry is allowed; 0 if it is allowed now."""
         due = self._due.get(owner, {}).get(what)
         return 0.0 if due is None else max(0.0, due - self._clock.monotonic())
 
     def tried(self, owner: OwnerKey, what: str, *, at_most_s: float = LONGEST_DELAY_S) -> float:
-        """Record an attempt, whatever came of it. Return the seconds until the next one."""
+        """Record an attempt, regardless of its result. Return the seconds until the next one."""
         now = self._clock.monotonic()
         known = self._due.setdefault(owner, {})
         if now > known.pop(what, now) + FORGIVEN_S:
             self._limiter.forget((owner, what))
-        # Those that were not tried for longest come first. To look at all would take as long as there are, for each of them.
+        # Entries are ordered by attempt, so only the oldest are checked; checking all of them each time would be quadratic.
         while known and now > known[oldest := next(iter(known))] + FORGIVEN_S:
             self._limiter.forget((owner, oldest))
             del known[oldest]
@@ -61,7 +61,7 @@ class Delays:
         return wait_s
 
     def clear(self, owner: OwnerKey, what: str) -> None:
-        """Let this be tried at once, and its delays start over: it has succeeded, or what stood in its way is gone."""
+        """Allow an immediate retry and reset the delays: it succeeded, or the obstacle is gone."""
         known = self._due.get(owner)
         if known is not None and known.pop(what, None) is not None:
             self._limiter.forget((owner, what))
@@ -69,20 +69,21 @@ class Delays:
                 del self._due[owner]
 
     def forget(self, owner: OwnerKey) -> None:
-        """Drop the records of an owner that is gone."""
+        """Forget all state of a deleted owner."""
         for what in self._due.pop(owner, {}):
             self._limiter.forget((owner, what))
 
 
 REPEAT_AFTER_S: Final = 600
-"""Seconds before the same Warning about a child is recorded again. Events live for an hour."""
+"""Seconds before the same Warning about a child is repeated. Events are kept for an hour."""
 
 
 @dataclass(slots=True)
-class _Job:
-    """`generation` is that of the job's latest view: the delays of an earlier one say nothing about an edited template.
+class _BlockedJob:
+    """The records of one job.
 
-    `children` has the time at which each was first refused; `rejected` are the replicas whose pods kubelets rejected.
+    `generation` is that of its latest view: earlier delays do not apply to an edited template. `children` maps each child to
+    the time of its first refusal; `rejected` are the replicas whose pods a kubelet rejected.
     """
 
     owner: OwnerKey
@@ -92,20 +93,20 @@ class _Job:
 
 
 class BlockedChildren:
-    """The children that could not be created, by job and by name.
+    """The children that could not be created, by job and name.
 
-    Records of a job are dropped with the job (`forget`), and those of a child when it is created; the delays of rejected pods
-    last, since what the kubelet says comes later. So there are never more than the specification has had replicas.
+    Records are dropped when the job is deleted (`forget`) and when the child is created; delays of rejected pods persist until
+    then, since kubelets reject pods later. So the number of records is bounded by the number of replicas.
     """
 
     def __init__(self, clock: Clock, delays: Delays) -> None:
         self._clock = clock
         self._delays = delays
         self._warnings: EventDeduplicator[str] = EventDeduplicator(clock, REPEAT_AFTER_S)
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, _BlockedJob] = {}
 
     def of(self, job: ObjectMeta) -> Blocked:
-        """Return the children of this job that could not be created; after an edit all may be tried at once."""
+        """Return the children of this job that could not be created; after an edit, all may be retried immediately."""
         found = self._find(job)
         if found is None:
             return NONE_BLOCKED
@@ -119,29 +120,30 @@ class BlockedChildren:
         return Blocked(frozenset(found.children), waiting, rejected, min(waits.values(), default=None))
 
     def next_due_in_s(self, job: ObjectMeta) -> float | None:
-        """Return the seconds until the next waiting replica of a job may be tried; None when none waits."""
+        """Return the seconds until the next retry of a child of this job; None if none is waiting."""
         found = self._find(job)
         return None if found is None else min(self._waits(found).values(), default=None)
 
     def refused(self, job: ObjectMeta, name: str, *, at_most_s: float = LONGEST_DELAY_S) -> None:
-        """Delay the next attempt at a replica, longer each time."""
+        """Delay the next attempt to create a replica, longer each time."""
         self._child(job, name)
         self._delays.tried(owner_uid_key(job), name, at_most_s=at_most_s)
 
     def refused_for_s(self, job: ObjectMeta, name: str) -> float:
-        """Return how long ago a child was refused for the first time."""
+        """Return the seconds since a child was first refused."""
         return self._clock.monotonic() - self._child(job, name)
 
     def rejected(self, job: ObjectMeta, name: str) -> None:
-        """Note that a pod which a kubelet rejected is replaced now. The next one that is rejected stays longer each time.
+        """Record that a pod rejected by a kubelet is being replaced. Its successor, if rejected too, is kept longer each time.
 
-        Nothing of such a pod runs, so without a delay a template that no node accepts is recreated several times a second.
+        A rejected pod runs nothing, so without delays a template that no node accepts would be recreated several times a
+        second.
         """
         self._record(job).rejected.add(name)
         self._delays.tried(owner_uid_key(job), _rejection(name))
 
     def created(self, job: ObjectMeta, name: str) -> None:
-        """Forget that a replica was refused: its children exist."""
+        """Forget the refusals of a replica: its children exist."""
         found = self._find(job)
         if found is not None and found.children.pop(name, None) is not None:
             self._delays.clear(found.owner, name)
@@ -150,9 +152,9 @@ class BlockedChildren:
                 del self._jobs[meta_key(job)]
 
     def freed(self, namespace: str, name: str) -> list[str]:
-        """Let replicas of this name be tried at once: what stood in the way is gone (B12). Return their jobs' keys."""
+        """Allow immediate retries for this name, since the conflicting object is gone (B12). Return the keys of the jobs."""
         keys, job = [], f"{name}-"
-        while job := job.rpartition("-")[0]:  # the name of a child begins with that of its job
+        while job := job.rpartition("-")[0]:  # the name of a child starts with that of its job
             found = self._jobs.get(key := object_key(namespace, job))
             if found is not None and name in found.children:
                 self._delays.clear(found.owner, name)
@@ -160,58 +162,58 @@ class BlockedChildren:
         return keys
 
     def should_warn(self, job: Meta, name: str, message: str) -> bool:
-        """Return True unless this Warning about a child was recorded lately. It counts as recorded from now on."""
+        """Return True, and record the Warning, unless the same Warning was recorded recently."""
         self._child(job, name)
         return self._warnings.should_emit(owner_uid_key(job), name, message)
 
     def forget(self, job: ObjectMeta) -> None:
-        """Drop the records of a job that is gone."""
+        """Forget all state of a deleted job."""
         found = self._find(job)
         if found is not None:
             self._drop(meta_key(job), found)
 
-    def _waits(self, job: _Job) -> dict[str, float]:
+    def _waits(self, job: _BlockedJob) -> dict[str, float]:
         waits = (
             (what, self._delays.wait_s(job.owner, what)) for what in (*job.children, *map(_rejection, job.rejected))
         )
         return {what: wait_s for what, wait_s in waits if wait_s > 0}
 
-    def _find(self, job: ObjectMeta) -> _Job | None:
+    def _find(self, job: ObjectMeta) -> _BlockedJob | None:
         found = self._jobs.get(meta_key(job))
         return found if found is not None and found.owner == owner_uid_key(job) else None
 
     def _child(self, job: Meta, name: str) -> float:
         return self._record(job).children.setdefault(name, self._clock.monotonic())
 
-    def _record(self, job: Meta) -> _Job:
+    def _record(self, job: Meta) -> _BlockedJob:
         key, owner = meta_key(job), owner_uid_key(job)
         found = self._jobs.get(key)
         if found is not None and found.owner != owner:
             self._drop(key, found)
             found = None
         if found is None:
-            found = self._jobs[key] = _Job(owner, job.generation)
+            found = self._jobs[key] = _BlockedJob(owner, job.generation)
         return found
 
-    def _drop(self, key: str, job: _Job) -> None:
+    def _drop(self, key: str, job: _BlockedJob) -> None:
         self._clear_delays(job)
         self._warnings.forget(job.owner)
         del self._jobs[key]
 
-    def _clear_delays(self, job: _Job) -> None:
+    def _clear_delays(self, job: _BlockedJob) -> None:
         for what in (*job.children, *map(_rejection, job.rejected)):
             self._delays.clear(job.owner, what)
 
 
 def _rejection(name: str) -> str:
-    """Return the key of the delays of a replica's rejected pods."""
+    """Return the key for the delays of a replica's rejected pods."""
     return f"rejected {name}"
 
 
 class ChildHandler(OwnedChildHandler[C]):
-    """`OwnedChildHandler` for the children of TFJobs: a name that becomes free is tried again, and orphans may be adopted.
+    """`OwnedChildHandler` for children of TFJobs: retries names that become free, and queues jobs that may adopt an orphan.
 
-    An orphan meets no expectation, but queues the job that its labels name, which may adopt it (RM-01).
+    An orphan satisfies no expectation, but queues the job named by its labels (RM-01).
     """
 
     def __init__(self, kind: str, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
@@ -225,8 +227,8 @@ class ChildHandler(OwnedChildHandler[C]):
             self._feed.add(key)
 
     def _gone(self, meta: ChildMeta) -> None:
-        super()._gone(meta)  # first, since an expectation that is not met delays its job by minutes
-        # Whoever it belonged to, or an orphan, it may have stood in the way of a job (D15).
+        super()._gone(meta)  # first, since an unsatisfied expectation delays its job for minutes
+        # Whatever its owner, it may have conflicted with a child of another job (D15).
         for key in (*self._blocked.freed(meta.namespace, meta.name), job_of_orphan(meta)):
             if key is not None:
                 self._feed.add(key)
@@ -234,14 +236,14 @@ class ChildHandler(OwnedChildHandler[C]):
 
 @dataclass(frozen=True, slots=True)
 class ChildRecords:
-    """The records of children. They may be lost with the process: the caches of a new one are filled before it acts."""
+    """The records about children. May be lost with the process: a new one fills its caches before it acts."""
 
     expectations: Expectations
     delays: Delays
     blocked: BlockedChildren
 
     def forget(self, job: ObjectMeta) -> None:
-        """Drop the records of a job that is gone."""
+        """Forget all state of a deleted job."""
         owner = owner_uid_key(job)
         self.expectations.forget(owner)
         self.delays.forget(owner)

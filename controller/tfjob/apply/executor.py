@@ -1,28 +1,27 @@
-"""Executes a plan, in the order that keeps every fact on the API server before it is acted upon.
+"""Executes plans, in an order that ensures that every fact is on the API server before it is acted upon.
 
 Decides nothing about jobs. The order:
 
-1. the status, after a read of the pods to which a restart record moves. In a burst the first status of a new job
-   may wait for its pods;
-2. events about pods that do not start, and repairs of children that users have edited (`ownership.py`); nothing waits for
-   these;
-3. the confirmation of the view (`view.py`), unless the status write was one; and before the first pod of an attempt, that no
-   pod of an earlier one is left;
-4. creates, then deletes, each pod after its last event (`children.py`); then the end of pods whose node is lost (`nodes.py`);
-5. the deletion of the job itself, when its TTL is over.
+1. the status, after reading the pods to which a restart record moves. In a burst, the first status of a new job may be delayed
+   until its pods exist;
+2. events about pods that cannot start, and repairs of edited children (`ownership.py`); their failure delays nothing;
+3. the confirmation of the view (`view.py`), unless the status was written; before the first pod of an attempt, a check that no
+   pod of an earlier attempt exists;
+4. creates, then deletes, each pod after its last event (`children.py`); then the termination of pods on lost nodes
+   (`nodes.py`);
+5. the deletion of the job itself when its TTL has expired.
 
 Invariants:
 
-- The status says what a delete destroys the evidence of, before the delete. A job's end is in its status before its pods
-  are cleaned up, and an operator that was killed between any two calls finds all that it needs when it starts again.
-- A failed create delays no delete: the surplus pod may be what uses up the quota. Only when a child is refused for good is
-  nothing else done, since another plan then cleans up.
-- Only what is on the API server is counted, logged and recorded: a status write that met a conflict leaves no trace.
+- Facts that a delete would destroy are in the status before the delete. A job's end is in its status before its pods are
+  cleaned up, and an operator killed between any two calls can resume.
+- A failed create does not delay deletes: the surplus pod may be what exhausts the quota. Only if a child is rejected
+  permanently is nothing else done, since another plan then cleans up.
+- Only what is on the API server is counted, logged and recorded: a status write with a conflict has no effect.
 
-A status write costs the API server as much as creating two pods. So a changed condition is written at once, and less
-important changes wait for more of them: counters for other counters, and in a burst a job's first status for its pods,
-since pods are created first and then Created and Running mostly become one write. When all replicas are active there is
-nothing to wait for.
+A status write costs the API server as much as creating two pods. So changed conditions are written immediately, and less
+important changes are coalesced: counters with later counters and, in a burst, the first status of a job with that of its pods,
+so that Created and Running are usually written together. Once all replicas are active there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer
 from tfjob_operator.controller.tfjob.nodes import LostPods
 from tfjob_operator.controller.tfjob.plan.actions import Plan
-from tfjob_operator.controller.tfjob.view import Permission, UnkeptStatus, View
+from tfjob_operator.controller.tfjob.view import Permission, PrunedStatus, View
 from tfjob_operator.workqueue import Clock
 
 
 def only_starts(written: JobStatus, status: JobStatus) -> bool:
-    """Return whether `status` differs from `written` only in that more pods are active."""
+    """Return True if `status` differs from `written` only by more active pods."""
     before, after = written.replica_statuses, status.replica_statuses
     if before.keys() != after.keys() or any(after[name].active < before[name].active for name in before):
         return False
@@ -64,48 +63,48 @@ def only_starts(written: JobStatus, status: JobStatus) -> bool:
 
 
 def is_beginning(status: JobStatus) -> bool:
-    """Return whether the only conditions of `status` are Created and Running."""
+    """Return True if `status` has no conditions besides Created and Running."""
     return all(each.type in {ConditionType.CREATED, ConditionType.RUNNING} for each in status.conditions)
 
 
 def all_active(status: JobStatus, sizes: Mapping[str, int]) -> bool:
-    """Return whether as many replicas are active as the specification asks for, by type: no more starts are to come."""
+    """Return True if all replicas in the spec are active, so that no more starts are expected."""
     found = status.replica_statuses
     return all((found[name].active if name in found else 0) >= size for name, size in sizes.items())
 
 
-class _Written(Struct, frozen=True):
+class _StatusResponse(Struct, frozen=True):
     metadata: JobMeta
     status: JobStatus = JobStatus()
 
 
 class StatusWriter:
-    """Replaces the status of jobs on the API server. It reads nothing from there: the view knows what is being overwritten."""
+    """Replaces the status of jobs on the API server, without reading: the view contains the current status."""
 
     def __init__(
         self,
         client: RestClient,
         events: JobEvents,
         metrics: JobMetrics,
-        unkept: UnkeptStatus,
+        pruned: PrunedStatus,
         *,
         feed: Feed,
         clock: Clock,
     ) -> None:
-        """`feed` queues a job again whose status waits, and knows whether other jobs wait in the queue."""
+        """`feed` requeues a job whose status is delayed, and knows whether other jobs are queued."""
         self._client = client
         self._events = events
         self._metrics = metrics
-        self._unkept = unkept
+        self._pruned_status = pruned
         self._feed = feed
         self._clock = clock
         self._windows: dict[str, Window] = {}
 
     async def write_if_due(self, view: View, plan: Plan, *, at_once: bool) -> View:
-        """Write the status of the plan if it differs from that on the API server: now if `at_once` or if it is due, else later.
+        """Write the status of the plan if it has changed: now if `at_once` or due, else later.
 
-        Returns the view after the write. A status that waits is kept in the view's memory, and its job is queued for when it is
-        due. Raises ApiError; ConflictError when the view is not the newest version.
+        Returns the view after the write. A delayed status is kept in the view's memory, and the job is requeued for when it is
+        due. Raises ApiError; ConflictError if the view is not the newest version.
         """
         status = plan.status
         if status is None and view.job.status != view.written:
@@ -115,24 +114,23 @@ class StatusWriter:
             if not (at_once or self._is_due(view, status)):
                 return view
             view.writing()
-            # The status of `view.job` may have conditions that no write has contained, and so nothing has counted.
+            # The status of `view.job` may have conditions that were never written, and so not counted.
             job = msgspec.structs.replace(view.job, status=view.written)
             view = view.wrote(await self.write(job, status, plan.events))
         self.forget(view.job.metadata.uid)
         return view
 
     async def write(self, job: TFJob, status: JobStatus, events: tuple[JobEvent, ...]) -> TFJob | None:
-        """Write `status` over that of `job`. Return the job as the API server has it now, or None when it is gone.
+        """Write `status` to `job`. Return the job as stored by the API server, or None if it is gone.
 
-        Fields that the API server dropped are remembered in `unkept`, and are in the returned job.
-
-        Raises ConflictError when `job` is not the newest version: the status must then be computed anew, not written again.
+        Fields pruned by the API server are remembered in `pruned`, and restored in the returned job. Raises ConflictError if
+        `job` is not the newest version: the status must then be recomputed.
         """
-        written = await replace_status(self._client, c.TFJOBS, job, status, _Written)
+        written = await replace_status(self._client, c.TFJOBS, job, status, _StatusResponse)
         if written is None:
             return None
         newest, response = written
-        self._unkept.compare(job, status, response.status)
+        self._pruned_status.compare(job, status, response.status)
         self._metrics.observe(job.metadata, job.status.conditions, status.conditions)
         self._metrics.ended(job.metadata.namespace, job.status.attempt_history, status.attempt_history)
         for event in events:
@@ -140,12 +138,12 @@ class StatusWriter:
         return newest
 
     def forget(self, uid: str) -> None:
-        """Drop the record of a waiting status: it is written, or the job is gone."""
+        """Forget a delayed status: it was written, or the job is gone."""
         self._windows.pop(uid, None)
 
     def _is_due(self, view: View, status: JobStatus) -> bool:
         busy = self._feed.is_busy
-        complete = view.good_spec is not None and all_active(status, view.good_spec.sizes)
+        complete = view.valid_spec is not None and all_active(status, view.valid_spec.sizes)
         waits_for_pods = view.may_wait and busy and not complete and is_beginning(status)
         if status.conditions != view.written.conditions and not waits_for_pods:
             return True
@@ -156,13 +154,13 @@ class StatusWriter:
         left_s = window.left_s(self._clock.monotonic(), starts=starts, busy=busy)
         if left_s <= 0:
             return True
-        # By then the queue may be empty, and nothing left that would wake the job.
+        # By then the queue may be empty, and nothing else would wake the job.
         self._feed.after(view.key, min(left_s, COUNTER_WINDOW_S))
         return False
 
 
 class Executor:
-    """Executes whole plans."""
+    """Executes plans."""
 
     def __init__(
         self,
@@ -178,7 +176,7 @@ class Executor:
         feed: Feed,
         lost_pods: LostPods,
     ) -> None:
-        """`feed` brings a job back when time alone changes what there is to do."""
+        """`feed` requeues jobs that depend on the passage of time."""
         self._status_writer = status_writer
         self._creator = creator
         self._deleter = deleter
@@ -191,11 +189,11 @@ class Executor:
         self._lost_pods = lost_pods
 
     async def execute(self, view: View, plan: Plan) -> View | None:
-        """Execute a plan on the job of this view, as far as that is allowed and due now.
+        """Execute a plan on the job of this view, as far as is allowed and due.
 
-        Returns None when that is done; a view to plan for at once when the API server will never accept a child of this
-        specification. Raises StaleViewError or ConflictError when the view is stale, else the first ApiError; the job must then
-        be synced again.
+        Returns None, or a view that must be planned immediately because the API server permanently rejects a child of this
+        spec. Raises StaleViewError or ConflictError if the view is stale, else the first ApiError; the job must then be synced
+        again.
         """
         job = view.job.metadata
         self._feed.after(view.key, plan.requeue_after_s)
@@ -204,8 +202,8 @@ class Executor:
         at_once = acts and view.permission is not Permission.FIRST
         view = await self._status_writer.write_if_due(view, plan, at_once=at_once)
         self._events.report(job, plan.problems, finished=is_finished(view.job.status))
-        if view.good_spec is not None:
-            self._feed.after(view.key, await self._repairer.repair(view.job, view.good_spec, plan))
+        if view.valid_spec is not None:
+            self._feed.after(view.key, await self._repairer.repair(view.job, view.valid_spec, plan))
         if acts:
             await view.before_acting()
             if plan.begins_attempt:
@@ -216,7 +214,7 @@ class Executor:
                 return view.refused(error.message, plan.events)
             if plan.lost_pods:
                 await self._lost_pods.end(view.key, job, plan.lost_pods)
-        # Nothing wakes the job when its expectations expire (EX-02) or a delay is over (U2), so it is queued for then.
+        # No event occurs when expectations expire (EX-02) or a delay ends (U2), so the job is requeued for then.
         self._feed.after(
             view.key, self._expectations.expires_in_s(owner_uid_key(job)), self._blocked.next_due_in_s(job)
         )
@@ -225,15 +223,15 @@ class Executor:
         return None
 
     def forget(self, uid: str) -> None:
-        """Drop what is remembered of a job that is gone."""
+        """Forget all state of a deleted job."""
         self._status_writer.forget(uid)
         self._events.forget(uid)
 
     async def _create_and_delete(self, view: View, plan: Plan) -> None:
         failure: ApiError | None = None
-        if view.good_spec is not None:
+        if view.valid_spec is not None:
             try:
-                await self._creator.create(view.job, view.good_spec, plan)
+                await self._creator.create(view.job, view.valid_spec, plan)
             except RefusedError:
                 raise
             except ApiError as error:

@@ -1,20 +1,18 @@
-"""Adopts orphans, takes over the children of other operators, and repairs children that users have edited.
+"""Adopts orphans, takes over children of other operators, and repairs children edited by users.
 
-`plan/replicas.py` decides which ones. A child of another operator is looked for by its name and given our labels, by which our
-watches select: then the caches show it, and from there on it is a child like any other. Nothing is deleted or created again for
-it. A job that this operator began is never looked at for that, and one whose children the caches show costs no call. A repair
-that fails, or is undone by another edit, is repeated after growing delays; nothing waits for it.
+`plan/replicas.py` decides which. A child of another operator is found by name and gets our labels, by which our watches select.
+Once the caches contain it, it is handled like any other child; nothing is deleted or recreated. Jobs started by this operator
+are skipped, and a job whose children are all in the caches costs no request. A repair that fails, or is reverted by another
+edit, is repeated with growing delays; nothing waits for it.
 
 Invariants:
 
-- Nothing is adopted before the job itself was read from the API server (RM-02).
-- An adoption carries the UID of its child: another one of the same name is not touched (RM-03).
-- An adoption is expected until the cache has seen it. A failed one costs an event and stops nothing (D14).
-- A job that another operator began is not planned before its children are in our caches: nothing is decided without them.
-- What another object controls is left alone (B13).
-- A patch of another operator's child carries the UID of that child.
-- A repair carries the UID of its child: another one of the same name is not touched.
-- A refused repair becomes an event and is not raised.
+- Nothing is adopted before the job was read from the API server (RM-02).
+- Every patch of a child specifies its UID: another object of the same name is not modified (RM-03).
+- An adoption is expected until the cache contains it. A failed one is reported as an event and delays nothing (D14).
+- A job started by another operator is not planned before its children are in our caches.
+- Objects controlled by another object are not modified (B13).
+- A rejected repair is reported as an event and not raised.
 """
 
 from __future__ import annotations
@@ -57,9 +55,9 @@ log = structlog.get_logger(__name__)
 
 
 class Adoptions(NamedTuple):
-    """`any`: whether something was adopted, so that the caches will show it and bring another sync.
+    """`any` if something was adopted, so that another sync follows when the caches show it.
 
-    `wait_s` is in how many seconds another adoption is due, None if there is none.
+    `wait_s` is the time until the next adoption is due, or None.
     """
 
     any: bool
@@ -76,10 +74,10 @@ class RefManager:
         self._delays = delays
 
     async def claim(self, view: View) -> Adoptions:
-        """Adopt the orphans that a job claims, if it is alive, its specification is valid and its expectations are met."""
+        """Adopt the orphans that a job claims, if it is active, its spec is valid and its expectations are satisfied."""
         meta = view.job.metadata
         ends = meta.deletion_timestamp is not None or conditions.is_finished(view.job.status)
-        if ends or not view.may_act or view.good_spec is None:
+        if ends or not view.may_act or view.valid_spec is None:
             return Adoptions(any=False, wait_s=None)
         claimed: tuple[Pod | Service, ...] = (
             *claims(meta.name, view.pods, view.orphan_pods),
@@ -92,14 +90,14 @@ class RefManager:
     ) -> Adoptions:
         """Adopt those of these children that are due.
 
-        `confirm` reads the job from the API server, once for all adoptions; it raises ApiError unless the cache shows that
+        `confirm` reads the job from the API server, once for all adoptions; it raises ApiError unless the cache has that
         version.
         """
         owner = owner_uid_key(job.metadata)
         due: list[tuple[ChildKind, ChildMeta]] = []
         waits: list[float] = []
         for child in children:
-            wait_s = self._delays.wait_s(owner, _what(child.metadata))
+            wait_s = self._delays.wait_s(owner, _adoption_key(child.metadata))
             if wait_s > 0:
                 waits.append(wait_s)
             else:
@@ -110,11 +108,11 @@ class RefManager:
             kind, child = due[number]
             try:
                 changed.append(await self._adopt(job.metadata, kind, child))
-                self._delays.clear(owner, _what(child))
+                self._delays.clear(owner, _adoption_key(child))
             except ApiError as error:
-                wait_s = self._delays.tried(owner, _what(child))
+                wait_s = self._delays.tried(owner, _adoption_key(child))
                 waits.append(wait_s)
-                # Mostly another controller was faster, and the cache will show it: a Warning only if it happens again.
+                # Usually another controller was faster, which the cache will show: warn only if it happens again.
                 if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
                     self._events.record(
                         job.metadata,
@@ -147,55 +145,55 @@ class RefManager:
         return True
 
 
-def _what(child: ChildMeta) -> str:
+def _adoption_key(child: ChildMeta) -> str:
     return f"adopt {child.uid}"
 
 
 class Takeover:
-    """Finds and labels what another operator made. Remembers nothing."""
+    """Finds and labels children created by another operator. Stateless."""
 
     def __init__(self, client: RestClient, events: JobEvents, expectations: Expectations) -> None:
-        """Nothing is asked before there is a job that another operator began."""
+        """No requests are sent unless a job was started by another operator."""
         self._client = client
         self._events = events
         self._expectations = expectations
 
-    async def settle(self, view: View) -> float | None:
-        """Return None when the job may be planned; else in how many seconds to look again, if no event comes before.
+    async def ensure_labelled(self, view: View) -> float | None:
+        """Return None if the job may be planned; else in how many seconds to check again, unless an event comes first.
 
-        Raises ApiError when a child cannot be read or patched: the job must then be tried again.
+        Raises ApiError if a child cannot be read or patched: the job must then be retried.
         """
-        job, spec = view.job, view.good_spec
+        job, spec = view.job, view.valid_spec
         if spec is None or not may_have_hidden_children(job):
             return None
         owner = owner_uid_key(job.metadata)
-        if not view.may_act:  # what was labelled is not seen yet
+        if not view.may_act:  # labeled children are not in the caches yet
             return self._expectations.expires_in_s(owner) or FIRST_DELAY_S
-        told: list[str] = []
+        adopted: list[str] = []
         for kind, known in ((POD, view.pods), (SERVICE, view.services)):  # a service selects by labels that its pod has
-            taken = await self._take_all(job, spec, kind, list(missing_children(job, spec, known)))
+            taken = await self._label_all(job, spec, kind, list(missing_children(job, spec, known)))
             if taken:
-                told.append(f"{taken} {kind.name}{'s' if taken > 1 else ''}")
-        if not told:
+                adopted.append(f"{taken} {kind.name}{'s' if taken > 1 else ''}")
+        if not adopted:
             return None
-        message = f"Adopted {' and '.join(told)} created by another operator"
+        message = f"Adopted {' and '.join(adopted)} created by another operator"
         self._events.record(job.metadata, EventType.NORMAL, EventReason.ADOPTED, message)
         return self._expectations.expires_in_s(owner) or FIRST_DELAY_S
 
-    async def _take_all(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, keys: Sequence[ReplicaKey]) -> int:
-        """Label the children of one kind that are there. Return how many; raises the first ApiError, and begins no more."""
-        taken: list[bool] = []
+    async def _label_all(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, keys: Sequence[ReplicaKey]) -> int:
+        """Label the existing children of one kind and return their number. Raises the first ApiError and sends no more."""
+        labelled: list[bool] = []
 
         async def take(number: int) -> None:
-            taken.append(await self._take(job, spec, kind, keys[number]))
+            labelled.append(await self._label(job, spec, kind, keys[number]))
 
         _, error = await slow_start_batch(len(keys), take, MAX_AT_ONCE, at_once=MAX_AT_ONCE)
         if error is not None:
             raise error
-        return sum(taken)
+        return sum(labelled)
 
-    async def _take(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, key: ReplicaKey) -> bool:
-        """Label the child of this replica. Return False if there is none, it is not the job's, is going, or needs no label."""
+    async def _label(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, key: ReplicaKey) -> bool:
+        """Label the child of this replica. Return False if it does not exist, is not ours or terminating, or is labeled."""
         meta = job.metadata
         slice_of_kind: type[Pod | Service] = Pod if kind is POD else Service
         try:
@@ -226,10 +224,10 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """One patch, and the texts of its events."""
+    """A patch, and the texts of its events."""
 
     kind: ChildKind
-    mending: Drift
+    drift: Drift
     content_type: str
     body: object
     text: str
@@ -239,11 +237,11 @@ class _Patch:
     @property
     def what(self) -> str:
         """The key of this repair in `Delays`: this change of this child."""
-        return f"{self.done} {self.mending.child.metadata.uid}"
+        return f"{self.done} {self.drift.child.metadata.uid}"
 
 
 class ChildRepairer:
-    """Patches children."""
+    """Patches children that were edited."""
 
     def __init__(self, client: RestClient, events: JobEvents, delays: Delays) -> None:
         self._client = client
@@ -251,9 +249,9 @@ class ChildRepairer:
         self._delays = delays
 
     async def repair(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> float | None:
-        """Send the repairs that are due. Return in how many seconds the next one is, or None.
+        """Send the repairs that are due. Return the seconds until the next one, or None.
 
-        The patched child comes back through the cache; if it is wrong again by then, it is patched again after the delay.
+        The patched child returns through the cache; if it was edited again by then, it is patched again after the delay.
         """
         owner = owner_uid_key(job.metadata)
         due: list[_Patch] = []
@@ -274,8 +272,8 @@ class ChildRepairer:
         return min(waits, default=None)
 
     async def _send(self, job: TFJob, patch: _Patch, wait_s: float) -> bool:
-        """Send one patch. Return False if it must be tried again, which is due in `wait_s` seconds."""
-        meta, kind = patch.mending.child.metadata, patch.kind
+        """Send one patch. Return False if it must be retried, which is due in `wait_s` seconds."""
+        meta, kind = patch.drift.child.metadata, patch.kind
         try:
             await self._client.patch(
                 kind.resource, meta.namespace, meta.name, patch.body, content_type=patch.content_type
@@ -283,7 +281,7 @@ class ChildRepairer:
         except NotFoundError:
             return True
         except ApiError as error:
-            # Mostly another child has this name by now, and the cache will show it: a Warning only if it happens again.
+            # Usually another child has this name by now, which the cache will show: warn only if it happens again.
             if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
                 self._events.record(
                     job.metadata, EventType.WARNING, patch.failed, f"Error patching {kind.name} {meta.name}: {error}"

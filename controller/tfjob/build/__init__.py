@@ -1,1 +1,1 @@
-"""The bodies of a TFJob's children, as they are sent to the API server. Pure, and independent of `plan`."""
+"""The manifests of a TFJob's children. Pure, and independent of `plan`."""

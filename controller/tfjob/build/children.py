@@ -1,9 +1,9 @@
-"""The bodies of a TFJob's children: pods, services, ConfigMaps and PodGroups, with their labels and owner references. Pure.
+"""Builds a TFJob's children: pods, services, ConfigMaps and PodGroups, with labels and owner references. Pure.
 
-The template of a pod passes through unread but for what we add: name, labels, owner, restart policy, what accelerators need,
-the port, TF_CONFIG. It is shared by all pods of a replica type and never changed: every body is a new object along the paths
-that differ. A service gives a replica, or each replica of a job, a name in DNS. A ConfigMap brings pods a long cluster
-specification. A PodGroup names the resources that the pods need at least.
+Pod templates are passed through unparsed except for additions: name, labels, owner, restart policy, accelerators, the port,
+TF_CONFIG. A template is shared by all pods of a replica type and never modified: each manifest copies only the paths that
+differ. A service gives a replica, or all replicas of a job, a DNS name. A ConfigMap holds a large cluster spec. A PodGroup
+specifies the minimum resources that the pods need.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tfjob_operator.controller.jobs.children import PodGroup, ReplicaKey
 
 
 def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
-    """Return the type that decides about the job: chief or master when present, else worker; None where all types count."""
+    """Return the type that determines the job's outcome: chief or master if present, else worker; None if all types do."""
     for name in (*c.CHIEF_TYPES, c.WORKER):
         if name in specs and specs[name].replicas > 0:
             return name
@@ -34,12 +34,12 @@ def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
 
 
 def selector_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """How a service selects the pods that it is for, which have its labels."""
+    """Return the selector of a service with these labels, which are also those of its pods."""
     return {name: labels[name] for name in c.SELECTING_LABELS if name in labels}
 
 
 def labels_of(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, str]:
-    """Our labels on a child, in both families. They win over the template's."""
+    """Return our labels for a child, in both families. They override the template's."""
     labels = labels_of_all(job)
     if not key.type:
         return labels  # the service of the whole job
@@ -54,7 +54,7 @@ def labels_of(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, st
 
 
 def labels_of_all(job: ObjectMeta) -> dict[str, str]:
-    """Return the labels that all children of a job have, of whatever kind."""
+    """Return the labels common to all children of a job, of any kind."""
     return {
         c.LABEL_GROUP_NAME: c.GROUP_NAME,
         c.LABEL_JOB_NAME: job.name,
@@ -66,7 +66,7 @@ def labels_of_all(job: ObjectMeta) -> dict[str, str]:
 
 
 def owner_reference(job: ObjectMeta) -> dict[str, Any]:
-    """Return the controller reference to the job, by which the garbage collector deletes the child with it (RM-04)."""
+    """Return the controller reference to the job, by which the garbage collector deletes the child (RM-04)."""
     return controller_reference(TFJOBS, job)
 
 
@@ -87,7 +87,7 @@ def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str
 
 
 def _ports_of_all(spec: TFJobSpec) -> list[dict[str, Any]]:
-    """Return the ports of all replicas, each number once for a protocol; a name that is taken by then gets the number, too."""
+    """Return the ports of all replicas, each number once per protocol. The number is appended to duplicate names."""
     ports: list[dict[str, Any]] = []
     for replica in spec.replicas.values():
         for port in _service_ports(replica):
@@ -104,7 +104,7 @@ def _place(port: dict[str, Any]) -> tuple[int, str]:
 
 
 def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:
-    """Return the named ports, each number once per protocol, as services need: `tfjob-port`, or else the first name."""
+    """Return the named ports, each number once per protocol, as services require: `tfjob-port`, else the first name."""
     ports = replica.template.ports
     chosen: dict[tuple[int, str], Port] = {}
     for port in ports:
@@ -119,15 +119,15 @@ def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:
 
 
 def config_map_name(job: str, digest: str) -> str:
-    """Return the name of the ConfigMap of this hash."""
+    """Return the name of the ConfigMap with this hash."""
     return f"{job}-cluster-{digest}"
 
 
 def build_config_map(job: ObjectMeta, cluster: ClusterSpec, digest: str) -> dict[str, Any]:
-    """Return the ConfigMap of this hash, as it is sent to the API server.
+    """Return the ConfigMap with this hash.
 
-    If the job was scaled since pods of another hash were made, and theirs was deleted, then nobody knows any more what was in
-    it: they find what is true now.
+    If pods with another hash exist after the job was scaled, and their ConfigMap was deleted, its content is no longer known:
+    it is recreated with the current content.
     """
     return {
         "apiVersion": "v1",
@@ -146,7 +146,7 @@ _COPIED_METADATA: Final = ("annotations", "finalizers")
 
 
 class PodBuilder:
-    """Builds the pods of one job; templates are decoded, and the cluster specification is made, once for all."""
+    """Builds the pods of one job. Templates and the cluster spec are prepared once."""
 
     def __init__(
         self,
@@ -158,9 +158,9 @@ class PodBuilder:
         accelerators: Accelerators | None = None,
         last_words: bool = True,
     ) -> None:
-        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one.
+        """`domain` is the cluster's DNS domain if TF_CONFIG needs it; `gang` the enabled gang scheduler, if any.
 
-        `last_words`: the end of the log stands for the termination message of a training container that fails without one.
+        `last_words` if the end of the log is used as termination message of a training container that fails without one.
         """
         self._last_words = last_words
         self._job = job.metadata
@@ -168,7 +168,7 @@ class PodBuilder:
         attempt = job.status.attempt
         self._attempt = str(attempt) if attempt or spec.failure_policy is not None else None
         self._gang = gang
-        # A gang scheduler, or a topology, places the pods of a job together: nobody else may rule out nodes then.
+        # A gang scheduler or topology places the pods of a job together, so no nodes may be excluded here.
         self._avoided = (
             [] if gang is not None else [each.name for each in job.status.avoided_nodes if each.expiration_time]
         )
@@ -197,7 +197,7 @@ class PodBuilder:
             for container in template["spec"]["containers"]
         ]
         policies = self._spec.failure_policy
-        # By an exit code that a kubelet restarts nothing can be decided.
+        # The operator only sees the exit code if the kubelet does not restart the container.
         is_judged = replica.restart_policy == RestartPolicy.EXIT_CODE or (
             policies is not None and key.type in policies.targets
         )
@@ -227,7 +227,7 @@ class PodBuilder:
         if self._last_words and not container.get("terminationMessagePolicy"):
             changed["terminationMessagePolicy"] = "FallbackToLogsOnError"
         given = container.get("env") or []
-        # A user who sets one of them means it: theirs stays the only one.
+        # Variables set by the user take precedence.
         variables = self._variables(key) if not self.cluster.is_alone and c.TF_CONFIG not in facts.sets else []
         if self._attempt is not None and all(each.get("name") != c.ATTEMPT_VARIABLE for each in given):
             variables.append({"name": c.ATTEMPT_VARIABLE, "value": self._attempt})
@@ -236,7 +236,7 @@ class PodBuilder:
         return changed
 
     def _variables(self, key: ReplicaKey) -> list[dict[str, Any]]:
-        """Return TF_CONFIG, and before it, so that the kubelet expands it there, the cluster if a ConfigMap has it."""
+        """Return TF_CONFIG, preceded by the cluster spec if it is in a ConfigMap, so that the kubelet can expand it."""
         if not self.cluster.is_shared_with(key.type):
             return [{"name": c.TF_CONFIG, "value": self.cluster.tf_config(key.type, key.index)}]
         source = {"name": config_map_name(self._job.name, self.cluster.digest), "key": c.CLUSTER_KEY}
@@ -248,10 +248,10 @@ class PodBuilder:
 
 
 def avoiding(nodes: list[str], affinity: JSON) -> dict[str, Any]:
-    """Return the affinity of a pod with the requirement that it runs on none of these nodes.
+    """Return the affinity of a pod, extended to exclude these nodes.
 
-    The terms of a node affinity are alternatives, so each of them gets the requirement, but for an empty one: that matches no
-    node. A requirement about a field may have one value only.
+    The terms of a node affinity are alternatives, so each of them is extended, except an empty one, which matches no node. A
+    requirement on a field may have only one value.
     """
     node_affinity = object_in(affinity, "nodeAffinity")
     required = object_in(node_affinity, _REQUIRED)
@@ -274,12 +274,10 @@ VOLCANO: Final = "volcano"
 
 @dataclass(frozen=True, slots=True)
 class GangScheduler:
-    """A scheduler that knows PodGroups.
+    """A scheduler that supports PodGroups.
 
-    name: the `schedulerName` of pods.
-    pod_groups: the kind of PodGroups that it reads.
-    admits: whether the phase of a group says when its pods may be created; pods that are created before that are scheduled
-        one by one, as if there were no group (B65).
+    name: the `schedulerName` of pods. pod_groups: the PodGroup resource that it reads. admits: whether the phase of a group
+    determines when its pods may be created; pods created earlier are scheduled individually, without the group (B65).
     """
 
     name: str
@@ -287,18 +285,18 @@ class GangScheduler:
     admits: bool
 
     def pod_labels(self, job: str) -> dict[str, str]:
-        """Return the labels by which a pod belongs to the job's group."""
+        """Return the labels that assign a pod to the job's group."""
         return {} if self.admits else {"scheduling.x-k8s.io/pod-group": job}
 
     def pod_annotations(self, job: str, replica_type: str) -> dict[str, str]:
-        """Return the annotations by which a pod belongs to the job's group; volcano also reads its role."""
+        """Return the annotations that assign a pod to the job's group; volcano also reads its role."""
         if not self.admits:
             return {}
         return {"scheduling.k8s.io/group-name": job, "volcano.sh/task-spec": replica_type.lower()}
 
 
 def gang_scheduler(name: str) -> GangScheduler:
-    """Return the scheduler of this name: volcano, else one with the coscheduling plugin."""
+    """Return the scheduler with this name: volcano, else one with the coscheduling plugin."""
     if name == VOLCANO:
         return GangScheduler(name, VOLCANO_POD_GROUPS, admits=True)
     return GangScheduler(name, COSCHEDULING_POD_GROUPS, admits=False)
@@ -307,7 +305,7 @@ def gang_scheduler(name: str) -> GangScheduler:
 def build_pod_group(
     job: ObjectMeta, spec: TFJobSpec, templates: Mapping[str, JSON], scheduler: GangScheduler, min_member: int
 ) -> dict[str, Any]:
-    """Return the PodGroup of a job without fields that the user left out: the scheduler knows the defaults (B66)."""
+    """Return the PodGroup of a job. Fields that the user did not set are omitted, so the scheduler's defaults apply (B66)."""
     asked = spec.scheduling
     resources = min_resources(spec, templates, min_member) if asked.min_resources is None else asked.min_resources
     fields: dict[str, Any] = {"minMember": min_member, "minResources": resources}
@@ -326,7 +324,7 @@ def build_pod_group(
 def resize_patch(
     spec: TFJobSpec, templates: Mapping[str, JSON], group: PodGroup, min_member: int
 ) -> list[dict[str, Any]]:
-    """Return the JSON patch for a group's new size and its resources; the server refuses it for another job's group."""
+    """Return the JSON patch for the new size and resources of a group; it fails if the group belongs to another job."""
     patch: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/uid", "value": group.metadata.uid},
         {"op": "add", "path": "/spec/minMember", "value": min_member},
@@ -337,7 +335,7 @@ def resize_patch(
 
 
 def min_resources(spec: TFJobSpec, templates: Mapping[str, JSON], min_member: int) -> dict[str, str]:
-    """Return what the first `min_member` pods request together, chief first, then in the order of the types."""
+    """Return the total requests of the first `min_member` pods, chief first, then in the order of types."""
     total: dict[str, Decimal] = {}
     left = min_member
     for replica in spec.replicas.values():

@@ -31,7 +31,7 @@ STATUSES = [
 
 
 def harness(*, alpha_is_served: bool) -> ControllerHarness:
-    world = ControllerHarness(leaves_alpha=alpha_is_served)
+    world = ControllerHarness(ignore_alpha=alpha_is_served)
     for kind in ("pods", "services"):
         world.client.fail["get", kind, "mnist-worker-0"] = status_error(NotFoundError, 404)
     return world

@@ -23,8 +23,8 @@ from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 
 JOB = job(spec(Worker=130))
 SPEC = good_spec(JOB)
-MANY = tuple(ReplicaKey.of("mnist", "Worker", index) for index in range(130))
-FIRST, SLOTS = MANY[:1], MANY[:8]
+MIN_BATCHED = tuple(ReplicaKey.of("mnist", "Worker", index) for index in range(130))
+FIRST, SLOTS = MIN_BATCHED[:1], MIN_BATCHED[:8]
 QUOTA = status_error(errors.ForbiddenError, 403, "exceeded quota")
 LABELLED = {"labels": {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}}
 NO_ANSWER = errors.RequestTimeoutError("no answer")
@@ -47,7 +47,7 @@ def asked_for(world: Parts, verb: str, resource: str) -> list[str]:
 async def test_a_replicas_service_is_created_before_its_pod() -> None:
     """B63: a pod must not start to look for names that cannot be resolved yet.
 
-    Invariant: "The PodGroup is created before all pods, and a replica's service before its pod"
+    Invariant: "The PodGroup is created first, then ConfigMaps, then each replica's service before its pod"
     """
     world = Parts()
     await create(world)
@@ -61,7 +61,7 @@ async def test_a_replicas_service_is_created_before_its_pod() -> None:
 async def test_creations_are_expected_before_the_first_call_leaves() -> None:
     """EX-04: an event that is faster than its response must find the expectation there.
 
-    Invariant: "An expectation is set before its create is sent"
+    Invariant: "An expectation is set before the create is sent"
     """
     world = Parts()
     seen: list[bool] = []
@@ -98,7 +98,7 @@ async def test_the_events_of_many_replicas_are_told_in_batches() -> None:
     Small jobs have the events that the documents show; the sixteenth replica makes it a batch.
     """
     world = Parts()
-    await create(world, MANY)
+    await create(world, MIN_BATCHED)
     assert sorted(created(world)) == [
         "Created 2 pods: mnist-worker-128 .. mnist-worker-129",
         "Created 64 pods: mnist-worker-0 .. mnist-worker-63",
@@ -107,7 +107,7 @@ async def test_the_events_of_many_replicas_are_told_in_batches() -> None:
     assert world.recorder.reasons.count("SuccessfulCreateService") == 3
     for count, events in ((15, 15), (16, 1)):
         world = Parts()
-        await create(world, MANY[:count])
+        await create(world, MIN_BATCHED[:count])
         assert len(created(world)) == events
 
 
@@ -116,7 +116,7 @@ async def test_what_was_created_before_a_failure_is_told_and_no_more() -> None:
     world = Parts()
     world.client.fail["create", "pods", "mnist-worker-5"] = QUOTA
     with pytest.raises(errors.ForbiddenError):
-        await create(world, MANY)
+        await create(world, MIN_BATCHED)
     assert created(world) == ["Created 6 pods: mnist-worker-0 .. mnist-worker-4, mnist-worker-6"]
 
 
@@ -134,10 +134,10 @@ async def test_a_lost_response_leaves_no_expectation() -> None:
 async def test_what_exists_already_and_is_ours_counts_as_created(count: int) -> None:
     """B12, B76: from an attempt whose response was lost; no event, alone or in a batch, and nothing to wait for."""
     world = Parts()
-    for slot in MANY[:count]:
+    for slot in MIN_BATCHED[:count]:
         world.client.has("pods", slot.name, **LABELLED, **owned_by(OWNER))
-    await create(world, MANY[:count])
-    for slot in MANY[:count]:
+    await create(world, MIN_BATCHED[:count])
+    for slot in MIN_BATCHED[:count]:
         world.expectations.creation_observed(OWNER, "service", slot.name)
     assert world.expectations.satisfied(OWNER)
     assert world.recorder.reasons == ["SuccessfulCreateService"]
@@ -157,7 +157,7 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[str, Any], warned: bool) -> None:
     """B12, B13: it is neither adopted nor deleted; the replica waits; a person is told if only a person can mend it.
 
-    Invariant: "What another object controls is neither adopted nor deleted"
+    Invariant: "Objects controlled by another object are neither adopted nor deleted"
     """
     world = Parts()
     world.client.has("services", "mnist-worker-0", **metadata)
@@ -172,7 +172,7 @@ async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[
 async def test_a_replica_whose_name_is_taken_stops_no_other(kind: str, left_out: set[int]) -> None:
     """U2: one taken service name stopped all creation of the job. B63: without its service a replica gets no pod either.
 
-    Invariant: "A replica whose name is taken waits alone"
+    Invariant: "A replica whose name is taken does not delay other replicas"
     """
     world = Parts()
     for index in (0, 3):
@@ -355,7 +355,7 @@ async def test_deletes_carry_the_uid_and_are_expected() -> None:
 
     U13: of 24 restarts six had no ExitedWithCode when the operator was killed between the delete and the event.
 
-    Invariant: "A delete carries the UID, so another object of the same name is not deleted"
+    Invariant: "A delete specifies the UID, so it never affects another object of the same name"
     Invariant: "The last event about a pod is on the API server before the pod is deleted"
     """
     world, told = Parts(), list[list[str]]()
@@ -384,7 +384,7 @@ async def test_the_service_of_a_pod_that_has_changed_stays_until_that_is_seen() 
 
     B14: another object under the name is no error, and no event.
 
-    Invariant: "When a pod has such a version, nothing else is deleted before that sync"
+    Invariant: "If a pod has a newer version, nothing else is deleted before the next sync"
     """
     world = Parts()
     world.client.fail[DELETE_POD] = status_error(errors.ConflictError, 409)

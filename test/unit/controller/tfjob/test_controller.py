@@ -34,7 +34,7 @@ SECOND_POD = ("create", "pods", "mnist-worker-1")
 async def test_only_the_first_act_on_an_untouched_job_needs_no_confirmation() -> None:
     """Found by the model checker ("in office, made again"): pods of a deleted job were made again as fast as they went.
 
-    Invariant: "No child is created or deleted on a view that is not confirmed"
+    Invariant: "No child is created or deleted on an unconfirmed view"
     """
     world = await ControllerHarness.of_untouched(ONE_WORKER, others=1)
     await world.sync()
@@ -82,7 +82,7 @@ async def test_while_creations_are_unseen_nothing_is_created_but_the_status_is_k
 async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothing_again() -> None:
     """Our own write stands in for the version it was written over; no conflict is provoked.
 
-    Invariant: "Our own status write stands in for the cache until the watch brings it"
+    Invariant: "Our own status write replaces the cached version until the watch delivers it"
     """
     world = ControllerHarness(job(ONE_WORKER))
     await world.sync()
@@ -98,7 +98,7 @@ async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothin
 async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
     """First the status, and only in a later sync the deletes that depend on it.
 
-    Invariant: "The status says what a delete destroys the evidence of, before the delete"
+    Invariant: "Facts that a delete would destroy are in the status before the delete"
     """
     world = ControllerHarness(job(spec(PS=1, Worker=1)))
     for kind in ("PS", "Worker"):
@@ -148,7 +148,7 @@ async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes
 async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
     """B42: a worker succeeds, and its pod is deleted before the counters' window is over: it is not made again.
 
-    Invariant: "What was observed and is not written yet is part of the view"
+    Invariant: "Observed facts that are not written yet are part of the view"
     """
     world = await ControllerHarness.of_running(all_workers(2))
     world.pods.put(pod("Worker", 1, "Succeeded", 0))
@@ -239,7 +239,7 @@ async def test_a_child_that_a_list_shows_to_be_gone_is_made_again_at_once(list_f
 async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: str) -> None:
     """B36: in an old view of the pods it may be one whose restarts are part of the recorded sum already.
 
-    Invariant: "No restart record moves to a pod that the server does not have"
+    Invariant: "A restart record is not moved to a pod that does not exist on the server"
     """
     known = JobStatus(restarts=(IndexRestarts("Worker", 0, "the-one-before", replaced=True),))
     world = ControllerHarness(job(spec(Worker=1, runPolicy={"backoffLimit": 9}), status=known))
@@ -338,7 +338,7 @@ async def test_a_plan_is_carried_out_in_its_documented_order() -> None:
 async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
     """The surplus replicas may be what uses up the quota that the new one waits for.
 
-    Invariant: "A failed create delays no delete"
+    Invariant: "A failed create does not delay deletes"
     """
     world = ControllerHarness(job(spec(Worker=1, Evaluator=1)))
     for index in (0, 1):
@@ -458,7 +458,7 @@ async def test_a_deletion_that_nobody_saw_counts_like_one_that_was_seen() -> Non
 async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocker: MockerFixture) -> None:
     """The others are idle meanwhile, and what has changed is seen by the sync that follows.
 
-    Invariant: "A key is held by one worker at most"
+    Invariant: "A key is processed by at most one worker"
     """
     world, patch, at_once = ControllerHarness(job(ONE_WORKER)), FakeClient.patch, [0]
 

@@ -16,7 +16,7 @@ from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError
 from tfjob_operator.api.v1.constants import OLDER_VERSIONS
 from tfjob_operator.controller.options import ALPHA_APIS, V1
-from tfjob_operator.controller.tfjob.crd_check import AGAIN_S, OPENAPI_V2, OPENAPI_V3, look_at_crds, missing_fields
+from tfjob_operator.controller.tfjob.crd_check import OPENAPI_V2, OPENAPI_V3, RETRY_S, check_crds, missing_fields
 
 KEEPS = "x-kubernetes-preserve-unknown-fields"
 THEIRS = ("conditions", "startTime", "completionTime", "lastReconcileTime", "replicaStatuses", "foreign")
@@ -62,8 +62,8 @@ async def looked_at(
     """Look at an API server that responds with these; return what was logged at these levels, and the transport."""
     transport = FakeTransport(*responses)
     with capture_logs() as logs, suppress(asyncio.TimeoutError):
-        async with asyncio.timeout(3.5 * AGAIN_S if apis == (V1,) else AGAIN_S / 2):
-            await look_at_crds(RestClient(transport), apis)
+        async with asyncio.timeout(3.5 * RETRY_S if apis == (V1,) else RETRY_S / 2):
+            await check_crds(RestClient(transport), apis)
     return [line for line in logs if line["log_level"] in levels], transport
 
 
@@ -121,7 +121,7 @@ async def test_an_api_server_that_is_away_is_asked_again_a_minute_later() -> Non
     lost = [ConnectionLostError("reset")] * 11  # a GET is tried again ten times
     (line,), transport = await looked_at(*lost, *SERVED, FakeResponse(body=document(GO_OPERATORS)))
     assert line["event"] == "crd_lacks_fields"
-    assert transport.sent_at[-1] - transport.sent_at[0] >= AGAIN_S
+    assert transport.sent_at[-1] - transport.sent_at[0] >= RETRY_S
 
 
 async def test_a_missing_crd_is_logged_with_the_command_that_installs_it_every_minute_until_it_is_served() -> None:
@@ -129,7 +129,7 @@ async def test_a_missing_crd_is_logged_with_the_command_that_installs_it_every_m
     lines, transport = await looked_at(NOT_FOUND, discovery("pytorchjobs"), *SERVED, complete())
     assert [(line["event"], line["resource"]) for line in lines] == [("crd_missing", "tfjobs.kubeflow.org")] * 2
     assert lines[0]["to_do"].endswith("kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml")
-    assert transport.sent_at[2] - transport.sent_at[0] == pytest.approx(2 * AGAIN_S)
+    assert transport.sent_at[2] - transport.sent_at[0] == pytest.approx(2 * RETRY_S)
 
 
 async def test_a_missing_crd_of_tensorflow_org_is_logged_where_its_jobs_are_to_be_run() -> None:

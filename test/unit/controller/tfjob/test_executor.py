@@ -355,7 +355,7 @@ SELECTOR = [
 async def test_what_was_edited_is_restored_once_and_told(edited: Any, body: object, reason: str) -> None:
     """U9, U17: by one patch with the UID of the child; nothing else is done about it. A selector is replaced as a whole.
 
-    Invariant: "A repair carries the UID of its child"
+    Invariant: "Every patch of a child specifies its UID"
     """
     world, resource = (
         await ControllerHarness.of_running(ONE_WORKER),
@@ -384,7 +384,7 @@ async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(
 ) -> None:
     """U9, D14: the job goes on; a first conflict is not reported, nor a pod that is gone. The job wakes by itself.
 
-    Invariant: "A refused repair becomes an event and is not raised"
+    Invariant: "A rejected repair is reported as an event and not raised"
     """
     world = await ControllerHarness.of_running(ONE_WORKER)
     world.client.fail[PATCH_POD] = error
@@ -408,7 +408,7 @@ async def test_before_the_first_pod_of_an_attempt_the_api_server_is_asked_for_ea
     hidden = labelled(pod("Worker", 0, "Failed", 1), operator_name="", attempt="0")
     stranger = changed(hidden, metadata__owner_references=(OwnerReference(controller=True, uid="another"),))
     world.client.listed["pods"] = [msgspec.to_builtins(stranger), msgspec.to_builtins(hidden)]
-    with pytest.raises(StaleViewError, match="1 pods of an earlier attempt are left, such as mnist-worker-0"):
+    with pytest.raises(StaleViewError, match="1 pods of an earlier attempt exist, such as mnist-worker-0"):
         await world.sync_and_observe()
     asked = {"labelSelector": "training.kubeflow.org/job-name=mnist", "namespace": "ns"}
     assert world.client.bodies["list", "pods", ""] == asked

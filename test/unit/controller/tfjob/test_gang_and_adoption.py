@@ -52,7 +52,7 @@ async def test_a_change_of_a_group_wakes_its_job() -> None:
 async def test_the_group_is_created_before_the_pods_also_where_both_come_at_once() -> None:
     """The coscheduling plugin rejects a pod whose group it does not know.
 
-    Invariant: "The PodGroup is created before all pods, and a replica's service before its pod"
+    Invariant: "The PodGroup is created first, then ConfigMaps, then each replica's service before its pod"
     """
     world = ControllerHarness(job(ONE_WORKER), gang=PLUGINS)
     await world.sync()
@@ -190,7 +190,7 @@ async def test_an_orphan_is_adopted_and_runs_as_the_jobs_own() -> None:
 async def test_an_orphan_is_not_adopted_on_a_view_that_is_out_of_date() -> None:
     """RM-02, TestDoNotAdoptOrCreateIfBeingDeletedRace: the job was replaced, or is being deleted.
 
-    Invariant: "Nothing is adopted before the job itself was read from the API server"
+    Invariant: "Nothing is adopted before the job was read from the API server"
     """
     world = with_orphan(version="7")
     with pytest.raises(StaleViewError):

@@ -250,7 +250,7 @@ async def test_nothing_is_done_about_a_pod_if_the_api_server_says_otherwise(is_s
             await world.sync()
         assert MARK not in world.taken()
         assert [text for _, reason, text in world.recorder.events if reason == "NodeLost"] == (
-            [f'Pod mnist-worker-0 stays, though its node is lost: it has the annotation {SPARES}: "false"']
+            [f'Pod mnist-worker-0 is kept although its node is lost: it has the annotation {SPARES}: "false"']
             if "may not" in is_stale
             else []
         )

@@ -121,7 +121,7 @@ class AdoptionHarness(Parts):
 async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_at_the_job() -> None:
     """RM-02, RM-03, RM-04, TestGetPodsForJobAdopt.
 
-    Invariant: "An adoption carries the UID of its child"
+    Invariant: "Every patch of a child specifies its UID"
     """
     world = AdoptionHarness()
     assert await world.adopt(*ORPHANS[:2], service("Worker", 0)) == (True, None)
@@ -139,7 +139,7 @@ async def test_an_adoption_is_expected_until_the_cache_has_seen_it() -> None:
     EX-10: a child that was deleted before the watch has shown its new owner is expected no more when a list does not show it;
     the tombstone that the list leads to names none.
 
-    Invariant: "An adoption is expected until the cache has seen it"
+    Invariant: "An adoption is expected until the cache contains it"
     """
     world = AdoptionHarness()
     world.client.given_version = "20"
@@ -245,7 +245,7 @@ class Cluster(ControllerHarness):
             if resource in {"pods", "services"}:
                 self.show(resource, name)
 
-    async def settle(self) -> list[tuple[str, str, str]]:
+    async def ensure_labelled(self) -> list[tuple[str, str, str]]:
         """Sync until nothing waits in a window, and return what was changed."""
         await self.sync()
         await asyncio.sleep(COUNTER_WINDOW_S)
@@ -269,7 +269,7 @@ class Cluster(ControllerHarness):
 async def test_what_another_operator_made_is_labelled_and_goes_on(predecessor: Predecessor) -> None:
     """B13: with its UID, pods before services; nothing is made again, and a service selects by our labels alone.
 
-    Invariant: "A patch of another operator's child carries the UID of that child"
+    Invariant: "Every patch of a child specifies its UID"
     """
     world = Cluster(predecessor)
     await world.sync(begun_by(predecessor))
@@ -279,7 +279,7 @@ async def test_what_another_operator_made_is_labelled_and_goes_on(predecessor: P
     world.show_all()
     (service,) = [each for each in world.services.indexer.list() if each.metadata.name == NAMES[0]]
     assert service.spec is None  # it selects by its labels
-    assert await world.settle() == [STATUS]
+    assert await world.ensure_labelled() == [STATUS]
     assert world.status["replicaStatuses"]["Worker"] == {"active": 2, "succeeded": 0, "failed": 0}
     assert world.status["begun"].keys() == {"replicas", "madeOf"}
     assert world.status["begun"]["replicas"] == {"PS": 1, "Worker": 2}
@@ -294,7 +294,7 @@ async def test_what_the_caches_show_costs_no_call() -> None:
     """training-operator sets the newer labels alone, which are sufficient."""
     world = Cluster(WATCHED)
     world.jobs.put(begun_by(WATCHED))
-    assert await world.settle() == [STATUS]
+    assert await world.ensure_labelled() == [STATUS]
     assert world.recorder.events == []
 
 
@@ -338,13 +338,13 @@ async def test_a_call_that_fails_is_made_again_and_nothing_is_planned_before(cal
     patched = [each for each in (*first, *second) if each != call]
     assert sorted({*patched, ("patch", *call[1:])}) == PATCHES
     assert len(patched) == len(set(patched))
-    assert await world.settle() == [STATUS]
+    assert await world.ensure_labelled() == [STATUS]
 
 
 async def test_nothing_is_planned_before_the_caches_show_what_was_labelled() -> None:
     """In a view without them the job would have no pod. If no event comes, it is looked at again when expectations expire.
 
-    Invariant: "A job that another operator began is not planned before its children are in our caches"
+    Invariant: "A job started by another operator is not planned before its children are in our caches"
     """
     world = Cluster(OF_OLD)
     await world.sync(begun_by(OF_OLD))
@@ -360,7 +360,7 @@ async def test_nothing_is_planned_before_the_caches_show_what_was_labelled() -> 
 async def test_the_pod_of_another_owner_is_left_alone() -> None:
     """B13, D2: it has the name, and the labels of an old operator.
 
-    Invariant: "What another object controls is left alone"
+    Invariant: "Objects controlled by another object are not modified"
     """
     world = Cluster(OF_OLD)
     world.client.objects["pods", NAMES[0]]["metadata"]["ownerReferences"][0]["uid"] = "another"
@@ -456,7 +456,7 @@ async def test_a_job_that_was_suspended_stays_so() -> None:
     said = OF_OLD.created("mnist")
     said["conditions"].append(condition("Suspended", "TFJob mnist is suspended."))
     world.jobs.put(begun_by(OF_OLD, SUSPENDED, said))
-    assert await world.settle() == [STATUS]
+    assert await world.ensure_labelled() == [STATUS]
     last = world.status["conditions"][-1]
     assert (last["type"], last["status"], last["lastTransitionTime"]) == ("Suspended", "True", STAMP)
     assert world.recorder.events == []
@@ -468,7 +468,7 @@ async def test_the_group_that_training_operator_made_goes_on(phase: str) -> None
     world = Cluster(WATCHED, gang=gang_scheduler("volcano"))
     world.pod_groups.put(pod_group(phase, 3))
     world.jobs.put(begun_by(WATCHED))
-    assert await world.settle() == [STATUS]
+    assert await world.ensure_labelled() == [STATUS]
 
 
 @pytest.mark.parametrize(("own", "fails"), [("Never", True), ("OnFailure", False)])
@@ -481,6 +481,6 @@ async def test_a_pod_lives_by_the_policy_that_it_was_made_with(own: str, fails: 
     body = spec(Worker={"replicas": 2, "template": template(restartPolicy="OnFailure")})
     await world.sync(begun_by(OF_OLD, body, OF_OLD.running("ns", "mnist", Worker=2)))
     world.show_all()
-    await world.settle()
+    await world.ensure_labelled()
     true = {each["type"] for each in world.status["conditions"] if each["status"] == "True"}
     assert ("Failed" in true, "Restarting" in true) == (fails, not fails)

@@ -254,7 +254,7 @@ async def test_a_job_that_has_ended_is_still_known_as_ours() -> None:
 @pytest.mark.parametrize(
     ("action", "error"),
     [
-        pytest.param(STATUS, None, id="UnkeptStatus"),
+        pytest.param(STATUS, None, id="PrunedStatus"),
         pytest.param(CREATE_POD, NamespaceTerminatingError, id="Expectations"),
         pytest.param(CREATE_POD, ForbiddenError, id="BlockedChildren, Delays"),
     ],

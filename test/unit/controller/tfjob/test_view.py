@@ -104,7 +104,7 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
 
     B68: five thousand pods of other jobs are never iterated over; only the indices by owner and of orphans are read.
 
-    Invariant: "Expectations are asked before the caches are read"
+    Invariant: "Expectations are checked before the caches are read"
     """
     asked: list[str] = []
 
@@ -183,26 +183,26 @@ def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
     What the server keeps is taken from there, since somebody else may have written since. A CRD that was mended is noticed
     with the next write, and nothing is remembered of a job that is gone.
     """
-    unkept = Parts().unkept
-    unkept.compare(JOB, SENT, KEPT)
-    assert unkept.as_sent(changed(JOB, status=KEPT)).status == SENT
+    pruned = Parts().pruned
+    pruned.compare(JOB, SENT, KEPT)
+    assert pruned.as_sent(changed(JOB, status=KEPT)).status == SENT
     newer = (JobCondition("Succeeded", "True"),)
-    assert unkept.as_sent(changed(JOB, status=changed(KEPT, conditions=newer))).status.conditions == newer
-    unkept.compare(JOB, SENT, SENT)
-    assert unkept.as_sent(JOB) is JOB
-    unkept.compare(JOB, SENT, KEPT)
-    unkept.forget(JOB.metadata.uid)
-    assert unkept.as_sent(JOB) is JOB
+    assert pruned.as_sent(changed(JOB, status=changed(KEPT, conditions=newer))).status.conditions == newer
+    pruned.compare(JOB, SENT, SENT)
+    assert pruned.as_sent(JOB) is JOB
+    pruned.compare(JOB, SENT, KEPT)
+    pruned.forget(JOB.metadata.uid)
+    assert pruned.as_sent(JOB) is JOB
 
 
 def test_the_log_and_each_job_say_so_once() -> None:
     """D3: with the names of the fields as they stand in the CRD, and what to do; nothing of a status that is kept whole."""
     world, other = Parts(), changed(JOB, metadata__uid="other")
     with capture_logs() as logs:
-        world.unkept.compare(JOB, SENT, SENT)
+        world.pruned.compare(JOB, SENT, SENT)
         assert (logs, world.recorder.events) == ([], [])
         for each in (JOB, other, JOB, other):
-            world.unkept.compare(each, SENT, KEPT)
+            world.pruned.compare(each, SENT, KEPT)
     (line,) = logs
     assert (line["event"], line["log_level"]) == ("status_fields_pruned", "error")
     assert line["fields"] == ["finishedIndices", "workerSelector", "observedGeneration"]
@@ -259,7 +259,7 @@ async def test_a_job_is_untouched_when_its_version_is_newer_than_our_time_and_be
 ) -> None:
     """Whoever works on a job writes its status first; an older version may have been worked on by another leader since.
 
-    Invariant: "A resourceVersion from before the lease was ours is never taken for one of our term"
+    Invariant: "A resourceVersion from before we acquired the lease is never mistaken for one of our term"
     """
     client = FakeClient()
     client.list_version = str(begins_at)
