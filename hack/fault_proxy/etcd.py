@@ -1,10 +1,10 @@
-"""Stands between a kube-apiserver and etcd, and can stop what etcd tells of changes: the API server's watch cache then lags.
+"""A proxy between a kube-apiserver and etcd that can delay etcd's watch events, so the API server's watch cache lags.
 
-Reads and writes go on, so that such an API server stores what it is told to, and responds to a list of resourceVersion 0
-from the past: what API servers of one cluster look like when one of them is slow.
+Reads and writes continue. Such an API server stores new objects, and answers a list with resourceVersion 0 from the past,
+like the slowest of several API servers.
 
-etcd speaks gRPC, which is HTTP/2. A call that the client has said all of is a read or a write; one that it keeps open is a
-watch. So the frames need not be decoded, only their heads.
+etcd uses gRPC over HTTP/2. A call whose request stream is closed is a read or a write; an open one is a watch. Therefore only
+the headers of frames are decoded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ END_STREAM: Final = 0x1
 
 
 class Frame(NamedTuple):
-    """A frame of HTTP/2, as its head says what it is."""
+    """An HTTP/2 frame with its decoded header."""
 
     kind: int
     flags: int
@@ -31,12 +31,12 @@ class Frame(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        """Whether its sender says nothing more on this stream."""
+        """Whether it is the sender's last frame on this stream."""
         return self.kind == RST_STREAM or (self.kind in {DATA, HEADERS} and bool(self.flags & END_STREAM))
 
     @classmethod
     async def read(cls, reader: asyncio.StreamReader) -> Frame:
-        """Read the next one. Raises IncompleteReadError at the end."""
+        """Read the next frame. Raises IncompleteReadError at the end."""
         head = await reader.readexactly(HEAD_BYTES)
         body = await reader.readexactly(int.from_bytes(head[:3]))
         return cls(head[3], head[4], int.from_bytes(head[5:]) & 0x7FFFFFFF, head + body)
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
 class Connection:
     """One connection of an API server; invariant: the frames of a stream keep their order.
 
-    `frozen` are parts of keys. A watch is held back if it was opened with a key that has one of them.
+    `frozen` are parts of keys. A watch is delayed if its key contains one of them.
     """
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
@@ -56,13 +56,13 @@ class Connection:
         self.frozen: Sequence[bytes] = ()
 
     def thaw(self) -> None:
-        """Pass on what was held back."""
+        """Forward the delayed frames."""
         self.frozen = ()
         self._client.writelines(frame.raw for frame in self._held)
         self._held.clear()
 
     async def pass_requests(self, reader: asyncio.StreamReader) -> None:
-        """Pass on what the API server says, and note which calls it keeps open."""
+        """Forward the API server's frames, and record which calls stay open."""
         self._server.write(await reader.readexactly(len(PREFACE)))
         while True:
             frame = await Frame.read(reader)
@@ -76,7 +76,7 @@ class Connection:
             await self._server.drain()
 
     async def pass_responses(self, reader: asyncio.StreamReader) -> None:
-        """Pass on what etcd says, but for watches while they are frozen."""
+        """Forward etcd's frames, except those of frozen watches."""
         while True:
             frame = await Frame.read(reader)
             asked = self._keys.get(frame.stream)
@@ -87,13 +87,13 @@ class Connection:
             await self._client.drain()
 
     def close(self) -> None:
-        """End both sides."""
+        """Close both sides."""
         self._client.close()
         self._server.close()
 
 
 class EtcdProxy:
-    """Listens on one socket and passes on to another. Use `etcd_proxy`."""
+    """Listens on one socket and forwards to another. Use `etcd_proxy`."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
@@ -101,19 +101,19 @@ class EtcdProxy:
         self._frozen: Sequence[bytes] = ()
 
     def freeze(self, keys: Iterable[str] = ("/",)) -> None:
-        """Hold back what etcd tells of changes from now on: of keys that have one of these in them, by default of all."""
+        """Delay watch events from now on, for keys that contain one of these (default: all keys)."""
         self._frozen = [key.encode() for key in keys]
         for connection in self._connections:
             connection.frozen = self._frozen
 
     def thaw(self) -> None:
-        """Tell what was held back, and hold back nothing more."""
+        """Forward the delayed events, and delay no more."""
         self._frozen = ()
         for connection in self._connections:
             connection.thaw()
 
     async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        """Serve one connection until one of its sides ends."""
+        """Serve one connection until one side closes it."""
         from_server, to_server = await asyncio.open_unix_connection(str(self._target))
         connection = Connection(to_client, to_server)
         connection.frozen = self._frozen
@@ -123,7 +123,7 @@ class EtcdProxy:
                 sides.create_task(connection.pass_requests(from_client))
                 sides.create_task(connection.pass_responses(from_server))
         except* (asyncio.IncompleteReadError, ConnectionError):
-            pass  # one side has gone, and the group has ended the other one
+            pass  # one side is closed, and the group closed the other one
         finally:
             self._connections.discard(connection)
             connection.close()
@@ -131,7 +131,7 @@ class EtcdProxy:
 
 @asynccontextmanager
 async def etcd_proxy(path: Path, target: Path) -> AsyncIterator[EtcdProxy]:
-    """Listen on the socket `path`, which is made, and pass on to etcd's socket `target`, until the end of the block."""
+    """Create the socket `path`, and forward its connections to etcd's socket `target` until the end of the block."""
     proxy = EtcdProxy(target)
     serving: set[asyncio.Task[None]] = set()
 

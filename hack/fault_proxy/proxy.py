@@ -1,16 +1,15 @@
-"""A proxy that misbehaves when told to, in the middle between a client and a real API server.
+"""A proxy between a client and a real API server that injects faults.
 
-It passes requests on, and the bytes of watches as they come; it writes every request down and numbers the writes; and it obeys
-rules:
+It forwards requests and the bytes of watches, records every request, numbers the writes, and applies rules:
 
     async with Proxy(control_plane.kubeconfig) as proxy, HttpTransport(Settings(proxy.url)) as transport:
         proxy.rule(lambda seen: seen.verb == "watch", answer_status(429, "TooManyRequests"), times=2)
 
-The oldest rule that matches a request handles it; what rules can do is in `actions.py`.
+The oldest rule that matches a request handles it. The actions of rules are at the end of this file.
 
-With a server's certificate of the control plane's authority it speaks TLS, and asks for a client's certificate of the same
-authority: `kubeconfig_through` is then a kubeconfig for any program. Without one it speaks plain HTTP on loopback, and whoever
-can connect to the port has the rights of the kubeconfig's user: only for servers that exist for a test.
+With a server certificate of the control plane's authority it uses TLS and requires a client certificate of the same authority;
+`kubeconfig_through` then writes a kubeconfig for any program. Without a certificate it uses plain HTTP on loopback, where
+every client has the permissions of the kubeconfig's user: use this only with test servers.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from hack.control_plane.run.pki import Credential
 from tfjob_operator.cli.target import Target
 
 Action = Callable[["Exchange"], Awaitable[web.StreamResponse]]
-"""What a rule does with a request: answers it, passes it on in some way, or ends its connection."""
+"""The action of a rule: answer the request, forward it, or close its connection."""
 Matcher = Callable[["Seen"], bool]
 
 LOOPBACK: Final = "127.0.0.1"
-FLUSH_S: Final = 0.02  # the client reads what came before a cut; it runs on the same loop, so a moment is enough
-STOP_S: Final = 1.0  # how long handlers get to end; their clients are gone before the proxy stops
+FLUSH_S: Final = 0.02  # the client, which runs on the same loop, must read the data before the connection is closed
+STOP_S: Final = 1.0  # time for handlers to finish; their clients are gone before the proxy stops
 REQUEST_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 ANSWER_HEADERS: Final = ("Content-Type", "Content-Encoding", "Date", "Retry-After")
 WRITES: Final = frozenset({"create", "update", "patch", "delete"})
@@ -51,7 +50,7 @@ STEP_S: Final = 0.1  # between the pieces of a slow response
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a path of the API names; fields that it does not name are empty."""
+    """The parts of an API path; missing ones are empty."""
 
     namespace: str = ""
     resource: str = ""
@@ -72,10 +71,10 @@ class Place:
 
 @dataclass(slots=True)
 class Seen:
-    """One request as it was seen. `status` is what the server or a rule answered; None as long as nobody did.
+    """A recorded request. `status` is the status code of the server or a rule, None before the response.
 
-    `number` counts the writes of a proxy from 1, in the order of their arrival; it is 0 for what is none. The lease of an
-    election is not counted either, since it is renewed by the clock. `body` is what a write brought.
+    `number` numbers the writes of a proxy from 1 in the order of arrival; it is 0 for reads, and for writes of Leases,
+    whose number depends on time. `body` is that of a write.
     """
 
     method: str
@@ -97,7 +96,7 @@ class Seen:
 
     @property
     def is_write(self) -> bool:
-        """Whether it is to be numbered."""
+        """Whether it gets a number."""
         return self.verb in WRITES and self.place.resource != "leases"
 
     def __str__(self) -> str:
@@ -107,7 +106,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Rule:
-    """Which requests it takes, what it does with them, and how many more it takes."""
+    """A condition on requests, an action, and the number of requests that are left."""
 
     matches: Matcher
     action: Action
@@ -119,7 +118,7 @@ def _any(_: Seen) -> bool:
 
 
 class Stream:
-    """A watch under way."""
+    """An open watch."""
 
     def __init__(self, transport: asyncio.Transport, seen: Seen) -> None:
         self.seen = seen
@@ -128,23 +127,23 @@ class Stream:
         self._transport = transport
 
     def cut(self, *, reset: bool) -> None:
-        """End the connection in the middle of the response, as a process that dies does, or with `reset` as a router does."""
+        """Close the connection in the middle of the response, like a process that crashes, or with `reset` like a router."""
         if reset:
             connection: socket.socket = self._transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
     def close_half(self) -> None:
-        """Send the end of the stream as a process does that dies, but keep the other half of the connection open."""
+        """Send the end of the stream like a process that crashes, but keep the other half of the connection open."""
         connection: socket.socket = self._transport.get_extra_info("socket")
         connection.shutdown(socket.SHUT_WR)
 
 
 class Proxy:
-    """Use as an async context manager. Invariant: `history` has every request that arrived, in the order of arrival."""
+    """Use as an async context manager. Invariant: `history` has every request in the order of arrival."""
 
     def __init__(self, kubeconfig: Path, *, serving: Credential | None = None) -> None:
-        """Take the rights of a kubeconfig; `serving` is the certificate for TLS. Reads the files, which blocks for a moment."""
+        """Use the permissions of a kubeconfig; `serving` is the certificate for TLS. Reads the files, which blocks."""
         self._kubeconfig = json.loads(kubeconfig.read_text())
         access = Target(kubeconfig=str(kubeconfig)).access()
         self.server, self._tls = access.server, access.tls_context() or ssl.create_default_context()
@@ -157,11 +156,11 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL on which it listens."""
         return f"{'http' if self._serving is None else 'https'}://{LOOPBACK}:{self._port}"
 
     def kubeconfig_through(self, path: Path) -> Path:
-        """Write the kubeconfig with this proxy in the place of the server, readable by its owner alone; return its path."""
+        """Write the kubeconfig with this proxy as its server, readable only by its owner; return its path."""
         document = copy.deepcopy(self._kubeconfig)
         document["clusters"][0]["cluster"]["server"] = self.url
         path.touch(mode=0o600)
@@ -193,36 +192,36 @@ class Proxy:
         self._port = self._runner.addresses[0][1]
 
     async def refuse(self) -> None:
-        """Let new connections be refused until `accept`. Those that are open stay so."""
+        """Refuse new connections until `accept`. Open connections stay open."""
         await self._site.stop()
 
     def rule(self, matches: Matcher, action: Action, *, times: float = 1) -> Rule:
-        """Let `action` have the next `times` requests that match."""
+        """Apply `action` to the next `times` requests that match."""
         rule = Rule(matches, action, times)
         self._rules.append(rule)
         return rule
 
     def withdraw(self, rule: Rule) -> None:
-        """Let a rule have no more requests. It must be one of this proxy's, and not be withdrawn yet."""
+        """Remove a rule of this proxy, once."""
         self._rules.remove(rule)
 
     def cut_streams(self, *, reset: bool = False, matches: Matcher = _any) -> None:
-        """Cut the open watches that match."""
+        """Close the connections of open watches that match."""
         for stream in self._streams(matches):
             stream.cut(reset=reset)
 
     def half_close_streams(self, matches: Matcher = _any) -> None:
-        """Send the end of the open watches that match, and keep listening to their clients."""
+        """Send the end of the stream on open watches that match, without closing their connections."""
         for stream in self._streams(matches):
             stream.close_half()
 
     def freeze_streams(self, matches: Matcher = _any) -> None:
-        """Let no byte more pass on the matching watches that are open now, and keep their connections."""
+        """Delay all further bytes of open watches that match, without closing their connections."""
         for stream in self._streams(matches):
             stream.flowing.clear()
 
     def thaw_streams(self, matches: Matcher = _any) -> None:
-        """Let frozen watches go on where they stopped."""
+        """Continue the frozen watches where they stopped."""
         for stream in self._streams(matches):
             stream.flowing.set()
 
@@ -248,7 +247,7 @@ class Proxy:
 
 
 class Exchange:
-    """One request, and what an action may do with it."""
+    """A request with the operations that actions use."""
 
     def __init__(self, proxy: Proxy, request: web.BaseRequest, seen: Seen) -> None:
         self._proxy = proxy
@@ -263,10 +262,10 @@ class Exchange:
         lag_s: float = 0.0,
         bytes_per_s: float = math.inf,
     ) -> web.StreamResponse:
-        """Pass the request on, its query updated by `query`, and the response back.
+        """Forward the request, with its query updated by `query`, and the response.
 
-        A watch is cut after `cut_after` bytes, and each piece of it held back for `lag_s` seconds. Any response can be slowed
-        down to `bytes_per_s`.
+        A watch is cut after `cut_after` bytes, and each piece of it is delayed by `lag_s` seconds. `bytes_per_s`
+        slows down any response.
         """
         target = URL(self._proxy.server).join(self._request.rel_url)
         headers = {name: value for name, value in self._request.headers.items() if name in REQUEST_HEADERS}
@@ -281,7 +280,7 @@ class Exchange:
                 if (self.seen.verb == "watch" and answer.status == 200) or bytes_per_s < math.inf:
                     return await self._stream(answer, cut_after, lag_s, bytes_per_s)
                 return web.Response(status=answer.status, body=await answer.read(), headers=_kept(answer))
-        except aiohttp.ClientError:  # the server is gone: from here that looks like a connection that ends
+        except aiohttp.ClientError:  # the server is gone: for the client the connection ends
             await self.hang_up()
 
     async def _stream(
@@ -310,24 +309,24 @@ class Exchange:
         return response
 
     def answer(self, status: int, body: bytes, headers: Mapping[str, str]) -> web.Response:
-        """Answer without asking the server."""
+        """Answer without the server."""
         self.seen.status = status
         return web.Response(status=status, body=body, headers=headers)
 
     async def hang_up(self) -> NoReturn:
-        """End the connection without a response, or in the middle of one."""
+        """Close the connection without a response, or in the middle of one."""
         self._transport().abort()
         await self.wait_for_the_client_to_go()
 
     async def wait_for_the_client_to_go(self) -> NoReturn:
-        """Do nothing; the server cancels the handler of a connection that has ended."""
+        """Do nothing; the server cancels the handler when the connection is closed."""
         await asyncio.get_running_loop().create_future()
         raise AssertionError("nobody sets this future")
 
     def _transport(self) -> asyncio.Transport:
         transport = self._request.transport
         if transport is None:
-            raise asyncio.CancelledError  # the client left a moment ago
+            raise asyncio.CancelledError  # the client has just closed it
         return transport
 
 
@@ -336,7 +335,7 @@ def _kept(answer: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def _pieces(chunk: bytes, bytes_per_s: float) -> Iterator[bytes]:
-    """Split a chunk into what may pass in one step."""
+    """Split a chunk into pieces that are sent in one step."""
     size = len(chunk) if bytes_per_s == math.inf else max(1, int(bytes_per_s * STEP_S))
     return (chunk[start : start + size] for start in range(0, len(chunk), size))
 
@@ -349,16 +348,16 @@ def _serving(credential: Credential, authority: str | None) -> ssl.SSLContext:
     return context
 
 
-# What the proxy can do to a request. A rule names one of these functions, or what one of them returns.
+# The actions of rules. A rule has one of these functions, or the result of one.
 
 
 async def lose_request(exchange: Exchange) -> web.StreamResponse:
-    """Hang up; the server never sees the request."""
+    """Close the connection; the server never sees the request."""
     await exchange.hang_up()
 
 
 async def lose_reply(exchange: Exchange) -> web.StreamResponse:
-    """Pass the request on, and hang up instead of passing the response back."""
+    """Forward the request, and close the connection instead of sending the response."""
     await exchange.forward()
     await exchange.hang_up()
 
@@ -369,7 +368,7 @@ async def black_hole(exchange: Exchange) -> web.StreamResponse:
 
 
 def kill_before(kill: Callable[[], object]) -> Action:
-    """Call `kill`, which ends the client at once (SIGKILL); the server never sees the request."""
+    """Call `kill`, which kills the client (SIGKILL); the server never sees the request."""
 
     async def act(exchange: Exchange) -> web.StreamResponse:
         kill()
@@ -379,7 +378,7 @@ def kill_before(kill: Callable[[], object]) -> Action:
 
 
 def kill_after(kill: Callable[[], object]) -> Action:
-    """Let the server carry the request out, then call `kill`; the response is not delivered."""
+    """Forward the request, then call `kill`; the response is not delivered."""
 
     async def act(exchange: Exchange) -> web.StreamResponse:
         await exchange.forward()
@@ -390,17 +389,17 @@ def kill_after(kill: Callable[[], object]) -> Action:
 
 
 def delay_events(seconds: float) -> Action:
-    """Hold every piece of a watch back for that long: others overtake it."""
+    """Delay every piece of a watch, so other responses overtake it."""
     return lambda exchange: exchange.forward(lag_s=seconds)
 
 
 def slow_down(bytes_per_s: float) -> Action:
-    """Pass the request on, and the response back at that pace."""
+    """Forward the request, and the response at that rate."""
     return lambda exchange: exchange.forward(bytes_per_s=bytes_per_s)
 
 
 def delay(seconds: float) -> Action:
-    """Pass the request on after a delay."""
+    """Forward the request after a delay."""
 
     async def act(exchange: Exchange) -> web.StreamResponse:
         await asyncio.sleep(seconds)
@@ -410,23 +409,23 @@ def delay(seconds: float) -> Action:
 
 
 def rewrite(**query: str) -> Action:
-    """Pass the request on with other query parameters, to get the server's own response to those."""
+    """Forward the request with other query parameters, to get the server's response to those."""
     return lambda exchange: exchange.forward(query=query)
 
 
 def answer_status(code: int, reason: str, *, cause: str = "", retry_after_s: int = 0) -> Action:
-    """Answer with a Status, as the API server does when it refuses a request."""
+    """Answer with a Status, as the API server does when it rejects a request."""
     headers = {"Retry-After": str(retry_after_s)} if retry_after_s else {}
     return _answer(code, "application/json", msgspec.json.encode(_status(code, reason, cause, retry_after_s)), headers)
 
 
 def answer_html(code: int) -> Action:
-    """Answer with an HTML page, as a load balancer does."""
+    """Answer with an HTML page, as a load balancer may."""
     return _answer(code, "text/html", b"<html><body>Welcome</body></html>")
 
 
 def error_event(code: int, reason: str) -> Action:
-    """Answer with a stream that holds nothing but an ERROR event."""
+    """Answer with a stream that contains only an ERROR event."""
     event = {"type": "ERROR", "object": _status(code, reason)}
     return _answer(200, "application/json", msgspec.json.encode(event) + b"\n")
 

@@ -159,14 +159,14 @@ def kube_controller_manager_command(
         f"--controllers={','.join([*CONTROLLERS, *extra_controllers])}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
-        # Unless told not to, an old one also serves without TLS, on a fixed port that all instances on the machine share.
+        # By default an old one also serves without TLS, on a fixed port that all instances on the machine would share.
         *([] if version.has(INSECURE_PORTS_GONE) else ["--port=0"]),
         f"--tls-cert-file={pki / 'server.crt'}",
         f"--tls-private-key-file={pki / 'server.key'}",
         f"--service-account-private-key-file={pki / 'service-account.key'}",
         f"--root-ca-file={pki / 'ca.crt'}",
         "--leader-elect=false",
-        # With the default of 20 requests a second, a test that deletes a hundred pods would have to wait.
+        # The default of 20 requests a second would delay tests that delete a hundred pods.
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
         "--concurrent-gc-syncs=40",
@@ -177,8 +177,8 @@ def kube_controller_manager_command(
 def haproxy_settings(ports: Ports) -> str:
     """Return the configuration of the balancer: HAProxy, as in front of the API servers of a cluster.
 
-    A server that accepts no connection is down at once, one that reports to be unready when it has done so three times. Its
-    certificate is not verified: whether it is valid is for the clients to decide. Connections of a server that is down are cut.
+    A server that refuses connections is down at once; one that reports to be unready is down after three reports. The
+    balancer does not verify its certificate, because the clients do. Connections to a server that is down are closed.
     """
     servers = "".join(f"  server {port} {LOOPBACK}:{port}\n" for port in ports.apiservers)
     return f"""
@@ -197,22 +197,22 @@ listen apiservers
 {servers}"""
 
 
-# Choose free ports on loopback.
+# Chooses free ports on loopback.
 #
-# A port that is free when we look may be taken when a part starts: the start is then repeated with others. Ports are chosen
-# below the range that the kernel uses for outgoing connections. Inside it, any client on the machine may get the
-# port of an API server that is being restarted, and a client that tries to reach that server may even connect to itself.
+# A free port may be taken before a part starts; the start is then repeated with other ports. Ports are below the kernel's
+# range for outgoing connections. Inside that range any client on the machine could get the port of an API server that is
+# being restarted, and a client that connects to that server could even connect to itself.
 
 
-LOWEST = 20000  # below are the well-known ports of other development tools
+LOWEST = 20000  # lower ports are used by other development tools
 OUTGOING_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 TRIES = 200
 
 
 def is_free(port: int) -> bool:
-    """Return True if a server could listen on the port right now."""
+    """Return True if a server could listen on the port now."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Go's servers do: TIME_WAIT does not count
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as in Go's servers: TIME_WAIT does not matter
         try:
             probe.bind((LOOPBACK, port))
         except OSError:
@@ -221,7 +221,7 @@ def is_free(port: int) -> bool:
 
 
 def any_free() -> int:
-    """Return a port that nobody listens on now, for a program that listens at once."""
+    """Return a free port for a program that starts to listen at once."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -239,7 +239,7 @@ def choose_ports(free: Callable[[int], bool] = is_free, shape: Shape = SINGLE) -
 
 def _free(number: int, free: Callable[[int], bool]) -> list[int]:
     outgoing = int(OUTGOING_RANGE.read_text().split()[0])
-    # If nearly all ports are for outgoing connections, there is no range of our own, and we use all from LOWEST on.
+    # If nearly all ports are for outgoing connections, no other range exists: use all from LOWEST on.
     high = outgoing if outgoing - LOWEST >= 1000 else 65536
     chosen: list[int] = []
     for _ in range(TRIES):

@@ -1,9 +1,9 @@
-"""The keys and certificates of one control plane, which are made for it and deleted with it.
+"""The keys and certificates of one control plane, created and deleted with it.
 
-In: a folder. Out: PEM files in it: the authority, certificates that it signed for the servers and for any client, and the key
-that signs service account tokens. Keys are on the P-256 curve: making one takes a millisecond, and a tenth of a second with
-RSA. Only the authority's key is RSA, as kubeadm's is: the API server checks its signature in every request, which takes 20 us
-with RSA, and would take 150 us on the curve, a tenth of creating a pod. The folder must be private to the user.
+A folder gets PEM files: the authority, certificates that it signed for servers and clients, and the key that signs service
+account tokens. Keys use the P-256 curve, because generating one takes 1 ms, and 100 ms with RSA. The authority's key is RSA,
+as in kubeadm: the API server verifies its signature in every request, which takes 20 us with RSA and 150 us with P-256, a
+tenth of creating a pod. The folder must be private to the user.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hack.control_plane.build.commands import ControlPlaneError
 
 VALIDITY = dt.timedelta(days=365)
-BACKDATING = dt.timedelta(hours=1)  # a clock that is set back a little must not make the certificates invalid
-COMMON_NAME_LIMIT = 64  # X.509's bound, and therefore that of a user's name
+BACKDATING = dt.timedelta(hours=1)  # certificates stay valid if the clock is set back a little
+COMMON_NAME_LIMIT = 64  # X.509's limit, and therefore that of a user name
 
 SERVER_NAMES = (
     "localhost",
@@ -57,7 +57,7 @@ class Authority:
 
     @classmethod
     def make(cls, folder: Path) -> Authority:
-        """Make a new authority in a folder."""
+        """Create an authority in a folder."""
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         made = cls(folder, key, _name("tfjob-control-plane-ca"))
         encrypts = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
@@ -76,8 +76,8 @@ class Authority:
     def server(self, file: str, addresses: Sequence[str], *, life: dt.timedelta = VALIDITY) -> Credential:
         """Issue a certificate for a server on these addresses and on the names of the API server.
 
-        Whoever reads the files of one that was issued before finds the new one in them.
-        It is a client's certificate as well: etcd's gateway from JSON to gRPC calls etcd itself with the server's certificate.
+        It replaces the files of an earlier one. It is also a client certificate, because etcd's JSON gateway calls etcd with
+        the server's certificate.
         """
         names = [x509.DNSName(name) for name in SERVER_NAMES]
         places = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
@@ -93,7 +93,7 @@ class Authority:
         return self._issue(file, _name(user, groups), [ExtendedKeyUsageOID.CLIENT_AUTH], life)
 
     def make_token_signer(self) -> None:
-        """Make the key pair that signs service account tokens: service-account.key and .pub."""
+        """Create the key pair that signs service account tokens: service-account.key and .pub."""
         key = ec.generate_private_key(ec.SECP256R1())
         _write_key(self._folder / "service-account.key", key)
         form = serialization.PublicFormat.SubjectPublicKeyInfo
@@ -111,7 +111,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = self._builder(name, key.public_key(), life)
-        # Python 3.13 refuses a certificate without the issuer's key.
+        # Python 3.13 rejects a certificate without the issuer's key.
         for extension in (x509.ExtendedKeyUsage(usages), issuer, *extensions):
             builder = builder.add_extension(extension, critical=False)
         return self._sign(file, key, builder)
@@ -140,12 +140,12 @@ def _name(common_name: str, groups: Sequence[str] = ()) -> x509.Name:
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
-    form = serialization.PrivateFormat.TraditionalOpenSSL  # the form that every Kubernetes reads
+    form = serialization.PrivateFormat.TraditionalOpenSSL  # the format that every version of Kubernetes reads
     write_private(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that its owner alone can read, by a rename: whoever reads it again never sees half of it."""
+    """Write a file that only its owner can read, atomically by a rename."""
     draft = path.with_name(f"{path.name}.draft")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

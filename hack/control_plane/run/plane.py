@@ -3,9 +3,9 @@
     with ControlPlane.start() as plane:
         plane.run_kubectl("apply", "--server-side", "-f", "manifests/base/crd.yaml")
 
-It consists of a real etcd, a kube-apiserver with RBAC and TLS, and the controllers that an operator's objects need. It ends
-with the `with` block, with the process, or with `stop`. If the process is killed, the kernel ends all parts, and the next start
-deletes the folder.
+It consists of a real etcd, a kube-apiserver with RBAC and TLS, and the controllers that the operator's objects need. It stops
+at the end of the `with` block, with the process, or with `stop`. If the process is killed, the kernel kills all parts, and
+the next start deletes the folder.
 """
 
 import datetime as dt
@@ -34,19 +34,18 @@ from hack.stoppable import Stoppable
 START_LIMIT_S = 90.0  # five to seven seconds on a quiet machine with two cores; a busy one must not fail for that
 PORT_TRIES = 5
 POLL_S = 0.05
-END_LIMIT_S = 90.0  # an API server that is asked to end waits for a minute at most for those who watch it
+END_LIMIT_S = 90.0  # on SIGTERM an API server waits up to a minute for its watches
 KUBECTL_LIMIT_S = 120.0
 ACCOUNT_LIMIT_S = 30.0  # a service account and its token appear within a second unless the machine is overloaded
 MANAGER, BALANCER = "kube-controller-manager", "balancer"
 HAPROXY = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
-"""Debian's packages of the balancer, unpacked and not installed, since that starts a service."""
+"""Debian's packages of the balancer. They are unpacked and not installed, because installing starts a service."""
 
 
 class ControlPlane(Stoppable):
-    """A control plane that this process owns; invariant: after `stop` nothing of it is left.
+    """A control plane that this process owns; invariant: `stop` removes all of it.
 
-    All calls block. One thread at a time may use it, except for `run_kubectl` and `request`, which any number of threads may
-    call at once.
+    All calls block. Only `run_kubectl` and `request` are thread-safe.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class ControlPlane(Stoppable):
         self.etcds = shape.etcds
         """The names of etcd's members."""
         self.apiservers = shape.servers
-        """The names of the API servers. If there are several, `server` is the balancer before them."""
+        """The names of the API servers. If there are several, `server` is the balancer in front of them."""
         self._held = held
         self._binaries = binaries
         self._extra_args = extra_apiserver_args
@@ -101,11 +100,11 @@ class ControlPlane(Stoppable):
     ) -> Self:
         """Start a control plane and return when it is ready: in seconds, or in minutes if it must be built first.
 
-        Ready means: the API server's /readyz is ok, the controller manager is healthy, and namespace `default` has its service
-        account. `name` only labels its folder. If a flag is given twice, kube-apiserver uses the later one, so
-        `extra_apiserver_args` may override ours. `extra_controllers` run beside those of `parts.CONTROLLERS`
-        (`endpoint`, `deployment`). `shape` asks for several members of etcd and several API servers; a balancer is then before
-        these, and is the server of all clients.
+        Ready means that the API server's /readyz is ok, the controller manager is healthy, and the namespace
+        `default` has its service account. `name` is only a label of its folder. kube-apiserver uses the last of two
+        equal flags, so `extra_apiserver_args` override the others. `extra_controllers` (`endpoint`, `deployment`) run
+        in addition to `parts.CONTROLLERS`. With `shape` there are several etcd members and API servers, and all
+        clients use a balancer.
         """
         programs = find_or_build()
         folders.sweep()
@@ -130,7 +129,7 @@ class ControlPlane(Stoppable):
                 break
         self._kept = self.connect()
         self.kubectl.parent.mkdir()
-        # By itself kubectl would leave a cache in ~/.kube for every port that an instance ever had.
+        # By default kubectl would leave a cache in ~/.kube for every port that an instance ever used.
         self.kubectl.write_text(
             f'#!/bin/sh\ncommand -v "kubectl-$1" >/dev/null && exec "{self._binaries.kubectl}" "$@"'
             "  # no flag may stand before a plugin\n"
@@ -146,7 +145,7 @@ class ControlPlane(Stoppable):
             for name in group:
                 self._launch(name)
             for name in group:
-                # An API server is not ready before the others and the controllers that it waits for can reach it.
+                # An API server is ready only when the other parts and the controllers that it waits for can reach it.
                 path = "/healthz/etcd" if name in self.apiservers else ""
                 self._until(name, functools.partial(self._serves, name, path), others=True)
         for name in self.apiservers:
@@ -154,7 +153,7 @@ class ControlPlane(Stoppable):
         self._until(MANAGER, lambda: self._account_is_ready("default"), others=True)
 
     def _describe(self) -> None:
-        """Set the commands of all parts, and where they report that they serve."""
+        """Set the commands of all parts and their health endpoints."""
         ports, programs = self._ports, self._binaries
         self._serving = {name: (port, "/health") for name, port in zip(self.etcds, ports.etcds, strict=True)}
         for number, name in enumerate(self.etcds):
@@ -190,7 +189,7 @@ class ControlPlane(Stoppable):
         return Part(name, self.directory / "logs" / f"{name}.log")
 
     def _launch(self, name: str) -> None:
-        if name in self.etcds:  # one that was killed leaves its socket, and would not start again
+        if name in self.etcds:  # after a kill the socket is left, and would prevent a restart
             self.etcd_socket.unlink(missing_ok=True)
         self._parts[name].start(self._commands[name], self.directory)
 
@@ -219,7 +218,7 @@ class ControlPlane(Stoppable):
         return version_of(self._binaries.kube_apiserver)
 
     def stop(self) -> None:
-        """End everything and delete the folder; a second call does nothing."""
+        """Stop all parts and delete the folder; a second call does nothing."""
         if not self._is_stopped:
             self._is_stopped = True
             self._kept.close()
@@ -227,12 +226,12 @@ class ControlPlane(Stoppable):
             self._held.remove()
 
     def _kill_parts(self) -> None:
-        """End all parts, clients before servers so that no log fills up with complaints."""
+        """Stop all parts, clients before servers to avoid errors in the logs."""
         for part in reversed(self._parts.values()):
             part.kill()
 
     def check(self) -> None:
-        """Raise ControlPlaneError if a part has died, with the end of its log."""
+        """Raise ControlPlaneError, with the end of the log, if a part has exited."""
         if self._is_stopped:
             raise ControlPlaneError("the control plane is stopped")
         if complaints := [complaint for part in self._parts.values() if (complaint := part.complaint())]:
@@ -243,15 +242,15 @@ class ControlPlane(Stoppable):
         return {name: part.pid for name, part in self._parts.items()}
 
     def kill(self, part: str) -> None:
-        """Kill a part (SIGKILL), which stays dead until `start_again`."""
+        """Kill a part (SIGKILL); it does not run until `start_again`."""
         self._parts[part].kill()
 
     def end(self, part: str) -> None:
-        """Ask a part to end (SIGTERM), and wait until it has, or kill it; it stays so until `start_again`."""
+        """Stop a part (SIGTERM, then SIGKILL); it does not run until `start_again`."""
         self._parts[part].end(END_LIMIT_S)
 
     def start_again(self, part: str) -> None:
-        """Start a part that has ended, with the same port and data; return when it serves."""
+        """Start a stopped part with the same port and data; return when it serves."""
         self._launch(part)
         self._until(part, lambda: self._serves(part))
 
@@ -267,23 +266,23 @@ class ControlPlane(Stoppable):
     def restart_controller_manager(self) -> None:
         """Kill the controllers and start them again.
 
-        The garbage collector looks for new custom resources every 30 seconds; after a restart it knows them at once.
+        The garbage collector discovers new custom resources every 30 seconds, and at a restart.
         """
         self.restart(MANAGER)
 
     def issue_serving_certificates(self, life: dt.timedelta = VALIDITY) -> None:
-        """Give the API servers new certificates. They read them within a minute, and need no restart."""
+        """Issue new certificates for the API servers, which reload them within a minute."""
         for name in self.apiservers:
             self._authority.server(name, [LOOPBACK, FIRST_SERVICE_ADDRESS], life=life)
 
     def cut_connections(self) -> None:
-        """Cut all connections through the balancer."""
+        """Close all connections through the balancer."""
         self.restart(BALANCER)
 
     def issue_client_certificate(
         self, file: str, user: str, groups: Sequence[str] = (), *, life: dt.timedelta = VALIDITY
     ) -> Credential:
-        """Return a certificate of a user; with the same `file`, it takes the place of the one before."""
+        """Return a certificate of a user; it replaces an earlier one with the same `file`."""
         return self._authority.client(file, user, groups, life=life)
 
     def ports_of(self, names: Sequence[str]) -> list[int]:
@@ -291,11 +290,11 @@ class ControlPlane(Stoppable):
         return [self._serving[name][0] for name in names]
 
     def start_another_apiserver(self, socket_file: str) -> str:
-        """Start one more kube-apiserver on the same etcd; return its URL when it is ready. It ends with the others.
+        """Start another kube-apiserver on the same etcd; return its URL when it is ready. It stops with the others.
 
-        It reaches etcd by a socket in our folder, which is for the caller to connect with `etcd_socket`. The name of the file
-        has the form of an address, such as `localhost:2380`. Flags, certificates and users are those of the first one, but it
-        audits nothing.
+        It connects to a socket in the folder, which the caller connects to `etcd_socket`. The file is named like an
+        address, such as `localhost:2380`. Flags, certificates and users are those of the first one, without the audit
+        log.
         """
         name, port = f"kube-apiserver-{len(self._parts) - 1}", parts.any_free()
         etcd = [f"--etcd-servers=unix://{socket_file}"]
@@ -312,7 +311,7 @@ class ControlPlane(Stoppable):
         check: bool = True,
         limit_s: float = KUBECTL_LIMIT_S,
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as the administrator; with `check`, a failure raises with what kubectl printed."""
+        """Run kubectl as the administrator; with `check`, raise an error with kubectl's output if it fails."""
         command = [str(self.kubectl), f"--kubeconfig={self.kubeconfig}", *args]
         environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
         try:
@@ -331,8 +330,8 @@ class ControlPlane(Stoppable):
     def wait_for_crd(self, name: str, limit_s: float = KUBECTL_LIMIT_S) -> None:
         """Wait until the API server serves a custom resource.
 
-        `kubectl wait` is not used: kubectl 1.20 ends with an error while the conditions of the new CRD are null, as they are
-        until the API server has processed its schema. Raises ControlPlaneError after `limit_s`.
+        `kubectl wait` is not used: kubectl 1.20 fails while the conditions of the new CRD are null, until the API server has
+                processed its schema. Raises ControlPlaneError after `limit_s`.
         """
         end = time.monotonic() + limit_s
         while not self._is_established(name):
@@ -347,10 +346,10 @@ class ControlPlane(Stoppable):
     def kubeconfig_for(self, user: str, groups: Sequence[str] = (), *, server: str = "") -> Path:
         """Return the kubeconfig of any user in any groups; RBAC decides what this user may do.
 
-        `server` is the URL of another API server than the first one.
+        `server` is the URL of another API server; default: the first one.
         """
         identity = json.dumps([user, *groups, *([server] if server else [])])
-        file = f"user-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"  # a user's name may hold any character
+        file = f"user-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"  # a user name may contain any character
         path = self.directory / f"{file}.kubeconfig"
         if not path.exists():
             self._write_kubeconfig(path, user, self._authority.client(file, user, groups), server)
@@ -382,29 +381,29 @@ class ControlPlane(Stoppable):
     def _account_is_ready(self, namespace: str) -> bool:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
         status, body = self._probe.ask("GET", self._ports.server, path)
-        # An old API server refuses a pod until the token of its service account exists as a secret.
+        # An old API server rejects pods until the token of their service account exists as a secret.
         return status == http.client.OK and (
             self.version.has(TOKENS_BY_REQUEST) or bool(json.loads(body).get("secrets"))
         )
 
     def request_token(self, namespace: str, account: str = "default") -> str:
-        """Ask for a token of a service account, as the kubelet does for a pod."""
+        """Request a token of a service account, as the kubelet does for a pod."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         made = self.run_kubectl("create", "--raw", path, "-f", "-", input=json.dumps(body)).stdout
         return str(json.loads(made)["status"]["token"])
 
     def forget_before(self, revision: int) -> None:
-        """Make resource versions before a revision of etcd expire (410): for lists, their further pages, and uncached watches.
+        """Make older resource versions expire (410) for lists, their further pages, and uncached watches.
 
-        etcd is compacted. A new API server could still respond from snapshots in its memory, so it is restarted.
+        etcd is compacted. A new API server could still answer from snapshots in memory, so it is restarted.
         """
         self.etcd_call("kv/compaction", {"revision": revision, "physical": True})
         if self.version.has(LISTS_FROM_SNAPSHOTS):
             self.restart_apiserver()
 
     def etcd_call(self, method: str, body: dict[str, object], *, member: str = "etcd") -> dict[str, object]:
-        """Call the own API of a member of etcd (`kv/compaction`, `maintenance/status`); bytes are base64.
+        """Call etcd's API of one member (`kv/compaction`, `maintenance/status`); bytes are base64.
 
         Raises ControlPlaneError.
         """
@@ -418,9 +417,10 @@ class ControlPlane(Stoppable):
     def request(
         self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
     ) -> tuple[int, Any]:
-        """Send a request as the administrator on a connection that is kept; return the code and the decoded JSON.
+        """Send a request as the administrator on a persistent connection; return the code and the decoded JSON.
 
-        It costs a hundredth of a process of kubectl. If the connection is lost it is sent once more: objects should have names.
+        It costs a hundredth of a kubectl process. If the connection is lost, the request is repeated once, so objects
+        need names.
         """
         sent = None if body is None else json.dumps(body)
         headers = {"Content-Type": content_type, "Accept": "application/json"}
@@ -444,7 +444,7 @@ class ControlPlane(Stoppable):
 
 
 def _haproxy() -> list[str]:
-    """Return the command of HAProxy with its libraries, fetched once. Raises ControlPlaneError."""
+    """Return the command of HAProxy with its libraries, downloaded once. Raises ControlPlaneError."""
     unpacked = [packages.unpack(package) for package in HAPROXY]
     libraries = ":".join(str(path) for folder in unpacked for path in (folder / "usr" / "lib").glob("*-linux-gnu"))
     return ["env", f"LD_LIBRARY_PATH={libraries}", str(unpacked[0] / "usr" / "sbin" / "haproxy")]
