@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import io
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
+
+from packaging.requirements import Requirement
 
 from hack import packages
 from hack.image.build import SETUP, SOURCES
@@ -141,7 +142,7 @@ def requirements() -> list[str]:
     """Return the plugin's requirements from setup.cfg: those of the operator except NOT_NEEDED, and those of EXTRAS."""
     extras = (SETUP["options.extras_require"][extra] for extra in EXTRAS)
     listed = "".join([SETUP["options"]["install_requires"], *extras])
-    return [each for each in listed.split("\n") if each and re.split(r"[ <>=!~\[;]", each)[0] not in NOT_NEEDED]
+    return [each for each in listed.split("\n") if each and Requirement(each).name not in NOT_NEEDED]
 
 
 def wheels_for(platform: Platform) -> list[Path]:
