@@ -1,6 +1,6 @@
 """`python -m hack.hollow_node`: run a hollow node until SIGTERM or SIGINT.
 
-Exit codes: 0 stopped as asked, 1 the API server refuses us or is not there, 2 wrong flags or an unusable kubeconfig.
+Exit codes: 0 stopped by a signal, 1 the API server rejects requests or is unreachable, 2 invalid flags or kubeconfig.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def flags() -> argparse.ArgumentParser:
 
 
 def _told(parse: Callable[[str], object]) -> Callable[[str], object]:
-    """Return a parser whose message argparse shows, as it does not that of a ValueError."""
+    """Return a parser whose error message argparse shows; it hides the message of a ValueError."""
 
     def parsed(text: str) -> object:
         try:

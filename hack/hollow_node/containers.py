@@ -1,7 +1,7 @@
-"""The life of one container, pure: waiting -> running -> terminated -> (back-off) -> running ...
+"""The life cycle of one container: waiting -> running -> terminated -> (back-off) -> running ... Pure.
 
-In: the container's status, what its pod's script and policies say, the time. Out: the status after at most one transition,
-and when to look again. One transition at a time, so that each state is seen by those who watch the pod, as with a real kubelet.
+From the container's status, the pod's script and policies, and the time, it computes the status after at most one transition,
+and when to look again. Like a real kubelet it makes one transition at a time, so watches see each state.
 """
 
 import hashlib
@@ -50,17 +50,17 @@ from hack.kubernetes_versions import (
     Kubernetes,
 )
 
-# What follows the end of a container, pure: nothing, another run of it, or of all containers of its pod.
+# What follows the end of a container: nothing, another run of it, or a restart of all containers of its pod. Pure.
 #
-# In: the container's spec, the pod's policy, how the run ended, the version of Kubernetes.
+# It depends on the container's spec, the pod's policy, the end of the run, and the version of Kubernetes.
 
 
 RESTARTING_ALL: Final = "RestartingAllContainers"
-"""The reason of an end that another container's rule has caused; the same in `state.waiting` and in `lastState`."""
+"""The reason of an end that was caused by another container's rule, in `state.waiting` and in `lastState`."""
 
 
 class After(Enum):
-    """What the kubelet does after an end."""
+    """What the kubelet does after the end of a container."""
 
     NOTHING = "nothing"
     RESTART = "restart"
@@ -68,19 +68,19 @@ class After(Enum):
 
 
 def is_sidecar(init: ContainerSpec, kubernetes: Kubernetes) -> bool:
-    """Whether an init container runs on beside the others. A kubelet without native sidecars waits for its end."""
+    """Whether an init container is a native sidecar. Older kubelets wait for its end."""
     return init.restart_policy == ALWAYS and kubernetes.has(NATIVE_SIDECARS)
 
 
 def may_restart_all(container: ContainerSpec, kubernetes: Kubernetes) -> bool:
-    """Whether some exit of this container would start the whole pod again in place."""
+    """Whether any exit of this container can restart all containers of the pod."""
     return kubernetes.has(RESTART_ALL_CONTAINERS) and any(
         rule.action == "RestartAllContainers" for rule in container.restart_policy_rules
     )
 
 
 def after(end: Terminated, container: ContainerSpec, pod_policy: str, kubernetes: Kubernetes, *, init: bool) -> After:
-    """Decide by the first of the container's rules that matches, else by its own policy, else by the pod's."""
+    """Decide by the first matching rule of the container, else by its own policy, else by the pod's."""
     if end.reason == RESTARTING_ALL:
         return After.RESTART
     policy = pod_policy
@@ -94,7 +94,7 @@ def after(end: Terminated, container: ContainerSpec, pod_policy: str, kubernetes
         return After.RESTART
     if policy == NEVER:
         return After.NOTHING
-    if policy == ON_FAILURE or init:  # an init container that has succeeded is not run again
+    if policy == ON_FAILURE or init:  # an init container that succeeded is not run again
         return After.RESTART if end.exit_code else After.NOTHING
     return After.RESTART
 
@@ -111,7 +111,7 @@ NOT_STARTED = "RunContainerError"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decides about the containers of a pod besides their statuses."""
+    """The inputs of decisions about the containers of a pod, besides their statuses."""
 
     pod: HollowPod
     script: Behaviour
@@ -124,7 +124,7 @@ class Rules:
         return after(end, spec, self.pod.spec.restart_policy, self.kubernetes, init=init)
 
     def is_final(self, status: ContainerStatus) -> bool:
-        """Whether the container has ended for good."""
+        """Whether the container has ended and will not be restarted."""
         end = last_end(status)
         return end is not None and self.after(status, end) is After.NOTHING
 
@@ -141,27 +141,27 @@ def fresh(spec: ContainerSpec, reason: str) -> ContainerStatus:
 
 
 def last_end(status: ContainerStatus) -> Terminated | None:
-    """Return how the container's last finished run ended, also while it waits to run again; None if it runs or never ended."""
+    """Return the end of the container's last run, also during back-off; None if it is running or never ended."""
     return status.state.terminated or (None if status.state.running else status.last_state.terminated)
 
 
 def waits_for(status: ContainerStatus) -> str:
-    """Return the reason for which a container waits, "" if it does not wait."""
+    """Return the reason why a container waits, "" if it does not wait."""
     return status.state.waiting.reason if status.state.waiting is not None else ""
 
 
 def current_run(script: Behaviour, status: ContainerStatus) -> Run:
-    """Return the script's entry for the run that is going on."""
+    """Return the script's entry for the current run."""
     return script.run(status.name, status.restart_count)
 
 
 def end_of(running: Running, run: Run) -> datetime | None:
-    """When a run is over by itself; None: never."""
+    """When the run ends without a stop; None: never."""
     return None if math.isinf(run.lasts) else running.started_at + timedelta(seconds=run.lasts)
 
 
 def advance_container(status: ContainerStatus, rules: Rules, now: datetime) -> tuple[ContainerStatus, datetime | None]:
-    """Make the next transition if it is due. What happens to the whole pod is left to `disruptions`."""
+    """Make the next transition if it is due. Disruptions of the whole pod are handled in `lifecycle`."""
     if status.state.running is not None:
         run = current_run(rules.script, status)
         end = end_of(status.state.running, run)
@@ -196,7 +196,7 @@ def _restart_delay(status: ContainerStatus, previous: Terminated, timing: Timing
 
 
 def terminate(status: ContainerStatus, exit_code: int, finished: datetime, reason: str = "") -> ContainerStatus:
-    """End the run that is going on, if there is one."""
+    """End the current run, if there is one."""
     running = status.state.running
     if running is None:
         return status
@@ -211,7 +211,7 @@ def terminate(status: ContainerStatus, exit_code: int, finished: datetime, reaso
 
 
 def unknown_end(when: str) -> Terminated:
-    """Return the end that a kubelet reports for a container that it could not find when the pod was `when`."""
+    """Return the end that a kubelet reports for a container that it did not find when the pod was `when`."""
     message = f"The container could not be located when the pod was {when}"
     return Terminated(exit_code=SIGKILL_EXIT, reason=STATUS_UNKNOWN, message=message)
 
@@ -223,7 +223,7 @@ def call_unknown(status: ContainerStatus) -> ContainerStatus:
 
 
 def lose(status: ContainerStatus, kubernetes: Kubernetes) -> ContainerStatus:
-    """End a container without being able to say how. Before 1.27 it then seems not to have been created yet."""
+    """End a container with an unknown result. Before 1.27 it then looks as if it was not created yet."""
     if kubernetes.has(EXIT_CODES_SURVIVE_DELETION):
         return call_unknown(status)
     lost = wait(status, CREATING, "", unknown_end("deleted"))
@@ -231,7 +231,7 @@ def lose(status: ContainerStatus, kubernetes: Kubernetes) -> ContainerStatus:
 
 
 def restart_with_all(status: ContainerStatus, now: datetime) -> ContainerStatus:
-    """Stop a container for a restart of all. Its own exit code, if it had one, is not kept. If it never ran, do nothing."""
+    """Stop a container for a restart of all containers. Its own exit code is lost. If it never ran, do nothing."""
     run = status.state.running or last_end(status)
     if run is None:
         return status
@@ -241,7 +241,7 @@ def restart_with_all(status: ContainerStatus, now: datetime) -> ContainerStatus:
 
 
 def wait(status: ContainerStatus, reason: str, message: str, previous: Terminated | None) -> ContainerStatus:
-    """Let a container wait, after its previous run if there was one."""
+    """Set a container to waiting, after its previous run if there was one."""
     waiting = ContainerState(waiting=Waiting(reason=reason, message=message))
     return replace(status, state=waiting, last_state=ContainerState(terminated=previous))
 
@@ -249,7 +249,7 @@ def wait(status: ContainerStatus, reason: str, message: str, previous: Terminate
 def _start(
     status: ContainerStatus, rules: Rules, previous: Terminated | None, now: datetime
 ) -> tuple[ContainerStatus, datetime | None]:
-    """Run the container, or say why it does not start."""
+    """Run the container, or report why it does not start."""
     counted = previous is None or previous.reason == RESTARTING_ALL  # `restart_with_all` has counted already
     restart_count = status.restart_count if counted else status.restart_count + 1
     run = rules.script.run(status.name, restart_count)
@@ -279,7 +279,7 @@ def _start(
 
 
 def _fail_to_start(status: ContainerStatus, rules: Rules, now: datetime) -> tuple[ContainerStatus, datetime | None]:
-    """Return what the runtime reports when there is no such program: a container that has ended and never ran."""
+    """Return the status for a missing program: the container has ended without running."""
     ended = terminate(status, START_ERROR_EXIT, now, START_ERROR)
     if rules.is_final(ended):
         return ended, None
@@ -288,13 +288,13 @@ def _fail_to_start(status: ContainerStatus, rules: Rules, now: datetime) -> tupl
 
 
 def _digest(text: str) -> str:
-    """Return 64 hexadecimal digits as a container runtime shows them, always the same for the same text."""
+    """Return a container ID, 64 hexadecimal digits, which depends only on the text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# The containers of one pod together, pure: who starts after whom, and what phase they make of the pod.
+# The containers of one pod: their order of start, and the phase of the pod. Pure.
 #
-# Native sidecars are init containers whose end is not waited for: the containers after one start when it runs.
+# Native sidecars are init containers that keep running: the next container starts when a sidecar runs.
 
 
 @dataclass(slots=True)
@@ -309,7 +309,7 @@ class PodContainers:
 
     @classmethod
     def of(cls, rules: Rules, status: HollowStatus) -> Self:
-        """Return the statuses so far, in the order of the spec; a container that has none yet gets its first one."""
+        """Return the statuses in the order of the spec; a container without one gets its first."""
         known = {c.name: c for c in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))}
         inits = rules.pod.spec.init_containers or []
         first = INITIALIZING if inits else CREATING
@@ -334,24 +334,24 @@ class PodContainers:
         return any(c.state.running is not None for c in self.inits if c.name in self.sidecars)
 
     def nothing_began(self) -> bool:
-        """Whether no container has ever started."""
+        """Whether no container ever started."""
         return all(c.state.running is None and last_end(c) is None for c in self.all())
 
     def incomplete_inits(self) -> list[str]:
-        """Return the init containers for which the others wait; once one of those has run there are none."""
+        """Return the init containers that the others wait for; none, once one of the others has run."""
         if any(c.state.running is not None or last_end(c) is not None for c in self.mains):
             return []
         return [c.name for c in self.inits if not self.lets_others_start(c)]
 
     def lets_others_start(self, init: ContainerStatus) -> bool:
-        """Whether an init container keeps nobody waiting: it is done, or a native sidecar that has come up once."""
+        """Whether the containers after an init container may start: it is done, or a native sidecar that started once."""
         if init.name not in self.sidecars:
             return is_done(init)
         end = last_end(init)
         return init.state.running is not None or (end is not None and end.reason != RESTARTING_ALL)
 
     def outcome(self) -> str | None:
-        """Return the phase with which the containers, except native sidecars, end the pod; None if they have not yet."""
+        """Return the final phase of the pod by its containers except native sidecars; None if they have not ended."""
         for init in self.inits:
             if init.name not in self.sidecars and not is_done(init) and self.rules.is_final(init):
                 return FAILED
@@ -360,7 +360,7 @@ class PodContainers:
         return ended_phase(self.mains)
 
     def is_over(self) -> bool:
-        """Whether all containers have ended, and the pod with them."""
+        """Whether all containers have ended, and therefore the pod."""
         return self.outcome() is not None and not self.running_sidecars()
 
     def last_finish(self) -> datetime | None:
@@ -377,7 +377,7 @@ class PodContainers:
         return self._trigger() is not None
 
     def phase(self, before: str) -> str:
-        """Return the phase of a pod that goes on."""
+        """Return the phase of a pod that has not ended."""
         if any(waits_for(c) == RESTARTING_ALL for c in self.all()):
             return before
         if any(not is_done(c) for c in self.inits if c.name not in self.sidecars):
@@ -388,7 +388,7 @@ class PodContainers:
         return RUNNING
 
     def advance(self, now: datetime) -> None:
-        """Let each container make its next transition: init containers in their order, then all others at once."""
+        """Make the next transition of each container: init containers in their order, then all others together."""
         if self._restart_all(now):
             return
         for index, init in enumerate(self.inits):
@@ -421,7 +421,7 @@ class PodContainers:
         return None
 
     def _restart_all(self, now: datetime) -> bool:
-        """Take all containers down if a rule says so, once those that still run have been given their time to stop."""
+        """Stop all containers if a rule requires it, after the grace period of those that still run."""
         trigger = self._trigger()
         if trigger is None or trigger.state.terminated is None:
             return False
@@ -439,7 +439,7 @@ class PodContainers:
         return True
 
     def _wait_for_inits(self, index: int) -> None:
-        """Let the others, after a restart of all, wait for the init container at `index` as they did at first."""
+        """After a restart of all containers, let the others wait for the init container at `index` again."""
         for group, start in ((self.inits, index + 1), (self.mains, 0)):
             for number, status in enumerate(group[start:], start):
                 if waits_for(status) == RESTARTING_ALL:

@@ -1,10 +1,10 @@
-"""The life of one pod on this node, pure: `advance(pod, script, status, now, place)`.
+"""The life cycle of one pod on this node: `advance(pod, script, status, now, place)`. Pure.
 
-In: the pod as the API server has it, the status that we reported last, the time, the place. Out: a `Step`: the
-status to report now, when to look again, and whether the pod is to be deleted. No clock, no I/O, no memory: whatever this
-node has to know of a pod's past is in the status itself, so a node that was killed goes on where it stopped.
+From the pod in the API server, the last reported status, the time and the place it computes a `Step`: the status to report,
+when to look again, and whether to delete the pod. It has no clock, I/O or memory. The history of a pod is in its status, so
+a node that was killed continues where it stopped.
 
-What differs between the versions of Kubernetes is listed in `hack.kubernetes_versions`.
+`hack.kubernetes_versions` lists the differences between versions of Kubernetes.
 """
 
 import math
@@ -52,15 +52,14 @@ from hack.kubernetes_versions import (
     UNSTARTED_ARE_CALLED_UNKNOWN,
 )
 
-# When and how the containers end when a pod is stopped. Pure.
+# When and how the containers of a pod end when it is stopped. Pure.
 #
-# SIGTERM goes to all ordinary containers at once, and to native sidecars when those have ended; SIGKILL to whatever is left at
-# the deadline. A container that ends by itself before that keeps its own exit code. A kubelet reports nothing of it until the
-# last one has ended.
+# All ordinary containers get SIGTERM at once, native sidecars when those have ended, and the rest SIGKILL at the deadline. A
+# container that ends earlier keeps its own exit code. A kubelet reports nothing until the last container has ended.
 
 
 class _End(NamedTuple):
-    """How one container may end; the earliest of its possible ends happens."""
+    """A possible end of a container; the earliest one happens."""
 
     at: datetime
     exit_code: int
@@ -69,7 +68,7 @@ class _End(NamedTuple):
 
 
 def stop(containers: PodContainers, asked: datetime, deadline: datetime, now: datetime) -> datetime | None:
-    """End all running containers. If the last one ends later than now, change nothing and return when to call this again."""
+    """End all running containers. If the last one ends in the future, change nothing and return that time."""
     ends = _ends(containers, asked, deadline)
     if not ends:
         return None
@@ -116,7 +115,7 @@ def _add(
 def _terminate_all(
     containers: PodContainers, status: ContainerStatus, end: _End, over: datetime, now: datetime
 ) -> ContainerStatus:
-    """End one container. The last one ends now: the deletion has a time in whole seconds, so the computed end is too early."""
+    """End one container. The last one ends now: the time of the deletion is rounded down, so the computed end is too early."""
     if end.reason == STATUS_UNKNOWN:
         return lose(status, containers.rules.kubernetes)
     started = status.state.running.started_at if status.state.running is not None else now
@@ -124,9 +123,9 @@ def _terminate_all(
     return terminate(status, end.exit_code, finished, end.reason)
 
 
-# What a kubelet does with a pod that is to be deleted. Pure.
+# The deletion of a pod. Pure.
 #
-# No container starts any more; once none runs, the kubelet confirms the deletion.
+# No container starts any more. When none runs, the kubelet confirms the deletion.
 
 
 def delete(moment: Moment) -> Step:
@@ -138,14 +137,14 @@ def delete(moment: Moment) -> Step:
 
 
 def deleted_phase(containers: PodContainers, before: str) -> str:
-    """Return the last phase of a deleted pod whose containers were stopped: terminal since 1.27, before that by its policy."""
+    """Return the last phase of a deleted pod: terminal since 1.27, before that by its restart policy."""
     if containers.rules.kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
         return ended_phase(containers.mains)
     return containers.outcome() or containers.phase(before)
 
 
 def _delete_by_policy(moment: Moment, asked: datetime, deadline: datetime) -> Step:
-    """Delete as kubelets before 1.27 did: the last phase follows from the restart policy and from what has ended."""
+    """Delete like kubelets before 1.27: the last phase depends on the restart policy and on the ended containers."""
     if not moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) and _lose_inits(moment):
         return Step(moment.report(moment.status.phase), moment.now)
     ran = any(c.state.running is not None for c in moment.containers.all())
@@ -167,7 +166,7 @@ def _delete_by_policy(moment: Moment, asked: datetime, deadline: datetime) -> St
 
 
 def _with_the_unstarted(moment: Moment) -> list[ContainerStatus]:
-    """Return the ordinary containers as kubelets since 1.25 leave them: what never ran has ended; the phase ignores that."""
+    """Return the ordinary containers as reported since 1.25: those that never ran have ended; the phase ignores them."""
     mains = moment.containers.mains
     if not moment.kubernetes.has(UNSTARTED_ARE_CALLED_UNKNOWN) or moment.containers.incomplete_inits():
         return mains
@@ -175,7 +174,7 @@ def _with_the_unstarted(moment: Moment) -> list[ContainerStatus]:
 
 
 def _lose_inits(moment: Moment) -> bool:
-    """Lose sight of running init containers, as kubelets before 1.22 did at once; return whether there was one."""
+    """Report running init containers with an unknown end, as kubelets before 1.22 did; return whether there was one."""
     lost = False
     for index, init in enumerate(moment.containers.inits):
         if init.state.running is not None:
@@ -186,7 +185,7 @@ def _lose_inits(moment: Moment) -> bool:
 
 
 def _delete_to_the_end(moment: Moment, asked: datetime, deadline: datetime) -> Step:
-    """Delete as kubelets since 1.27 do: the last phase is terminal, whatever the restart policy."""
+    """Delete like kubelets since 1.27: the last phase is terminal, whatever the restart policy."""
     _give_up_waiting(moment)
     if _is_news(moment):
         moment.containers.end_by_themselves(moment.now)
@@ -210,13 +209,13 @@ def _delete_to_the_end(moment: Moment, asked: datetime, deadline: datetime) -> S
 
 
 def _is_news(moment: Moment) -> bool:
-    """Whether something changed before the pod was stopped that its status does not show yet."""
+    """Whether the status does not yet show a change from before the pod was stopped."""
     ended, sandbox = moment.containers.outcome(), holds(moment.status.conditions, SANDBOX)
     return moment.report(moment.status.phase, ended=ended, sandbox=sandbox) != moment.status
 
 
 def _give_up_waiting(moment: Moment) -> None:
-    """End containers that wait for a restart; those that never ran are from now on about to be created."""
+    """End containers that wait for a restart; those that never ran are reported as being created."""
     for group in (moment.containers.inits, moment.containers.mains):
         for index, container in enumerate(group):
             if not waits_for(container):
@@ -228,15 +227,15 @@ def _give_up_waiting(moment: Moment) -> None:
                 group[index] = wait(container, CREATING, "", None)
 
 
-# What happens to a whole pod without its doing: eviction, shutdown or loss of its node, rejection, its deadline. Pure.
+# Disruptions of a whole pod: eviction, shutdown or loss of its node, rejection, its deadline. Pure.
 
 
-HARD_EVICTION_GRACE_S: Final = 1  # the grace of pods that a hard eviction threshold takes
+HARD_EVICTION_GRACE_S: Final = 1  # the grace period of a hard eviction
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What happens to the whole pod because its node shuts down or a running container's script says so, and since when."""
+    """A disruption of the whole pod by a node shutdown or the script of a running container, and its time."""
 
     outcome: Outcome
     since: datetime
@@ -244,7 +243,7 @@ class Fate:
 
 
 def due_fate(moment: Moment) -> Fate | None:
-    """Return what has happened to the whole pod by now. A shutdown ends only pods that have begun and are not over."""
+    """Return the disruption of the pod up to now. A shutdown affects only pods that have started and not ended."""
     shutdown = moment.place.shutdown
     if (
         shutdown is not None
@@ -263,7 +262,7 @@ def due_fate(moment: Moment) -> Fate | None:
 
 
 def meet(moment: Moment, fate: Fate) -> Step:
-    """Let the fate or the deletion decide, whichever came first; but a lost node never confirms a deletion."""
+    """Apply the disruption or the deletion, whichever came first; a lost node never confirms a deletion."""
     if fate.outcome is Outcome.NODE_LOST:
         return _stay_lost(moment, fate)
     if moment.deleting and moment.asked < fate.since.replace(microsecond=0):
@@ -272,7 +271,7 @@ def meet(moment: Moment, fate: Fate) -> Step:
 
 
 def _stay_lost(moment: Moment, fate: Fate) -> Step:
-    """Do what node controller and taint manager do while the kubelet is silent; no deletion is ever confirmed."""
+    """Simulate node controller and taint manager while the kubelet is silent; no deletion is confirmed."""
     lost = replace(
         moment.status, conditions=set_condition(moment.status.conditions, "Ready", holds=False, now=moment.now)
     )
@@ -286,7 +285,7 @@ def _stay_lost(moment: Moment, fate: Fate) -> Step:
 
 
 def _disrupt(moment: Moment, fate: Fate) -> Step:
-    """Evict for lack of memory, or shut the node down. Since 1.22 a pod whose containers then exit with 0 has Succeeded."""
+    """Evict for lack of memory, or shut the node down. Since 1.22 a pod whose containers then exit with 0 is Succeeded."""
     if fate.outcome is Outcome.EVICTED:
         change, reason, grace = EVICTED_MAY_SUCCEED, fate.reason or "Evicted", HARD_EVICTION_GRACE_S
         message = "The node was low on resource: memory. "
@@ -310,7 +309,7 @@ def _disrupt(moment: Moment, fate: Fate) -> Step:
 
 
 def _disrupted(moment: Moment, status: HollowStatus, reason: str, message: str) -> HollowStatus:
-    """Set the condition DisruptionTarget where kubelets have it: the pod's end is not its own doing."""
+    """Set the condition DisruptionTarget if the kubelet's version has it."""
     if not moment.kubernetes.has(DISRUPTION_TARGET):
         return status
     conditions = set_condition(status.conditions, DISRUPTED, holds=True, now=moment.now, reason=reason, message=message)
@@ -326,20 +325,20 @@ def rejection(moment: Moment) -> str | None:
 
 
 def reject(moment: Moment, reason: str) -> HollowStatus:
-    """Return a status with nothing but a phase and a reason: the pod is not admitted."""
+    """Return a status with only a phase and a reason: the pod is not admitted."""
     intro = "Pod was rejected:" if moment.kubernetes.has(REJECTIONS_SAY_SO) else "Pod"
     message = f"{intro} the script of the hollow node says {reason}"
     return HollowStatus(observed_generation=moment.generation, phase=FAILED, reason=reason, message=message)
 
 
 def expiry(moment: Moment) -> datetime | None:
-    """Return when the pod will have lived for its activeDeadlineSeconds, None if it has none or has not started."""
+    """Return when activeDeadlineSeconds expires, None if the pod has none or has not started."""
     seconds, since = moment.pod.spec.active_deadline_seconds, moment.status.start_time
     return None if seconds is None or since is None else since + timedelta(seconds=seconds)
 
 
 def exceed_deadline(moment: Moment, expired: datetime) -> Step:
-    """End a pod that has lived longer than its activeDeadlineSeconds."""
+    """End a pod whose activeDeadlineSeconds expired."""
     reason, message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
     if not moment.kubernetes.has(DEADLINE_WAITS_FOR_CONTAINERS):
         statuses = [replace(c, ready=False) for c in moment.containers.mains]
@@ -354,11 +353,11 @@ def exceed_deadline(moment: Moment, expired: datetime) -> Step:
 
 
 _NEVER_RUN: Final = frozenset({Outcome.NEVER_START, Outcome.REJECTED, *WAITS})
-"""With these outcomes the first container never runs. A pod that is already being deleted is not rejected any more."""
+"""With these outcomes the first container never runs. A pod that is being deleted is not rejected."""
 
 
 def advance(pod: HollowPod, script: Behaviour, status: HollowStatus, now: datetime, place: Place) -> Step:
-    """Let a pod's life go on up to `now`, by at most one transition of each container."""
+    """Advance the pod to `now`, by at most one transition of each container."""
     moment = Moment(pod, script, status, now, place)
     if status.phase in TERMINAL:
         return _rest(moment)
@@ -372,7 +371,7 @@ def advance(pod: HollowPod, script: Behaviour, status: HollowStatus, now: dateti
 
 
 def _go_on(moment: Moment) -> Step:
-    """Let the pod do what it does by itself."""
+    """Advance a pod that is not disrupted or deleted."""
     outcome = moment.containers.outcome()
     over = outcome is not None and not moment.containers.running_sidecars()
     expires = expiry(moment)
@@ -392,7 +391,7 @@ def _go_on(moment: Moment) -> Step:
 
 
 def _rest(moment: Moment) -> Step:
-    """Settle what is open in a pod that has ended: containers that will not be started again after all."""
+    """Complete the status of a pod that has ended: some containers will not be restarted."""
     if moment.deleting or not _leaves_riddles(moment):
         return Step(moment.status, removal=Removal.FINAL if moment.deleting else Removal.NONE)
     for index, container in enumerate(moment.containers.inits):
@@ -402,7 +401,7 @@ def _rest(moment: Moment) -> Step:
 
 
 def _leaves_riddles(moment: Moment) -> bool:
-    """Whether, in a pod that has ended, a native sidecar still waits for a restart, which will never come."""
+    """Whether a native sidecar of an ended pod still waits for a restart, which will not happen."""
     return bool(moment.containers.sidecars) and any(waits_for(c) and last_end(c) for c in moment.containers.inits)
 
 
@@ -419,7 +418,7 @@ def _is_starting(moment: Moment) -> bool:
 
 
 def _starting(moment: Moment) -> Step | None:
-    """Pass the stages before the first container: the pod is admitted, then it has its sandbox."""
+    """Go through the stages before the first container: the pod is admitted, then it gets its sandbox."""
     start = timedelta(seconds=moment.place.timing.start)
     if not start or not moment.containers.nothing_began() or _waits_after_start(moment):
         return None
@@ -452,7 +451,7 @@ def _first_run(moment: Moment) -> Run:
 
 
 def _end(moment: Moment, outcome: str, *, was_over: bool) -> Step:
-    """End a pod whose ordinary containers have ended for good: first the native sidecars, then the phase, since 1.22 later."""
+    """End a pod whose ordinary containers have ended: first the native sidecars, then the phase, since 1.22 with a delay."""
     last = moment.containers.last_finish() or moment.now
     if moment.containers.running_sidecars():
         due = stop(moment.containers, last, last + moment.grace, moment.now)

@@ -1,7 +1,7 @@
 """The logs of containers, as the kubelet serves them to the API server: `GET /containerLogs/NAMESPACE/POD/CONTAINER`.
 
-What a run prints is in its pod's script, and when it ran is in the pod's status. So nothing is kept here, and a node that
-was started again has the logs of before. The parameters and errors are those of the kubelet (pkg/kubelet/kubelet_pods.go).
+The output of a run is computed from the pod's script and status. Nothing is stored, so logs survive a restart of the
+node. Parameters and errors are those of the kubelet (pkg/kubelet/kubelet_pods.go).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Find = Callable[[str, str], tuple[HollowPod, HollowStatus] | None]
 """Finds a pod of the node by its namespace and name, and the status that was reported last."""
 
 POLL_S: Final = 0.1
-"""How soon the end of a run is seen by those who follow it."""
+"""The delay after which followers of a log see the end of a run."""
 AUTHORITY_LIMIT_S: Final = 10.0
 _PULLS: Final = {
     "ErrImagePull": "image can't be pulled",
@@ -39,7 +39,7 @@ _PULLS: Final = {
 
 
 class LogError(ValueError):
-    """There is no such log; the message is the kubelet's."""
+    """The log does not exist; the message is the kubelet's."""
 
 
 class LogLine(NamedTuple):
@@ -63,7 +63,7 @@ class Options(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """One run of a container: its ID, when it ended (None: it runs), and all that it would ever print."""
+    """One run of a container: its ID, its end (None: it is running), and its whole output."""
 
     container_id: str
     finished: datetime | None
@@ -140,7 +140,7 @@ async def stream(find: Find, clock: Clock, path: Sequence[str], options: Options
 
 
 def _later(pod: tuple[HollowPod, HollowStatus] | None, container: str, run: LoggedRun, now: datetime) -> LoggedRun:
-    """Return the current state of a run that has not ended: it may be the previous one by now."""
+    """Return the current state of a run, which may have ended in the meantime."""
     for previous in (False, True):
         with contextlib.suppress(LogError):
             found = run_of(*pod, container, previous=previous) if pod is not None else None
@@ -150,12 +150,12 @@ def _later(pod: tuple[HollowPod, HollowStatus] | None, container: str, run: Logg
 
 
 async def client_authority(client: RestClient) -> str:
-    """Return the certificates that the API server publishes as its clients' authority. Raises ApiError."""
+    """Return the client CA certificates that the API server publishes. Raises ApiError."""
     deadline = asyncio.get_running_loop().time() + AUTHORITY_LIMIT_S
     while True:
         try:
             found = await client.get(CONFIG_MAPS, "kube-system", "extension-apiserver-authentication")
-        except NotFoundError:  # an API server that has just started publishes them in a moment
+        except NotFoundError:  # an API server publishes them shortly after its start
             if asyncio.get_running_loop().time() > deadline:
                 raise
             await asyncio.sleep(POLL_S)
@@ -166,7 +166,7 @@ async def client_authority(client: RestClient) -> str:
 
 @contextlib.asynccontextmanager
 async def serving_logs(find: Find, clock: Clock, authority: str) -> AsyncIterator[int]:
-    """Serve logs while the block lasts, to clients with a certificate of this authority; the value is the port."""
+    """Serve logs until the end of the block, to clients with a certificate of this authority; the value is the port."""
 
     async def respond(request: web.BaseRequest) -> web.StreamResponse:
         parts = request.path.split("/")

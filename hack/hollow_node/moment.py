@@ -1,4 +1,4 @@
-"""One pod at one moment: what `lifecycle` decides by, and how a status is put together. Pure."""
+"""One pod at one time: the inputs of `lifecycle`, and how a status is built. Pure."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,9 +13,7 @@ from hack.hollow_node.objects import FAILED, SUCCEEDED, Condition, HollowPod, Ho
 from hack.hollow_node.script import Behaviour, Timing
 from hack.kubernetes_versions import POD_OBSERVED_GENERATION, READY_TELLS_FAILURE, SANDBOX_CONDITION, Kubernetes
 
-# The conditions of a pod that a kubelet derives from its containers. Pure.
-#
-# Conditions of other types belong to others and are left alone.
+# The conditions that a kubelet derives from a pod's containers. Other conditions are not changed. Pure.
 
 
 DISRUPTED = "DisruptionTarget"
@@ -23,7 +21,7 @@ SANDBOX = "PodReadyToStartContainers"
 RESTARTING = "AllContainersRestarting"
 
 _Drawn = tuple[bool, str, str]
-"""What a condition is to say: whether it holds, its reason, its message."""
+"""The content of a condition: its status, reason and message."""
 
 
 def condition_of(conditions: Sequence[Condition] | None, kind: str) -> Condition | None:
@@ -46,7 +44,7 @@ def set_condition(
     reason: str = "",
     message: str = "",
 ) -> list[Condition]:
-    """Set a condition; the time of its transition moves only when its status does."""
+    """Set a condition; its transition time changes only with its status."""
     return _set(conditions, {kind: (holds, reason, message)}, now)
 
 
@@ -60,8 +58,8 @@ def summarise(
 ) -> list[Condition]:
     """Set the conditions that a kubelet derives, with its reasons and messages.
 
-    `ended`: the phase that the pod has, or is about to have, because it is over. `sandbox`: whether it has one; None where
-    kubelets do not report that.
+    `ended`: the terminal phase that the pod has or is about to get. `sandbox`: whether it has one; None if the kubelet's
+    version does not report that.
     """
     drawn: dict[str, _Drawn] = {"PodScheduled": (True, "", "")}
     if sandbox is not None:
@@ -88,7 +86,7 @@ def summarise(
 
 
 def _set(conditions: Sequence[Condition] | None, drawn: dict[str, _Drawn], now: datetime) -> list[Condition]:
-    """Return the conditions with these set: each in its place, new ones at the end."""
+    """Return the conditions with these replaced in place, and new ones at the end."""
     known = {condition.type: condition for condition in conditions or ()}
     for kind, (is_true, reason, message) in drawn.items():
         old, status = known.get(kind), "True" if is_true else "False"
@@ -101,13 +99,13 @@ class Removal(Enum):
     """Whether the node asks the API server to delete the pod."""
 
     NONE = "none"
-    GRACEFUL = "graceful"  # what the taint manager does to the pods of a lost node
-    FINAL = "final"  # the kubelet's confirmation that nothing of the pod runs any more
+    GRACEFUL = "graceful"  # by the taint manager, for pods of a lost node
+    FINAL = "final"  # by the kubelet, when nothing of the pod is running
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """A node shuts down: since when, and what grace it leaves to its pods, in seconds."""
+    """A node shutdown: its time, and the grace period of pods in seconds."""
 
     since: datetime
     grace_s: int
@@ -115,9 +113,9 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod runs: the node, its address and version, the pod's own address, and how long things take there.
+    """The place of a pod: the node, its address and version, the pod's address, and the node's delays.
 
-    `shutdown`: the node's shutdown, if there is one. `up_since`: when its kubelet came back, if it was away.
+    `shutdown`: the node's shutdown, if there is one. `up_since`: when its kubelet returned, if it was away.
     """
 
     node: str
@@ -131,7 +129,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do now: report `status` if it differs from the last one, look again at `look_at`, then `removal`."""
+    """What to do now: report `status` if it changed, look again at `look_at`, then `removal`."""
 
     status: HollowStatus
     look_at: datetime | None = None
@@ -139,7 +137,7 @@ class Step:
 
 
 class Moment:
-    """A pod, its script, the status that was reported last, the time and the place. A step changes only `containers`."""
+    """A pod, its script, the last reported status, the time and the place. A step changes only `containers`."""
 
     def __init__(self, pod: HollowPod, script: Behaviour, status: HollowStatus, now: datetime, place: Place) -> None:
         self.pod = pod
@@ -157,18 +155,18 @@ class Moment:
 
     @property
     def grace(self) -> timedelta:
-        """How long the pod's containers may take to stop if nobody says otherwise."""
+        """The default grace period of the pod's containers."""
         return timedelta(seconds=self.pod.spec.termination_grace_period_seconds)
 
     @property
     def asked(self) -> datetime:
-        """When the kubelet was asked for the deletion: at the server's time, in whole seconds, or when it came back."""
+        """When the kubelet learned of the deletion: at the server's time, in whole seconds, or when the kubelet returned."""
         asked = (self.pod.metadata.deletion_timestamp or self.now) - self._deletion_grace
         return asked if self.place.up_since is None else max(asked, self.place.up_since)
 
     @property
     def deadline(self) -> datetime:
-        """When a deletion has to be over: its grace after it was asked for."""
+        """The deadline of the deletion: its start plus its grace period."""
         return self.asked + self._deletion_grace
 
     @property
@@ -177,18 +175,18 @@ class Moment:
         return self.grace if grace is None else timedelta(seconds=grace)
 
     def onward(self, step: Step) -> Step:
-        """Return the step; if the pod is being deleted, a step after which nothing is due is followed by the deletion."""
+        """Return the step. If nothing is due afterwards and the pod is being deleted, the removal follows."""
         return step if step.look_at is not None or not self.deleting else dataclasses.replace(step, look_at=self.now)
 
     @property
     def generation(self) -> int:
-        """The pod's generation as its status reports it; 0 where kubelets do not."""
+        """The pod's observed generation in its status; 0 if the kubelet's version does not report it."""
         return self.pod.metadata.generation if self.kubernetes.has(POD_OBSERVED_GENERATION) else 0
 
     def report(self, phase: str, *, ended: str | None = None, sandbox: bool | None = None) -> HollowStatus:
-        """Put the status together from its parts. `sandbox`: whether the pod has one; None: as its containers show."""
+        """Build the status. `sandbox`: whether the pod has one; None: derived from its containers."""
         status, containers, place = self.status, self.containers, self.place
-        # A pod gets its address with its sandbox: before the first image is pulled, after volumes are there.
+        # A pod gets its address with its sandbox: after its volumes are mounted, before the first image is pulled.
         prepared = any(waits_for(c) not in {CREATING, INITIALIZING} for c in containers.all())
         pod_ip = status.pod_ip
         if not pod_ip and prepared:
@@ -211,7 +209,7 @@ class Moment:
         )
 
     def cut_off(self, reason: str, message: str) -> HollowStatus:
-        """Return a status as kubelets before 1.22 ended a pod: Failed, without conditions and containers."""
+        """Return the status with which kubelets before 1.22 ended a pod: Failed, without conditions and containers."""
         return replace(
             self.status,
             phase=FAILED,

@@ -25,18 +25,18 @@ from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, SharedInformerFactory, key_of
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, LoopClock, RateLimitingQueue, ShutDown
 
-# Our Node objects: while we run them they are Ready; afterwards those that we created are deleted.
+# The Node objects of this process: Ready while it runs, deleted afterwards if it created them.
 #
-# A file of `--nodes` describes them. Whoever edits a Node object meanwhile (labels, taints, `spec.unschedulable`) is heeded.
+# A file of `--nodes` describes them. Edits of a Node object (labels, taints, `spec.unschedulable`) take effect.
 
 
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 
 ROOM: Final = {"cpu": "10000", "memory": "40Ti", "ephemeral-storage": "40Ti", "pods": "4096"}
-"""Far more than is ever requested, for a node about which nothing else is said."""
+"""More than is ever requested, for a node without `allocatable`."""
 
-LEAVE_S: Final = 0.7  # the whole stop is to take no more than a second
+LEAVE_S: Final = 0.7  # stopping must take at most a second
 
 CONDITIONS: Final = (
     ("Ready", "True", "KubeletReady", "the hollow node is posting ready status"),
@@ -47,7 +47,7 @@ CONDITIONS: Final = (
 
 
 class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry of a file of nodes: what a node is called, has and refuses. `ROOM` has what `allocatable` leaves out."""
+    """An entry of a file of nodes: name, resources and taints. `ROOM` replaces what `allocatable` omits."""
 
     name: str
     count: int = 1
@@ -57,12 +57,12 @@ class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def all_labels(self) -> dict[str, str]:
-        """The labels with those that every node has."""
+        """The labels, including those of every node."""
         return {"kubernetes.io/hostname": self.name, "type": "hollow", **self.labels}
 
     @property
     def room(self) -> dict[str, str]:
-        """All that the node has."""
+        """All resources of the node."""
         return ROOM | {name: str(value) for name, value in self.allocatable.items()}
 
 
@@ -90,7 +90,7 @@ def parse_nodes(text: str) -> tuple[NodeSpec, ...]:
 async def registered(
     client: RestClient, nodes: Iterable[NodeSpec], port: int, now: datetime, kubernetes: Kubernetes
 ) -> AsyncIterator[None]:
-    """Keep Node objects for as long as the block lasts; logs are served at `port`. Raises ApiError."""
+    """Maintain the Node objects until the end of the block; logs are served at `port`. Raises ApiError."""
     created: dict[str, str] = {}
     try:
         for node in nodes:
@@ -102,7 +102,7 @@ async def registered(
 
 
 async def _register(client: RestClient, node: NodeSpec, status: dict[str, object]) -> str:
-    """Create a Node, or take over the one that is there; return the UID of one that was created."""
+    """Create a Node, or use an existing one; return the UID if it was created."""
     taints = [msgspec.to_builtins(taint) for taint in node.taints]
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "status": status}
     body["metadata"]["labels"] = node.all_labels
@@ -142,7 +142,7 @@ def _status(node: NodeSpec, port: int, now: datetime, kubernetes: Kubernetes) ->
 
 
 async def _delete(client: RestClient, created: Mapping[str, str]) -> None:
-    """Delete our Nodes if the server lets us, but give up soon: whoever stops us waits, and may have stopped the server."""
+    """Delete the created Nodes, but give up soon: the caller waits, and may have stopped the server."""
     with contextlib.suppress(ApiError, TimeoutError):
         async with asyncio.timeout(LEAVE_S):
             for name, uid in created.items():
@@ -151,21 +151,21 @@ async def _delete(client: RestClient, created: Mapping[str, str]) -> None:
 
 log = structlog.get_logger(__name__)
 
-WORKERS: Final = 16  # status patches in flight: enough to keep an API server on two cores busy without a queue there
+WORKERS: Final = 16  # concurrent status patches: enough to keep an API server on two cores busy without a queue there
 SYNC_TIMEOUT_S: Final = 60.0
 RETRY_BASE_S: Final = 0.05
 RETRY_CAP_S: Final = 10.0
 POD_ROOM: Final = ""
-"""The key that stands for all pods that wait for room on a node."""
+"""The key for all pods that wait for room on a node."""
 ROOM_S: Final = 0.1
-"""After how long they are tried again when something has changed: several changes at once cost one try."""
+"""The delay between a change and the next attempt, so several changes cause one attempt."""
 
 
 class HollowNode:
     """Simulates scheduler and kubelets for the pods of one API server, while `run` runs. Used once.
 
-    Invariants: all its tasks live in one TaskGroup and end with it; a failed API call costs its pod a delay and
-    nothing else. Everything that must survive a restart is in the pods themselves.
+    Invariants: all tasks belong to one TaskGroup and end with it; a failed API call only delays its pod.
+    Everything that must survive a restart is in the pods.
     """
 
     def __init__(
@@ -180,10 +180,10 @@ class HollowNode:
         timing: Timing,
         kubernetes: Kubernetes,
     ) -> None:
-        """Take the clients (`watch_client` keeps the watch apart from writes), and which pods are ours to run.
+        """`watch_client` is a separate client for the watch.
 
-        Without `nodes` there is one that is called `name` and has room for everything. `kubernetes` is the version of kubelet
-        and scheduler. `images` defines what images do whose pods have no annotations about it.
+        Without `nodes`, one node called `name` has room for everything. `kubernetes` is the version of kubelet and scheduler.
+        `images` defines what images do in pods without annotations.
         """
         self._client = client
         self._nodes = nodes or (NodeSpec(name),)
@@ -212,10 +212,10 @@ class HollowNode:
         self._kubernetes = kubernetes
 
     async def run(self, on_started: Callable[[], object]) -> None:
-        """Run until cancelled; pods then stay as they are, as when a kubelet stops. `on_started` is called once all is set up.
+        """Run until cancelled; pods then stay unchanged, as when a kubelet stops. `on_started` is called when all is ready.
 
-        Raises ApiError when the API server refuses us or is not there at the start, and an ExceptionGroup with a
-        CacheSyncTimeoutError when it answers but lists no pods; later such faults are waited out.
+        Raises ApiError if the API server rejects requests or is unreachable at the start, and an ExceptionGroup with a
+        CacheSyncTimeoutError if it does not list pods. Later failures are retried.
         """
         authority = await client_authority(self._client)
         async with (
@@ -227,7 +227,7 @@ class HollowNode:
             try:
                 await self._factory.wait_for_cache_sync(SYNC_TIMEOUT_S)
                 for registration in self._registrations:
-                    # No pod is scheduled before all nodes, and what they run, are known.
+                    # No pod is scheduled before all nodes and their pods are known.
                     await registration.wait_for_sync()
                 for number in range(WORKERS):
                     group.create_task(self._work(), name=f"hollow-node-{number}")
@@ -267,7 +267,7 @@ class HollowNode:
             self._queue.add_after(key, delay)
 
     def _retry(self, key: str, error: Exception) -> None:
-        """Try again later. Log only the first failure, which would be repeated for each pod while the server is away."""
+        """Try again later. Log only the first failure: while the server is unreachable every pod has it."""
         if self._queue.num_requeues(key) == 0:
             ours = isinstance(error, ApiError)
             log.warning("pod_sync_failed", pod=key, error=str(error), exc_info=None if ours else error)
@@ -291,7 +291,7 @@ class HollowNode:
             self._queue.add_after(POD_ROOM, ROOM_S)
 
     def _on_update(self, old: HollowPod, new: HollowPod) -> None:
-        """Skip the echoes of our own status patches: the runner remembers what it has reported."""
+        """Skip the events of own status patches: the runner remembers what it reported."""
         if self._scheduler.observe(new):
             self._try_the_unscheduled()
         if (old.metadata.uid, old.spec, _orders(old)) != (new.metadata.uid, new.spec, _orders(new)):
@@ -299,6 +299,6 @@ class HollowNode:
 
 
 def _orders(pod: HollowPod) -> tuple[object, ...]:
-    """Return the metadata through which others tell this node what to do with a pod."""
+    """Return the metadata by which others control the pod."""
     meta = pod.metadata
     return meta.deletion_timestamp, meta.deletion_grace_period_seconds, meta.annotations

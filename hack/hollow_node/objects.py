@@ -1,7 +1,7 @@
-"""Slices of Pod as a kubelet sees it: what it reads of the spec, and the whole of the status that it writes.
+"""Pod as a kubelet reads and writes it: the relevant part of the spec, and the whole status.
 
-Values only. Unlike the slices of `api.core` these keep annotations (the script of a pod) and every field of a status that
-`kubectl describe pod` prints, because this side writes them.
+Unlike the structs of `api.core` these have annotations (the script of a pod) and every field of a status that
+`kubectl describe pod` prints, because the hollow node writes them.
 """
 
 from datetime import datetime
@@ -25,28 +25,28 @@ TERMINAL = frozenset({SUCCEEDED, FAILED})
 
 
 class HollowMeta(ObjectMeta, frozen=True):
-    """Metadata with what a kubelet reads besides."""
+    """Metadata with additional fields that a kubelet reads."""
 
     annotations: dict[str, str] | None = None
     deletion_grace_period_seconds: int | None = None
 
 
 class ExitCodes(Struct, frozen=True):
-    """Which exit codes a rule speaks of: those `In` the values, or those `NotIn` them."""
+    """The exit codes of a rule: those `In` the values, or those `NotIn` them."""
 
     operator: str = ""
     values: tuple[int, ...] = ()
 
 
 class RestartRule(Struct, frozen=True):
-    """What follows such an exit: `Restart` of the container, or `RestartAllContainers`."""
+    """The action of a rule: `Restart` of the container, or `RestartAllContainers`."""
 
     action: str = ""
     exit_codes: ExitCodes = ExitCodes()
 
 
 class ContainerSpec(Struct, frozen=True):
-    """A container's name and image, what it requests, and what it says itself about being started again."""
+    """A container's name, image, requests, and its own restart policy and rules."""
 
     name: str
     image: str = ""
@@ -64,7 +64,7 @@ class Taint(Struct, frozen=True):
 
 
 class Toleration(Struct, frozen=True):
-    """Which taints a pod tolerates."""
+    """A toleration."""
 
     key: str = ""
     operator: str = "Equal"
@@ -73,7 +73,7 @@ class Toleration(Struct, frozen=True):
 
 
 class Requirement(Struct, frozen=True):
-    """What a label or a field of a node has to be."""
+    """A requirement on a label or field of a node."""
 
     key: str
     operator: str
@@ -81,14 +81,14 @@ class Requirement(Struct, frozen=True):
 
 
 class NodeTerm(Struct, frozen=True):
-    """Requirements that a node has to meet, all of them."""
+    """Requirements that a node must meet, all of them."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
 
 class NodeTerms(Struct, frozen=True):
-    """Terms of which a node has to meet one."""
+    """Terms, one of which a node must meet."""
 
     node_selector_terms: tuple[NodeTerm, ...] = ()
 
@@ -100,13 +100,13 @@ class NodeAffinity(Struct, frozen=True):
 
 
 class Affinity(Struct, frozen=True):
-    """A pod's affinity, as far as it is to nodes."""
+    """A pod's node affinity."""
 
     node_affinity: NodeAffinity = NodeAffinity()
 
 
 class HollowSpec(Struct, frozen=True):
-    """The part of a pod's spec that decides where and how it lives."""
+    """The part of a pod's spec that affects scheduling and its life cycle."""
 
     node_name: str = ""
     node_selector: dict[str, str] | None = None
@@ -137,7 +137,7 @@ class Running(Struct, frozen=True):
 
 
 class Terminated(Struct, frozen=True):
-    """How a run ended; the times are missing where the kubelet has lost sight of it."""
+    """How a run ended; the times are missing if the kubelet does not know them."""
 
     exit_code: int
     started_at: datetime | None = None
@@ -156,7 +156,7 @@ class ContainerState(Struct, frozen=True):
 
 
 class ContainerStatus(Struct, frozen=True):
-    """One container: its present state, how its previous run ended, how often it was restarted in place."""
+    """One container: its state, the end of its previous run, and its number of restarts in place."""
 
     name: str
     image: str = ""
@@ -186,7 +186,7 @@ class PodIP(Struct, frozen=True):
 
 
 class HollowStatus(Struct, frozen=True):
-    """A pod's status: at once what is reported and all that this node remembers of the pod's life."""
+    """A pod's status, which is also the node's only memory of the pod."""
 
     observed_generation: int = 0
     phase: str = PENDING
@@ -202,14 +202,14 @@ class HollowStatus(Struct, frozen=True):
 
 
 class HollowNodeSpec(Struct, frozen=True):
-    """What a node refuses."""
+    """Whether a node is cordoned, and its taints."""
 
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
 
 
 class HollowNodeStatus(Struct, frozen=True):
-    """What a node has."""
+    """The resources of a node."""
 
     allocatable: dict[str, str] | None = None
 

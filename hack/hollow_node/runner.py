@@ -1,7 +1,6 @@
-"""Carries out what `scheduling` and `lifecycle` decide for each pod: binds it, reports its status, confirms its deletion.
+"""Executes the decisions of `scheduling` and `lifecycle` for each pod: binds it, reports its status, confirms its deletion.
 
-In: a pod from the cache. Out: API calls, and when to look at the pod again. Raises ApiError where a call failed and has to
-be tried again; a pod that is gone is no failure.
+It returns when to look at the pod again, and raises ApiError if a call must be retried. A deleted pod is no error.
 """
 
 import ipaddress
@@ -33,9 +32,9 @@ POD_NETWORK: Final = "10.244.0.0/16"  # 65,534 pods
 
 
 class AddressPool:
-    """Leases the addresses of an IPv4 network; invariant: no two owners have the same one.
+    """Assigns the addresses of an IPv4 network; invariant: no two owners have the same one.
 
-    In turns, so that a controller that is slow to notice does not meet another pod under an address that it remembers.
+    Addresses are reused as late as possible, so a slow controller does not reach another pod under an old address.
     """
 
     def __init__(self, network: str) -> None:
@@ -56,24 +55,24 @@ class AddressPool:
         return self._leases[owner]
 
     def release(self, owner: str) -> None:
-        """Take the owner's address back, if it has one."""
+        """Release the owner's address, if it has one."""
         self._taken.discard(self._leases.pop(owner, ""))
 
 
 @dataclass(slots=True)
 class _Life:
-    """What we remember of a pod of ours, with the status that we reported last, which the cache may not show yet."""
+    """The state of a pod of this node, with the last reported status, which the cache may not show yet."""
 
     pod: HollowPod
     status: HollowStatus
 
 
 class PodRunner:
-    """The pods of our nodes, each driven by calls of `sync`.
+    """The pods of this process's nodes, each driven by calls of `sync`.
 
-    Invariants: never two `sync` of the same key at once (the queue sees to it); `_lives` has the pods of these nodes that were
-    synced and not forgotten, and each holds an address; everything here can be read again from the API server, except for
-    the history of pods that are gone. `unscheduled` has the keys of the pods for which no node had room.
+    Invariants: the queue never runs two `sync` of the same key concurrently; `_lives` has the pods of these nodes that were
+    synced and not forgotten, and each has an address; all of it can be read again from the API server, except the history of
+    deleted pods. `unscheduled` has the keys of the pods that fit on no node.
     """
 
     def __init__(
@@ -90,25 +89,25 @@ class PodRunner:
         self._lives: dict[str, _Life] = {}
 
     async def sync(self, pod: HollowPod) -> float | None:
-        """Let the pod's life go on. Returns the seconds until there will be more to do; None: not without an event."""
+        """Advance the pod. Return the seconds until the next change; None: only after an event."""
         try:
             if pod.spec.node_name in self._scheduler.names:
                 return await self._run(pod)
             if not pod.spec.node_name and pod.spec.scheduler_name == SCHEDULER and not pod.spec.scheduling_gates:
                 await self._schedule(pod)
         except NotFoundError:
-            pass  # the cache will say so in a moment
+            pass  # the cache will show it soon
         return None
 
     def forget(self, key: str) -> None:
-        """Drop what is remembered of a pod that is gone."""
+        """Forget a deleted pod."""
         self.unscheduled.discard(key)
         life = self._lives.pop(key, None)
         if life is not None:
             self._addresses.release(life.pod.metadata.uid)
 
     def seen(self, namespace: str, name: str) -> tuple[HollowPod, HollowStatus] | None:
-        """Return a pod of our nodes, and the status that was reported last."""
+        """Return a pod of these nodes, and its last reported status."""
         life = self._lives.get(object_key(namespace, name))
         return None if life is None else (life.pod, life.status)
 
@@ -136,7 +135,7 @@ class PodRunner:
         return life
 
     async def _schedule(self, pod: HollowPod) -> None:
-        """Do the scheduler's part. A pod that fits nowhere waits in `unscheduled`."""
+        """Schedule the pod. A pod that fits nowhere waits in `unscheduled`."""
         key = meta_key(pod.metadata)
         place = self._scheduler.place(pod)
         if isinstance(place, Unschedulable):
@@ -186,7 +185,7 @@ class PodRunner:
         await self._client.create(BINDINGS, pod.metadata.namespace, body)
 
     async def _patch_status(self, pod: HollowPod, changes: dict[str, object]) -> None:
-        """Send our changes; the UID makes the server refuse them for another pod of that name."""
+        """Send the changes; with the UID the server rejects them for another pod of that name."""
         await self._client.patch(
             PODS,
             pod.metadata.namespace,
@@ -202,10 +201,9 @@ class PodRunner:
 
 
 def status_changes(old: HollowStatus, new: HollowStatus) -> dict[str, object]:
-    """Return the strategic merge patch that leads from one status to the other.
+    """Return the strategic merge patch from one status to the other.
 
-    Conditions are merged by type on the server, so that only ours are sent, and only if they changed; a field that is
-    gone is sent as null.
+    The server merges conditions by type, so only changed ones are sent. A removed field is sent as null.
     """
     changes: dict[str, object] = {}
     for name, wire_name in zip(HollowStatus.__struct_fields__, HollowStatus.__struct_encode_fields__, strict=True):

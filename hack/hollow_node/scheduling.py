@@ -1,7 +1,7 @@
-"""Which node a pod is bound to, and what kube-scheduler says of one that fits nowhere. Pure.
+"""Chooses the node of a pod, and returns kube-scheduler's message for a pod that fits nowhere. Pure.
 
-The filters of kube-scheduler that depend on a pod and a node alone: cordoned nodes, taints, nodeSelector and required node
-affinity, requests. Of the nodes that are left the one with the fewest pods is taken. Nothing is ever preempted.
+It has the filters of kube-scheduler that depend only on one pod and one node: cordoned nodes, taints, nodeSelector and required
+node affinity, requests. The matching node with the fewest pods is chosen. Pods are never preempted.
 `test/unit/hack/test_hollow_node_scheduling.py` compares the messages with those of real schedulers.
 """
 
@@ -36,18 +36,17 @@ from hack.kubernetes_versions import (
 from tfjob_operator.api.meta import controller_of, meta_key
 from tfjob_operator.api.resources import parse_quantity, pod_requests
 
-# Which runs of a script the predecessors of a pod have used up.
+# The runs of a script that the predecessors of a pod have used.
 #
-# A controller that deletes a failed pod and creates it again under the same name gives it the same annotations. So that the
-# list of runs goes on in the new pod, the node counts the runs of every pod that has a controller, and writes the counts into
-# an annotation of the successor when it binds it. They are kept as long as the pod with this annotation.
+# A controller that replaces a failed pod gives the new one the same annotations. To continue the list of runs, the node counts
+# the runs of every pod with a controller, and writes the counts into an annotation of the successor when it binds it.
 
 
 class History:
-    """Runs used up per namespace, name and controller's UID. One task at a time.
+    """Used runs by namespace, name and controller UID. One task at a time.
 
-    Invariants: the counts of a pod never fall; a pod uses up at least one entry of each list, even if it never started;
-    a pod without controller has no successor, and one without a list of runs needs no memory.
+    Invariants: the counts of a pod never decrease; a pod uses at least one entry of each list, even if it never started;
+    nothing is stored for pods without a controller or without a list of runs.
     """
 
     def __init__(self) -> None:
@@ -55,12 +54,12 @@ class History:
         """The UID of the last pod and its runs, by namespace, name and controller."""
 
     def runs_before(self, pod: HollowPod) -> Mapping[str, int]:
-        """Return the runs that the predecessors of a pod to be bound have used up, by container; empty for the first."""
+        """Return the runs that the predecessors of a pod have used, by container; empty for the first pod."""
         key = _succession(pod)
         return self._entries[key][1] if key is not None and key in self._entries else {}
 
     def observe(self, pod: HollowPod, script: Script, status: HollowStatus) -> None:
-        """Count the runs that a pod of this node has used up so far."""
+        """Count the runs that a pod of this node has used."""
         key = _succession(pod)
         if key is None:
             return
@@ -78,7 +77,7 @@ class History:
 
 
 def _succession(pod: HollowPod) -> tuple[str, str, str] | None:
-    """Return what a pod and its successors have in common, or None where nothing is to be remembered."""
+    """Return the common key of a pod and its successors, or None if nothing is stored."""
     owner = controller_of(pod.metadata)
     if owner is None or not any(
         "," in text for key, text in (pod.metadata.annotations or {}).items() if key.startswith(RUN)
@@ -95,14 +94,14 @@ _NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """No node takes the pod; the message is kube-scheduler's."""
+    """The pod fits on no node; the message is kube-scheduler's."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why one node does not take a pod, and whether it would if others left it."""
+    """Why a pod does not fit on a node, and whether preemption could help."""
 
     reasons: Sequence[str]
     preemption_helps: bool = False
@@ -110,7 +109,7 @@ class _Refusal:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A node, what it has, and what its pods request."""
+    """A node, its resources, and the requests of its pods."""
 
     seen: HollowNodeObject
     room: Mapping[str, Decimal]
@@ -124,17 +123,17 @@ class Scheduler:
     """
 
     def __init__(self, names: Iterable[str], kubernetes: Kubernetes, *, roomy: bool = False) -> None:
-        """Take the names of our nodes; `observe_node` tells what they are like. `roomy`: they have all that pods request."""
+        """Start with the names of the nodes; `observe_node` adds their properties. `roomy`: they fit all requests."""
         self.names = frozenset(names)
         self._roomy = roomy
         self._kubernetes = kubernetes
         self._nodes: dict[str, _Node] = {}
         self._places: dict[str, tuple[str, Mapping[str, Decimal]]] = {}
-        """The node on which a pod counts, and with what."""
+        """The node on which a pod counts, and its requests."""
         self._used: dict[str, Counter[str]] = {name: Counter() for name in self.names}
 
     def observe_node(self, node: HollowNodeObject) -> bool:
-        """Remember a node as it is now; return False, and ignore it, if it is not ours."""
+        """Store the current state of a node; return False, and ignore it, if it belongs to another process."""
         name = node.metadata.name
         if name in self.names:
             found = ((key, parse_quantity(value)) for key, value in (node.status.allocatable or {}).items())
@@ -147,7 +146,7 @@ class Scheduler:
         self._nodes.pop(name, None)
 
     def observe(self, pod: HollowPod) -> bool:
-        """Count a pod on the node on which it is; return True if it has just left room."""
+        """Count a pod on its node; return True if it has just freed room."""
         key, name = meta_key(pod.metadata), pod.spec.node_name
         if name not in self.names:
             return False
@@ -187,14 +186,14 @@ class Scheduler:
         self._used[name].update(requests)
 
     def _refusal(self, spec: HollowSpec, requests: Mapping[str, Decimal], node: _Node) -> _Refusal | None:
-        """Return what the first filter says that does not let the pod pass."""
+        """Return the result of the first filter that rejects the pod."""
         reason = self._unsuitable(spec, node.seen)
         if reason:
             return _Refusal([f"node(s) {reason}"])
         return None if self._roomy else _overfull(requests, node)
 
     def _unsuitable(self, spec: HollowSpec, node: HollowNodeObject) -> str:
-        """Return what a node is or has that does not let the pod in, "" for nothing."""
+        """Return the property of the node that excludes the pod, "" if there is none."""
         if node.spec.unschedulable and not _tolerated(_CORDONED, spec.tolerations):
             return "were unschedulable"
         for taint in node.spec.taints:
@@ -225,7 +224,7 @@ class Scheduler:
 
 
 def requests_of(spec: HollowSpec) -> Mapping[str, Decimal]:
-    """Return what a pod requests, its place among a node's pods included."""
+    """Return the requests of a pod, including one of a node's pods."""
     containers = (*spec.containers, *(spec.init_containers or ()))
     if spec.overhead is None and all(container.resources is None for container in containers):
         return {"pods": Decimal(1)}
@@ -237,7 +236,7 @@ def _counted(reasons: Iterable[str]) -> str:
 
 
 def _overfull(requests: Mapping[str, Decimal], node: _Node) -> _Refusal | None:
-    """Say which resources are short. A pod that would not even fit an empty node is not helped by preemption."""
+    """Return the insufficient resources. Preemption does not help a pod that would not fit on an empty node."""
     reasons, helps = [], True
     for resource, asked in requests.items():
         room = node.room.get(resource, Decimal(0))
@@ -257,7 +256,7 @@ def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 def _meets(node: HollowNodeObject, term: NodeTerm) -> bool:
-    """Whether a node meets a term; an empty one is met by none."""
+    """Whether a node meets a term; no node meets an empty term."""
     fields, labels = {"metadata.name": node.metadata.name}, node.metadata.label_map()
     return bool(term.match_expressions or term.match_fields) and (
         all(_holds(labels, each) for each in term.match_expressions)

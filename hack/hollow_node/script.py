@@ -1,8 +1,7 @@
-"""What a pod's annotations tell its containers to do.
+"""Parses the annotations of a pod into a `Script`, which defines the n-th run of each container. Pure.
 
-In: annotations and the names of the containers. Out: a `Script`, which says what the n-th run of a container does. Pure.
-The grammar, for people, is in README.md beside this file. Whatever is wrong in an annotation becomes a run that never
-starts and says why (`CreateContainerConfigError`), because that is where the author of the pod looks; nothing is raised.
+README.md in this folder describes the grammar. An invalid annotation becomes a run that never starts and reports the error
+(`CreateContainerConfigError`) in the pod's status, where its author will look; nothing is raised.
 """
 
 import math
@@ -36,14 +35,14 @@ SIGKILL_EXIT: Final = 137  # 128 + 9
 START_ERROR: Final = "StartError"
 START_ERROR_EXIT: Final = 128
 STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
-"""The reason of an end that the kubelet has lost sight of."""
+"""The reason of an end that the kubelet does not know."""
 OUT_OF_CPU: Final = "OutOfcpu"
 
-MAX_SECONDS: Final = 10 * 365 * 86400.0  # longer is a typing error, and the end must remain a valid date
+MAX_SECONDS: Final = 10 * 365 * 86400.0  # more is a typing error, and the end must be a valid date
 
 
 class Outcome(Enum):
-    """What happens at the end of one run, or instead of it. The values are the words of the grammar."""
+    """What happens at the end of a run, or instead of it. The values are words of the grammar."""
 
     EXIT = "exit"
     EVICTED = "evicted"
@@ -58,14 +57,14 @@ class Outcome(Enum):
 
 
 WAITS: Final = frozenset({Outcome.IMAGE_PULL_BACK_OFF, Outcome.CONFIG_ERROR, Outcome.WAITING})
-"""The sandbox is there, and the container waits all the same."""
+"""The sandbox exists, but the container waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: it lasts `lasts` seconds (infinite: until it is stopped), then `outcome` happens.
+    """One run: after `lasts` seconds (infinite: until it is stopped) `outcome` happens.
 
-    `exit_code` and `reason` belong to EXIT, `reason` to EVICTED, REJECTED and WAITING too, `message` to CONFIG_ERROR.
+    EXIT has `exit_code` and `reason`; EVICTED, REJECTED and WAITING have `reason`; CONFIG_ERROR has `message`.
     """
 
     lasts: float = 2.0
@@ -82,7 +81,7 @@ DEFAULT_STOP: Final = Run(lasts=0.0, exit_code=SIGTERM_EXIT)
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a run prints from `at` seconds after its start: `text`, or as Keras so many epochs of `epoch_s` seconds each."""
+    """The output of a run from `at` seconds after its start: `text`, or Keras epochs of `epoch_s` seconds each."""
 
     at: float
     text: str = ""
@@ -97,12 +96,12 @@ class Behaviour(Protocol):
         """Return what the run after `index` restarts does."""
 
     def stop(self, container: str, /) -> Run:
-        """Return what a container does on SIGTERM: how long it goes on, and how it ends then."""
+        """Return what a container does on SIGTERM: how long it continues, and how it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A behaviour that is written down: `runs` holds a non-empty sequence for each container; `outputs`: what a run prints."""
+    """A script from annotations: `runs` has a non-empty sequence for each container, `outputs` the output of a run."""
 
     runs: Mapping[str, Sequence[Run]]
     on_stop: Run = DEFAULT_STOP
@@ -123,7 +122,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _MalformedError(ValueError):
-    """An annotation that cannot be read; the message tells its author what to correct."""
+    """An annotation that cannot be parsed; the message tells its author what to correct."""
 
 
 _FATES: Final = {fate.value: fate for fate in (Outcome.EVICTED, Outcome.NODE_LOST, Outcome.NODE_SHUTDOWN)}
@@ -151,7 +150,7 @@ _STOPS: Final = {
 
 
 class ImageScript(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an image does: `run` and `log` as in the annotations; with less than `memory` its runs end as OOMKilled."""
+    """What an image does: `run` and `log` as in the annotations; with a limit below `memory` its runs end with OOMKilled."""
 
     run: str = ""
     log: str = ""
@@ -167,7 +166,7 @@ def parse_images(text: str) -> dict[str, ImageScript]:
 
 
 def with_images(pod: HollowPod, images: Mapping[str, ImageScript]) -> HollowPod:
-    """Return the pod with the annotations that its images stand for, where it has none of its own for a container."""
+    """Return the pod with the annotations of its images, for containers without their own."""
     given = pod.metadata.annotations or {}
     added: dict[str, str] = {}
     for number, container in enumerate(pod.spec.containers):
@@ -242,7 +241,7 @@ def _parse_run(key: str, word: str) -> Run:
 
 
 def _parse_outputs(key: str, text: str) -> tuple[Output, ...]:
-    """Parse lines of a log; one without a time is printed with the line before it."""
+    """Parse the lines of a log; a line without a time is printed with the one before it."""
     outputs: list[Output] = []
     for line in text.splitlines():
         match = _OUTPUT_PATTERN.fullmatch(line)
@@ -260,7 +259,7 @@ def _parse_outputs(key: str, text: str) -> tuple[Output, ...]:
 
 
 def _parse_stop(text: str | None) -> Run:
-    """Parse `ignore`, `lost`, or one run with an exit code: how long a container goes on after SIGTERM, and how it ends."""
+    """Parse `ignore`, `lost`, or a run with an exit code: how long a container continues after SIGTERM, and how it ends."""
     if text is None:
         return DEFAULT_STOP
     if text.strip() in _STOPS:
@@ -287,15 +286,15 @@ RESTART_BASE_S: Final = 10.0  # kubelet: backOffPeriod
 RESTART_CAP_S: Final = 300.0  # kubelet: MaxContainerBackOff
 RESTART_RESET_S: Final = 600.0  # client-go's flowcontrol.Backoff forgets after twice the cap
 
-DEFAULT_SCALE: Final = 1 / 20  # ten seconds become half of one: a crash loop can be watched, and a test can wait for it
+DEFAULT_SCALE: Final = 1 / 20  # 10s become 0.5s, so demos and tests can wait for a crash loop
 
 
 @dataclass
 class Timing:
     """Waiting times, all multiplied by `scale` (1.0 is a real cluster).
 
-    `starting` is how many seconds a pod takes to get its sandbox, and then again to run its first container. With 0 its first
-    status says Running: a real kubelet, too, sends only the newest of several statuses.
+    `starting` is the time to create the sandbox, and again to start the first container. With 0 the first status is Running: a
+    real kubelet also sends only the newest of several statuses.
     """
 
     scale: float = DEFAULT_SCALE
@@ -304,22 +303,21 @@ class Timing:
     def restart_delay(self, restarts: int, lasted: float) -> float:
         """Return the seconds between the end of a run and the next start, after `restarts` restarts so far.
 
-        As in the kubelet, the first restart comes at once, then after 10 s doubled each time up to 5 minutes; after a run of
-        more than 10 minutes the restart comes at once. (The kubelet then starts the doubling anew. We go on where we were,
-        because the status has no field to remember it in.)
+        As in the kubelet, the first restart is immediate, the next after 10s, doubled up to 5m; after a run of more than 10m
+        the restart is immediate. (The kubelet then also resets the doubling. The status has no field to store that.)
         """
         if restarts == 0 or lasted > RESTART_RESET_S * self.scale:
             return 0.0
-        doublings = min(restarts - 1, 10)  # the cap is reached long before; the bound keeps the power small
+        doublings = min(restarts - 1, 10)  # the cap is reached much earlier; this avoids large powers
         return float(min(RESTART_BASE_S * 2**doublings, RESTART_CAP_S) * self.scale)
 
     def __post_init__(self) -> None:
         """Scale the other waiting times, all in seconds."""
         self.start = self.starting * self.scale
-        """From one stage of a pod's start to the next."""
+        """Between the stages of a pod's start."""
         self.back_off_told = 5.0 * self.scale
-        """From the end of a run to the report that the next one has to wait. Recorded: 1 to 14 s, by a later sync."""
+        """From the end of a run to the report of the waiting state. Recorded: 1s to 14s, by a later sync."""
         self.phase_lag = 1.3 * self.scale
-        """From the end of a pod's last container to that of the pod, since 1.22. Recorded: 1.1 to 1.7 s."""
+        """From the end of a pod's last container to that of the pod, since 1.22. Recorded: 1.1s to 1.7s."""
         self.unreachable = 300.0 * self.scale
-        """From the loss of a node to the deletion of its pods: the toleration that the API server gives every pod."""
+        """From the loss of a node to the deletion of its pods: the default toleration of pods."""
