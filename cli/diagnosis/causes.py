@@ -40,7 +40,7 @@ Step = str | Change | Running
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A kind of problem: a row of the table in docs/design/diagnosis.md.
+    """A kind of problem: a row of the table in docs/design/plugin.md.
 
     `rank` orders causes of the same severity, smallest first: a problem that hides others has a lower rank. `title` and
     `to_do` refer to values of a finding in braces; {who} is the replica, or the number of replicas.

@@ -44,7 +44,7 @@ GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
     "Quoted": fallback.TROUBLES,
     "TensorBoard": tensorboard.TROUBLES,
 }
-"""All problems by subject, as in docs/design/diagnosis.md."""
+"""All problems by subject, as in docs/design/plugin.md."""
 
 TROUBLES: Final[Mapping[str, Trouble]] = {trouble.id: trouble for group in GROUPS.values() for trouble in group}
 

@@ -377,14 +377,14 @@ def test_what_the_api_server_denies_is_on_line_one(
 # The list
 
 
-PAGE = ROOT / "docs" / "design" / "diagnosis.md"
+PAGE = ROOT / "docs" / "design" / "plugin.md"
 BY_THEMSELVES = {"operator-missing", "operator-not-acting", "namespace-terminating", "quota-exceeded", "suspended"}
 """Troubles with tests of their own in test_advice.py, or here."""
 
 
 def test_the_page_lists_the_causes_that_are_not_reproduced() -> None:
     """Each that is in no table of these tests, and no other."""
-    text = PAGE.read_text().partition("## Test coverage")[2].partition("\n## ")[0]
+    text = PAGE.read_text().partition("## Test coverage of the diagnosis")[2].partition("\n## ")[0]
     tables = SPECIFICATIONS, WITHOUT_PODS, GANGS, DENIED, DENIED_BY_WEBHOOK, ONE_BY_ONE, LIVES, UNSCHEDULED, NOT_STARTED
     alone = [NO_GROUPS, NO_GROUP, NODE_LOST, NO_NODES]
     made = {each.id for each in itertools.chain(alone, *tables)} | QUEUED.keys() | BY_THEMSELVES

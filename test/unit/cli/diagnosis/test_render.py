@@ -11,7 +11,7 @@ from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.table import GROUPS
 from unit.cli.diagnosis.cases import CASES, world_of
 
-PAGE = Path(__file__).parents[4] / "docs" / "design" / "diagnosis.md"
+PAGE = Path(__file__).parents[4] / "docs" / "design" / "plugin.md"
 
 
 def lines_of(id_: str, width: int = 80) -> list[str]:
