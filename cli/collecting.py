@@ -26,7 +26,7 @@ from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, 
 from tfjob_operator.cli.diagnosis.operator import is_renewed
 from tfjob_operator.cli.diagnosis.pods import exits_of, running_since, trains
 from tfjob_operator.cli.diagnosis.words import seconds_between
-from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.replicas import selector_of
 from tfjob_operator.cli.session import Session
 
@@ -53,7 +53,7 @@ _NOT_FOUND: Final = 404
 T = TypeVar("T")
 
 
-class _Page(msgspec.Struct):
+class _ObjectPage(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
     metadata: dict[str, Any] = {}
 
@@ -62,14 +62,14 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
     """Read everything about a job, including last log lines unless `silent_after_s` is 0. Raises CliError."""
     raw = jobs.read(session, name)
     whole = msgspec.json.decode(raw)
-    reader = _Reader(session)
+    reader = _EvidenceReader(session)
     meta = whole["metadata"]
     name = meta["name"]
     alpha = _alpha(reader, raw, whole)
     job = _job(raw) if alpha is None else _as_v1(alpha.job, whole)
     selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={name}" if alpha is None else selector_of(whole)
     owners = {job.metadata.uid} if alpha is None else _owners(alpha)
-    labelled = reader.selected(core.PODS, objects.Pod, selector) or []
+    labelled = reader.selected(core.PODS, objects.PodDetails, selector) or []
     pods = [pod for pod in labelled if _is_of(pod, owners)]
     claims = {
         volume.persistent_volume_claim.claim_name
@@ -85,7 +85,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
         finalizers=tuple(meta.get("finalizers") or ()),
         pods=pods,
         former=[pod for pod in labelled if not _is_of(pod, owners)],
-        services=reader.selected(core.SERVICES, objects.Service, selector),
+        services=reader.selected(core.SERVICES, objects.ReplicaService, selector),
         events=reader.events(lambda each: _concerns(each, name, claims, _runtime_id(alpha))),
         events_cut=reader.events_cut,
         nodes=reader.nodes_of(pods),
@@ -112,7 +112,7 @@ def collect(session: Session, name: str, now: datetime, silent_after_s: float = 
 
 def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
     """Return why no operator would recreate the pods of a job; "" if one would, or if that cannot be read."""
-    reader = _Reader(session)
+    reader = _EvidenceReader(session)
     lease, _ = reader.lease(now)
     evidence = Evidence(
         job=_job(msgspec.json.encode(job)),
@@ -128,7 +128,7 @@ def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
     return ""
 
 
-class _Reader:
+class _EvidenceReader:
     """Reads objects of one namespace.
 
     `forbidden` lists kinds that the user may not read; `absent` lists objects that do not exist.
@@ -139,8 +139,8 @@ class _Reader:
         self.forbidden: set[str] = set()
         self.absent: list[Absent] = []
         self.events_cut = False
-        self.deployments: list[objects.Deployment] = []
-        self.operator_pods: list[objects.Pod] = []
+        self.deployments: list[objects.OperatorDeployment] = []
+        self.operator_pods: list[objects.PodDetails] = []
 
     def one(self, resource: Resource, kind: type[T], name: str, words: str) -> T | None:
         """Return an object, None if it does not exist or may not be read."""
@@ -161,28 +161,28 @@ class _Reader:
         path = resource.path(self._session.namespace)
         return self._list(path, kind, resource.plural, {"labelSelector": selector})
 
-    def events(self, concerns: Callable[[objects.Event], bool]) -> list[objects.Event]:
+    def events(self, concerns: Callable[[objects.EventDetails], bool]) -> list[objects.EventDetails]:
         """Return the matching events among the first `_MOST_EVENTS` of the namespace; sets `events_cut` if there are more."""
         path = core.EVENTS.path(self._session.namespace)
-        return self._list(path, objects.Event, "events", {}, concerns) or []
+        return self._list(path, objects.EventDetails, "events", {}, concerns) or []
 
-    def nodes_of(self, pods: Sequence[objects.Pod]) -> list[objects.Node] | None:
+    def nodes_of(self, pods: Sequence[objects.PodDetails]) -> list[objects.NodeDetails] | None:
         """Return the nodes of the first pods, None without permission."""
         names = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
-        found: list[objects.Node] = []
+        found: list[objects.NodeDetails] = []
         for name in names[:MOST_NODES]:
-            node = self.one(objects.NODES, objects.Node, name, "nodes")
+            node = self.one(objects.NODES, objects.NodeDetails, name, "nodes")
             if node is None and "nodes" in self.forbidden:
                 return None
             found += [node] if node is not None else []
         return found
 
-    def claims(self, names: Sequence[str]) -> list[objects.Claim]:
+    def claims(self, names: Sequence[str]) -> list[objects.PersistentVolumeClaim]:
         """Return the claims with these names, and record which do not exist."""
         if not names:
             return []
         words = "persistent volume claims"
-        found = self._list(objects.CLAIMS.path(self._session.namespace), objects.Claim, words, {})
+        found = self._list(objects.CLAIMS.path(self._session.namespace), objects.PersistentVolumeClaim, words, {})
         if found is None:
             return []
         there = {claim.metadata.name for claim in found}
@@ -204,13 +204,17 @@ class _Reader:
         own = [each for each in renewed if each.metadata.namespace == here]
         if own or (renewed and len(found) == 1):
             return (own or renewed)[0], None
-        self.deployments = self.all(core.DEPLOYMENTS, objects.Deployment, "deployments", labelSelector=OPERATOR) or []
+        self.deployments = (
+            self.all(core.DEPLOYMENTS, objects.OperatorDeployment, "deployments", labelSelector=OPERATOR) or []
+        )
         if "leases" in self.forbidden and not self.deployments:
             return None, None  # the relevant Lease may be in another namespace
         serving = {each.metadata.namespace for each in self.deployments if each.served in {"", here}}
         if serving and not renewed:
             selector = "name=tf-job-operator"
-            self.operator_pods = self.all(core.PODS, objects.Pod, "pods of the operator", labelSelector=selector) or []
+            self.operator_pods = (
+                self.all(core.PODS, objects.PodDetails, "pods of the operator", labelSelector=selector) or []
+            )
         elsewhere = {each.metadata.namespace for each in self.deployments} - serving
         dated = {
             each.spec.renew_time: each
@@ -233,15 +237,15 @@ class _Reader:
                 return each
         return None
 
-    def pod_group(self, name: str) -> objects.PodGroup | None:
+    def pod_group(self, name: str) -> objects.PodGroupDetails | None:
         """Return the job's PodGroup of either gang scheduler."""
         for resource in (core.VOLCANO_POD_GROUPS, core.COSCHEDULING_POD_GROUPS):
-            found = self.one(resource, objects.PodGroup, name, "pod groups")
+            found = self.one(resource, objects.PodGroupDetails, name, "pod groups")
             if found is not None:
                 return found
         return None
 
-    def logs(self, pods: Sequence[objects.Pod]) -> dict[tuple[str, str], str]:
+    def logs(self, pods: Sequence[objects.PodDetails]) -> dict[tuple[str, str], str]:
         """Return the last log lines of failed containers."""
         found: dict[tuple[str, str], str] = {}
         for each in (failed for pod in pods for failed in exits_of(pod)):
@@ -255,7 +259,9 @@ class _Reader:
                 found[pod, each.container] = (raw or b"").decode(errors="replace")
         return found
 
-    def last_lines(self, pods: Sequence[objects.Pod], now: datetime, silent_after_s: float) -> dict[str, LastLine]:
+    def last_lines(
+        self, pods: Sequence[objects.PodDetails], now: datetime, silent_after_s: float
+    ) -> dict[str, LastLine]:
         """Return the last log line by pod of the first replicas that have been training for that long."""
         found: dict[str, LastLine] = {}
         for pod in pods:
@@ -281,7 +287,7 @@ class _Reader:
             raw = self._read(path, words, {**query, "limit": _CHUNK, "continue": following})
             if raw is None:
                 return None if words in self.forbidden else []
-            page = msgspec.json.decode(raw, type=_Page)
+            page = msgspec.json.decode(raw, type=_ObjectPage)
             read = [each for item in page.items or () if (each := _decoded(item, kind)) is not None]
             found += read if chosen is None else filter(chosen, read)
             seen += len(page.items or ())
@@ -298,7 +304,7 @@ class _Reader:
         """Return a response, None if the object does not exist or may not be read."""
         try:
             return self._session.read(path, **query or {})
-        except ApiError as error:
+        except ApiServerError as error:
             if error.code == _FORBIDDEN:
                 self.forbidden.add(words)
             elif may_fail:  # 400 and 404: there is none; 5xx: the kubelet does not respond
@@ -331,16 +337,16 @@ def _decoded(raw: bytes | msgspec.Raw, kind: type[T]) -> T | None:
         return None
 
 
-def _alpha(reader: _Reader, raw: bytes, whole: Mapping[str, Any]) -> AlphaEvidence | None:
+def _alpha(reader: _EvidenceReader, raw: bytes, whole: Mapping[str, Any]) -> AlphaEvidence | None:
     """Return the alpha dialect's data of a job that its controller manages; None for any other job."""
-    dialect = TENSORFLOW if jobs.group_of(whole) == jobs.FIRST_GROUP else KUBEFLOW
+    dialect = TENSORFLOW if jobs.group_of(whole) == jobs.TENSORFLOW_GROUP else KUBEFLOW
     try:
         job = msgspec.json.decode(raw, type=AlphaJob)
     except msgspec.ValidationError as error:
         job = job_with_unreadable_status(raw, error)
     if not job.is_of(dialect):
         return None
-    found = reader.selected(objects.BATCH_JOBS, objects.BatchJob, selector_of(whole))
+    found = reader.selected(objects.BATCH_JOBS, objects.BatchJobDetails, selector_of(whole))
     if found is None:
         return AlphaEvidence(dialect, job)
     uid = job.metadata.uid
@@ -380,12 +386,12 @@ def _runtime_id(alpha: AlphaEvidence | None) -> str:
     return alpha.job.status.runtime_id if alpha is not None else ""
 
 
-def _is_of(pod: objects.Pod, owners: set[str] | None) -> bool:
+def _is_of(pod: objects.PodDetails, owners: set[str] | None) -> bool:
     owner = controller_of(pod.metadata)
     return owner is None or owners is None or owner.uid in owners
 
 
-def _concerns(event: objects.Event, job: str, claims: set[str], runtime_id: str) -> bool:
+def _concerns(event: objects.EventDetails, job: str, claims: set[str], runtime_id: str) -> bool:
     name = event.involved_object.name
     return (
         name == job or name.startswith(f"{job}-") or name in claims or (bool(runtime_id) and f"-{runtime_id}-" in name)

@@ -77,7 +77,7 @@ def _jobs(before: Sequence[str], *, older: bool) -> list[str]:
     try:
         with _target(before).session() as session:
             names = _names(session, jobs.GROUP)
-            first = _names(session, jobs.FIRST_GROUP) if older else []
+            first = _names(session, jobs.TENSORFLOW_GROUP) if older else []
     except CliError:
         return []
     return [*names, *(f"{jobs.FIRST_NAME}/{name}" if name in names else name for name in first)]
@@ -93,11 +93,11 @@ def _target(before: Sequence[str]) -> Target:
 def _names(session: Session, group: str) -> list[str]:
     """Return the names of the jobs of an API; none if it is not served or may not be read."""
     from tfjob_operator.cli import jobs
-    from tfjob_operator.cli.errors import ApiError
+    from tfjob_operator.cli.errors import ApiServerError
 
     try:
         found = session.get(jobs.path(session.namespace, group=group), limit=500)
-    except ApiError:
+    except ApiServerError:
         return []
     return [each["metadata"]["name"] for each in found["items"]]
 

@@ -35,7 +35,7 @@ def print_each(items: Iterable[T], act: Callable[[T], str]) -> None:
         raise click.exceptions.Exit(1)
 
 
-class ApiError(CliError):
+class ApiServerError(CliError):
     """An error response of the API server. `code` and `reason` are from its Status, 0 and "" without one."""
 
     def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.diagnosis.objects import Event, Pod
+from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
 from tfjob_operator.cli.replicas import Choice, find
 from tfjob_operator.cli.session import Session
-from tfjob_operator.cli.timelines.values import Job, ReplicaName, job_of, replica_of
+from tfjob_operator.cli.timelines.values import ReplicaName, TimelineJob, job_of, replica_of
 
 T = TypeVar("T")
 _MOST_EVENTS: Final = 10_000
@@ -22,8 +22,8 @@ class Snapshot(NamedTuple):
     """A job and its pods at one time. `body` is the raw job, `version` the resourceVersion of the list of pods."""
 
     body: Mapping[str, Any]
-    job: Job
-    pods: Sequence[Pod]
+    job: TimelineJob
+    pods: Sequence[PodDetails]
     version: str = ""
 
 
@@ -34,17 +34,17 @@ def snapshot(session: Session, name: str) -> Snapshot:
     return Snapshot(body, job_from(body), pods_from(each.pod for each in found.replicas), found.version)
 
 
-def job_from(body: Mapping[str, Any]) -> Job:
+def job_from(body: Mapping[str, Any]) -> TimelineJob:
     """Return the slice of a raw job."""
     return job_of(msgspec.json.encode(body))
 
 
-def pods_from(bodies: Iterable[Mapping[str, Any]]) -> list[Pod]:
+def pods_from(bodies: Iterable[Mapping[str, Any]]) -> list[PodDetails]:
     """Return the slices of pods, without invalid ones."""
-    return [pod for body in bodies if (pod := _decoded({"kind": "Pod", **body}, Pod)) is not None]
+    return [pod for body in bodies if (pod := _decoded({"kind": "Pod", **body}, PodDetails)) is not None]
 
 
-def events_of(session: Session, job: Job) -> list[Event]:
+def events_of(session: Session, job: TimelineJob) -> list[EventDetails]:
     """Return the events about a job, and those about pods that may belong to it. Raises CliError.
 
     The labels of deleted pods cannot be read, so the events of all pods are, up to `_MOST_EVENTS`. In the alpha dialect
@@ -61,12 +61,12 @@ def events_of(session: Session, job: Job) -> list[Event]:
     ]
 
 
-def _events(session: Session, selector: str) -> list[Event]:
-    found: list[Event] = []
+def _events(session: Session, selector: str) -> list[EventDetails]:
+    found: list[EventDetails] = []
     where = f"/api/v1/namespaces/{session.namespace}/events"
     for page in jobs.chunks(session, where, _MOST_EVENTS, fieldSelector=selector):
         bodies = ({"kind": "Event", **each} for each in page.get("items") or ())
-        found += [event for body in bodies if (event := _decoded(body, Event)) is not None]
+        found += [event for body in bodies if (event := _decoded(body, EventDetails)) is not None]
     return found
 
 

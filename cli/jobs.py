@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,11 +24,11 @@ GROUP: Final = "kubeflow.org"
 PLURAL: Final = "tfjobs"
 FULL_NAME: Final = f"tfjob.{GROUP}"
 """The prefix of full names of jobs, as printed by kubectl."""
-FIRST_GROUP: Final = "tensorflow.org"
+TENSORFLOW_GROUP: Final = "tensorflow.org"
 """The group of the oldest version, v1alpha1."""
-FIRST_NAME: Final = f"tfjob.{FIRST_GROUP}"
+FIRST_NAME: Final = f"tfjob.{TENSORFLOW_GROUP}"
 _KINDS: Final = frozenset({"tfjob", "tfjobs"})
-_VERSIONS: Final = {GROUP: "v1", FIRST_GROUP: "v1alpha1"}
+_VERSIONS: Final = {GROUP: "v1", TENSORFLOW_GROUP: "v1alpha1"}
 _CHUNK: Final = 500
 """The page size of lists, the same as kubectl's."""
 
@@ -60,10 +60,10 @@ def _found(read: Callable[[str], T], session: Session, name: str) -> T:
     group, bare = _split(name)
     try:
         return read(path(session.namespace, bare, group or GROUP))
-    except ApiError as error:
+    except ApiServerError as error:
         if not group and error.is_not_found:
-            with suppress(ApiError):
-                return read(path(session.namespace, bare, FIRST_GROUP))
+            with suppress(ApiServerError):
+                return read(path(session.namespace, bare, TENSORFLOW_GROUP))
         raise _without_crd(session, error) from error
 
 
@@ -93,7 +93,7 @@ def path_of(job: Mapping[str, Any], *, alone: bool = True) -> str:
 
 def group_of(job: Mapping[str, Any]) -> str:
     """Return the API group of a job."""
-    return FIRST_GROUP if str(job.get("apiVersion", "")).startswith(f"{FIRST_GROUP}/") else GROUP
+    return TENSORFLOW_GROUP if str(job.get("apiVersion", "")).startswith(f"{TENSORFLOW_GROUP}/") else GROUP
 
 
 def full_name(job: Mapping[str, Any]) -> str:
@@ -105,7 +105,7 @@ def pages(session: Session, namespace: str | None, *, selector: str = "", fields
     """Yield the list of jobs of a namespace, or of all for None, page by page. Raises like `get`."""
     try:
         yield from chunks(session, path(namespace), labelSelector=selector, fieldSelector=fields)
-    except ApiError as error:
+    except ApiServerError as error:
         raise _without_crd(session, error) from error
 
 
@@ -121,14 +121,14 @@ def chunks(session: Session, where: str, most: int = sys.maxsize, **query: str) 
             return
 
 
-def first_pages(
+def tensorflow_pages(
     session: Session, namespace: str | None, *, selector: str = "", fields: str = ""
 ) -> Iterator[dict[str, Any]]:
     """Yield the list of TfJobs of tensorflow.org like `pages`; nothing if they are not served or may not be read."""
     try:
-        where = path(namespace, group=FIRST_GROUP)
+        where = path(namespace, group=TENSORFLOW_GROUP)
         yield from chunks(session, where, labelSelector=selector, fieldSelector=fields)
-    except ApiError as error:
+    except ApiServerError as error:
         if not (error.is_not_found or error.is_denied):
             raise
 
@@ -137,7 +137,7 @@ def create(session: Session, body: Mapping[str, Any], **query: str) -> dict[str,
     """Create a job. Raises like `get`."""
     try:
         job: dict[str, Any] = session.create(path(session.namespace), body, fieldManager="kubectl-tfjob", **query)
-    except ApiError as error:
+    except ApiServerError as error:
         raise _without_crd(session, error) from error
     return job
 
@@ -146,12 +146,12 @@ def patch(session: Session, name: str, body: Mapping[str, Any]) -> dict[str, Any
     """Patch a job. Raises like `get`."""
     try:
         job: dict[str, Any] = session.patch(path(session.namespace, name), body, fieldManager="kubectl-tfjob")
-    except ApiError as error:
+    except ApiServerError as error:
         raise _without_crd(session, error) from error
     return job
 
 
-def _without_crd(session: Session, error: ApiError) -> CliError:
+def _without_crd(session: Session, error: ApiServerError) -> CliError:
     """Return the error, or a clearer one if the server serves no TFJobs: without permission it returns 403 even then."""
     no_such_group = not error.reason  # not a Status, which has a reason
     missing = error.is_not_found and (no_such_group or "could not find the requested resource" in error.message)
@@ -159,7 +159,7 @@ def _without_crd(session: Session, error: ApiError) -> CliError:
         try:
             served = session.get(f"/apis/{GROUP}/{_VERSIONS[GROUP]}").get("resources") or ()
             missing = PLURAL not in {each.get("name") for each in served}
-        except ApiError as refusal:
+        except ApiServerError as refusal:
             missing = refusal.is_not_found
     if missing:
         return NoTFJobsError("TFJobs are not served by this cluster: the CRD tfjobs.kubeflow.org is not installed")
@@ -186,7 +186,7 @@ def spec_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def is_alpha(job: Mapping[str, Any]) -> bool:
     """Return True for a job of the alpha dialect, which has `replicaSpecs`."""
-    return group_of(job) == FIRST_GROUP or any(key.casefold() == "replicaspecs" for key in spec_of(job))
+    return group_of(job) == TENSORFLOW_GROUP or any(key.casefold() == "replicaspecs" for key in spec_of(job))
 
 
 def types_of(job: Mapping[str, Any]) -> list[str]:

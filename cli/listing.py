@@ -86,7 +86,7 @@ class PodFacts(NamedTuple):
     message: str
 
 
-class Event(NamedTuple):
+class WarningEvent(NamedTuple):
     """The newest Warning event about an object that was not created, or does not start."""
 
     at: str
@@ -103,7 +103,7 @@ class Listing:
         self._sort_by = sort_by
         self._pods: dict[str, dict[str, PodFacts]] = defaultdict(dict)
         self._job_of: dict[str, str] = {}
-        self._events: dict[str, Event] = {}
+        self._events: dict[str, WarningEvent] = {}
         self._waits: dict[str, str] = {}
         self.has_queued = False
 
@@ -129,7 +129,7 @@ class Listing:
         job, uid = _first(labels, _JOB_LABELS), str(meta.get("uid", ""))
         if not job:
             return ""
-        key = _key(meta["namespace"], jobs.FIRST_GROUP if jobs.FIRST_GROUP in labels else jobs.GROUP, job)
+        key = _key(meta["namespace"], jobs.TENSORFLOW_GROUP if jobs.TENSORFLOW_GROUP in labels else jobs.GROUP, job)
         if gone:
             for known in (self._pods[key], self._job_of, self._events):
                 known.pop(uid, None)
@@ -149,7 +149,7 @@ class Listing:
             return ""
         at = str(body.get("lastTimestamp") or body.get("eventTime") or "")
         if uid not in self._events or at >= self._events[uid].at:
-            self._events[uid] = Event(at, reason, str(body.get("message", "")))
+            self._events[uid] = WarningEvent(at, reason, str(body.get("message", "")))
         return key
 
     def put_workload(self, body: Mapping[str, Any]) -> str:

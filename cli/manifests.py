@@ -191,7 +191,7 @@ def _lines(node: yaml.Node, path: str, depth: int = 0) -> Iterator[tuple[str, in
             yield from _lines(value, here, depth + 1)
 
 
-class Judgement(NamedTuple):
+class ValidationResult(NamedTuple):
     """The result of validating a job: the first errors, how many `more` there are, warnings, and notes.
 
     A note describes intended behavior of the operator, such as restarts that it makes itself, and needs no change.
@@ -203,12 +203,12 @@ class Judgement(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def judge(manifest: Manifest) -> Judgement:
+def validate(manifest: Manifest) -> ValidationResult:
     """Validate a job like the operator."""
     if not manifest.name:
-        return Judgement((Mistake("metadata.name", "is missing"),))
+        return ValidationResult((Mistake("metadata.name", "is missing"),))
     if "spec" not in manifest.body:
-        return Judgement((Mistake("spec", "is missing"),))
+        return ValidationResult((Mistake("spec", "is missing"),))
     raw = msgspec.json.encode(manifest.body["spec"])
     alpha = manifest.group == TENSORFLOW.resource.group or is_alpha(raw)
     if alpha:
@@ -219,7 +219,7 @@ def judge(manifest: Manifest) -> Judgement:
 
 def check(job: Mapping[str, Any], done: str) -> None:
     """Validate a v1 job like the operator: raise CliError that it was not `done`, or print warnings and notes."""
-    judgement = judge(Manifest("", 1, TFJOBS.group, TFJOBS.version, job))
+    judgement = validate(Manifest("", 1, TFJOBS.group, TFJOBS.version, job))
     if judgement.mistakes:
         more = f"; and {judgement.more} more" if judgement.more else ""
         raise CliError(f"job not {done}: {'; '.join(map(str, judgement.mistakes))}{more}")
@@ -228,7 +228,7 @@ def check(job: Mapping[str, Any], done: str) -> None:
             click.echo(f"{kind}: {clean(message)}", err=True)
 
 
-def _judge_v1(manifest: Manifest, raw: bytes) -> Judgement:
+def _judge_v1(manifest: Manifest, raw: bytes) -> ValidationResult:
     name = manifest.name
     spec = v1.read_spec(name, raw)
     if isinstance(spec, InvalidSpec):
@@ -236,7 +236,7 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> Judgement:
     meta = ObjectMeta(name=name, namespace=str(manifest.meta.get("namespace") or ""))
     beyond = next((mistake for bound in (*BOUNDS, too_long) if (mistake := bound(meta, spec)) is not None), None)
     if beyond is not None:
-        return Judgement((beyond,))
+        return ValidationResult((beyond,))
     labels = manifest.meta.get("labels")
     warnings = (*spec.warnings, *v1.queue_warnings(labels if isinstance(labels, dict) else None, spec))
     board = read_tensor_board(name, raw).board
@@ -245,15 +245,15 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> Judgement:
     return _good(warnings, *(board.unknown_fields if board is not None else ()))
 
 
-def _wrong(spec: InvalidSpec) -> Judgement:
-    return Judgement(spec.mistakes, spec.more)
+def _wrong(spec: InvalidSpec) -> ValidationResult:
+    return ValidationResult(spec.mistakes, spec.more)
 
 
-def _good(warnings: Iterable[SpecWarning], *more: str) -> Judgement:
+def _good(warnings: Iterable[SpecWarning], *more: str) -> ValidationResult:
     told: dict[bool, list[str]] = {False: [], True: []}
     for reason, message in warnings:
         told[reason == EventReason.RESTARTED_BY_OPERATOR].append(message)
-    return Judgement(warnings=(*told[False], *more), notes=tuple(told[True]))
+    return ValidationResult(warnings=(*told[False], *more), notes=tuple(told[True]))
 
 
 def convert(manifest: Manifest) -> str:

@@ -14,7 +14,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.session import ConnectionLostError, Session
+from tfjob_operator.cli.session import Session, StreamBrokenError
 
 F = TypeVar("F", bound="Callable[..., Any]")
 _V1: Final = tuple(c.LABEL_PREFIX + each for each in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
@@ -25,7 +25,7 @@ _KEYS: Final = ("types", "indices", "names")
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaPod:
     """A raw pod of a job, with the type and index of its replica."""
 
     type: str
@@ -137,7 +137,7 @@ def selector_of(job: Mapping[str, Any]) -> str:
     return f"{_V1[0]}={name}"
 
 
-def replica_of(pod: dict[str, Any], job_uid: str) -> Replica | None:
+def replica_of(pod: dict[str, Any], job_uid: str) -> ReplicaPod | None:
     """Return the replica of a pod; None for a pod of another job, or without a replica."""
     meta = pod["metadata"]
     owners = [each for each in meta.get("ownerReferences") or () if each.get("controller")]
@@ -146,7 +146,7 @@ def replica_of(pod: dict[str, Any], job_uid: str) -> Replica | None:
     labels = meta.get("labels") or {}
     for _, kind, index in (_V1, _ALPHA):
         if kind in labels and str(labels.get(index, "")).isdecimal():
-            return Replica(str(labels[kind]).lower(), int(labels[index]), pod)
+            return ReplicaPod(str(labels[kind]).lower(), int(labels[index]), pod)
     return None
 
 
@@ -155,14 +155,14 @@ def _is_of_alpha_pod(owner: Mapping[str, Any]) -> bool:
     return bool(owner.get("kind") == "Job")
 
 
-class Found(NamedTuple):
+class SelectedPods(NamedTuple):
     """The selected pods of a job, sorted, and the resourceVersion of their list."""
 
-    replicas: Sequence[Replica]
+    replicas: Sequence[ReplicaPod]
     version: str
 
 
-def find(session: Session, job: Mapping[str, Any], choice: Choice) -> Found:
+def find(session: Session, job: Mapping[str, Any], choice: Choice) -> SelectedPods:
     """Read the selected pods of a job. Raises CliError."""
     items: list[dict[str, Any]] = []
     following = ""
@@ -173,10 +173,10 @@ def find(session: Session, job: Mapping[str, Any], choice: Choice) -> Found:
         items += page.get("items") or []
         following = page["metadata"].get("continue") or ""
         if not following:
-            return Found(chosen(items, job, choice), str(page["metadata"].get("resourceVersion", "")))
+            return SelectedPods(chosen(items, job, choice), str(page["metadata"].get("resourceVersion", "")))
 
 
-def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choice) -> list[Replica]:
+def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choice) -> list[ReplicaPod]:
     """Return the selected pods of a job, sorted by type and index."""
     found = (replica_of(pod, job["metadata"]["uid"]) for pod in pods)
     return sorted(
@@ -185,7 +185,7 @@ def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choic
     )
 
 
-def none_there(name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
+def no_pods_error(name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
     """Return the error that explains why there are no pods."""
     here = f"-n {job['metadata']['namespace']}"
     if choice != Choice():
@@ -246,7 +246,7 @@ RETRY_S: Final = 1.0
 
 def pod_lists(
     session: Session, job: Mapping[str, Any], choice: Choice, *, pause: Callable[[float], None]
-) -> Iterator[Sequence[Replica]]:
+) -> Iterator[Sequence[ReplicaPod]]:
     """Yield the sorted selected pods of a job now and after every change, without end. `pause` sleeps.
 
     An ended watch is restarted with a list, so nothing is missed. Raises CliError if the pods cannot be listed or
@@ -259,10 +259,12 @@ def pod_lists(
         pause(RETRY_S)
 
 
-def _watched(session: Session, job: Mapping[str, Any], choice: Choice, found: Found) -> Iterator[Sequence[Replica]]:
+def _watched(
+    session: Session, job: Mapping[str, Any], choice: Choice, found: SelectedPods
+) -> Iterator[Sequence[ReplicaPod]]:
     pods = {each.uid: each.pod for each in found.replicas}
     events = session.watch(pods_path(session.namespace), labelSelector=selector_of(job), resourceVersion=found.version)
-    with suppress(ConnectionLostError), closing(events):  # then they are listed again
+    with suppress(StreamBrokenError), closing(events):  # then they are listed again
         for event in events:
             if event["type"] == "ERROR":
                 return  # the version is too old: likewise

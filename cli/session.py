@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
 
 from tfjob_operator.api.access import Access, AccessError
-from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -33,29 +33,29 @@ _MOST_SHOWN: Final = 300
 """The most characters shown of a body that is not a Status, such as a proxy's page."""
 
 
-class Shown(NamedTuple):
+class RequestCredentials(NamedTuple):
     """The Authorization header and the TLS context, each None if not used."""
 
     header: str | None
     context: ssl.SSLContext | None
 
 
-class Credentials:
+class SessionCredentials:
     """A user's credentials, for all connections of a command: created on first use, so that a plugin runs once."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._lock = Lock()
-        self._shown: Shown | None = None
+        self._shown: RequestCredentials | None = None
 
-    def get(self) -> Shown:
+    def get(self) -> RequestCredentials:
         """Return the credentials. Raises CliError for invalid certificates, and if a credential plugin fails."""
         with self._lock:
             if self._shown is None:
                 self._shown = self._make()
             return self._shown
 
-    def renew(self, refused: Shown) -> bool:
+    def renew(self, refused: RequestCredentials) -> bool:
         """Return True if `get` now returns other credentials than the rejected ones: plugins' tokens expire within minutes."""
         with self._lock:
             if self._access.plugin is None:
@@ -64,29 +64,29 @@ class Credentials:
                 self._shown = None  # otherwise another connection has already renewed them
             return True
 
-    def _make(self) -> Shown:
+    def _make(self) -> RequestCredentials:
         try:
             access = self._access.log_in()
-            return Shown(access.authorization, access.tls_context())
+            return RequestCredentials(access.authorization, access.tls_context())
         except AccessError as error:
             raise CliError(error.message) from error
 
 
-class ConnectionLostError(CliError):
+class StreamBrokenError(CliError):
     """A watch or a stream broke off; it can be requested again."""
 
 
 class Session:
     """Requests of one user to one server. All methods raise ApiError for an error response, CliError for anything else."""
 
-    def __init__(self, access: Access, credentials: Credentials | None = None) -> None:
+    def __init__(self, access: Access, credentials: SessionCredentials | None = None) -> None:
         """Create a session; nothing is sent. `credentials` can be shared by sessions of the same user."""
         self.namespace = access.namespace
         self._access = access
         self._address = urlsplit(access.server)
-        self._credentials = credentials or Credentials(access)
+        self._credentials = credentials or SessionCredentials(access)
         self._headers: dict[str, str] = {"User-Agent": "kubectl-tfjob"}
-        self._shown = Shown(None, None)
+        self._shown = RequestCredentials(None, None)
         self._connection: http.client.HTTPConnection | None = None
         self._sock: socket.socket | None = None
 
@@ -134,7 +134,7 @@ class Session:
             while part := response.read1(_PART):
                 yield part
         except (OSError, http.client.HTTPException) as error:
-            raise ConnectionLostError(f"connection to {self._access.shown} lost: {error}") from error
+            raise StreamBrokenError(f"connection to {self._access.shown} lost: {error}") from error
         finally:
             if not response.isclosed():
                 self.close()
@@ -153,7 +153,7 @@ class Session:
             while line := response.readline():
                 yield json.loads(line)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ConnectionLostError(f"connection to {self._access.shown} lost: {error}") from error
+            raise StreamBrokenError(f"connection to {self._access.shown} lost: {error}") from error
         finally:
             self.close()  # the rest of the response was not read; the next request connects again
 
@@ -300,7 +300,7 @@ def _wait_for(connection: http.client.HTTPConnection | None, silence_s: float | 
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _refusal(response: http.client.HTTPResponse) -> ApiError:
+def _refusal(response: http.client.HTTPResponse) -> ApiServerError:
     """Return the error for a Status, or for another response of a server or proxy."""
     try:
         body = response.read(65_536)
@@ -314,4 +314,4 @@ def _refusal(response: http.client.HTTPResponse) -> ApiError:
         message, reason = f"{response.status} {response.reason}: {text}".rstrip(": "), ""
     if response.status == http.client.UNAUTHORIZED:
         message = f"{message}: the credentials in the kubeconfig were rejected; log in again"
-    return ApiError(message, code=response.status, reason=reason)
+    return ApiServerError(message, code=response.status, reason=reason)

@@ -11,18 +11,18 @@ from typing import Any, Final, NamedTuple
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, last_words, quoted
 from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, format_indices, parse_indices
-from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.diagnosis.pods import condition_of, is_up, statuses
 from tfjob_operator.cli.diagnosis.words import ago, avoided_now, ended_by
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.sizes import restarts_of, sizes_of
 from tfjob_operator.cli.timelines.build import ended_of, training_of, utc
-from tfjob_operator.cli.timelines.values import Job, ReplicaName, order_of, replica_of
+from tfjob_operator.cli.timelines.values import ReplicaName, TimelineJob, order_of, replica_of
 
 Paint = Callable[[str, str], str]
 
 
-class ReplicaStanding(Struct, frozen=True, omit_defaults=False):
+class ReplicaSummary(Struct, frozen=True, omit_defaults=False):
     """A replica's newest pod, or several replicas without a pod in one state: then `pod` is "" and `count` their number.
 
     `replica` is `worker-0`, or `worker-[3,5-9]`. `restarts` are all that the job has recorded.
@@ -40,7 +40,7 @@ class ReplicaStanding(Struct, frozen=True, omit_defaults=False):
     message: str = ""
 
 
-class TypeStanding(Struct, frozen=True, omit_defaults=False):
+class ReplicaTypeSummary(Struct, frozen=True, omit_defaults=False):
     """The replicas of one type: how many are requested, how many are running, and which pods are missing."""
 
     type: str
@@ -49,10 +49,10 @@ class TypeStanding(Struct, frozen=True, omit_defaults=False):
     succeeded: int
     failed: int
     missing: str = ""
-    replicas: tuple[ReplicaStanding, ...] = ()
+    replicas: tuple[ReplicaSummary, ...] = ()
 
 
-class ConditionStanding(Struct, frozen=True, omit_defaults=False):
+class ConditionSummary(Struct, frozen=True, omit_defaults=False):
     """A condition of the job."""
 
     type: str
@@ -62,7 +62,7 @@ class ConditionStanding(Struct, frozen=True, omit_defaults=False):
     since: datetime | None = None
 
 
-class JobStanding(Struct, frozen=True, omit_defaults=False):
+class JobSummary(Struct, frozen=True, omit_defaults=False):
     """A job. `state` is that of the STATE column; `max_restarts` is from its spec, the other attempt fields from its status."""
 
     namespace: str
@@ -71,8 +71,8 @@ class JobStanding(Struct, frozen=True, omit_defaults=False):
     created: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
-    conditions: tuple[ConditionStanding, ...] = ()
-    types: tuple[TypeStanding, ...] = ()
+    conditions: tuple[ConditionSummary, ...] = ()
+    types: tuple[ReplicaTypeSummary, ...] = ()
     attempt: int = 0
     counted_restarts: int = 0
     max_restarts: int | None = None
@@ -86,12 +86,12 @@ _COMMON: Final = {"ContainerCreating", "PodInitializing", ""}
 """Waiting reasons that occur in every start."""
 
 
-def standing_of(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> JobStanding:
+def job_summary_of(job: TimelineJob, body: Mapping[str, Any], pods: Sequence[PodDetails]) -> JobSummary:
     """Return the state of a job. `body` is the whole raw job, of either dialect."""
     meta, status = job.metadata, job.status
     conditions = status.conditions or ()
     state = conditions[-1].type if conditions else status.phase or "New"
-    return JobStanding(
+    return JobSummary(
         namespace=meta.namespace,
         name=meta.name,
         state=state,
@@ -99,7 +99,7 @@ def standing_of(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> JobSt
         started=utc(status.start_time),
         ended=utc(status.completion_time),
         conditions=tuple(
-            ConditionStanding(
+            ConditionSummary(
                 type=each.type,
                 status=each.status,
                 reason=each.reason,
@@ -125,12 +125,12 @@ def _max_restarts(body: Mapping[str, Any]) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _types(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> Iterator[TypeStanding]:
+def _types(job: TimelineJob, body: Mapping[str, Any], pods: Sequence[PodDetails]) -> Iterator[ReplicaTypeSummary]:
     wanted = {_type(kind): size for kind, size in sizes_of(body)}
-    newest: dict[ReplicaName, Pod] = {}
+    newest: dict[ReplicaName, PodDetails] = {}
     for pod in sorted(pods, key=_began):
         newest[replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)] = pod
-    there: dict[str, dict[ReplicaName, Pod]] = defaultdict(dict)
+    there: dict[str, dict[ReplicaName, PodDetails]] = defaultdict(dict)
     for name in sorted(newest, key=order_of):
         there[name.type][name] = newest[name]
     restarts = {ReplicaName(_type(kind), index): times for kind, index, times in restarts_of(body)}
@@ -147,7 +147,7 @@ def _types(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> Iterator[T
             _without_pod(kind, indices, each) for indices, each in ((succeeded, "Succeeded"), (lost, why)) if indices
         ]
         phases = [pod.status.phase for pod in there[kind].values()]
-        yield TypeStanding(
+        yield ReplicaTypeSummary(
             type=kind,
             wanted=size,
             running=sum(map(is_up, there[kind].values())),
@@ -158,7 +158,7 @@ def _types(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> Iterator[T
         )
 
 
-def _began(pod: Pod) -> float:
+def _began(pod: PodDetails) -> float:
     created = utc(pod.metadata.creation_timestamp)
     return created.timestamp() if created is not None else 0.0
 
@@ -177,17 +177,17 @@ def _finished(body: Mapping[str, Any], kind: str) -> str:
     return ""
 
 
-def _without_pod(kind: str, indices: set[int], state: str) -> ReplicaStanding:
+def _without_pod(kind: str, indices: set[int], state: str) -> ReplicaSummary:
     shown = format_indices(indices)
     name = f"{kind.lower()}-{shown if len(indices) == 1 else f'[{shown}]'}"
-    return ReplicaStanding(replica=name, state=state, count=len(indices))
+    return ReplicaSummary(replica=name, state=state, count=len(indices))
 
 
-def _standing(name: ReplicaName, pod: Pod, recorded: int) -> ReplicaStanding:
+def _standing(name: ReplicaName, pod: PodDetails, recorded: int) -> ReplicaSummary:
     training, ended = training_of(pod), ended_of(pod)
     state, message = _state(pod)
     in_place = training.restart_count if training is not None else 0
-    return ReplicaStanding(
+    return ReplicaSummary(
         replica=f"{name.type.lower()}-{name.number}" if name.type else pod.metadata.name,
         state=state,
         pod=pod.metadata.name,
@@ -200,7 +200,7 @@ def _standing(name: ReplicaName, pod: Pod, recorded: int) -> ReplicaStanding:
     )
 
 
-def _state(pod: Pod) -> tuple[str, str]:
+def _state(pod: PodDetails) -> tuple[str, str]:
     """Return the state of a pod, like kubectl's column STATUS, and a message."""
     status = pod.status
     if pod.metadata.deletion_timestamp is not None:
@@ -234,7 +234,7 @@ BAD: Final = frozenset(
 )
 
 
-class Signs(NamedTuple):
+class TreeSymbols(NamedTuple):
     """The characters of a tree."""
 
     branch: str
@@ -243,8 +243,8 @@ class Signs(NamedTuple):
     space: str = "   "
 
 
-UNICODE: Final = Signs("├─ ", "└─ ", "│  ")
-ASCII: Final = Signs("|- ", "`- ", "|  ")
+UNICODE: Final = TreeSymbols("├─ ", "└─ ", "│  ")
+ASCII: Final = TreeSymbols("|- ", "`- ", "|  ")
 
 
 def tone_of(state: str) -> str:
@@ -254,13 +254,15 @@ def tone_of(state: str) -> str:
     return "red" if state in BAD or state.startswith(("Err", "Invalid", "CreateContainer")) else "yellow"
 
 
-def render(standing: JobStanding, now: datetime, paint: Paint, width: int = 80, signs: Signs = UNICODE) -> list[str]:
+def render(
+    standing: JobSummary, now: datetime, paint: Paint, width: int = 80, signs: TreeSymbols = UNICODE
+) -> list[str]:
     """Return the lines: the job and its conditions, then the replicas of each type with their last messages."""
     width = max(width, NARROWEST)
     return [*_head(standing, now, paint, width), "", *_tree(standing, now, paint, width, signs)]
 
 
-def _head(job: JobStanding, now: datetime, paint: Paint, width: int) -> Iterator[str]:
+def _head(job: JobSummary, now: datetime, paint: Paint, width: int) -> Iterator[str]:
     name, state = quoted(job.name), quoted(job.state)
     created = f", created {ago(now, job.created)}" if job.created is not None else ""
     over = f", after {duration((job.ended - job.started).total_seconds())}" if job.ended and job.started else ""
@@ -277,7 +279,7 @@ def _head(job: JobStanding, now: datetime, paint: Paint, width: int) -> Iterator
         yield from textwrap.wrap(said, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
-def _attempts(job: JobStanding, now: datetime) -> Iterator[str]:
+def _attempts(job: JobSummary, now: datetime) -> Iterator[str]:
     """Yield the restarts of the whole job with reasons, newest first, the time of the next one, and the avoided nodes."""
     if job.attempt:
         used = f": {job.counted_restarts} of {job.max_restarts} restarts used" if job.max_restarts is not None else ""
@@ -294,7 +296,7 @@ def _attempts(job: JobStanding, now: datetime) -> Iterator[str]:
         yield f"Avoids {', '.join(nodes[:_MOST_NODES])}{more}"
 
 
-def _tree(job: JobStanding, now: datetime, paint: Paint, width: int, signs: Signs) -> Iterator[str]:
+def _tree(job: JobSummary, now: datetime, paint: Paint, width: int, signs: TreeSymbols) -> Iterator[str]:
     rows = [_cells(each, now) for kind in job.types for each in kind.replicas]
     if not rows:
         yield "no replicas"
@@ -312,7 +314,7 @@ def _tree(job: JobStanding, now: datetime, paint: Paint, width: int, signs: Sign
                 yield from textwrap.wrap(message, width, initial_indent=indent, subsequent_indent=indent, max_lines=3)
 
 
-def _summary(kind: TypeStanding, paint: Paint, width: int) -> str:
+def _summary(kind: ReplicaTypeSummary, paint: Paint, width: int) -> str:
     counts = [f"{kind.running} of {kind.wanted} running"]
     counts += [
         f"{number} {word}" for number, word in ((kind.succeeded, "succeeded"), (kind.failed, "failed")) if number
@@ -325,7 +327,7 @@ def _summary(kind: TypeStanding, paint: Paint, width: int) -> str:
     return f"{text[:width]}{paint(cut, 'red')}"
 
 
-def _cells(each: ReplicaStanding, now: datetime) -> Sequence[str]:
+def _cells(each: ReplicaSummary, now: datetime) -> Sequence[str]:
     age = duration((now - each.created).total_seconds()) if each.created is not None else ""
     reason = (
         f" ({quoted(each.reason)})" if each.reason and each.reason not in {"Error", "Completed", each.state} else ""
@@ -350,7 +352,7 @@ def _columns(rows: Sequence[Sequence[str]], width: int) -> list[int]:
 class _Table:
     """Rows with aligned columns, of which as many are shown as fit."""
 
-    def __init__(self, rows: Sequence[Sequence[str]], signs: Signs, paint: Paint, width: int) -> None:
+    def __init__(self, rows: Sequence[Sequence[str]], signs: TreeSymbols, paint: Paint, width: int) -> None:
         self._shown = _columns(rows, width)
         self._widths = [max(len(cells[place]) for cells in (_NAMES, *rows)) for place in self._shown]
         self._widths[0] += len(signs.branch)

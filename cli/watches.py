@@ -11,8 +11,8 @@ from threading import Event, Thread
 from typing import Any, Final, NamedTuple
 
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.session import ConnectionLostError, Session
+from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.session import Session, StreamBrokenError
 
 _MOST: Final = 1_000
 """The most queued changes: beyond that, connections are not read, as with a single watch."""
@@ -119,7 +119,7 @@ def versions(
     while True:
         try:
             job = jobs.get(session, name)
-        except ApiError as error:
+        except ApiServerError as error:
             if not error.is_not_found or uid is None:
                 raise
             yield None
@@ -151,5 +151,5 @@ def _watched(session: Session, job: Mapping[str, Any], left: float | None) -> It
             if event["type"] == "ERROR":
                 return  # the version is too old: read again
             yield None if event["type"] == "DELETED" else event["object"]
-    except ConnectionLostError:
+    except StreamBrokenError:
         return  # likewise; an unreachable server is reported by the read

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple, Self
 import click
 
 from tfjob_operator.api.text import clean, quoted
-from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.gathering import job_from, pods_from
-from tfjob_operator.cli.replicas import Choice, Replica, container_of, pod_lists, pods_path
+from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
-from tfjob_operator.cli.status import ASCII, UNICODE, JobStanding, render, standing_of
+from tfjob_operator.cli.status import ASCII, UNICODE, JobSummary, job_summary_of, render
 from tfjob_operator.cli.terminal import Terminal
 from tfjob_operator.cli.training import STEP_TIME, LogReader, Progress
 from tfjob_operator.cli.watches import versions
@@ -34,12 +34,12 @@ _DECIDING: Final = ("chief-0", "master-0", "worker-0")
 """The replicas whose logs show the progress of a training; the first existing one is read."""
 
 
-class Seen(NamedTuple):
+class LiveState(NamedTuple):
     """The current state. `job` is None before it was read, and again when it `is_gone`; `numbers` are the last ones by name."""
 
     job: Mapping[str, Any] | None = None
     is_gone: bool = False
-    replicas: Sequence[Replica] | None = None
+    replicas: Sequence[ReplicaPod] | None = None
     progress: Progress | None = None
     numbers: Mapping[str, float] = {}
     source: str = ""
@@ -50,7 +50,7 @@ class _StoppedError(Exception):
     """The watch was stopped."""
 
 
-class Live:
+class LiveJob:
     """A watched job. Use as a context manager, which stops the threads."""
 
     def __init__(self, session: Session, name: str, clock: Callable[[], float]) -> None:
@@ -58,7 +58,7 @@ class Live:
         self._clock = clock
         self._sessions = [session.another() for _ in range(3)]
         self._lock = Lock()
-        self._seen = Seen()
+        self._seen = LiveState()
         self._changed = Event()
         self._has_job = Event()
         self._stopped = Event()
@@ -80,7 +80,7 @@ class Live:
         for thread in self._threads:
             thread.join(_LEAVE_S)
 
-    def wait(self, timeout_s: float) -> Seen:
+    def wait(self, timeout_s: float) -> LiveState:
         """Wait for a change, at most `timeout_s`, and return the state. Raises the CliError that ended the watch."""
         self._changed.wait(timeout_s)
         self._changed.clear()
@@ -142,7 +142,7 @@ class Live:
                 is_last = replica.phase in {"Succeeded", "Failed"}
                 try:
                     self._read_log(replica)
-                except ApiError as error:
+                except ApiServerError as error:
                     if error.is_denied:
                         return
                 except CliError:
@@ -151,7 +151,7 @@ class Live:
                 read = replica.uid if is_last else ""
             self._pause(_LOG_RETRY_S)
 
-    def _read_log(self, replica: Replica) -> None:
+    def _read_log(self, replica: ReplicaPod) -> None:
         session, reader = self._sessions[2], LogReader()
         path = pods_path(session.namespace, f"{replica.pod_name}/log")
         numbers: dict[str, float] = {}
@@ -169,14 +169,14 @@ _MOST_NUMBERS: Final = 3
 _TENTHS: Final = 10
 
 
-def standing_from(seen: Seen) -> JobStanding | None:
+def job_summary_from(seen: LiveState) -> JobSummary | None:
     """Return the status of the job, None before it and its pods were read."""
     if seen.job is None or seen.replicas is None:
         return None
-    return standing_of(job_from(seen.job), seen.job, pods_from(each.pod for each in seen.replicas))
+    return job_summary_of(job_from(seen.job), seen.job, pods_from(each.pod for each in seen.replicas))
 
 
-def progress_line(seen: Seen, width: int = 0, bar: tuple[str, str] = ("#", ".")) -> str:
+def progress_line(seen: LiveState, width: int = 0, bar: tuple[str, str] = ("#", ".")) -> str:
     """Return the progress of the training and its last numbers, "" if unknown; with a bar if `width` permits."""
     if seen.progress is None:
         return ""
@@ -200,9 +200,9 @@ class Screen:
         self._terminal = terminal
         self._drawn = 0
 
-    def show(self, seen: Seen, now: datetime, *, last: bool = False) -> None:
+    def show(self, seen: LiveState, now: datetime, *, last: bool = False) -> None:
         """Draw the part of the job that fits, or with `last` all of it."""
-        standing = standing_from(seen)
+        standing = job_summary_from(seen)
         if standing is None:
             return
         screen = self._terminal()
@@ -228,15 +228,15 @@ class Printer:
         self._tenth = -1
         self._told: tuple[str, datetime] | None = None
 
-    def show(self, seen: Seen, now: datetime, *, last: bool = False) -> None:
+    def show(self, seen: LiveState, now: datetime, *, last: bool = False) -> None:
         """Print what is new; a `last` call ends the output."""
-        standing = standing_from(seen)
+        standing = job_summary_from(seen)
         if standing is None:
             return
         for line in (*self._changes(standing), *self._steps(seen, now, last=last)):
             click.echo(f"{now.astimezone():%H:%M:%S}  {line}")
 
-    def _changes(self, standing: JobStanding) -> Sequence[str]:
+    def _changes(self, standing: JobSummary) -> Sequence[str]:
         lines = []
         if standing.state != self._job:
             self._job = standing.state
@@ -253,7 +253,7 @@ class Printer:
         self._replicas = now
         return lines
 
-    def _steps(self, seen: Seen, now: datetime, *, last: bool) -> Sequence[str]:
+    def _steps(self, seen: LiveState, now: datetime, *, last: bool) -> Sequence[str]:
         """Return the progress whenever another tenth is done, or periodically if the total is unknown."""
         share = seen.progress.share if seen.progress is not None else None
         tenth = int(share * _TENTHS) if share is not None else (0 if seen.progress is not None else -1)

@@ -6,8 +6,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from tfjob_operator.cli.diagnosis.objects import Event, Pod
-from tfjob_operator.cli.page.objects import FirstJob, Job
+from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
+from tfjob_operator.cli.page.objects import PageJob, TensorFlowV1Alpha1Job
 
 T = TypeVar("T")
 NAMES = "training.kubeflow.org/"
@@ -139,8 +139,12 @@ def _decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..
     return lambda *given, **more: msgspec.json.decode(msgspec.json.encode(make(*given, **more)), type=kind)
 
 
-job, first_job = _decoding(a_job, Job), _decoding(a_first_job, FirstJob)
-pod, alpha_pod, event = _decoding(a_pod, Pod), _decoding(an_alpha_pod, Pod), _decoding(an_event, Event)
+job, first_job = _decoding(a_job, PageJob), _decoding(a_first_job, TensorFlowV1Alpha1Job)
+pod, alpha_pod, event = (
+    _decoding(a_pod, PodDetails),
+    _decoding(an_alpha_pod, PodDetails),
+    _decoding(an_event, EventDetails),
+)
 
 
 def a_board(host: str | None, namespace: str = "team", **of: str) -> dict[str, Any]:

@@ -20,11 +20,11 @@ class _Versioned(Struct, frozen=True):
     resource_version: str = ""
 
 
-class _Written(Struct, frozen=True):
+class _WriteResponse(Struct, frozen=True):
     metadata: _Versioned = _Versioned()
 
 
-_WRITTEN: Final = msgspec.json.Decoder(_Written)
+_WRITTEN: Final = msgspec.json.Decoder(_WriteResponse)
 
 
 def version_written(raw: bytes) -> str:

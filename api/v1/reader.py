@@ -177,7 +177,7 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -LARGEST - 1 <= value <= LARGEST
 
 
-def some(names: Iterable[str], most: int = 5) -> str:
+def join_names(names: Iterable[str], most: int = 5) -> str:
     """Return the first names as a list for a message."""
     told = [quoted(each) or "(no name)" for each in names]
     rest = f" and {len(told) - most} more" if len(told) > most else ""

@@ -25,7 +25,7 @@ from tfjob_operator.api.v1.failure_policy import (
     read_failure_policy,
     read_other_fields,
 )
-from tfjob_operator.api.v1.reader import QUANTITY, MapOf, Path, Reader, check, some
+from tfjob_operator.api.v1.reader import QUANTITY, MapOf, Path, Reader, check, join_names
 from tfjob_operator.api.v1.templates import containers_of, decode_spec, facts_of, read_template, templates_in
 from tfjob_operator.api.v1.types import (
     FailurePolicy,
@@ -105,7 +105,7 @@ def queue_warnings(labels: Mapping[str, str] | None, spec: TFJobSpec) -> tuple[S
     if not spec.spellings or c.LABEL_QUEUE not in (labels or {}):
         return ()
     text = (
-        f"Kueue does not count {some(spec.spellings)} in spec.tfReplicaSpecs, so these replicas run without quota: "
+        f"Kueue does not count {join_names(spec.spellings)} in spec.tfReplicaSpecs, so these replicas run without quota: "
         f"it knows the spellings {', '.join(c.REPLICA_TYPES)}"
     )
     return (SpecWarning(EventReason.NOT_QUEUED, text),)
@@ -163,7 +163,7 @@ def _read_replicas(
     given = reader.mapping(value, path)
     if value is None or value == {}:
         unknown = sorted(set(spec) - SPEC_FIELDS)
-        hint = f"; the spec has only {some(unknown)}" if unknown else ""
+        hint = f"; the spec has only {join_names(unknown)}" if unknown else ""
         reader.error(path, f"Required value: at least one of {', '.join(c.REPLICA_TYPES)}{hint}")
     if "replicaSpecs" in spec:
         reader.error(
@@ -253,7 +253,7 @@ def _read_template(reader: Reader, template: JSON, path: str) -> RestartPolicy |
     """Check a template. Return its restart policy."""
     found = read_template(reader, template, path)
     if found.containers is not None and c.CONTAINER_NAME not in found.containers:
-        names = some(found.containers) or "none"
+        names = join_names(found.containers) or "none"
         text = f"Required value: one container must be named {c.CONTAINER_NAME}; found {names}"
         reader.error(f"{path}.spec.containers", text)
     return None if found.policy is None else RestartPolicy(found.policy)

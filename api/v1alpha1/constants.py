@@ -55,7 +55,7 @@ class Phase(StrEnum):
     DONE = "Done"
 
 
-class State(StrEnum):
+class AlphaState(StrEnum):
     """The state of a job, of a replica type, or of one replica."""
 
     UNKNOWN = "Unknown"
@@ -93,7 +93,7 @@ MAX_REPLICAS: Final = 1_000
 etcd."""
 
 
-class EventReason(StrEnum):
+class AlphaEventReason(StrEnum):
     """Reasons of events on a job, besides those that it shares with v1."""
 
     CREATED = "SuccessfulCreate"

@@ -45,12 +45,12 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
     import asyncio
     import tempfile
 
-    from tfjob_operator.cli.page.run import Plan, run
+    from tfjob_operator.cli.page.run import PageOptions, run
 
     with listen(port) as listening, tempfile.TemporaryDirectory(prefix="kubectl-tfjob-") as private:
         print_link = _printer(None if no_browser or not _has_display() else private)
         scope = True if everywhere else False if target.namespace else None
-        asyncio.run(run(Plan(target.access, scope, listening, print_link)))
+        asyncio.run(run(PageOptions(target.access, scope, listening, print_link)))
 
 
 def _printer(folder: str | None) -> Callable[[str], None]:

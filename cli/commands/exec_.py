@@ -10,7 +10,7 @@ import click
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import WithProgram, target_options
-from tfjob_operator.cli.replicas import Choice, Replica, container_of, find, none_there, replica_name
+from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, find, no_pods_error, replica_name
 from tfjob_operator.cli.target import Target, kubectl
 
 _FIRST = ("chief-0", "master-0", "worker-0")
@@ -36,7 +36,7 @@ def command(
         choice = Choice(names=frozenset({replica} if replica else ())).of(name, job)
         replicas = find(session, job, choice).replicas
         if not replicas:
-            raise none_there(name, job, choice)
+            raise no_pods_error(name, job, choice)
         chosen = next((each for first in _FIRST for each in replicas if each.name == first), replicas[0])
         named = _container(chosen, container)
         namespace = session.namespace
@@ -49,7 +49,7 @@ def command(
     os.execv(line[0], line)  # noqa: S606 - no shell is wanted
 
 
-def _container(replica: Replica, given: str | None) -> str:
+def _container(replica: ReplicaPod, given: str | None) -> str:
     if replica.phase != "Running":
         raise CliError(f"{replica.name} is not running: pod {replica.pod_name} is {replica.phase or 'Pending'}")
     named = container_of(replica.pod, given)

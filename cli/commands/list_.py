@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import click
 
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.jobs import GROUP
 from tfjob_operator.cli.listing import BACK_OFF, COLUMNS, POD_SELECTOR, QUIET, STATES, Listing, state_of
 from tfjob_operator.cli.options import print_value, target_options
@@ -69,7 +69,7 @@ class Jobs:
         for name in self.query.names:
             try:
                 body = jobs.get(self._session, name)
-            except ApiError as error:
+            except ApiServerError as error:
                 if not error.is_not_found:
                     raise
                 error.show()
@@ -87,8 +87,8 @@ class Jobs:
                 yield from page["items"]
         except jobs.NoTFJobsError as error:
             missing = error
-        for page in jobs.first_pages(self._session, namespace, selector=selector, fields=fields):
-            self.versions[jobs.FIRST_GROUP] = page["metadata"].get("resourceVersion", "")
+        for page in jobs.tensorflow_pages(self._session, namespace, selector=selector, fields=fields):
+            self.versions[jobs.TENSORFLOW_GROUP] = page["metadata"].get("resourceVersion", "")
             yield from page["items"]
         if missing is not None and not self.versions:
             raise missing
@@ -110,7 +110,7 @@ def read_pods(session: Session, query: Query, listing: Listing, now: float, *, w
                 for body in page["items"]:
                     listing.put_event(body)
             watches.append(Watch(f"{where}/events", page["metadata"].get("resourceVersion", ""), fields=_WARNINGS))
-    except ApiError as error:
+    except ApiServerError as error:
         if not error.is_denied:
             raise
         listing.has_pods = bool(watches)
@@ -129,7 +129,7 @@ def _read_workloads(session: Session, query: Query, listing: Listing, *, watch: 
         for page in jobs.chunks(session, where):
             for body in page["items"]:
                 listing.put_workload(body)
-    except ApiError as error:
+    except ApiServerError as error:
         if not (error.is_denied or error.is_not_found):
             raise
         return []

@@ -10,10 +10,18 @@ from collections.abc import Mapping
 import click
 
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.logs.lines import Line, Shower, Splitter, split
+from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.logs.lines import LineFormatter, LogLine, Splitter, split
 from tfjob_operator.cli.options import seconds, target_options
-from tfjob_operator.cli.replicas import Choice, Replica, container_of, find, none_there, pods_path, replica_options
+from tfjob_operator.cli.replicas import (
+    Choice,
+    ReplicaPod,
+    container_of,
+    find,
+    no_pods_error,
+    pods_path,
+    replica_options,
+)
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 
@@ -67,7 +75,7 @@ def command(
         raise click.UsageError("--previous cannot be combined with --follow")
     terminal = sys.stdout.isatty()
     colour = terminal and not no_color and not os.environ.get("NO_COLOR")
-    shower = Shower(terminal=terminal, colour=colour, prefixes=not no_prefix, stamps=timestamps)
+    shower = LineFormatter(terminal=terminal, colour=colour, prefixes=not no_prefix, stamps=timestamps)
     first: dict[str, str | int] = {} if tail is None else {"tailLines": tail}
     if since is not None:
         first["sinceSeconds"] = max(1, round(since))
@@ -83,7 +91,7 @@ def command(
             return
         replicas = find(session, job, choice).replicas
         if not replicas:
-            raise none_there(name, job, choice)
+            raise no_pods_error(name, job, choice)
         first |= ({"previous": "true"} if previous else {}) | ({"timestamps": "true"} if timestamps else {})
         shower.expect(each.name for each in replicas)
         read = [_print(session, each, container, shower, first) for each in replicas]
@@ -92,7 +100,7 @@ def command(
 
 
 def _print(
-    session: Session, replica: Replica, container: str | None, shower: Shower, query: Mapping[str, str | int]
+    session: Session, replica: ReplicaPod, container: str | None, shower: LineFormatter, query: Mapping[str, str | int]
 ) -> bool:
     """Print the current log of a replica; if there is none, print the reason on standard error and return False."""
     named = container_of(replica.pod, container)
@@ -105,7 +113,7 @@ def _print(
     try:
         for part in session.stream(path, container=named, **query):
             click.echo(shower.shown(replica.name, map(to_line, lines.feed(part))), nl=False)
-    except ApiError as error:
+    except ApiServerError as error:
         if error.code not in _NOTHING_THERE:
             raise
         CliError(f"{replica.name}: {error.message}").show()
@@ -119,5 +127,5 @@ def _print(
     return True
 
 
-def _plain(raw: bytes) -> Line:
-    return Line(b"", raw)
+def _plain(raw: bytes) -> LogLine:
+    return LogLine(b"", raw)

@@ -10,7 +10,7 @@ import click
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import seconds, target_options
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _NOT_FOUND = 404
 _CONFLICT = 409
 
 
-class Ended(NamedTuple):
+class FinishedJob(NamedTuple):
     """A finished job; `name` includes its kind, `at` is the completion time, or None if it cannot be parsed."""
 
     path: str
@@ -82,7 +82,7 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[Ended]:
+def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[FinishedJob]:
     for job, group in _jobs(session, namespace, selector):
         conditions = jobs.conditions_of(job)
         state = next((each for each in _ENDS if each in conditions), None)
@@ -91,7 +91,7 @@ def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[E
             continue
         at = (job.get("status") or {}).get("completionTime") or conditions[state].get("lastTransitionTime")
         path, name = jobs.path(meta["namespace"], meta["name"], group), f"tfjob.{group}/{meta['name']}"
-        yield Ended(path, meta["namespace"], name, meta["uid"], meta["resourceVersion"], state, _time(at))
+        yield FinishedJob(path, meta["namespace"], name, meta["uid"], meta["resourceVersion"], state, _time(at))
 
 
 def _jobs(session: Session, namespace: str | None, selector: str) -> Iterator[tuple[Mapping[str, Any], str]]:
@@ -102,9 +102,9 @@ def _jobs(session: Session, namespace: str | None, selector: str) -> Iterator[tu
             yield from ((job, jobs.GROUP) for job in page["items"])
     except jobs.NoTFJobsError as error:
         missing = error
-    for page in jobs.first_pages(session, namespace, selector=selector):
+    for page in jobs.tensorflow_pages(session, namespace, selector=selector):
         missing = None
-        yield from ((job, jobs.FIRST_GROUP) for job in page["items"])
+        yield from ((job, jobs.TENSORFLOW_GROUP) for job in page["items"])
     if missing is not None:
         raise missing
 
@@ -117,11 +117,11 @@ def _time(text: Any) -> datetime | None:
     return at if at.tzinfo is not None else None
 
 
-def _shown(job: Ended, everywhere: bool) -> str:  # noqa: FBT001 - as the option
+def _shown(job: FinishedJob, everywhere: bool) -> str:  # noqa: FBT001 - as the option
     return f"{job.name}{f' in {job.namespace}' if everywhere else ''}"
 
 
-def _ask(found: list[Ended], everywhere: bool) -> None:  # noqa: FBT001 - as the option
+def _ask(found: list[FinishedJob], everywhere: bool) -> None:  # noqa: FBT001 - as the option
     """Ask for confirmation. Raises CliError without a terminal, Exit if the user declines."""
     if not sys.stdin.isatty():
         raise CliError(
@@ -134,11 +134,11 @@ def _ask(found: list[Ended], everywhere: bool) -> None:  # noqa: FBT001 - as the
         raise click.exceptions.Exit(1)
 
 
-def _delete(session: Session, job: Ended, everywhere: bool) -> bool:  # noqa: FBT001 - as the option
+def _delete(session: Session, job: FinishedJob, everywhere: bool) -> bool:  # noqa: FBT001 - as the option
     """Delete a job unless it has changed since it was read. On failure, print the error and return False."""
     try:
         session.delete(job.path, jobs.only(job.uid, job.version))
-    except ApiError as error:
+    except ApiServerError as error:
         if error.code == _CONFLICT:
             CliError(f"{_shown(job, everywhere)} has changed and was not deleted: {clean(error.message)}").show()
             return False

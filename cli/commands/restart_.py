@@ -11,9 +11,9 @@ import click
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import ANNOTATION_RESTART, ConditionReason
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiError, CliError, print_each
+from tfjob_operator.cli.errors import ApiServerError, CliError, print_each
 from tfjob_operator.cli.options import target_options
-from tfjob_operator.cli.replicas import Choice, Replica, find, none_there, pods_path, replica_options
+from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error, pods_path, replica_options
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 
@@ -46,7 +46,7 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
         has_begun = whole and bool((job.get("status") or {}).get("begun"))
         replicas = () if has_begun else find(session, job, choice).replicas
         if not (has_begun or replicas):
-            raise none_there(name, job, choice)
+            raise no_pods_error(name, job, choice)
         _check_operator(session, name, job)
         if whole:
             click.echo(_restart_all(session, name, job, dry_run=dry_run))
@@ -100,7 +100,7 @@ def _withdraw(session: Session, name: str) -> dict[str, Any]:
         change = {"resourceVersion": meta["resourceVersion"], "annotations": {ANNOTATION_RESTART: None}}
         try:
             jobs.patch(session, meta["name"], {"metadata": change})
-        except ApiError as error:
+        except ApiServerError as error:
             if error.code != _CONFLICT:
                 raise
             continue
@@ -134,7 +134,7 @@ def _check_operator(session: Session, name: str, job: dict[str, object]) -> None
         raise CliError(f"{name} not restarted, because nobody would recreate its pods: {why}")
 
 
-def _restart(session: Session, replica: Replica, *, dry_run: bool) -> str:
+def _restart(session: Session, replica: ReplicaPod, *, dry_run: bool) -> str:
     """Delete the pod of a replica, by UID; return what was done."""
     shown = f"pod/{replica.pod_name}"
     if replica.phase == "Succeeded":
@@ -145,7 +145,7 @@ def _restart(session: Session, replica: Replica, *, dry_run: bool) -> str:
         return f"{shown} deleted (dry run)"
     try:
         session.delete(pods_path(session.namespace, replica.pod_name), jobs.only(replica.uid))
-    except ApiError as error:
+    except ApiServerError as error:
         if error.code not in {_NOT_FOUND, _CONFLICT}:
             raise
         return f"{shown} was already recreated"

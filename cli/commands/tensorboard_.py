@@ -17,7 +17,7 @@ import click
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.replicas import pods_path
 from tfjob_operator.cli.session import Session
@@ -29,7 +29,7 @@ _OPERATOR: Final = "training.kubeflow.org/operator-name=tensorboard-controller"
 """The label of the objects that the operator creates for TensorBoards."""
 
 
-class Board(NamedTuple):
+class JobTensorBoard(NamedTuple):
     """The TensorBoard of a job: the owner, and the selector of its pods."""
 
     job: str
@@ -37,11 +37,13 @@ class Board(NamedTuple):
     selector: str
 
 
-def board_of(name: str, job: Mapping[str, Any]) -> Board:
+def board_of(name: str, job: Mapping[str, Any]) -> JobTensorBoard:
     """Return the TensorBoard of a job. Raises CliError if it has none."""
     if not any(key.lower() == "tensorboard" for key in jobs.spec_of(job)):
         raise CliError(f"{name} has no TensorBoard: set spec.tensorBoard.logDir with kubectl edit tfjob {name}")
-    return Board(name, job["metadata"]["uid"], board_selector(job["metadata"]["name"], is_alpha=jobs.is_alpha(job)))
+    return JobTensorBoard(
+        name, job["metadata"]["uid"], board_selector(job["metadata"]["name"], is_alpha=jobs.is_alpha(job))
+    )
 
 
 def board_selector(job: str, *, is_alpha: bool) -> str:
@@ -56,7 +58,13 @@ class Forwarding:
     """
 
     def __init__(
-        self, target: Target, session: Session, board: Board, *, ports: tuple[int, int], pause: Callable[[float], None]
+        self,
+        target: Target,
+        session: Session,
+        board: JobTensorBoard,
+        *,
+        ports: tuple[int, int],
+        pause: Callable[[float], None],
     ) -> None:
         self._target = target
         self._session = session
@@ -98,7 +106,7 @@ class Forwarding:
                 return dict(ready)
             try:
                 job = jobs.get(self._session, self._board.job)
-            except ApiError as error:
+            except ApiServerError as error:
                 if error.is_not_found:
                     return None
                 raise
@@ -189,7 +197,7 @@ def command(*, target: Target, name: str, port: int | None, no_browser: bool) ->
         for _ in forwarding.connections():
             url = f"http://{_HOST}:{local}/"
             click.echo(f"TensorBoard of {name}: {url}   (press Ctrl-C to stop)")
-            if not no_browser and _has_screen():
+            if not no_browser and _has_display():
                 import webbrowser
 
                 webbrowser.open(url)
@@ -212,6 +220,6 @@ def _free_port(wanted: int | None) -> int:
     raise CliError(f"no free port on {_HOST}")
 
 
-def _has_screen() -> bool:
+def _has_display() -> bool:
     """Return True if there is a desktop: a text browser would take over the terminal."""
     return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

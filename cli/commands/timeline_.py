@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfjob_operator.cli.errors import ApiError
+from tfjob_operator.cli.errors import ApiServerError
 from tfjob_operator.cli.options import print_value, target_options
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.diagnosis.objects import Event
+    from tfjob_operator.cli.diagnosis.objects import EventDetails
     from tfjob_operator.cli.target import Target
 
 _FORBIDDEN = 403
@@ -34,12 +34,12 @@ def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str
     from tfjob_operator.cli.timelines.build import timeline_of
     from tfjob_operator.cli.timelines.render import ASCII, UNICODE, Frame, render
 
-    events: list[Event] = []
+    events: list[EventDetails] = []
     with target.session() as session:
         seen = snapshot(session, name)
         try:
             events = events_of(session, seen.job)
-        except ApiError as error:
+        except ApiServerError as error:
             if error.code != _FORBIDDEN:
                 raise
             click.echo("no permission to list events: deleted pods are not shown", err=True)

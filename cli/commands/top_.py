@@ -11,9 +11,9 @@ import click
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import print_value, target_options
-from tfjob_operator.cli.replicas import Choice, Replica, find, none_there, replica_options, selector_of
+from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error, replica_options, selector_of
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 from tfjob_operator.cli.terminal import TablePrinter
@@ -40,7 +40,7 @@ def command(*, target: Target, choice: Choice, name: str, output: str | None) ->
         choice = choice.of(name, job)
         replicas = find(session, job, choice).replicas
         if not replicas:
-            raise none_there(name, job, choice)
+            raise no_pods_error(name, job, choice)
         used = _usage(session, job)
     rows = [_cells(each, used.get(each.pod_name)) for each in replicas]
     if output == "json":
@@ -54,14 +54,14 @@ def _usage(session: Session, job: Mapping[str, Any]) -> dict[str, list[dict[str,
     """Return the container metrics of the job's pods by pod name. Raises CliError without the metrics API."""
     try:
         found = session.get(POD_METRICS.path(session.namespace), labelSelector=selector_of(job))
-    except ApiError as error:
+    except ApiServerError as error:
         if error.code not in ABSENT:
             raise
         raise CliError(NOT_AVAILABLE) from error
     return {each["metadata"]["name"]: each.get("containers") or [] for each in found.get("items") or ()}
 
 
-def _cells(replica: Replica, used: list[dict[str, Any]] | None) -> list[str]:
+def _cells(replica: ReplicaPod, used: list[dict[str, Any]] | None) -> list[str]:
     """Return a table row, with dashes for missing measurements and for requests or limits that are not set."""
     cells = [replica.name]
     spec = (replica.pod.get("spec") or {}).get("containers") or ()

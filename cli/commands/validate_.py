@@ -9,7 +9,7 @@ import click
 from tfjob_operator.cli.errors import CliError
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.manifests import Judgement, Manifest
+    from tfjob_operator.cli.manifests import Manifest, ValidationResult
 
 
 @click.command("validate")
@@ -27,7 +27,7 @@ def command(*, files: tuple[str, ...], strict: bool) -> None:
         try:
             for manifest in manifests.read(file):
                 jobs += 1
-                judgement = manifests.judge(manifest)
+                judgement = manifests.validate(manifest)
                 warned += len(judgement.warnings)
                 invalid += _print(manifest, judgement)
         except CliError as error:
@@ -42,7 +42,7 @@ def command(*, files: tuple[str, ...], strict: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _print(manifest: Manifest, judgement: Judgement) -> bool:
+def _print(manifest: Manifest, judgement: ValidationResult) -> bool:
     """Print the errors, warnings and notes of a job. Return True if it is invalid."""
     from tfjob_operator.api.text import clean
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import print_value, target_options
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _read(session: Session, path: str, **query: str) -> dict[str, Any] | None:
     """Return a response, {} if not found, None without permission."""
     try:
         found: dict[str, Any] = session.get(path, **query)
-    except ApiError as error:
+    except ApiServerError as error:
         if error.is_not_found:
             return {}
         if error.is_denied:
@@ -93,12 +93,12 @@ def _listed(session: Session, api: str, plural: str, **query: str) -> list[dict[
 def _images(session: Session, items: list[dict[str, Any]]) -> Iterator[str]:
     import msgspec
 
-    from tfjob_operator.cli.diagnosis.objects import Deployment, Pod
+    from tfjob_operator.cli.diagnosis.objects import OperatorDeployment, PodDetails
     from tfjob_operator.cli.diagnosis.pods import is_ready
 
     for each in items:
         try:
-            found = msgspec.convert(each, Deployment)
+            found = msgspec.convert(each, OperatorDeployment)
             image = (found.spec.template.spec.containers or ())[0].image
         except (msgspec.ValidationError, IndexError) as error:
             raise CliError("the server sent a Deployment without containers") from error
@@ -108,7 +108,7 @@ def _images(session: Session, items: list[dict[str, Any]]) -> Iterator[str]:
         if is_stuck and status.ready_replicas:
             path = f"/api/v1/namespaces/{meta.namespace}/pods"
             pods = _read(session, path, labelSelector="name=tf-job-operator") or {}
-            ready = [pod for pod in msgspec.convert(pods.get("items") or [], list[Pod]) if is_ready(pod)]
+            ready = [pod for pod in msgspec.convert(pods.get("items") or [], list[PodDetails]) if is_ready(pod)]
             more += f"; update to {image} is not ready: {status.updated_replicas} of {wanted} updated"
             image = ", ".join(sorted({pod.spec.containers[0].image for pod in ready if pod.spec.containers}))
         counts = f"{status.ready_replicas} of {wanted} ready{more}"

@@ -47,12 +47,12 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
     from tfjob_operator.cli.replicas import Choice, find
     from tfjob_operator.cli.terminal import terminal
     from tfjob_operator.cli.watches import end_of
-    from tfjob_operator.cli.watching import Live, Printer, Screen
+    from tfjob_operator.cli.watching import LiveJob, Printer, Screen
 
     look = partial(terminal, no_color=no_color)
     shown = Screen(look) if look().is_terminal else Printer()
     full = f"{jobs.FULL_NAME}/{name}"
-    with Live(session, name, time.monotonic) as live:
+    with LiveJob(session, name, time.monotonic) as live:
         while True:
             seen = live.wait(AGES_S)
             if seen.is_gone:
@@ -101,12 +101,12 @@ def wait(target: Target, name: str, timeout: float | None) -> None:
 def status(target: Target, name: str, output: str | None, no_color: bool) -> None:  # noqa: FBT001 - a flag
     """Show the state of a job and of each replica: node, age, restarts, exit code, last message, and which pods are missing."""
     from tfjob_operator.cli.gathering import snapshot
-    from tfjob_operator.cli.status import ASCII, UNICODE, render, standing_of
+    from tfjob_operator.cli.status import ASCII, UNICODE, job_summary_of, render
     from tfjob_operator.cli.terminal import terminal
 
     with target.session() as session:
         seen = snapshot(session, name)
-    standing = standing_of(seen.job, seen.body, seen.pods)
+    standing = job_summary_of(seen.job, seen.body, seen.pods)
     if output is not None:
         print_value(standing, output)
         return

@@ -10,7 +10,7 @@ from typing import Final
 from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import is_named
-from tfjob_operator.api.v1alpha1.constants import EventReason as AlphaReason
+from tfjob_operator.api.v1alpha1.constants import AlphaEventReason as AlphaReason
 from tfjob_operator.cli.diagnosis import operator
 from tfjob_operator.cli.diagnosis.advice import (
     CREATE_RENAMED,
@@ -21,24 +21,24 @@ from tfjob_operator.cli.diagnosis.advice import (
     RETRIED,
     SAVE,
 )
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Trouble, defined, error
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Trouble, WhileRunning, defined, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest, natural
-from tfjob_operator.cli.diagnosis.objects import Event
+from tfjob_operator.cli.diagnosis.objects import EventDetails
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import amount, named, some
+from tfjob_operator.cli.diagnosis.words import amount, join_some, safe_name
 from tfjob_operator.cli.durations import duration
 
-_RESOURCES: Final = Change("correct resources in the template")
+_RESOURCES: Final = ManifestChange("correct resources in the template")
 _RANGES: Final = "kubectl -n {namespace} describe limitranges"
-_MESSAGE: Final = Change("change the template as the message asks")
+_MESSAGE: Final = ManifestChange("change the template as the message asks")
 QUOTA: Final = error(
     "quota-exceeded",
     400,
     'ResourceQuota "{quota}" exceeded ({who} not created): {short}',
     (
         "kubectl -n {namespace} describe quota {quota}",
-        Change("use fewer replicas, or request less of what is used up"),
-        Running(
+        ManifestChange("use fewer replicas, or request less of what is used up"),
+        WhileRunning(
             f"Recreate running pods, which hold their old requests; work since their last checkpoint is lost: {RESTART}"
         ),
         "Or delete pods that are no longer needed, or ask your cluster administrator for a larger quota",
@@ -49,7 +49,7 @@ QUOTA_WANTS: Final = error(
     "quota-wants-requests",
     401,
     'ResourceQuota "{quota}" requires {wanted} on every container ({who} not created)',
-    (Change("set what the quota requires in resources of every container"),),
+    (ManifestChange("set what the quota requires in resources of every container"),),
     "A ResourceQuota counts a resource for which a container has no request or limit",
 )
 QUOTA_UNKNOWN: Final = error(
@@ -89,7 +89,7 @@ POD_SECURITY: Final = error(
     'Pod Security "{level}" of the namespace is violated ({who} not created)',
     (
         "kubectl get namespace {namespace} --show-labels",
-        Change("set what the message names in securityContext of the template and its containers"),
+        ManifestChange("set what the message names in securityContext of the template and its containers"),
     ),
     "The pod violates the Pod Security Standard of the namespace",
 )
@@ -98,7 +98,7 @@ POD_POLICY: Final = error(
     407,
     "No PodSecurityPolicy or SecurityContextConstraints allow the pod ({who} not created)",
     (
-        Change("set what the message names in securityContext of the template and its containers"),
+        ManifestChange("set what the message names in securityContext of the template and its containers"),
         "Or ask your cluster administrator to allow the ServiceAccount of the pod the use of a policy",
     ),
     "PodSecurityPolicy (before Kubernetes 1.25) or SecurityContextConstraints of OpenShift",
@@ -142,14 +142,20 @@ NO_PRIORITY: Final = error(
     "priority-class-missing",
     412,
     'PriorityClass "{name}" not found ({who} not created)',
-    ("kubectl get priorityclasses", Change("set priorityClassName of the template to an existing class, or remove it")),
+    (
+        "kubectl get priorityclasses",
+        ManifestChange("set priorityClassName of the template to an existing class, or remove it"),
+    ),
     "The template names a PriorityClass that does not exist",
 )
 NO_RUNTIME: Final = error(
     "runtime-class-missing",
     413,
     'RuntimeClass "{name}" not found ({who} not created)',
-    ("kubectl get runtimeclasses", Change("set runtimeClassName of the template to an existing class, or remove it")),
+    (
+        "kubectl get runtimeclasses",
+        ManifestChange("set runtimeClassName of the template to an existing class, or remove it"),
+    ),
     "The template names a RuntimeClass that does not exist",
 )
 NAME_TAKEN: Final = error(
@@ -292,7 +298,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     missing = set(facts.missing)
     if not missing or facts.evidence.job.metadata.deletion_timestamp is not None:
         return
-    newest: dict[str, Event] = {}
+    newest: dict[str, EventDetails] = {}
     refusing = (AlphaReason.FAILED_CREATE,) if facts.shape.is_alpha else _REASONS
     for event in facts.job_events(*refusing, EventReason.CREATED_POD):
         if event.reason == EventReason.CREATED_POD:
@@ -312,7 +318,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _by_quota(facts)
 
 
-def _child_of(event: Event, missing: set[str], wanted: Collection[str]) -> str:
+def _child_of(event: EventDetails, missing: set[str], wanted: Collection[str]) -> str:
     """Return the missing replica of an event, the first one if it names none; "" if the replica that it names has a pod."""
     names = [name for name in _CHILD.findall(event.message) if name in wanted]
     if names:
@@ -320,7 +326,7 @@ def _child_of(event: Event, missing: set[str], wanted: Collection[str]) -> str:
     return min(missing, key=natural)
 
 
-def _finding(facts: Facts, child: str, event: Event) -> Finding:
+def _finding(facts: Facts, child: str, event: EventDetails) -> Finding:
     trouble, values = first_match(_RULES, event.message) or (REFUSED, {"words": value(event.message)})
     values = {name: text.rstrip(",]") for name, text in values.items()}
     if trouble is QUOTA:
@@ -335,7 +341,7 @@ def _finding(facts: Facts, child: str, event: Event) -> Finding:
 def _ranges(facts: Facts, trouble: Trouble) -> Iterator[str]:
     if trouble in {RANGE_MAX, RANGE_MIN, RANGE_RATIO} and facts.evidence.limit_ranges:
         names = sorted(each.metadata.name for each in facts.evidence.limit_ranges)
-        yield f"LimitRanges of the namespace: {some(names)}"
+        yield f"LimitRanges of the namespace: {join_some(names)}"
 
 
 def _shortage(values: dict[str, str]) -> str:
@@ -360,7 +366,7 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
             hard, used = (parse_quantity((part or {}).get(resource)) for part in (quota.status.hard, quota.status.used))
             if hard is not None and used is not None and used + Decimal(1) > hard:
                 short = f"{resource}: used {amount(resource, used)} of {amount(resource, hard)}"
-                proof = f"quota {named(quota.metadata.name)}: {short}"
+                proof = f"quota {safe_name(quota.metadata.name)}: {short}"
                 yield Finding(
                     QUOTA, who, (proof,), {"quota": value(quota.metadata.name), "short": short}, quota.metadata.name
                 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tfjob_operator.api.v1.constants import LABEL_JOB_NAME, LABEL_PREFIX
-from tfjob_operator.cli.diagnosis.causes import Change, Running, Step, fill
+from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, WhileRunning, fill
 from tfjob_operator.cli.diagnosis.facts import Facts
 
 DESCRIBE_POD: Final = "kubectl -n {namespace} describe pod {pod}"
@@ -30,7 +30,7 @@ OPERATOR_LOGS: Final = (
 )
 NEW_CONFIG_MAP: Final = "kubectl -n {namespace} create configmap {name} --from-file"
 NEW_KEYS: Final = "kubectl -n {namespace} create secret generic {name} --from-file"
-AGAIN: Final = Change("", recreate=False)
+AGAIN: Final = ManifestChange("", recreate=False)
 """The cause is outside the manifest: a failed job is recreated; the kubelet restarts the containers of a running one."""
 RESTART: Final = "kubectl tfjob restart {job} -n {namespace}"
 RETRIED: Final = "The operator retries by itself, after five minutes at the latest"
@@ -78,16 +78,16 @@ def steps(
     pods = [name for name in whom if name in present]
     lines: list[str] = []
     recreate, keeps_log = False, b'"FallbackToLogsOnError"' in bytes(facts.job.spec)
-    changes = [step.what for step in given if isinstance(step, Change) and step.what]
+    changes = [step.what for step in given if isinstance(step, ManifestChange) and step.what]
     if facts.finished and len(changes) > 1:  # a single file with all changes
-        last = max(number for number, step in enumerate(given) if isinstance(step, Change))
-        rest = [step for step in given[:last] if not isinstance(step, Change)]
-        given = [*rest, Change("; ".join(dict.fromkeys(changes))), *given[last + 1 :]]
+        last = max(number for number, step in enumerate(given) if isinstance(step, ManifestChange))
+        rest = [step for step in given[:last] if not isinstance(step, ManifestChange)]
+        given = [*rest, ManifestChange("; ".join(dict.fromkeys(changes))), *given[last + 1 :]]
     for step in given:
-        if isinstance(step, Change):
+        if isinstance(step, ManifestChange):
             recreate = recreate or step.recreate
             lines += _ended(step) if facts.finished else _running(step)
-        elif isinstance(step, Running):
+        elif isinstance(step, WhileRunning):
             lines += [step.text] if facts.pods and not facts.finished else ()
         elif ("{pod}" not in step or values.get("pod") in present) and ("{pods}" not in step or pods):
             lines.append(step.replace("{pods}", " ".join(map(_named_in_command, pods[:_MOST_PODS]))))
@@ -114,12 +114,12 @@ def aimed(line: str, flags: Sequence[str]) -> str:
     return f"{line[: found.start()]}kubectl {words} {line[found.end() :]}"
 
 
-def _running(change: Change) -> Iterator[str]:
+def _running(change: ManifestChange) -> Iterator[str]:
     if change.what:
         yield f"{change.what[0].upper()}{change.what[1:]}: {_EDIT}"
 
 
-def _ended(change: Change) -> Iterator[str]:
+def _ended(change: ManifestChange) -> Iterator[str]:
     yield f"Save the manifest{', then in the file ' * bool(change.what)}{change.what}: {SAVE}"
     yield REPLACE
 

@@ -10,12 +10,12 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import LABEL_ATTEMPT, ConditionReason, ConditionType, EventReason
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Severity, defined, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Severity, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.fallback import terminating
-from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.diagnosis.rules import short, value
-from tfjob_operator.cli.diagnosis.words import ago, ended_by, failed_line, named, seconds_between
+from tfjob_operator.cli.diagnosis.words import ago, ended_by, failed_line, safe_name, seconds_between
 from tfjob_operator.cli.durations import duration
 
 _TIMELINE: Final = "See how the replicas failed: kubectl tfjob timeline {job} -n {namespace}"
@@ -25,7 +25,9 @@ START_DEADLINE: Final = error(
     "StartDeadlineExceeded: not all replicas were running within startDeadlineSeconds of {start}",
     (
         DESCRIBE_JOB,
-        Change("correct what kept the named replica from running, or raise spec.runPolicy.startDeadlineSeconds"),
+        ManifestChange(
+            "correct what kept the named replica from running, or raise spec.runPolicy.startDeadlineSeconds"
+        ),
     ),
     "Not all replicas ran at the same time within runPolicy.startDeadlineSeconds",
 )
@@ -35,7 +37,7 @@ MAX_RESTARTS: Final = error(
     "MaxRestartsExceeded: the whole job was restarted as often as maxRestarts allows",
     (
         DESCRIBE_JOB,
-        Change("fix what made the replicas fail, and raise spec.runPolicy.failurePolicy.maxRestarts if needed"),
+        ManifestChange("fix what made the replicas fail, and raise spec.runPolicy.failurePolicy.maxRestarts if needed"),
     ),
     "A rule restarts the whole job, which runPolicy.failurePolicy.maxRestarts does not allow again",
 )
@@ -45,7 +47,7 @@ BY_RULE: Final = error(
     "Failed by rule {rule} of the failure policy: {words}",
     (
         DESCRIBE_JOB,
-        Change("fix what made the replica fail, or correct rule {rule} in spec.runPolicy.failurePolicy.rules"),
+        ManifestChange("fix what made the replica fail, or correct rule {rule} in spec.runPolicy.failurePolicy.rules"),
     ),
     "A rule of the failure policy with the action FailJob matches a failure",
 )
@@ -162,7 +164,7 @@ def history(facts: Facts) -> list[str]:
     ]
 
 
-def attempt_of(pod: Pod) -> int:
+def attempt_of(pod: PodDetails) -> int:
     """Return the attempt of a pod; 0 if its label is not a number."""
     label = (pod.metadata.labels or {}).get(LABEL_ATTEMPT, "")
     return int(label) if label.isascii() and label.isdecimal() and len(label) <= _MOST_DIGITS else 0
@@ -176,7 +178,7 @@ def _earlier_pods(facts: Facts) -> Iterator[Finding]:
         name = pod.metadata.name
         age, why = terminating(facts, pod) if pod.metadata.deletion_timestamp is not None else ("", "")
         how = f"Terminating for {age}, {why}" if age else "not deleted yet"
-        seen = f"pod {named(name)}: attempt {attempt_of(pod)}, {how}"
+        seen = f"pod {safe_name(name)}: attempt {attempt_of(pod)}, {how}"
         yield Finding(EARLIER_PODS, name, (seen,), {"attempt": str(attempt), "pod": name, "why": how})
 
 
@@ -185,7 +187,7 @@ def _delayed(facts: Facts) -> Iterator[Finding]:
     left_s = -(facts.age_s(at) or 0.0)
     if at is not None and left_s > 0:
         waits = [
-            f"{named(each.type).lower()}-{each.index}, restarted {each.total} times: next pod in {duration(over_s)}"
+            f"{safe_name(each.type).lower()}-{each.index}, restarted {each.total} times: next pod in {duration(over_s)}"
             for each in facts.job.status.restarts
             if (over_s := -(facts.age_s(each.next_time) or 0.0)) > 0
         ]

@@ -8,11 +8,11 @@ from typing import Final
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import AGAIN
-from tfjob_operator.cli.diagnosis.causes import Finding, Running, defined, error
+from tfjob_operator.cli.diagnosis.causes import Finding, WhileRunning, defined, error
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
 
 FAILED: Final = error(
@@ -21,7 +21,7 @@ FAILED: Final = error(
     "Job of {who} failed: {reason}; nothing restarts the replica",
     (
         "kubectl -n {namespace} describe job {who}",
-        Running("Delete the Job, which is recreated: kubectl -n {namespace} delete job {who}"),
+        WhileRunning("Delete the Job, which is recreated: kubectl -n {namespace} delete job {who}"),
         AGAIN,
     ),
     "A Job of the alpha dialect has failed, by a limit that was set on it: the operator sets none",
@@ -56,20 +56,20 @@ def find(facts: Facts) -> Iterator[Finding]:
         name, failed = job.metadata.name, condition_of(job.status.conditions, "Failed")
         if job.metadata.deletion_timestamp is not None:
             continue
-        if failed is not None and failed.status == "True" and (name in facts.wanted or name in _told(facts)):
-            seen = f"job {named(name)}: condition Failed, {named(failed.reason)}: {said(failed.message)}"
+        if failed is not None and failed.status == "True" and (name in facts.wanted or name in _failure_message(facts)):
+            seen = f"job {safe_name(name)}: condition Failed, {safe_name(failed.reason)}: {quote(failed.message)}"
             yield Finding(FAILED, name, (seen,), {"reason": value(failed.reason) or "Failed"}, failed.reason)
         elif name in missing and job.spec.suspend:
             trouble = suspension.ONE_BY_ONE if LABEL_QUEUE in (job.metadata.labels or {}) else SUSPENDED
-            yield Finding(trouble, name, (f"job {named(name)}: spec.suspend is true",))
+            yield Finding(trouble, name, (f"job {safe_name(name)}: spec.suspend is true",))
         elif name in missing and job.status.start_time is None and not job.status.conditions:
             age_s = facts.age_s(job.metadata.creation_timestamp)
             if age_s is not None and age_s > _LATE_S:
-                seen = f"job {named(name)}: created {duration(age_s)} ago, no status"
+                seen = f"job {safe_name(name)}: created {duration(age_s)} ago, no status"
                 yield Finding(UNSEEN, name, (seen,), {"age": duration(age_s)})
 
 
-def _told(facts: Facts) -> tuple[str, ...]:
+def _failure_message(facts: Facts) -> tuple[str, ...]:
     """Return the message about why the Job has failed."""
     alpha = facts.evidence.alpha
     return tuple(alpha.job.status.reason.replace(",", " ").split()) if alpha is not None else ()

@@ -18,7 +18,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-class Change(NamedTuple):
+class ManifestChange(NamedTuple):
     """A change of the job's manifest: `what` is in the imperative, such as "correct the image".
 
     An unfinished job is edited, and the affected pods are recreated unless `recreate` is False. A finished job is saved
@@ -29,13 +29,13 @@ class Change(NamedTuple):
     recreate: bool = True
 
 
-class Running(NamedTuple):
+class WhileRunning(NamedTuple):
     """A step that only helps an unfinished job."""
 
     text: str
 
 
-Step = str | Change | Running
+Step = str | ManifestChange | WhileRunning
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from tfjob_operator.api.text import clean, last_words
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, ConditionReason, ConditionType, EventReason
 from tfjob_operator.cli.diagnosis import starting
 from tfjob_operator.cli.diagnosis.advice import AGAIN, DESCRIBE_JOB, DESCRIBE_NODES, DESCRIBE_POD, LOGS
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.logs import RULES as LOG_RULES
-from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
+from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import (
     IN_IMAGE,
     Exit,
@@ -26,64 +26,69 @@ from tfjob_operator.cli.diagnosis.pods import (
     statuses,
 )
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
-from tfjob_operator.cli.diagnosis.words import ago, counted, named, said
+from tfjob_operator.cli.diagnosis.words import ago, counted, quote, safe_name
 
-_ARGUMENTS: Final = Change("correct command and args in the template")
-_CAUSE: Final = Change("correct the cause of the exit, in the image, the command or the template", recreate=False)
+_ARGUMENTS: Final = ManifestChange("correct command and args in the template")
+_CAUSE: Final = ManifestChange(
+    "correct the cause of the exit, in the image, the command or the template", recreate=False
+)
 OUT_OF_MEMORY: Final = error(
     "out-of-memory",
     700,
     "OOMKilled: container {container} of {who} exceeded its memory limit {limit}",
-    (Change("raise resources.limits.memory in the template, or use smaller batches"),),
+    (ManifestChange("raise resources.limits.memory in the template, or use smaller batches"),),
     "The container was killed at its memory limit (OOMKilled)",
 )
 EPHEMERAL: Final = error(
     "disk-limit",
     701,
     "Evicted ({who}): limit of ephemeral storage exceeded",
-    (Change("write checkpoints and caches to a volume, or raise resources.limits.ephemeral-storage"),),
+    (ManifestChange("write checkpoints and caches to a volume, or raise resources.limits.ephemeral-storage"),),
     "The pod exceeded its limit of ephemeral storage",
 )
 EMPTY_DIR: Final = error(
     "empty-dir-limit",
     701,
     "Evicted ({who}): emptyDir {volume} exceeded its sizeLimit {limit}",
-    (Change("raise sizeLimit of the emptyDir {volume} in the template, or write less to it"),),
+    (ManifestChange("raise sizeLimit of the emptyDir {volume} in the template, or write less to it"),),
     "An emptyDir grew over its sizeLimit",
 )
 EVICTED: Final = error(
     "evicted",
     702,
     "Evicted ({who}): the node was low on {resource}",
-    (DESCRIBE_NODES, Change("set resources.requests to what the job uses, so that it gets a node with enough")),
+    (DESCRIBE_NODES, ManifestChange("set resources.requests to what the job uses, so that it gets a node with enough")),
     "The kubelet evicted the pod because its node was low on memory or disk",
 )
 POD_DEADLINE: Final = error(
     "pod-deadline",
     703,
     "DeadlineExceeded ({who}): activeDeadlineSeconds of the pod template",
-    (Change("raise or remove activeDeadlineSeconds in the pod template (that of runPolicy is the job's)"),),
+    (ManifestChange("raise or remove activeDeadlineSeconds in the pod template (that of runPolicy is the job's)"),),
     "The pod's own deadline",
 )
 LIVENESS: Final = error(
     "liveness-probe",
     704,
     "Liveness probe failed ({who}): the kubelet restarts the container",
-    (LOGS, Change("remove livenessProbe from the template, or raise its initialDelaySeconds and failureThreshold")),
+    (
+        LOGS,
+        ManifestChange("remove livenessProbe from the template, or raise its initialDelaySeconds and failureThreshold"),
+    ),
     "The kubelet restarts the container because its liveness probe fails",
 )
 ILLEGAL: Final = error(
     "illegal-instruction",
     720,
     "Exit code 132 (SIGILL, {who}): the program uses instructions that the CPU of the node lacks",
-    (Change("use an image with TensorFlow built for older CPUs, or a nodeSelector for nodes with AVX"),),
+    (ManifestChange("use an image with TensorFlow built for older CPUs, or a nodeSelector for nodes with AVX"),),
     "Exit code 132: usually TensorFlow was built for AVX",
 )
 SEGFAULT: Final = error(
     "segmentation-fault",
     721,
     "Exit code 139 (SIGSEGV, {who}): crash in native code",
-    (LOGS, Change("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible")),
+    (LOGS, ManifestChange("use an image in which TensorFlow, CUDA and the driver of the nodes are compatible")),
     "Exit code 139",
 )
 ABORTED: Final = error(
@@ -104,7 +109,10 @@ NOT_EXECUTABLE: Final = error(
     "command-not-executable",
     724,
     "Exit code 126 ({who}): the shell may not execute a command",
-    (LOGS, Change('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image')),
+    (
+        LOGS,
+        ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),
+    ),
     "Exit code 126",
 )
 USAGE: Final = error(
@@ -139,14 +147,14 @@ CRASH_LOOP: Final = error(
     "crash-loop",
     761,
     "CrashLoopBackOff ({who}): container {container} exited with code {code}, {times}",
-    (LOGS, Change("correct the template, or the image, according to the log")),
+    (LOGS, ManifestChange("correct the template, or the image, according to the log")),
     "A container fails repeatedly, for a reason that only its log has",
 )
 INIT_FAILED: Final = error(
     "init-container-failed",
     728,
     "Init container {container} failed with exit code {code} ({who})",
-    (LOGS, Change("correct the init container in the template according to the log")),
+    (LOGS, ManifestChange("correct the init container in the template according to the log")),
     "An init container fails, so the training never starts",
 )
 FOR_EVER: Final = warning(
@@ -156,7 +164,7 @@ FOR_EVER: Final = warning(
     (
         LOGS,
         DESCRIBE_JOB,
-        Change("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
+        ManifestChange("set spec.runPolicy.backoffLimit, so that the job fails after so many restarts", recreate=False),
     ),
     "One replica was restarted five times or more, and is running again",
 )
@@ -171,7 +179,7 @@ AFTER_SUCCESS: Final = warning(
     "restarted-after-success",
     799,
     "Restarted after exit code 0 ({who}, {times}): its restartPolicy is Always",
-    (Change("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),),
+    (ManifestChange("set restartPolicy of the replica to OnFailure, so that exit code 0 means success"),),
     "A container exits with code 0, and its restart policy starts it again",
 )
 TROUBLES: Final = defined(globals())
@@ -253,7 +261,7 @@ def _of_failed_job(facts: Facts, told: re.Match[str] | None, message: str) -> It
                 return
     if told is not None:
         words = told["words"] or ""
-        proof = f"job: condition Failed: {said(message)}"
+        proof = f"job: condition Failed: {quote(message)}"
         end = _End(told["pod"], value(told["container"]), int(told["code"]), told["reason"] or "", words, (proof,))
         evicted = first_match(_EVICTIONS, message) if "Evicted" in told["before"] else None
         yield (
@@ -263,10 +271,10 @@ def _of_failed_job(facts: Facts, told: re.Match[str] | None, message: str) -> It
         )
 
 
-def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
+def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     status, name = pod.status, pod.metadata.name
     if status.phase == "Failed" and status.reason in {"Evicted", "DeadlineExceeded"}:
-        seen = f"pod {named(name)}: {named(status.reason)}: {said(status.message)}"
+        seen = f"pod {safe_name(name)}: {safe_name(status.reason)}: {quote(status.message)}"
         trouble, values = first_match(_EVICTIONS, status.message) or (EVICTED, {"resource": "resources"})
         yield Finding(
             POD_DEADLINE if status.reason == "DeadlineExceeded" else trouble, name, (seen,), values | {"pod": name}
@@ -288,12 +296,12 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     """Return an exit with all information about it: the termination message, the log, and events about probes."""
     pod, ended, name = each.pod, each.ended, each.pod.metadata.name
     log, when = facts.log(name, each.container), ago(facts.now, ended.finished_at)
-    reason = f" ({named(ended.reason)})" if ended.reason not in {"", "Error"} else ""
+    reason = f" ({safe_name(ended.reason)})" if ended.reason not in {"", "Error"} else ""
     how = f"exited with code {ended.exit_code}{reason}{when and ', '}{when}"
-    words = f": {said(ended.message)}" if ended.message else ""
-    proofs = [f"pod {named(name)}: container {named(each.container)} {how}{words}"]
+    words = f": {quote(ended.message)}" if ended.message else ""
+    proofs = [f"pod {safe_name(name)}: container {safe_name(each.container)} {how}{words}"]
     if log:
-        proofs.append(f"log of {named(name)}: {said(log)}")
+        proofs.append(f"log of {safe_name(name)}: {quote(log)}")
     probe = latest([event for event in facts.pod_events(pod, "Killing") if "liveness" in event.message])
     skipped = latest(facts.pod_events(pod, "InvalidEnvironmentVariableNames"))
     proofs += [facts.line(event) for event in (*probe, *skipped)]
@@ -312,7 +320,7 @@ def _end_of(facts: Facts, each: Exit) -> _End:
     )
 
 
-def memory_limit(pod: Pod, name: str) -> str:
+def memory_limit(pod: PodDetails, name: str) -> str:
     """Return the memory limit of a container for a title: `of 64Mi`; "" if it has none."""
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
     resources = next((one.resources for one in containers if one.name == name), None)
@@ -365,20 +373,20 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         times = max(carried.get(replica, 0), facts.earlier[replica] + in_place)
         well = next((each for each in statuses(pod) if each.name == CONTAINER_NAME and _ended_well(each)), None)
         if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
-            seen = f"pod {named(name)}: container {named(well.name)} exited with code 0, {counted(well.restart_count)}"
+            seen = f"pod {safe_name(name)}: container {safe_name(well.name)} exited with code 0, {counted(well.restart_count)}"
             often = "once" if well.restart_count == 1 else f"{well.restart_count} times"
             yield Finding(AFTER_SUCCESS, name, (seen,), {"times": often, "pod": name})
             continue
         if times == 0 or any(keeps_down(each, facts.now) for each in exits_of(pod)):
             continue
         now = "running now" if is_up(pod) else "not running now"
-        proofs = [f"pod {named(name)}: {counted(times)}"]
+        proofs = [f"pod {safe_name(name)}: {counted(times)}"]
         values = {"times": str(times), "now": now, "pod": name, "container": CONTAINER_NAME, "previous": "false"}
         for each in list(exits_of(pod))[:1]:
-            reason = f" ({named(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
+            reason = f" ({safe_name(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
             values |= {"container": value(each.container), "previous": "true"}
             how = f"exited with code {each.ended.exit_code}{reason} before the restart"
-            proofs.append(f"pod {named(name)}: container {named(each.container)} {how}")
+            proofs.append(f"pod {safe_name(name)}: container {safe_name(each.container)} {how}")
         events = [one for one in facts.job_events(EventReason.EXITED_WITH_CODE) if f".{name} " in one.message]
         proofs += [facts.line(event) for event in latest(events)]
         if times >= _AGAIN and events and events[-1].message.endswith("OOMKilled") and _is_young(facts, pod):
@@ -396,13 +404,13 @@ def _restarted(facts: Facts) -> Iterator[Finding]:
         yield Finding(trouble, name, tuple(proofs), values)
 
 
-def _is_young(facts: Facts, pod: Pod) -> bool:
+def _is_young(facts: Facts, pod: PodDetails) -> bool:
     """Return True if the training has not been running long enough for the last exit to be resolved."""
     age_s = facts.age_s(running_since(pod))
     return age_s is None or age_s < _STEADY_S
 
 
-def _ended_well(status: ContainerStatus) -> bool:
+def _ended_well(status: ContainerStatusDetails) -> bool:
     """Return True if a container that was restarted had exited with 0."""
     ended = status.last_state.terminated if status.last_state is not None else None
     return status.restart_count > 0 and ended is not None and ended.exit_code == 0

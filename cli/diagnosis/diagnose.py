@@ -9,7 +9,7 @@ from typing import Final
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, PS, ConditionType
-from tfjob_operator.api.v1alpha1.constants import State
+from tfjob_operator.api.v1alpha1.constants import AlphaState
 from tfjob_operator.cli.diagnosis import operator, suspension
 from tfjob_operator.cli.diagnosis.advice import steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
@@ -17,7 +17,7 @@ from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural
 from tfjob_operator.cli.diagnosis.pods import is_ready
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.diagnosis.table import FINDERS, LEFT_OUT
-from tfjob_operator.cli.diagnosis.words import ago, named
+from tfjob_operator.cli.diagnosis.words import ago, safe_name
 from tfjob_operator.cli.durations import duration
 
 MOST_CAUSES: Final = 20
@@ -43,7 +43,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     ranked = sorted(merged.values(), key=_rank)
     stopped = bool(operator.STOPPED & found)
     causes = tuple(_cause(facts, group, stopped=stopped) for group in ranked[:MOST_CAUSES])
-    return Diagnosis(causes, standing(facts), _unseen(evidence))
+    return Diagnosis(causes, state_line(facts), _unseen(evidence))
 
 
 def _ours(facts: Facts) -> bool:
@@ -72,7 +72,7 @@ def _cause(facts: Facts, group: Sequence[Finding], *, stopped: bool) -> Cause:
     if facts.evidence.lease is not None:
         given = {"operators": facts.evidence.lease.metadata.namespace} | given
     values = {name: value(text) or " " for name, text in given.items()}
-    who = named(whom[0]) if len(whom) == 1 else f"{len(whom)} pods"
+    who = safe_name(whom[0]) if len(whom) == 1 else f"{len(whom)} pods"
     title = " ".join(fill(first.trouble.title, values | {"who": who}).split())
     proofs = _once(ordered)
     shown = [*proofs[: MOST_PROOFS - 1], f"and {len(proofs) - MOST_PROOFS + 1} more"]
@@ -104,14 +104,14 @@ def _once(findings: Sequence[Finding]) -> list[str]:
 def _unseen(evidence: Evidence) -> str:
     """Return what could not be read, and therefore was not checked."""
     kinds: Iterable[str] = sorted(set(evidence.forbidden))
-    refused = f"Not checked, because you have no permission to read: {', '.join(named(kind) for kind in kinds)}"
+    refused = f"Not checked, because you have no permission to read: {', '.join(safe_name(kind) for kind in kinds)}"
     cut = "Events were read only partly, because the namespace has too many"
     return ". ".join([refused] * bool(evidence.forbidden) + [cut] * evidence.events_cut)
 
 
-def standing(facts: Facts) -> str:
+def state_line(facts: Facts) -> str:
     """Return state, duration and running replicas of the job: `mnist: Running for 3h, 4 of 4 workers running`."""
-    status, name = facts.job.status, named(facts.name)
+    status, name = facts.job.status, safe_name(facts.name)
     state = status.conditions[-1].type if status.conditions else status.phase or "new"
     if facts.finished:
         lasted = facts.age_s(status.start_time), facts.age_s(status.completion_time)
@@ -123,13 +123,13 @@ def standing(facts: Facts) -> str:
         since = ""
     else:
         since = f" {duration(age_s)} ago" if state == ConditionType.CREATED else f" for {duration(age_s)}"
-    return f"{name}: {named(state)}{since}{_replicas(facts)}"
+    return f"{name}: {safe_name(state)}{since}{_replicas(facts)}"
 
 
 def _has_succeeded(facts: Facts) -> bool:
     alpha = facts.evidence.alpha
     if alpha is not None and not alpha.job.status.conditions:
-        return alpha.job.status.state == State.SUCCEEDED
+        return alpha.job.status.state == AlphaState.SUCCEEDED
     return facts.condition(ConditionType.SUCCEEDED) is not None
 
 

@@ -24,7 +24,7 @@ from tfjob_operator.api.v1alpha1 import validation as v1alpha1
 from tfjob_operator.api.v1alpha1.constants import Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.diagnosis.objects import Event, Pod
+from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import has_started
 from tfjob_operator.cli.diagnosis.words import event_line, seconds_between
 
@@ -49,7 +49,7 @@ class AlphaEvidence:
 
     dialect: Dialect
     job: AlphaJob
-    batch_jobs: Sequence[objects.BatchJob] | None = None
+    batch_jobs: Sequence[objects.BatchJobDetails] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +69,23 @@ class Evidence:
     now: datetime
     created_at: datetime | None = None
     finalizers: tuple[str, ...] = ()
-    pods: Sequence[Pod] = ()
-    former: Sequence[Pod] = ()
-    services: Sequence[objects.Service] | None = None
-    events: Sequence[Event] = ()
+    pods: Sequence[PodDetails] = ()
+    former: Sequence[PodDetails] = ()
+    services: Sequence[objects.ReplicaService] | None = None
+    events: Sequence[EventDetails] = ()
     events_cut: bool = False
-    nodes: Sequence[objects.Node] | None = None
+    nodes: Sequence[objects.NodeDetails] | None = None
     quotas: Sequence[objects.ResourceQuota] = ()
     limit_ranges: Sequence[objects.LimitRange] = ()
-    claims: Sequence[objects.Claim] = ()
+    claims: Sequence[objects.PersistentVolumeClaim] = ()
     namespace: objects.Namespace | None = None
     lease: Lease | None = None
     stale_lease: Lease | None = None
-    deployments: Sequence[objects.Deployment] = ()
-    operator_pods: Sequence[Pod] = ()
+    deployments: Sequence[objects.OperatorDeployment] = ()
+    operator_pods: Sequence[PodDetails] = ()
     crd: objects.Crd | None = None
     workload: objects.Workload | None = None
-    pod_group: objects.PodGroup | None = None
+    pod_group: objects.PodGroupDetails | None = None
     logs: Mapping[tuple[str, str], str] = field(default_factory=dict)
     last_lines: Mapping[str, LastLine] = field(default_factory=dict)
     silent_after_s: float = 600.0
@@ -127,7 +127,7 @@ class Shape:
             return child_name(job, kind, index)
         return f"{kind.lower()}-{self.runtime_id}-{index}"
 
-    def replica_of(self, pod: Pod) -> str:
+    def replica_of(self, pod: PodDetails) -> str:
         """Return the name of the replica that a pod belongs to."""
         labels = pod.metadata.labels or {}
         kind, index = labels.get(alpha.LABEL_JOB_TYPE), labels.get(alpha.LABEL_TASK_INDEX)
@@ -192,17 +192,17 @@ class Facts:
         self.shape = shape_of(evidence)
         self.spec: TFJobSpec | InvalidSpec = self.shape.spec
         self.finished = conditions.is_finished(evidence.job.status) or self.shape.is_over
-        newest: dict[str, Pod] = {}
+        newest: dict[str, PodDetails] = {}
         self.earlier: Counter[str] = Counter()
         for pod in sorted(evidence.pods, key=self._order):
             replica = self.shape.replica_of(pod)
             self.earlier[replica] += replica in newest
             newest[replica] = pod
-        self.pods: tuple[Pod, ...] = tuple(
+        self.pods: tuple[PodDetails, ...] = tuple(
             sorted(newest.values(), key=lambda pod: (natural(pod.metadata.name), pod.metadata.uid))
         )
 
-    def _order(self, pod: Pod) -> tuple[float, str]:
+    def _order(self, pod: PodDetails) -> tuple[float, str]:
         age_s = self.age_s(pod.metadata.creation_timestamp)
         return (-age_s if age_s is not None else 0.0, pod.metadata.uid)
 
@@ -240,7 +240,7 @@ class Facts:
         return tuple(name for name in self.wanted if name not in present)
 
     @cached_property
-    def live_pods(self) -> tuple[Pod, ...]:
+    def live_pods(self) -> tuple[PodDetails, ...]:
         """The pods that have not terminated and are not being deleted; none if the job has finished."""
         if self.finished:
             return ()
@@ -251,41 +251,41 @@ class Facts:
         )
 
     @cached_property
-    def unscheduled(self) -> tuple[Pod, ...]:
+    def unscheduled(self) -> tuple[PodDetails, ...]:
         """The pods that have no node yet."""
         return tuple(pod for pod in self.live_pods if not pod.spec.node_name and pod.status.phase in {"", "Pending"})
 
     @cached_property
-    def starting(self) -> tuple[Pod, ...]:
+    def starting(self) -> tuple[PodDetails, ...]:
         """The pods with a node in which not all containers have started."""
         return tuple(pod for pod in self.live_pods if pod.spec.node_name and not has_started(pod))
 
     @cached_property
-    def _events(self) -> dict[tuple[str, str], list[Event]]:
-        found: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    def _events(self) -> dict[tuple[str, str], list[EventDetails]]:
+        found: dict[tuple[str, str], list[EventDetails]] = defaultdict(list)
         for event in self.evidence.events:
             found[event.involved_object.kind, event.involved_object.name].append(event)
         for each in found.values():
             each.sort(key=lambda event: (-_age(event, self.now), event.reason, event.message, event.metadata.name))
         return found
 
-    def events_of(self, kind: str, name: str, uid: str = "") -> tuple[Event, ...]:
+    def events_of(self, kind: str, name: str, uid: str = "") -> tuple[EventDetails, ...]:
         """Return the events about an object, newest last, without those about an earlier object of the same name."""
         return tuple(
             event for event in self._events.get((kind, name), ()) if not uid or event.involved_object.uid in {"", uid}
         )
 
-    def job_events(self, *reasons: str) -> tuple[Event, ...]:
+    def job_events(self, *reasons: str) -> tuple[EventDetails, ...]:
         """Return the events on the job with these reasons, newest last."""
         found = self.events_of(self.shape.kind, self.name, self.job.metadata.uid)
         return tuple(event for event in found if event.reason in reasons)
 
-    def pod_events(self, pod: Pod, *reasons: str) -> tuple[Event, ...]:
+    def pod_events(self, pod: PodDetails, *reasons: str) -> tuple[EventDetails, ...]:
         """Return the events about a pod with these reasons, or all, newest last."""
         found = self.events_of("Pod", pod.metadata.name, pod.metadata.uid)
         return tuple(event for event in found if event.reason in reasons) if reasons else found
 
-    def line(self, event: Event) -> str:
+    def line(self, event: EventDetails) -> str:
         """Format an event as a line of evidence."""
         return event_line(event, self.now)
 
@@ -298,7 +298,7 @@ class Facts:
         found = conditions.find(self.job.status.conditions, kind)
         return found if found is not None and found.status == conditions.TRUE else None
 
-    def is_starting(self, pod: Pod) -> bool:
+    def is_starting(self, pod: PodDetails) -> bool:
         """Return True if the pod is one of `starting`."""
         return id(pod) in self._starting
 
@@ -327,11 +327,11 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def latest(events: Sequence[Event]) -> tuple[Event, ...]:
+def latest(events: Sequence[EventDetails]) -> tuple[EventDetails, ...]:
     """Return a tuple of the newest event, or an empty one."""
     return tuple(events[-1:])
 
 
-def _age(event: Event, now: datetime) -> float:
+def _age(event: EventDetails, now: datetime) -> float:
     at = event.at
     return float("inf") if at is None else seconds_between(at, now)

@@ -10,15 +10,15 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_POD, LOGS, RESTART
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Trouble, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Trouble, WhileRunning, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.objects import Event, Pod
+from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import exits_of, is_ready, statuses
 from tfjob_operator.cli.diagnosis.rules import short, value
-from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
 
-_CORRECT: Final = Change("correct in the template what the message names")
+_CORRECT: Final = ManifestChange("correct in the template what the message names")
 TERMINATING: Final = warning(
     "waits-for-terminating-pod",
     810,
@@ -37,14 +37,14 @@ START: Final = error(
     "startup-failed",
     719,
     "{reason} ({who}): {words}",
-    (DESCRIBE_POD, Change("correct the startupProbe or the postStart hook in the template")),
+    (DESCRIBE_POD, ManifestChange("correct the startupProbe or the postStart hook in the template")),
     "The kubelet restarts a container because its startup probe or its postStart hook fails",
 )
 SIDECAR: Final = error(
     "sidecar-failed",
     771,
     "Container {container} exited with code {code} ({who}){words}",
-    (LOGS, Change("correct container {container} in the template according to the log")),
+    (LOGS, ManifestChange("correct container {container} in the template according to the log")),
     "A container beside `tensorflow` failed while the pod runs",
 )
 WARNED: Final = warning(
@@ -58,7 +58,7 @@ NO_NODE: Final = error(
     "node-missing",
     772,
     "Node {node} does not exist ({who})",
-    ("kubectl get nodes", Change("remove nodeName from the template, or correct it")),
+    ("kubectl get nodes", ManifestChange("remove nodeName from the template, or correct it")),
     "A pod is bound to a node that does not exist",
 )
 RECREATED: Final = warning(
@@ -68,8 +68,8 @@ RECREATED: Final = warning(
     (
         DESCRIBE_JOB,
         "See who deletes the pods: kubectl -n {namespace} get events",
-        Change("correct the template, such as nodeName", recreate=False),
-        Running(f"Then recreate the pods: {RESTART}"),
+        ManifestChange("correct the template, such as nodeName", recreate=False),
+        WhileRunning(f"Then recreate the pods: {RESTART}"),
     ),
     "A replica's pod disappears and is created again and again",
 )
@@ -105,38 +105,40 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from _recreated(facts, names)
 
 
-def _terminating(facts: Facts, pod: Pod) -> Finding:
+def _terminating(facts: Facts, pod: PodDetails) -> Finding:
     name = pod.metadata.name
     age, why = terminating(facts, pod)
-    return Finding(TERMINATING, name, (f"pod {named(name)}: Terminating for {age}, {why}",), _of(pod, age=age, why=why))
+    return Finding(
+        TERMINATING, name, (f"pod {safe_name(name)}: Terminating for {age}, {why}",), _of(pod, age=age, why=why)
+    )
 
 
-def terminating(facts: Facts, pod: Pod) -> tuple[str, str]:
+def terminating(facts: Facts, pod: PodDetails) -> tuple[str, str]:
     """Return how long a pod has been terminating, and what it may wait for: its grace period, hooks and finalizers."""
     meta = pod.metadata
     grace_s = meta.deletion_grace_period_seconds or 0
     age = duration(max((facts.age_s(meta.deletion_timestamp) or 0.0) + grace_s, 0.0))
     hooks = [each.name for each in pod.spec.containers or () if each.lifecycle is not None and each.lifecycle.pre_stop]
     why = f"grace period {duration(grace_s)}"
-    why += f", preStop of container {', '.join(map(named, hooks[:3]))}" if hooks else ""
-    why += f", finalizers {', '.join(map(named, meta.finalizers[:3]))}" if meta.finalizers else ""
+    why += f", preStop of container {', '.join(map(safe_name, hooks[:3]))}" if hooks else ""
+    why += f", finalizers {', '.join(map(safe_name, meta.finalizers[:3]))}" if meta.finalizers else ""
     return age, why
 
 
-def _sidecar(facts: Facts, pod: Pod) -> Finding | None:
+def _sidecar(facts: Facts, pod: PodDetails) -> Finding | None:
     inits = {each.name for each in pod.status.init_container_statuses or ()}
     for each in exits_of(pod):
         if each.container != CONTAINER_NAME and each.container not in inits and pod.status.phase == "Running":
             name, code = pod.metadata.name, str(each.ended.exit_code)
-            last = said((facts.log(name, each.container) or each.ended.message).strip().rpartition("\n")[2])
-            seen = f"pod {named(name)}: container {named(each.container)} exited with code {code}{last and ': '}{last}"
+            last = quote((facts.log(name, each.container) or each.ended.message).strip().rpartition("\n")[2])
+            seen = f"pod {safe_name(name)}: container {safe_name(each.container)} exited with code {code}{last and ': '}{last}"
             words = f": {short(last)}" if last else " "
             values = _of(pod, container=each.container, code=code, words=words, previous=str(not each.now).lower())
             return Finding(SIDECAR, name, (seen,), values, each.container)
     return None
 
 
-def _start(facts: Facts, pod: Pod) -> Finding | None:
+def _start(facts: Facts, pod: PodDetails) -> Finding | None:
     for event in reversed(facts.pod_events(pod, "FailedPostStartHook")):
         # The kubelet stops repeating it, but the containers that it killed for it are still down.
         if any(each.ended.exit_code in _KILLED for each in exits_of(pod)) or event in _recent(facts, pod):
@@ -148,7 +150,7 @@ def _start(facts: Facts, pod: Pod) -> Finding | None:
     return None
 
 
-def _status(pod: Pod) -> Finding | None:
+def _status(pod: PodDetails) -> Finding | None:
     status, name = pod.status, pod.metadata.name
     told = [(status.reason or status.phase, status.message)] if status.message or status.reason else []
     for each in statuses(pod):
@@ -156,20 +158,20 @@ def _status(pod: Pod) -> Finding | None:
         if state is not None and state.waiting is not None and state.waiting.reason not in _USUAL:
             told.append((state.waiting.reason, state.waiting.message))
     for reason, message in told[:1]:
-        seen = f"pod {named(name)}: {named(reason)}: {said(message)}"
+        seen = f"pod {safe_name(name)}: {safe_name(reason)}: {quote(message)}"
         return Finding(STATUS, name, (seen,), _of(pod, reason=reason, words=short(message) or "no message"), reason)
     return None
 
 
-def _node(facts: Facts, pod: Pod) -> Finding | None:
+def _node(facts: Facts, pod: PodDetails) -> Finding | None:
     nodes, node, name = facts.evidence.nodes, pod.spec.node_name, pod.metadata.name
     bound = {each.spec.node_name for each in facts.pods}
     if nodes is None or not node or len(bound) > _MOST_NODES or node in {each.metadata.name for each in nodes}:
         return None
-    return Finding(NO_NODE, name, (f"pod {named(name)}: nodeName {named(node)}: not found",), _of(pod), node)
+    return Finding(NO_NODE, name, (f"pod {safe_name(name)}: nodeName {safe_name(node)}: not found",), _of(pod), node)
 
 
-def _warned(facts: Facts, pod: Pod) -> Finding | None:
+def _warned(facts: Facts, pod: PodDetails) -> Finding | None:
     warnings = [
         each
         for each in _recent(facts, pod)
@@ -184,7 +186,7 @@ def _warned(facts: Facts, pod: Pod) -> Finding | None:
 
 def _recreated(facts: Facts, names: set[str]) -> Iterator[Finding]:
     times: Counter[str] = Counter()
-    last: dict[str, Event] = {}
+    last: dict[str, EventDetails] = {}
     for event in facts.job_events(EventReason.CREATED_POD):
         name = event.message.rpartition(" ")[2]
         if (facts.age_s(event.at) or 0.0) < _RECENT_S and name in facts.wanted:
@@ -218,20 +220,20 @@ def _node_name(facts: Facts) -> str:
     return value(found[1].decode(errors="replace")) if found else ""
 
 
-def _recent(facts: Facts, pod: Pod) -> list[Event]:
+def _recent(facts: Facts, pod: PodDetails) -> list[EventDetails]:
     """Return the recent events about the current pod, newest last."""
     age_s = facts.age_s(pod.metadata.creation_timestamp)
     most_s = _RECENT_S if age_s is None else min(_RECENT_S, age_s + 1)
     return [each for each in facts.pod_events(pod) if (facts.age_s(each.at) or 0.0) <= most_s]
 
 
-def _quoted(facts: Facts, pod: Pod, event: Event, trouble: Trouble, reason: str) -> Finding:
+def _quoted(facts: Facts, pod: PodDetails, event: EventDetails, trouble: Trouble, reason: str) -> Finding:
     words = value(event.message.removeprefix(f"{reason}: "))
     how = words.find("exited with ")
     words = short(words[how if len(words) > _MOST_WORDS and how >= 0 else 0 :]) or "no message"
     return Finding(trouble, pod.metadata.name, (facts.line(event),), _of(pod, reason=reason, words=words), reason)
 
 
-def _of(pod: Pod, **values: str) -> dict[str, str]:
+def _of(pod: PodDetails, **values: str) -> dict[str, str]:
     made = {"pod": pod.metadata.name, "node": pod.spec.node_name} | values
     return {name: value(text) or " " for name, text in made.items()}

@@ -8,11 +8,11 @@ from typing import Final
 from tfjob_operator.api.core import POD_GROUP_PENDING
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import PodGroup
+from tfjob_operator.cli.diagnosis.objects import PodGroupDetails
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
-from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.diagnosis.words import quote, safe_name
 
 _GROUP: Final = "kubectl -n {namespace} describe podgroup {job}"
 
@@ -30,14 +30,14 @@ GROUP_REFUSED: Final = error(
     "pod-group-refused",
     441,
     "PodGroup rejected by the API server, and no pod is created before it: {words}",
-    (Change("correct spec.runPolicy.schedulingPolicy as the message asks", recreate=False), RETRIED),
+    (ManifestChange("correct spec.runPolicy.schedulingPolicy as the message asks", recreate=False), RETRIED),
     "The PodGroup cannot be created: its queue does not exist, a webhook denies it, a permission is missing",
 )
 TOO_FEW: Final = error(
     "gang-too-few-pods",
     442,
     "Gang waits for more pods: {present} of {wanted} exist",
-    (DESCRIBE_JOB, Change("lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False)),
+    (DESCRIBE_JOB, ManifestChange("lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False)),
     "The gang scheduler waits until minMember pods exist",
 )
 NO_ROOM: Final = error(
@@ -46,7 +46,7 @@ NO_ROOM: Final = error(
     "Insufficient resources for all {members} pods of the gang at once",
     (
         _GROUP,
-        Change(
+        ManifestChange(
             "request less, use fewer replicas, or lower spec.runPolicy.schedulingPolicy.minAvailable", recreate=False
         ),
         "Or wait until other jobs have finished",
@@ -74,7 +74,7 @@ OTHER_SCHEDULER: Final = warning(
     "gang-other-scheduler",
     910,
     "schedulerName of a template is not the gang scheduler; its pods are not scheduled as a gang",
-    (Change("remove schedulerName from the template", recreate=False),),
+    (ManifestChange("remove schedulerName from the template", recreate=False),),
     "A template's schedulerName is not the gang scheduler",
 )
 TROUBLES: Final = defined(globals())
@@ -109,7 +109,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _waiting(facts, group)
 
 
-def _waiting(facts: Facts, group: PodGroup | None) -> Iterator[Finding]:
+def _waiting(facts: Facts, group: PodGroupDetails | None) -> Iterator[Finding]:
     proofs, words = _group_words(facts, group) if group is not None else ([], [])
     for pod in facts.unscheduled:
         for event in latest(
@@ -122,20 +122,20 @@ def _waiting(facts: Facts, group: PodGroup | None) -> Iterator[Finding]:
     found = first_match(_RULES, "\n".join(words))
     members = str(group.spec.min_member) if group is not None else str(len(facts.wanted))
     if found is not None:
-        yield Finding(found[0], facts.name, tuple(proofs) or (said(words[-1]),), {"members": members} | found[1])
+        yield Finding(found[0], facts.name, tuple(proofs) or (quote(words[-1]),), {"members": members} | found[1])
     elif group is not None and facts.missing and group.status.phase in {"", POD_GROUP_PENDING}:
         trouble = NOT_SEEN if not group.status.phase else QUEUED
         yield Finding(trouble, facts.name, tuple(proofs), {"queue": value(group.spec.queue) or "default"})
 
 
-def _group_words(facts: Facts, group: PodGroup) -> tuple[list[str], list[str]]:
+def _group_words(facts: Facts, group: PodGroupDetails) -> tuple[list[str], list[str]]:
     """Return lines of evidence about the group, and the messages of its conditions and events."""
     name = group.metadata.name
-    where = f"podgroup {named(name)}"
+    where = f"podgroup {safe_name(name)}"
     events = latest([each for each in facts.events_of("PodGroup", name, group.metadata.uid) if each.type == "Warning"])
     told = [each for each in group.status.conditions or () if each.status == "True" and each.type == "Unschedulable"]
-    lines = [f"{where}: phase {named(group.status.phase) or 'not set'}, minMember {group.spec.min_member}"]
-    lines += [f"{where}: {named(each.reason)}: {said(each.message)}" for each in told] or [
+    lines = [f"{where}: phase {safe_name(group.status.phase) or 'not set'}, minMember {group.spec.min_member}"]
+    lines += [f"{where}: {safe_name(each.reason)}: {quote(each.message)}" for each in told] or [
         facts.line(event) for event in events
     ]
     return lines, [*(each.message for each in told), *(event.message for event in events)]

@@ -7,41 +7,45 @@ from typing import Final
 
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
+from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
 
-_CORRECT: Final = Change("correct image in the template")
-_OTHER: Final = Change("or use another image in the template")
+_CORRECT: Final = ManifestChange("correct image in the template")
+_OTHER: Final = ManifestChange("or use another image in the template")
 _CREDENTIALS: Final = (
     "If the image is private, store the credentials of its registry in a Secret; SECRET is its name: "
     "kubectl -n {namespace} create secret docker-registry SECRET --docker-server=SERVER --docker-username=USER "
     "--docker-password=PASSWORD"
 )
-_PULL_SECRET: Final = Change("correct image in the template, or add the Secret to imagePullSecrets")
+_PULL_SECRET: Final = ManifestChange("correct image in the template, or add the Secret to imagePullSecrets")
 INVALID_NAME: Final = error(
     "image-name-invalid",
     600,
     'Invalid image name "{image}" ({who})',
-    (Change("correct image in the template: REGISTRY/REPOSITORY:TAG in lower-case letters"),),
+    (ManifestChange("correct image in the template: REGISTRY/REPOSITORY:TAG in lower-case letters"),),
     "The image name cannot be parsed",
 )
 NEVER_PULL: Final = error(
     "image-never-pulled",
     601,
     'Image "{image}" is not present on the node, and imagePullPolicy is Never ({who})',
-    (Change("set imagePullPolicy to IfNotPresent"), "Or load the image onto the nodes"),
+    (ManifestChange("set imagePullPolicy to IfNotPresent"), "Or load the image onto the nodes"),
     "imagePullPolicy is Never, and the node does not have the image",
 )
 RATE_LIMIT: Final = error(
     "image-rate-limit",
     602,
     'Rate limit of the registry reached for image "{image}" ({who})',
-    ("The pull is retried; the limit may last for hours", _CREDENTIALS, Change("add the Secret to imagePullSecrets")),
+    (
+        "The pull is retried; the limit may last for hours",
+        _CREDENTIALS,
+        ManifestChange("add the Secret to imagePullSecrets"),
+    ),
     "The registry's rate limit (429, toomanyrequests)",
 )
 MISSING_OR_PRIVATE: Final = error(
@@ -55,7 +59,7 @@ NO_RIGHT: Final = error(
     "image-no-right",
     603,
     'Registry denied the pull of image "{image}" ({who})',
-    (_CREDENTIALS, Change("add the Secret to imagePullSecrets")),
+    (_CREDENTIALS, ManifestChange("add the Secret to imagePullSecrets")),
     "The registry requires credentials, or rejects those it was given (401, 403)",
 )
 NOT_FOUND: Final = error(
@@ -69,7 +73,7 @@ WRONG_PLATFORM: Final = error(
     "image-wrong-platform",
     605,
     'Image "{image}" has no variant for the platform of the node ({who})',
-    (Change("use an image built for the node's platform, or set nodeSelector kubernetes.io/arch"),),
+    (ManifestChange("use an image built for the node's platform, or set nodeSelector kubernetes.io/arch"),),
     "The image has no manifest for the node's platform",
 )
 CERTIFICATE: Final = error(
@@ -83,7 +87,7 @@ NO_SPACE: Final = error(
     "image-no-space",
     607,
     'No disk space on the node for image "{image}" ({who})',
-    (DESCRIBE_NODE, Change("use a smaller image, or nodes with larger disks")),
+    (DESCRIBE_NODE, ManifestChange("use a smaller image, or nodes with larger disks")),
     "The node's disk is full while the image is pulled",
 )
 UNREACHABLE: Final = error(
@@ -97,7 +101,7 @@ SIGNATURE: Final = error(
     "image-signature",
     609,
     'Signature of image "{image}" rejected ({who})',
-    (Change("use an image that is signed as the policy of the nodes requires"),),
+    (ManifestChange("use an image that is signed as the policy of the nodes requires"),),
     "The container runtime's signature policy rejects the image",
 )
 PULL_FAILED: Final = error(
@@ -176,7 +180,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield from _around(facts, pod, pulls=not waiting)
 
 
-def _of(facts: Facts, pod: Pod, status: ContainerStatus) -> Finding:
+def _of(facts: Facts, pod: PodDetails, status: ContainerStatusDetails) -> Finding:
     wait = status.state.waiting if status.state is not None else None
     reason, message = (wait.reason, wait.message) if wait is not None else ("", "")
     containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
@@ -188,13 +192,16 @@ def _of(facts: Facts, pod: Pod, status: ContainerStatus) -> Finding:
     trouble, _ = first_match(_RULES, text.replace(f'"{image}"', "")) or (PULL_FAILED, {})
     proofs = (
         *(facts.line(event) for event in events),
-        f"pod {named(pod.metadata.name)}: container {named(status.name)} waiting: {named(reason)}: {said(message)}",
+        (
+            f"pod {safe_name(pod.metadata.name)}: container {safe_name(status.name)} waiting: "
+            f"{safe_name(reason)}: {quote(message)}"
+        ),
     )
     values = {"image": value(image), "pod": pod.metadata.name, "node": value(pod.spec.node_name)}
     return Finding(trouble, pod.metadata.name, proofs, values, image)
 
 
-def _around(facts: Facts, pod: Pod, *, pulls: bool) -> Iterator[Finding]:
+def _around(facts: Facts, pod: PodDetails, *, pulls: bool) -> Iterator[Finding]:
     name = pod.metadata.name
     for event in latest(facts.pod_events(pod, "FailedToRetrieveImagePullSecret")):
         _, values = first_match(_SECRET_NAME, event.message) or (SECRET_MISSING, {})

@@ -23,11 +23,11 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJobSpec
 from tfjob_operator.cli.diagnosis import attempts
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Trouble, defined, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Trouble, defined, error, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.pods import condition_of, running_since
 from tfjob_operator.cli.diagnosis.rules import short, value
-from tfjob_operator.cli.diagnosis.words import ago, failed_line, named, said
+from tfjob_operator.cli.diagnosis.words import ago, failed_line, quote, safe_name
 from tfjob_operator.cli.durations import duration
 
 _FORCE: Final = (
@@ -38,21 +38,21 @@ DEADLINE: Final = error(
     "deadline-exceeded",
     220,
     "DeadlineExceeded: the job was active longer than activeDeadlineSeconds of {limit}",
-    (Change("raise spec.runPolicy.activeDeadlineSeconds; the time until pods are scheduled counts too"),),
+    (ManifestChange("raise spec.runPolicy.activeDeadlineSeconds; the time until pods are scheduled counts too"),),
     "The job was active longer than runPolicy.activeDeadlineSeconds",
 )
 BACKOFF_LIMIT: Final = error(
     "backoff-limit",
     745,
     "BackoffLimitExceeded: replicas were restarted more often than runPolicy.backoffLimit allows",
-    (DESCRIBE_JOB, Change("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed")),
+    (DESCRIBE_JOB, ManifestChange("fix what made the replicas fail, and raise runPolicy.backoffLimit if needed")),
     "The job reached runPolicy.backoffLimit",
 )
 LIMIT: Final = error(
     "limit-reached",
     219,
     "{reason}: {words}",
-    (DESCRIBE_JOB, Change("raise the limit in {field}")),
+    (DESCRIBE_JOB, ManifestChange("raise the limit in {field}")),
     "The job reached another limit of its spec",
 )
 NODE_AWAY: Final = error(
@@ -138,7 +138,7 @@ BACKOFF_NEAR: Final = warning(
     "backoff-limit-near",
     831,
     "One more restart fails the job: {times} of backoffLimit {limit} used",
-    (DESCRIBE_JOB, Change("raise spec.runPolicy.backoffLimit", recreate=False)),
+    (DESCRIBE_JOB, ManifestChange("raise spec.runPolicy.backoffLimit", recreate=False)),
     "The restarts have reached backoffLimit",
 )
 NOT_ADOPTED: Final = warning(
@@ -197,7 +197,7 @@ JOB_FAILED: Final = error(
     "job-failed",
     229,
     "Failed: {words}",
-    (DESCRIBE_JOB, Change("correct the cause that the message names", recreate=False)),
+    (DESCRIBE_JOB, ManifestChange("correct the cause that the message names", recreate=False)),
     "The job has failed, for a reason that is none of the others",
 )
 KEPT: Final = info(
@@ -303,12 +303,14 @@ def _pods(facts: Facts) -> Iterator[Finding]:
         if pod.status.phase not in {"Succeeded", "Failed"} and (condition is not None or unready):
             proofs, node = [facts.line(each) for each in events], pod.spec.node_name
             if condition is not None:
-                proofs.insert(0, f"node {named(node)}: Ready is {named(condition.status)}: {said(condition.message)}")
+                proofs.insert(
+                    0, f"node {safe_name(node)}: Ready is {safe_name(condition.status)}: {quote(condition.message)}"
+                )
             values = {"node": value(node), "timeout": duration(lost_s or 0)}
             yield Finding(node_away, name, tuple(proofs), values, node)
         target = condition_of(pod.status.conditions, "DisruptionTarget")
         if target is not None and target.status == "True" and pod.status.phase != "Succeeded":
-            seen = f"pod {named(name)}: DisruptionTarget: {named(target.reason)}: {said(target.message)}"
+            seen = f"pod {safe_name(name)}: DisruptionTarget: {safe_name(target.reason)}: {quote(target.message)}"
             yield Finding(DISRUPTED, name, (seen,), {"reason": value(target.reason)}, target.reason)
 
 
@@ -320,9 +322,9 @@ def _silent(facts: Facts) -> Iterator[Finding]:
     trouble = SILENT if all(age_s >= limit_s for age_s in since.values()) else QUIET
     for name, age_s in since.items():
         line, age = lines[name], duration(age_s)
-        seen = f"log of {named(name)}: last line {age} ago: {said(line.text)}"
+        seen = f"log of {safe_name(name)}: last line {age} ago: {quote(line.text)}"
         if line.at is None:
-            seen = f"log of {named(name)}: no line since the container started {age} ago"
+            seen = f"log of {safe_name(name)}: no line since the container started {age} ago"
         if age_s >= limit_s and (line.at is not None or trouble is SILENT):
             values = {"age": age, "pod": name, "container": CONTAINER_NAME, "previous": "false"}
             yield Finding(trouble, name, (seen,), values)
@@ -334,9 +336,9 @@ def _stuck(facts: Facts) -> Iterator[Finding]:
         over_s = facts.age_s(pod.metadata.deletion_timestamp)
         if over_s is not None and over_s > _LATE_S:
             name = pod.metadata.name
-            finalizers = ", ".join(map(named, (pod.metadata.finalizers or ())[:3]))
+            finalizers = ", ".join(map(safe_name, (pod.metadata.finalizers or ())[:3]))
             held = f", finalizers {finalizers}" if finalizers else ""
-            seen = f"pod {named(name)}: grace period ended {duration(over_s)} ago{held}"
+            seen = f"pod {safe_name(name)}: grace period ended {duration(over_s)} ago{held}"
             values = {"age": duration(over_s), "node": value(pod.spec.node_name), "pod": name}
             yield Finding(STUCK, name, (seen,), values)
 
@@ -356,9 +358,9 @@ def _services(facts: Facts) -> Iterator[Finding]:
         if name not in facts.wanted or age_s is None or age_s < _LATE_S:
             continue
         if service is None:
-            yield Finding(NO_SERVICE, name, (f"service {named(of)}: not found",))
+            yield Finding(NO_SERVICE, name, (f"service {safe_name(of)}: not found",))
         elif not _selects(service.spec.selector or {}, pod.metadata.labels or {}):
-            seen = f"service {named(of)}: selector does not match the labels of pod {named(pod.metadata.name)}"
+            seen = f"service {safe_name(of)}: selector does not match the labels of pod {safe_name(pod.metadata.name)}"
             yield Finding(WRONG_SELECTOR, name, (seen,), {"service": of})
 
 
@@ -388,7 +390,7 @@ def _events(facts: Facts) -> Iterator[Finding]:
     restarting = facts.condition(ConditionType.RESTARTING)
     if restarting is not None and facts.missing:
         exits = tuple(facts.line(each) for each in facts.job_events(EventReason.EXITED_WITH_CODE)[-2:])
-        yield Finding(RESTARTING, facts.name, (*exits, f"job: condition Restarting: {said(restarting.message)}"))
+        yield Finding(RESTARTING, facts.name, (*exits, f"job: condition Restarting: {quote(restarting.message)}"))
     for event in latest(facts.job_events(EventReason.POD_TEMPLATE_NOT_APPLIED)):
         edited_s = facts.age_s(event.at) or 0.0
         for pod in facts.live_pods if event.type == "Warning" else ():

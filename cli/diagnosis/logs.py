@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import AGAIN, LOGS
-from tfjob_operator.cli.diagnosis.causes import Change, Step, Trouble, defined, error
-from tfjob_operator.cli.diagnosis.rules import Rule, rule
+from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, Trouble, defined, error
+from tfjob_operator.cli.diagnosis.rules import MessageRule, rule
 
 
 def _log(id_: str, rank: int, title: str, to_do: tuple[Step, ...], meaning: str) -> Trouble:
@@ -32,63 +32,71 @@ GPU_MEMORY: Final = _log(
     "gpu-out-of-memory",
     706,
     "Out of GPU memory ({who})",
-    (Change("use smaller batches in args, or a nodeSelector for GPUs with more memory"),),
+    (ManifestChange("use smaller batches in args, or a nodeSelector for GPUs with more memory"),),
     "CUDA or TensorFlow could not allocate memory on the GPU",
 )
 NO_GPU: Final = _log(
     "gpu-not-visible",
     707,
     "No usable GPU ({who})",
-    (Change("set nvidia.com/gpu in resources.limits of container tensorflow, and use an image for the driver's CUDA"),),
+    (
+        ManifestChange(
+            "set nvidia.com/gpu in resources.limits of container tensorflow, and use an image for the driver's CUDA"
+        ),
+    ),
     "CUDA finds no device, or the driver is older than the CUDA version of the image",
 )
 NO_MODULE: Final = _log(
     "python-module-missing",
     708,
     "Python module {name} not found in the image ({who})",
-    (Change("use an image with the module installed (pip install), or correct PYTHONPATH in env"),),
+    (ManifestChange("use an image with the module installed (pip install), or correct PYTHONPATH in env"),),
     "ModuleNotFoundError or ImportError",
 )
 DISK_FULL: Final = _log(
     "disk-full",
     709,
     "No space left on device ({who})",
-    (Change("mount a larger volume for what the program writes, or delete old checkpoints"),),
+    (ManifestChange("mount a larger volume for what the program writes, or delete old checkpoints"),),
     "No space left on device",
 )
 PORT_IN_USE: Final = _log(
     "port-in-use",
     710,
     "Port already in use ({who})",
-    (Change("remove hostNetwork from the template, and let each process listen on its own port of TF_CONFIG"),),
+    (ManifestChange("remove hostNetwork from the template, and let each process listen on its own port of TF_CONFIG"),),
     "Address already in use",
 )
 NO_ACCESS: Final = _log(
     "data-access-denied",
     711,
     "Access to data denied ({who})",
-    (Change("add credentials of the bucket (Secret, ServiceAccount), or securityContext.fsGroup for a volume"),),
+    (
+        ManifestChange(
+            "add credentials of the bucket (Secret, ServiceAccount), or securityContext.fsGroup for a volume"
+        ),
+    ),
     "Permission denied, 403 or AccessDenied in the log",
 )
 NO_FILE: Final = _log(
     "file-not-found",
     712,
     "File not found: {name} ({who})",
-    (Change("mount the volume that has the file, or correct its path in args"),),
+    (ManifestChange("mount the volume that has the file, or correct its path in args"),),
     "A file or directory that the program names does not exist",
 )
 BAD_ARGUMENTS: Final = _log(
     "arguments-unknown",
     713,
     "Unknown or missing argument: {name} ({who})",
-    (Change("correct command and args in the template"),),
+    (ManifestChange("correct command and args in the template"),),
     "argparse or absl rejects an argument",
 )
 TF_CONFIG_BAD: Final = _log(
     "tf-config-misread",
     714,
     "TF_CONFIG rejected by TensorFlow ({who})",
-    (Change("remove TF_CONFIG from env of the template, and add the replica types that the program needs"),),
+    (ManifestChange("remove TF_CONFIG from env of the template, and add the replica types that the program needs"),),
     "TensorFlow rejects TF_CONFIG",
 )
 PEER_AWAY: Final = _log(
@@ -102,27 +110,27 @@ NAN_LOSS: Final = _log(
     "loss-not-a-number",
     716,
     "Loss is NaN ({who}): the training diverged",
-    (Change("lower the learning rate in args, or check the data"),),
+    (ManifestChange("lower the learning rate in args, or check the data"),),
     "NaN in the loss, on which the program exits",
 )
 PROCESS_MEMORY: Final = _log(
     "python-out-of-memory",
     717,
     "Out of memory in the process ({who})",
-    (Change("raise resources.limits.memory in the template, or use smaller batches"),),
+    (ManifestChange("raise resources.limits.memory in the template, or use smaller batches"),),
     "MemoryError or std::bad_alloc: an allocation failed inside the process",
 )
 SHARED_MEMORY: Final = _log(
     "shared-memory-full",
     718,
     "Shared memory exhausted ({who}): /dev/shm has 64Mi by default",
-    (Change("mount an emptyDir with medium: Memory at /dev/shm"),),
+    (ManifestChange("mount an emptyDir with medium: Memory at /dev/shm"),),
     "Data loaders or NCCL fill /dev/shm",
 )
 TROUBLES: Final = defined(globals())
 
 # Messages of CPython, glibc, gRPC, TensorFlow (tsl/platform, tensorflow/core), CUDA and NCCL.
-RULES: Final[tuple[Rule, ...]] = (
+RULES: Final[tuple[MessageRule, ...]] = (
     rule(SHARED_MEMORY, r"\bshm\b.{0,300}(no space left|too small|bus error)|insufficient shared memory"),
     rule(
         GPU_MEMORY,

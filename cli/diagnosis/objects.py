@@ -29,7 +29,7 @@ CRDS: Final = Resource(
 )
 
 
-class LifeMeta(ObjectMeta, frozen=True):
+class LifetimeMeta(ObjectMeta, frozen=True):
     """Metadata with the times of creation and deletion."""
 
     creation_timestamp: datetime | None = None
@@ -37,24 +37,24 @@ class LifeMeta(ObjectMeta, frozen=True):
     finalizers: tuple[str, ...] | None = None
 
 
-class Condition(core.Condition, frozen=True):
+class ConditionDetails(core.Condition, frozen=True):
     """A condition of any object, with its time."""
 
     last_transition_time: datetime | None = None
 
 
-class Status(Struct, frozen=True):
+class ObjectStatus(Struct, frozen=True):
     """The status of a node, a Job, a claim, a namespace or a PodGroup, which have some of these fields."""
 
     phase: str = ""
     start_time: datetime | None = None
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[ConditionDetails, ...] | None = None
 
 
-class Object(Struct, frozen=True):
+class ObjectDetails(Struct, frozen=True):
     """An object of any kind."""
 
-    metadata: LifeMeta = LifeMeta()
+    metadata: LifetimeMeta = LifetimeMeta()
 
 
 class Resources(Struct, frozen=True):
@@ -76,7 +76,7 @@ class VolumeMount(Struct, frozen=True):
     mount_path: str = ""
 
 
-class Container(Struct, frozen=True):
+class ContainerDetails(Struct, frozen=True):
     """A container of a pod."""
 
     name: str = ""
@@ -102,11 +102,11 @@ class Volume(Struct, frozen=True):
     persistent_volume_claim: ClaimSource | None = None
 
 
-class PodSpec(Struct, frozen=True):
+class PodSpecDetails(Struct, frozen=True):
     """The pod spec of a diagnosis."""
 
-    containers: tuple[Container, ...] | None = None
-    init_containers: tuple[Container, ...] | None = None
+    containers: tuple[ContainerDetails, ...] | None = None
+    init_containers: tuple[ContainerDetails, ...] | None = None
     volumes: tuple[Volume, ...] | None = None
     node_name: str = ""
     scheduling_gates: tuple[Named, ...] | None = None
@@ -114,20 +114,20 @@ class PodSpec(Struct, frozen=True):
     restart_policy: str = ""
 
 
-class PodTemplate(Struct, frozen=True):
+class DeploymentTemplate(Struct, frozen=True):
     """The template of a Deployment."""
 
-    spec: PodSpec = PodSpec()
+    spec: PodSpecDetails = PodSpecDetails()
 
 
-class DeploymentSpec(Struct, frozen=True):
+class OperatorDeploymentSpec(Struct, frozen=True):
     """The spec of the operator's Deployment."""
 
     replicas: int = 1
-    template: PodTemplate = PodTemplate()
+    template: DeploymentTemplate = DeploymentTemplate()
 
 
-class DeploymentStatus(Struct, frozen=True):
+class OperatorDeploymentStatus(Struct, frozen=True):
     """The numbers of all, ready, and up-to-date pods of a Deployment."""
 
     replicas: int = 0
@@ -135,12 +135,12 @@ class DeploymentStatus(Struct, frozen=True):
     updated_replicas: int = 0
 
 
-class Deployment(Struct, frozen=True):
+class OperatorDeployment(Struct, frozen=True):
     """The operator's Deployment."""
 
     metadata: ObjectMeta
-    spec: DeploymentSpec = DeploymentSpec()
-    status: DeploymentStatus = DeploymentStatus()
+    spec: OperatorDeploymentSpec = OperatorDeploymentSpec()
+    status: OperatorDeploymentStatus = OperatorDeploymentStatus()
 
     @property
     def served(self) -> str:
@@ -152,7 +152,7 @@ class Deployment(Struct, frozen=True):
         return ""
 
 
-class Running(Struct, frozen=True):
+class ContainerStateRunning(Struct, frozen=True):
     """The start time of a container."""
 
     started_at: datetime | None = None
@@ -164,26 +164,26 @@ class Terminated(ContainerStateTerminated, frozen=True):
     started_at: datetime | None = None
 
 
-class State(Struct, frozen=True):
+class ContainerStateDetails(Struct, frozen=True):
     """At most one of the three is set."""
 
     waiting: ContainerStateWaiting | None = None
-    running: Running | None = None
+    running: ContainerStateRunning | None = None
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Struct, frozen=True):
+class ContainerStatusDetails(Struct, frozen=True):
     """A container, currently and before its last restart."""
 
     name: str = ""
     image: str = ""
     ready: bool = False
     restart_count: int = 0
-    state: State | None = None
-    last_state: State | None = None
+    state: ContainerStateDetails | None = None
+    last_state: ContainerStateDetails | None = None
 
 
-class PodStatus(Struct, frozen=True):
+class PodStatusDetails(Struct, frozen=True):
     """The status reported by scheduler and kubelet."""
 
     phase: str = ""
@@ -191,19 +191,19 @@ class PodStatus(Struct, frozen=True):
     message: str = ""
     nominated_node_name: str = ""
     start_time: datetime | None = None
-    conditions: tuple[Condition, ...] | None = None
-    container_statuses: tuple[ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    conditions: tuple[ConditionDetails, ...] | None = None
+    container_statuses: tuple[ContainerStatusDetails, ...] | None = None
+    init_container_statuses: tuple[ContainerStatusDetails, ...] | None = None
 
 
-class Pod(Object, frozen=True, tag_field="kind", tag="Pod"):
+class PodDetails(ObjectDetails, frozen=True, tag_field="kind", tag="Pod"):
     """A pod."""
 
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    spec: PodSpecDetails = PodSpecDetails()
+    status: PodStatusDetails = PodStatusDetails()
 
 
-class EventSource(Struct, frozen=True):
+class EventSourceDetails(Struct, frozen=True):
     """The component that reported an event."""
 
     component: str = ""
@@ -216,14 +216,14 @@ class EventSeries(Struct, frozen=True):
     last_observed_time: datetime | None = None
 
 
-class Event(Object, frozen=True, tag_field="kind", tag="Event"):
+class EventDetails(ObjectDetails, frozen=True, tag_field="kind", tag="Event"):
     """A core/v1 event. Events of events.k8s.io are the same objects; in core/v1 they have only `eventTime` and `series`."""
 
     involved_object: ObjectReference = ObjectReference()
     reason: str = ""
     message: str = ""
     type: str = ""
-    source: EventSource | None = None
+    source: EventSourceDetails | None = None
     reporting_component: str = field(default="", name="reportingComponent")
     count: int = 0
     first_timestamp: datetime | None = None
@@ -244,10 +244,10 @@ class Event(Object, frozen=True, tag_field="kind", tag="Event"):
         )
 
 
-class Node(Object, frozen=True, tag_field="kind", tag="Node"):
+class NodeDetails(ObjectDetails, frozen=True, tag_field="kind", tag="Node"):
     """A node."""
 
-    status: Status = Status()
+    status: ObjectStatus = ObjectStatus()
 
 
 class BatchSpec(Struct, frozen=True):
@@ -256,11 +256,11 @@ class BatchSpec(Struct, frozen=True):
     suspend: bool | None = None
 
 
-class BatchJob(Object, frozen=True, tag_field="kind", tag="Job"):
+class BatchJobDetails(ObjectDetails, frozen=True, tag_field="kind", tag="Job"):
     """A batch/v1 Job, which in the alpha dialect manages the pods of one replica."""
 
     spec: BatchSpec = BatchSpec()
-    status: Status = Status()
+    status: ObjectStatus = ObjectStatus()
 
 
 class QuotaStatus(Struct, frozen=True):
@@ -270,32 +270,32 @@ class QuotaStatus(Struct, frozen=True):
     used: dict[str, Any] | None = None
 
 
-class ResourceQuota(Object, frozen=True, tag_field="kind", tag="ResourceQuota"):
+class ResourceQuota(ObjectDetails, frozen=True, tag_field="kind", tag="ResourceQuota"):
     """A ResourceQuota."""
 
     status: QuotaStatus = QuotaStatus()
 
 
-class LimitRange(Object, frozen=True, tag_field="kind", tag="LimitRange"):
+class LimitRange(ObjectDetails, frozen=True, tag_field="kind", tag="LimitRange"):
     """A LimitRange, of which only the name is read."""
 
 
-class Claim(Object, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
+class PersistentVolumeClaim(ObjectDetails, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
     """A PersistentVolumeClaim."""
 
-    status: Status = Status()
+    status: ObjectStatus = ObjectStatus()
 
 
-class Service(Object, frozen=True, tag_field="kind", tag="Service"):
+class ReplicaService(ObjectDetails, frozen=True, tag_field="kind", tag="Service"):
     """The Service of a replica."""
 
     spec: ServiceSpec = ServiceSpec()
 
 
-class Namespace(Object, frozen=True, tag_field="kind", tag="Namespace"):
+class Namespace(ObjectDetails, frozen=True, tag_field="kind", tag="Namespace"):
     """The job's namespace."""
 
-    status: Status = Status()
+    status: ObjectStatus = ObjectStatus()
 
 
 class WorkloadSpec(Struct, frozen=True):
@@ -316,29 +316,29 @@ class AdmissionCheck(Struct, frozen=True):
 class WorkloadStatus(Struct, frozen=True):
     """How far Kueue has processed a workload."""
 
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[ConditionDetails, ...] | None = None
     admission_checks: tuple[AdmissionCheck, ...] | None = None
 
 
-class Workload(Object, frozen=True, tag_field="kind", tag="Workload"):
+class Workload(ObjectDetails, frozen=True, tag_field="kind", tag="Workload"):
     """Kueue's object for a job."""
 
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
 
 
-class PodGroupSpec(Struct, frozen=True):
+class PodGroupSpecDetails(Struct, frozen=True):
     """The number of pods to be scheduled together, and the volcano queue."""
 
     min_member: int = 0
     queue: str = ""
 
 
-class PodGroup(Object, frozen=True, tag_field="kind", tag="PodGroup"):
+class PodGroupDetails(ObjectDetails, frozen=True, tag_field="kind", tag="PodGroup"):
     """A PodGroup of volcano or the coscheduling plugin."""
 
-    spec: PodGroupSpec = PodGroupSpec()
-    status: Status = Status()
+    spec: PodGroupSpecDetails = PodGroupSpecDetails()
+    status: ObjectStatus = ObjectStatus()
 
 
 class CrdSchema(Struct, frozen=True):
@@ -367,7 +367,7 @@ class CrdSpec(Struct, frozen=True):
     versions: tuple[CrdVersion, ...] | None = None
 
 
-class Crd(Object, frozen=True, tag_field="kind", tag="CustomResourceDefinition"):
+class Crd(ObjectDetails, frozen=True, tag_field="kind", tag="CustomResourceDefinition"):
     """The CRD of TFJobs."""
 
     spec: CrdSpec = CrdSpec()

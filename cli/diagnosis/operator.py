@@ -12,9 +12,9 @@ from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.advice import OPERATOR_LOGS, REPLACE, SAVE
 from tfjob_operator.cli.diagnosis.causes import Finding, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import Deployment
+from tfjob_operator.cli.diagnosis.objects import OperatorDeployment
 from tfjob_operator.cli.diagnosis.pods import statuses
-from tfjob_operator.cli.diagnosis.words import ago, named, said, seconds_between
+from tfjob_operator.cli.diagnosis.words import ago, quote, safe_name, seconds_between
 from tfjob_operator.cli.durations import duration
 
 _PODS: Final = "kubectl -n {operators} get pods --selector=name=tf-job-operator"
@@ -199,15 +199,19 @@ def find(facts: Facts) -> Iterator[Finding]:
     if evidence.namespace is not None and (
         evidence.namespace.status.phase == "Terminating" or evidence.namespace.metadata.deletion_timestamp is not None
     ):
-        yield Finding(NAMESPACE_TERMINATING, facts.name, (f"namespace {named(facts.namespace)}: phase Terminating",))
+        yield Finding(
+            NAMESPACE_TERMINATING, facts.name, (f"namespace {safe_name(facts.namespace)}: phase Terminating",)
+        )
     if meta.deletion_timestamp is not None:
         waits = (
-            f"and waits for finalizers: {', '.join(map(named, evidence.finalizers[:3]))}" if evidence.finalizers else ""
+            f"and waits for finalizers: {', '.join(map(safe_name, evidence.finalizers[:3]))}"
+            if evidence.finalizers
+            else ""
         )
         seen = f"job: deletionTimestamp is set, {ago(facts.now, meta.deletion_timestamp)}"
         yield Finding(JOB_DELETING, facts.name, (seen,), {"waits": waits or " "})
     if facts.spec.managed_by not in MANAGED_BY_US:
-        manager = named(facts.spec.managed_by)
+        manager = safe_name(facts.spec.managed_by)
         yield Finding(
             MANAGED_ELSEWHERE, facts.name, (f"job: spec.runPolicy.managedBy is {manager}",), {"manager": manager}
         )
@@ -227,7 +231,9 @@ def is_renewed(lease: Lease, now: datetime) -> bool:
 def renewal(facts: Facts, lease: Lease) -> tuple[str, str]:
     """Return a lease as a line of evidence, and how long ago it was renewed."""
     spec = lease.spec
-    holder = f"held by {named(spec.holder_identity)}" if spec is not None and spec.holder_identity else "held by nobody"
+    holder = (
+        f"held by {safe_name(spec.holder_identity)}" if spec is not None and spec.holder_identity else "held by nobody"
+    )
     since = (ago(facts.now, spec.renew_time) if spec is not None else "") or "never"
     return f"lease {lease.metadata.namespace}/{lease.metadata.name}: {holder}, renewed {since}", since
 
@@ -275,7 +281,7 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
         states = [each.state.terminated for each in statuses(pod) if each.state is not None and each.state.terminated]
         ages = [age for each in states if (age := facts.age_s(each.finished_at)) is not None]
         if ages and min(ages) > _GRACE_S and pod.metadata.deletion_timestamp is None:
-            seen = f"pod {named(pod.metadata.name)}: phase Succeeded, not in status.finishedIndices"
+            seen = f"pod {safe_name(pod.metadata.name)}: phase Succeeded, not in status.finishedIndices"
             yield Finding(END_UNSEEN, pod.metadata.name, (seen,), {"age": duration(min(ages))})
 
 
@@ -286,16 +292,16 @@ def _stale(facts: Facts) -> Iterator[str]:
 
 def _elsewhere(facts: Facts) -> Finding:
     seen = [
-        f"deployment {each.metadata.namespace}/{named(each.metadata.name)}: serves namespace {named(each.served)}"
+        f"deployment {each.metadata.namespace}/{safe_name(each.metadata.name)}: serves namespace {safe_name(each.served)}"
         for each in facts.evidence.deployments
     ]
-    served = sorted({named(each.served) for each in facts.evidence.deployments})
+    served = sorted({safe_name(each.served) for each in facts.evidence.deployments})
     return Finding(ELSEWHERE, facts.name, tuple(seen), {"served": ", ".join(served[:5])})
 
 
-def _not_ready(facts: Facts, deployments: Sequence[Deployment]) -> Finding:
+def _not_ready(facts: Facts, deployments: Sequence[OperatorDeployment]) -> Finding:
     seen = [
-        f"deployment {each.metadata.namespace}/{named(each.metadata.name)}: 0 of {each.spec.replicas} pods ready"
+        f"deployment {each.metadata.namespace}/{safe_name(each.metadata.name)}: 0 of {each.spec.replicas} pods ready"
         for each in deployments
     ]
     meta, wanted = deployments[0].metadata, sum(each.spec.replicas for each in deployments)
@@ -305,10 +311,14 @@ def _not_ready(facts: Facts, deployments: Sequence[Deployment]) -> Finding:
         for status in (pod.status.container_statuses or ()) if pod.metadata.deletion_timestamp is None else ():
             if status.state is not None and status.state.waiting is not None:
                 waiting = status.state.waiting
-                seen.append(f"pod {named(pod.metadata.name)} waiting: {named(waiting.reason)}: {said(waiting.message)}")
+                seen.append(
+                    f"pod {safe_name(pod.metadata.name)} waiting: {safe_name(waiting.reason)}: {quote(waiting.message)}"
+                )
             if status.last_state is not None and status.last_state.terminated is not None:
                 ended = status.last_state.terminated
-                seen.append(f"pod {named(pod.metadata.name)} exited with code {ended.exit_code}: {said(ended.message)}")
+                seen.append(
+                    f"pod {safe_name(pod.metadata.name)} exited with code {ended.exit_code}: {quote(ended.message)}"
+                )
     values = {"ready": "0", "wanted": str(wanted), "operators": meta.namespace}
     return Finding(NOT_READY, facts.name, tuple(seen), values)
 

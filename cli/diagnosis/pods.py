@@ -9,7 +9,13 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, LABEL_PREFIX, LABEL_REPLICA_TYPE
 from tfjob_operator.api.v1alpha1.constants import LABEL_JOB_TYPE
-from tfjob_operator.cli.diagnosis.objects import Condition, Container, ContainerStatus, Pod, Terminated
+from tfjob_operator.cli.diagnosis.objects import (
+    ConditionDetails,
+    ContainerDetails,
+    ContainerStatusDetails,
+    PodDetails,
+    Terminated,
+)
 from tfjob_operator.cli.diagnosis.words import seconds_between
 
 _SOON_S: Final = 600.0
@@ -26,60 +32,60 @@ IN_IMAGE: Final = "in the image"
 class Exit:
     """How a container terminated. `now` is False if it was restarted since."""
 
-    pod: Pod
+    pod: PodDetails
     container: str
     ended: Terminated
     now: bool
     restarts: int
 
 
-def condition_of(found: Iterable[Condition] | None, kind: str) -> Condition | None:
+def condition_of(found: Iterable[ConditionDetails] | None, kind: str) -> ConditionDetails | None:
     """Return the condition of this type, or None."""
     return next((each for each in found or () if each.type == kind), None)
 
 
-def statuses(pod: Pod) -> Iterator[ContainerStatus]:
+def statuses(pod: PodDetails) -> Iterator[ContainerStatusDetails]:
     """Yield the container statuses, init containers first."""
     yield from pod.status.init_container_statuses or ()
     yield from pod.status.container_statuses or ()
 
 
-def is_up(pod: Pod) -> bool:
+def is_up(pod: PodDetails) -> bool:
     """Return True if the training container is running. In CrashLoopBackOff the phase is also Running."""
     training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
     down = training is not None and training.state is not None and training.state.running is None
     return pod.status.phase == "Running" and not down
 
 
-def is_ready(pod: Pod) -> bool:
+def is_ready(pod: PodDetails) -> bool:
     """Return True if the pod is running and all its containers are ready, as in `kubectl get pods`."""
     return is_up(pod) and all(each.ready for each in pod.status.container_statuses or ())
 
 
-def searched(pod: Pod, container: str) -> str:
+def searched(pod: PodDetails, container: str) -> str:
     """Return for a title where the program of a container was looked up."""
-    here = next((one for one in pod.spec.containers or () if one.name == container), Container())
+    here = next((one for one in pod.spec.containers or () if one.name == container), ContainerDetails())
     if "PATH" in {each.name for each in here.env or ()}:
         return "in PATH (PATH is set in env of the template)"
     hidden = _PROGRAMS & {each.mount_path.rstrip("/") for each in here.volume_mounts or ()}
     return f"{IN_IMAGE} (a volume is mounted at {min(hidden)} and hides it)" if hidden else IN_IMAGE
 
 
-def running_since(pod: Pod) -> datetime | None:
+def running_since(pod: PodDetails) -> datetime | None:
     """Return when the training container started, None if it is not running."""
     training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
     running = training.state.running if training is not None and training.state is not None else None
     return running.started_at if running is not None else None
 
 
-def trains(pod: Pod) -> bool:
+def trains(pod: PodDetails) -> bool:
     """Return False for a parameter server, which logs nothing while it serves."""
     labels = pod.metadata.labels or {}
     kind = labels.get(LABEL_PREFIX + LABEL_REPLICA_TYPE) or labels.get(LABEL_JOB_TYPE, "")
     return kind.lower() != "ps"
 
 
-def has_started(pod: Pod) -> bool:
+def has_started(pod: PodDetails) -> bool:
     """Return True if every regular container of the pod has run at least once."""
     found = pod.status.container_statuses or ()
     return bool(found) and all(
@@ -88,7 +94,7 @@ def has_started(pod: Pod) -> bool:
     )
 
 
-def exits_of(pod: Pod) -> Iterator[Exit]:
+def exits_of(pod: PodDetails) -> Iterator[Exit]:
     """Yield the last failed exit of each container of the pod, that of the training container first."""
     ordered = sorted(statuses(pod), key=lambda each: each.name != CONTAINER_NAME)
     for status in ordered:

@@ -19,19 +19,19 @@ _MOST_WORDS: Final = 160
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MessageRule:
     """A message pattern for a problem. Its named groups become values of the finding."""
 
     trouble: Trouble
     pattern: re.Pattern[str]
 
 
-def rule(trouble: Trouble, pattern: str) -> Rule:
+def rule(trouble: Trouble, pattern: str) -> MessageRule:
     """Return a rule; patterns are case-insensitive."""
-    return Rule(trouble, re.compile(pattern, re.IGNORECASE))
+    return MessageRule(trouble, re.compile(pattern, re.IGNORECASE))
 
 
-def first_match(rules: Iterable[Rule], text: str) -> tuple[Trouble, dict[str, str]] | None:
+def first_match(rules: Iterable[MessageRule], text: str) -> tuple[Trouble, dict[str, str]] | None:
     """Return the problem of the first rule that matches, and the values in the text; None if none matches."""
     text = text[:_LONGEST]
     for each in rules:

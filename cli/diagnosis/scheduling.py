@@ -9,12 +9,12 @@ from typing import Final
 from tfjob_operator.api.v1.constants import QUEUE_GATE
 from tfjob_operator.cli.diagnosis import suspension
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODES
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Step, Trouble, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, Step, Trouble, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import rule, short, value
-from tfjob_operator.cli.diagnosis.words import avoided_now, named, said
+from tfjob_operator.cli.diagnosis.words import avoided_now, quote, safe_name
 from tfjob_operator.cli.durations import duration
 
 _TAINTS: Final = (
@@ -22,7 +22,7 @@ _TAINTS: Final = (
     "kubectl get nodes -o custom-columns=NAME:.metadata.name,UNSCHEDULABLE:.spec.unschedulable,TAINTS:.spec.taints"
 )
 _MORE_NODES: Final = "Or ask your cluster administrator for more or larger nodes"
-_SMALLER: Final = Change("request less in resources of the template, or use fewer replicas")
+_SMALLER: Final = ManifestChange("request less in resources of the template, or use fewer replicas")
 
 
 def _unscheduled(id_: str, rank: int, to_do: tuple[Step, ...], meaning: str) -> Trouble:
@@ -47,7 +47,7 @@ NO_NODES: Final = _unscheduled(
 TAINT: Final = _unscheduled(
     "taint-not-tolerated",
     505,
-    (_TAINTS, Change("add a toleration for the taint to the template, if the job may run on those nodes")),
+    (_TAINTS, ManifestChange("add a toleration for the taint to the template, if the job may run on those nodes")),
     "Nodes have a taint that the pod does not tolerate",
 )
 PRESSURE: Final = _unscheduled(
@@ -86,7 +86,7 @@ TOO_MANY_PODS: Final = _unscheduled(
 SELECTOR: Final = _unscheduled(
     "node-selector",
     504,
-    ("kubectl get nodes --show-labels", Change("correct nodeSelector or node affinity in the template")),
+    ("kubectl get nodes --show-labels", ManifestChange("correct nodeSelector or node affinity in the template")),
     "No node matches the pod's nodeSelector or node affinity",
 )
 UNBOUND: Final = _unscheduled(
@@ -100,32 +100,39 @@ VOLUME_ELSEWHERE: Final = _unscheduled(
     512,
     (
         "Compare the nodeAffinity of the volume with the nodes: kubectl get pv -o yaml",
-        Change("let the pod run in the zone or on the node of its volume, or mount another claim"),
+        ManifestChange("let the pod run in the zone or on the node of its volume, or mount another claim"),
     ),
     "Volume node affinity conflict: the volume can only be used in its zone, or on its node",
 )
 VOLUME_LIMIT: Final = _unscheduled(
     "volume-limit",
     513,
-    (Change("mount fewer volumes, or let replicas share one"), _MORE_NODES),
+    (ManifestChange("mount fewer volumes, or let replicas share one"), _MORE_NODES),
     "Nodes are at their limit of attached volumes",
 )
 POD_AFFINITY: Final = _unscheduled(
     "pod-affinity",
     514,
-    (Change("relax podAffinity or podAntiAffinity in the template"), _MORE_NODES),
+    (ManifestChange("relax podAffinity or podAntiAffinity in the template"), _MORE_NODES),
     "Pod affinity or anti-affinity rules cannot be satisfied",
 )
 SPREAD: Final = _unscheduled(
     "topology-spread",
     515,
-    (Change("relax topologySpreadConstraints in the template (whenUnsatisfiable: ScheduleAnyway)"), _MORE_NODES),
+    (
+        ManifestChange("relax topologySpreadConstraints in the template (whenUnsatisfiable: ScheduleAnyway)"),
+        _MORE_NODES,
+    ),
     "Topology spread constraints cannot be satisfied",
 )
 HOST_PORT: Final = _unscheduled(
     "host-port-taken",
     516,
-    (Change("remove hostPort and hostNetwork from the template; replicas reach each other through their Services"),),
+    (
+        ManifestChange(
+            "remove hostPort and hostNetwork from the template; replicas reach each other through their Services"
+        ),
+    ),
     "A hostPort is in use on every node",
 )
 DEVICE_CLAIM: Final = _unscheduled(
@@ -151,7 +158,7 @@ NO_SCHEDULER: Final = error(
     519,
     "Not scheduled ({who}): no word from scheduler {scheduler} for {age}",
     (
-        Change("correct schedulerName in the template, or remove it to use the default scheduler"),
+        ManifestChange("correct schedulerName in the template, or remove it to use the default scheduler"),
         "Or ask your cluster administrator whether scheduler {scheduler} is running",
     ),
     "Neither a condition nor an event of a scheduler: it is not running, or schedulerName is wrong",
@@ -223,12 +230,12 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield from _of_pod(facts, pod)
 
 
-def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
+def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     name, scheduled = pod.metadata.name, condition_of(pod.status.conditions, "PodScheduled")
     gates = pod.spec.scheduling_gates
     if gates:
         gate = value(gates[0].name)
-        seen = f"pod {named(name)}: spec.schedulingGates: {named(gate)}"
+        seen = f"pod {safe_name(name)}: spec.schedulingGates: {safe_name(gate)}"
         if gate == QUEUE_GATE:
             yield Finding(suspension.ONE_BY_ONE, name, (seen,))
             return
@@ -239,12 +246,12 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
     if not message and scheduled is not None and scheduled.status == "False":
         message = scheduled.message
     proofs = tuple(facts.line(event) for event in events) or (
-        (f"pod {named(name)}: PodScheduled is False: {said(message)}",) if message else ()
+        (f"pod {safe_name(name)}: PodScheduled is False: {quote(message)}",) if message else ()
     )
     values = {"pod": name}
     if pod.status.nominated_node_name:
         node = value(pod.status.nominated_node_name)
-        seen = f"pod {named(name)}: nominated for node {named(node)}"
+        seen = f"pod {safe_name(name)}: nominated for node {safe_name(node)}"
         yield Finding(PREEMPTING, name, (*proofs, seen), values | {"node": node})
     elif message:
         if "pod group" not in message.lower() and "sibling pods" not in message:  # gang.py reports these
@@ -253,7 +260,7 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
         age_s = facts.age_s(pod.metadata.creation_timestamp)
         if age_s is not None and age_s > _LATE_S:
             scheduler = value(pod.spec.scheduler_name) or "default-scheduler"
-            seen = f"pod {named(name)}: created {duration(age_s)} ago, no condition or event of a scheduler"
+            seen = f"pod {safe_name(name)}: created {duration(age_s)} ago, no condition or event of a scheduler"
             values |= {"scheduler": scheduler, "age": duration(age_s)}
             yield Finding(NO_SCHEDULER, name, (seen,), values, scheduler)
 
@@ -277,6 +284,6 @@ def _avoided_until(facts: Facts, names: Collection[str]) -> str:
     for each in facts.job.status.avoided_nodes:
         if each.name in names:
             shown = _TIME_OF_DAY if -(facts.age_s(each.expiration_time) or 0.0) < _DAY_S else _DATE_AND_TIME
-            told.append(f"{named(each.name)} until {each.expiration_time:{shown}} UTC")
+            told.append(f"{safe_name(each.name)} until {each.expiration_time:{shown}} UTC")
     more = f" and {len(told) - _MOST_NODES} more" if len(told) > _MOST_NODES else ""
     return f"{', '.join(told[:_MOST_NODES])}{more}"

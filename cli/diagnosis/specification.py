@@ -11,16 +11,25 @@ from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, Even
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
 from tfjob_operator.api.v1.validation import queue_warnings
 from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, DESCRIBE_JOB, RESTART, SAVE
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, Trouble, defined, error, info, warning
+from tfjob_operator.cli.diagnosis.causes import (
+    Finding,
+    ManifestChange,
+    Trouble,
+    WhileRunning,
+    defined,
+    error,
+    info,
+    warning,
+)
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
-from tfjob_operator.cli.diagnosis.words import failed_line, said
+from tfjob_operator.cli.diagnosis.words import failed_line, quote
 
-_FIX: Final = Change("correct what is named, or undo the edit; running pods continue", recreate=False)
+_FIX: Final = ManifestChange("correct what is named, or undo the edit; running pods continue", recreate=False)
 
 
 def _invalid(id_: str, title: str, fix: str, meaning: str) -> Trouble:
-    return error(id_, 200, f"Invalid spec: {title}", (Change(fix),), meaning)
+    return error(id_, 200, f"Invalid spec: {title}", (ManifestChange(fix),), meaning)
 
 
 def _renamed(id_: str, title: str, fix: str, meaning: str) -> Trouble:
@@ -106,7 +115,7 @@ HELD_TOO_LARGE: Final = warning(
     "held-too-large",
     212,
     "The job keeps its current size: the requested size exceeds a limit",
-    (Change("lower replicas", recreate=False),),
+    (ManifestChange("lower replicas", recreate=False),),
     "A running job was scaled beyond a limit (10,000 replicas, names, TF_CONFIG)",
 )
 NO_REPLICAS: Final = error(
@@ -124,8 +133,8 @@ UNKNOWN_FIELD: Final = warning(
     900,
     "Unknown field, ignored: {mistake}",
     (
-        Change("correct the name of the field, or remove it", recreate=False),
-        Running(f"If existing pods need it, recreate them; work since their last checkpoint is lost: {RESTART}"),
+        ManifestChange("correct the name of the field, or remove it", recreate=False),
+        WhileRunning(f"If existing pods need it, recreate them; work since their last checkpoint is lost: {RESTART}"),
     ),
     "A field that is not part of the API, most likely misspelled",
 )
@@ -133,21 +142,21 @@ CONFLICT: Final = warning(
     "run-policy-conflict",
     901,
     "spec and spec.runPolicy have different values; runPolicy is used",
-    (Change("remove one of the two values", recreate=False),),
+    (ManifestChange("remove one of the two values", recreate=False),),
     "A policy is set in spec and in spec.runPolicy, with different values",
 )
 NOT_QUEUED: Final = warning(
     "kueue-replicas-not-counted",
     903,
     "{mistake}",
-    (Change("spell the replica types as Kueue does", recreate=False),),
+    (ManifestChange("spell the replica types as Kueue does", recreate=False),),
     "A replica type in a spelling that Kueue does not know, such as ps",
 )
 RULE_MISSPELLED: Final = error(
     "rule-misspelled",
     699,
     "Rule {rule} of the failure policy has no matcher, so it matches every failure: {mistake}",
-    (Change("correct the name of the field", recreate=False),),
+    (ManifestChange("correct the name of the field", recreate=False),),
     "A rule without a matcher ended the job, and one of its fields is unknown, most likely a misspelled matcher",
 )
 NO_WORKERS: Final = warning(
@@ -166,21 +175,25 @@ POLICY_OVERRIDDEN: Final = info(
     "restart-policy-overridden",
     950,
     "restartPolicy of the pod template is ignored: that of the replica applies",
-    (Change("remove restartPolicy from the template, unless you rely on it elsewhere", recreate=False),),
+    (ManifestChange("remove restartPolicy from the template, unless you rely on it elsewhere", recreate=False),),
     "Replica and template have different restart policies",
 )
 ALWAYS: Final = info(
     "restart-policy-always",
     951,
     "restartPolicy Always of a template is not allowed for Jobs: OnFailure is used",
-    (Change("set restartPolicy of the template to OnFailure or Never", recreate=False),),
+    (ManifestChange("set restartPolicy of the template to OnFailure or Never", recreate=False),),
     "An alpha template with restartPolicy: Always",
 )
 RULE_UNREACHABLE: Final = warning(
     "failure-rule-unreachable",
     904,
     "Failure rule without effect: {mistake}",
-    (Change("move the rule in spec.runPolicy.failurePolicy.rules before the other, or remove it", recreate=False),),
+    (
+        ManifestChange(
+            "move the rule in spec.runPolicy.failurePolicy.rules before the other, or remove it", recreate=False
+        ),
+    ),
     "A rule of the failure policy stands behind one that matches all that it does",
 )
 NEVER_RESTARTED: Final = info(
@@ -243,9 +256,9 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield _mistake(facts, failed.message, failed_line(failed))
     elif held is not None and not facts.finished:
         trouble = _HELD.get(held.reason, HELD_INVALID)
-        yield Finding(trouble, facts.name, (f"job: condition Held, {value(held.reason)}: {said(held.message)}",))
+        yield Finding(trouble, facts.name, (f"job: condition Held, {value(held.reason)}: {quote(held.message)}",))
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
-        yield _mistake(facts, facts.spec.text, f"job: {said(facts.spec.text)}")
+        yield _mistake(facts, facts.spec.text, f"job: {quote(facts.spec.text)}")
     if isinstance(facts.spec, TFJobSpec) and (failed is not None or not facts.finished):
         for reason, message in (*facts.spec.warnings, *queue_warnings(facts.job.metadata.labels, facts.spec)):
             if facts.finished and reason not in _ALSO_OF_FAILED:
@@ -253,7 +266,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             name = _misspelled_rule(facts, facts.spec, message) if failed is not None else ""
             trouble = RULE_MISSPELLED if name else _WARNINGS.get(reason, UNKNOWN_FIELD)
             values = {"mistake": value(message), "rule": value(name)}
-            yield Finding(trouble, facts.name, (f"job: {said(message)}",), values)
+            yield Finding(trouble, facts.name, (f"job: {quote(message)}",), values)
     if isinstance(facts.spec, TFJobSpec) and not facts.finished:
         for replica in facts.spec.replicas.values():
             if replica.overrides_template_policy:

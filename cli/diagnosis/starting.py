@@ -8,12 +8,12 @@ from typing import Final
 from tfjob_operator.api.core import IMAGE_REASONS
 from tfjob_operator.api.v1.constants import ConditionType, EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD, LOGS, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, Running, defined, error, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, WhileRunning, defined, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
+from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import searched, statuses
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
-from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.diagnosis.words import quote, safe_name
 from tfjob_operator.cli.durations import duration
 
 _STARTS: Final = "The pod then starts by itself"
@@ -36,14 +36,17 @@ NO_KEY: Final = error(
     "config-key-missing",
     642,
     'Key "{name}" not found in {kind} "{object}" (env of {who})',
-    (f"Add the key. {_STARTS}: kubectl -n {{namespace}} edit {{kind}} {{object}}", Change("or correct the key in env")),
+    (
+        f"Add the key. {_STARTS}: kubectl -n {{namespace}} edit {{kind}} {{object}}",
+        ManifestChange("or correct the key in env"),
+    ),
     "Environment from a key that the ConfigMap or Secret does not have",
 )
 RUNS_AS_ROOT: Final = error(
     "runs-as-root",
     643,
     "Image runs as root, but runAsNonRoot is set ({who})",
-    (Change("set securityContext.runAsUser to a number other than 0"),),
+    (ManifestChange("set securityContext.runAsUser to a number other than 0"),),
     "runAsNonRoot, and an image that runs as root or names its user by name",
 )
 NO_PROGRAM: Final = error(
@@ -51,7 +54,7 @@ NO_PROGRAM: Final = error(
     644,
     'Command "{name}" not found {where} ({who})',
     (
-        Change(
+        ManifestChange(
             "correct command in the template: a path in the image, or a program in its PATH, which neither env nor a "
             "volume may hide"
         ),
@@ -62,28 +65,28 @@ COMMAND_UNSPLIT: Final = error(
     "command-not-split",
     644,
     'Command "{name}" not found in the image ({who}): it is one word with spaces',
-    (Change('split the command into words, such as ["python", "train.py", "--steps=9"]'),),
+    (ManifestChange('split the command into words, such as ["python", "train.py", "--steps=9"]'),),
     "The command is a whole command line in one word",
 )
 NOT_EXECUTABLE: Final = error(
     "program-not-executable",
     645,
     'Command "{name}" is not executable ({who})',
-    (Change('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),),
+    (ManifestChange('start it with its interpreter, such as ["python", "train.py"], or chmod +x it in the image'),),
     "The command is a file without permission to be executed",
 )
 WRONG_FORMAT: Final = error(
     "program-wrong-format",
     646,
     "Command is not executable on the platform of the node ({who}): exec format error",
-    (Change("use an image built for the node's platform, or start the script with its interpreter"),),
+    (ManifestChange("use an image built for the node's platform, or start the script with its interpreter"),),
     "exec format error",
 )
 NO_WORKING_FOLDER: Final = error(
     "mount-path-wrong",
     647,
     "mountPath or workingDir does not match the image ({who})",
-    (DESCRIBE_POD, Change("correct mountPath, subPath or workingDir in the template")),
+    (DESCRIBE_POD, ManifestChange("correct mountPath, subPath or workingDir in the template")),
     "A file mounted over a directory, or a workingDir that is not one",
 )
 DEVICE: Final = error(
@@ -104,7 +107,7 @@ CANNOT_START: Final = error(
     "container-cannot-start",
     650,
     "Container {container} cannot be started ({who}): {words}",
-    (DESCRIBE_POD, Change("correct the container in the template as the message says")),
+    (DESCRIBE_POD, ManifestChange("correct the container in the template as the message says")),
     "Any other reason of the kubelet or the container runtime",
 )
 REJECTED: Final = error(
@@ -113,8 +116,10 @@ REJECTED: Final = error(
     "Rejected by the kubelet ({who}): {reason}{words}",
     (
         DESCRIBE_NODE,
-        Running("The pod is recreated under every restartPolicy but Never, and may get another node"),
-        Change("if the message names a setting, remove what the node refuses from the template", recreate=False),
+        WhileRunning("The pod is recreated under every restartPolicy but Never, and may get another node"),
+        ManifestChange(
+            "if the message names a setting, remove what the node refuses from the template", recreate=False
+        ),
     ),
     "The kubelet rejects the pod: OutOfcpu, NodeAffinity, SysctlForbidden, AppArmor",
 )
@@ -170,8 +175,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     for pod in () if facts.condition(ConditionType.SUCCEEDED) else facts.pods:
         if pod.status.phase == "Failed" and _is_rejected(pod):
             reason = value(pod.status.reason)
-            message = said(pod.status.message)
-            seen = f"pod {named(pod.metadata.name)}: {named(reason)}: {message}"
+            message = quote(pod.status.message)
+            seen = f"pod {safe_name(pod.metadata.name)}: {safe_name(reason)}: {message}"
             told = short(message.removeprefix("Pod was rejected: "))
             more = {"reason": reason, "words": f": {told}" if told else " "}
             yield Finding(REJECTED, pod.metadata.name, (seen,), _values(pod) | more, reason)
@@ -180,7 +185,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield from _of_pod(facts, pod)
 
 
-def _is_rejected(pod: Pod) -> bool:
+def _is_rejected(pod: PodDetails) -> bool:
     """Return True if the kubelet rejected the pod (controller/jobs/pods.py; kubernetes: pkg/kubelet/lifecycle)."""
     status = pod.status
     ran = any(
@@ -192,7 +197,7 @@ def _is_rejected(pod: Pod) -> bool:
     )
 
 
-def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
+def _of_pod(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     for status in statuses(pod):
         found = _of_container(pod, status)
         if found is not None:
@@ -207,7 +212,7 @@ def _of_pod(facts: Facts, pod: Pod) -> Iterator[Finding]:
     yield from _slow(facts, pod)
 
 
-def _of_container(pod: Pod, status: ContainerStatus) -> Finding | None:
+def _of_container(pod: PodDetails, status: ContainerStatusDetails) -> Finding | None:
     wait = status.state.waiting if status.state is not None else None
     before = status.last_state.terminated if status.last_state is not None else None
     reason, message = (wait.reason, wait.message) if wait is not None else ("", "")
@@ -215,7 +220,9 @@ def _of_container(pod: Pod, status: ContainerStatus) -> Finding | None:
         reason, message = before.reason, before.message
     if reason not in _REASONS:
         return None
-    seen = f"pod {named(pod.metadata.name)}: container {named(status.name)}: {named(reason)}: {said(message)}"
+    seen = (
+        f"pod {safe_name(pod.metadata.name)}: container {safe_name(status.name)}: {safe_name(reason)}: {quote(message)}"
+    )
     trouble, more = first_match(RULES, message) or (CANNOT_START, {"words": value(reason)})
     more = {name: short(text) for name, text in more.items()}
     if "kind" in more:
@@ -224,14 +231,14 @@ def _of_container(pod: Pod, status: ContainerStatus) -> Finding | None:
     return Finding(trouble, pod.metadata.name, (seen,), values, more.get("name", ""))
 
 
-def _slow(facts: Facts, pod: Pod) -> Iterator[Finding]:
+def _slow(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     age_s = facts.age_s(pod.status.start_time or pod.metadata.creation_timestamp)
     if age_s is None or age_s < _LONG_S:
         return
     for status in pod.status.init_container_statuses or ():
         spec = next((each for each in pod.spec.init_containers or () if each.name == status.name), None)
         if status.state is not None and status.state.running and (spec is None or spec.restart_policy != "Always"):
-            seen = f"pod {named(pod.metadata.name)}: init container {named(status.name)} running"
+            seen = f"pod {safe_name(pod.metadata.name)}: init container {safe_name(status.name)} running"
             values = _values(pod) | {"container": value(status.name), "age": duration(age_s), "previous": "false"}
             yield Finding(INIT_RUNS, pod.metadata.name, (seen,), values)
             return
@@ -239,10 +246,10 @@ def _slow(facts: Facts, pod: Pod) -> Iterator[Finding]:
     told = {"Pulling", "FailedMount", "FailedAttachVolume"} & {each.reason for each in facts.pod_events(pod)}
     waits = {each.state.waiting.reason for each in statuses(pod) if each.state is not None and each.state.waiting}
     if not told and not waits & (IMAGE_REASONS | _REASONS | {"CrashLoopBackOff"}):
-        where = f"bound to node {named(pod.spec.node_name)} {duration(age_s)} ago"
-        seen = f"pod {named(pod.metadata.name)}: {where}, phase {named(pod.status.phase)}"
+        where = f"bound to node {safe_name(pod.spec.node_name)} {duration(age_s)} ago"
+        seen = f"pod {safe_name(pod.metadata.name)}: {where}, phase {safe_name(pod.status.phase)}"
         yield Finding(STARTS_SLOWLY, pod.metadata.name, (seen,), _values(pod) | {"age": duration(age_s)})
 
 
-def _values(pod: Pod) -> dict[str, str]:
+def _values(pod: PodDetails) -> dict[str, str]:
     return {"pod": pod.metadata.name, "node": value(pod.spec.node_name)}

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, NEW_CONFIG_MAP, NEW_KEYS
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, error
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
-from tfjob_operator.cli.diagnosis.objects import Claim, Pod
+from tfjob_operator.cli.diagnosis.objects import PersistentVolumeClaim, PodDetails
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, short, value
-from tfjob_operator.cli.diagnosis.words import named, said
+from tfjob_operator.cli.diagnosis.words import quote, safe_name
 
 _CLAIM: Final = "kubectl -n {namespace} describe pvc {claim}"
-_OTHER_CLAIM: Final = Change("mount another PersistentVolumeClaim (claimName)")
-_OR_OTHER: Final = Change("or mount another PersistentVolumeClaim (claimName)")
+_OTHER_CLAIM: Final = ManifestChange("mount another PersistentVolumeClaim (claimName)")
+_OR_OTHER: Final = ManifestChange("or mount another PersistentVolumeClaim (claimName)")
 _STARTS: Final = "The pod then starts by itself"
 _DRIVER: Final = "Ask your cluster administrator to check the storage driver of the node"
 CLAIM_MISSING: Final = error(
@@ -66,7 +66,7 @@ MULTI_ATTACH: Final = error(
     "A ReadWriteOnce volume is attached to another node (mounted by {who})",
     (
         "Find the pod that uses the volume: kubectl -n {namespace} get pods --output=wide",
-        Change("mount a ReadWriteMany claim, or a claim of its own in each replica type"),
+        ManifestChange("mount a ReadWriteMany claim, or a claim of its own in each replica type"),
     ),
     "Multi-Attach error: a ReadWriteOnce volume is wanted on two nodes",
 )
@@ -91,7 +91,7 @@ KEY_VOLUME: Final = error(
     (
         "kubectl -n {namespace} describe pod {pod}",
         f"Add the key to OBJECT, the ConfigMap or Secret of the volume. {_STARTS}: kubectl -n {{namespace}} edit OBJECT",
-        Change("or correct the key in items of the volume"),
+        ManifestChange("or correct the key in items of the volume"),
     ),
     "A volume names a key that does not exist",
 )
@@ -113,7 +113,7 @@ HOST_PATH: Final = error(
     "host-path-missing",
     492,
     "hostPath does not exist on the node, or has another type ({who})",
-    (DESCRIBE_POD, Change("correct path and type of the hostPath, or select nodes that have it")),
+    (DESCRIBE_POD, ManifestChange("correct path and type of the hostPath, or select nodes that have it")),
     "hostPath type check failed",
 )
 MOUNT_FAILED: Final = error(
@@ -163,7 +163,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                 yield Finding(trouble, name, (facts.line(event),), values | {"pod": name}, values.get("name", ""))
 
 
-def _claims_of(facts: Facts, pod: Pod, claims: dict[str, Claim]) -> Iterator[Finding]:
+def _claims_of(facts: Facts, pod: PodDetails, claims: dict[str, PersistentVolumeClaim]) -> Iterator[Finding]:
     name = pod.metadata.name
     scheduled = condition_of(pod.status.conditions, "PodScheduled")
     message = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
@@ -175,19 +175,19 @@ def _claims_of(facts: Facts, pod: Pod, claims: dict[str, Claim]) -> Iterator[Fin
         values = {"claim": value(each), "pod": name}
         claim = claims.get(each)
         if claim is None and facts.is_absent("PersistentVolumeClaim", each):
-            yield Finding(CLAIM_MISSING, name, (f"pvc {named(each)}: not found",), values, each)
+            yield Finding(CLAIM_MISSING, name, (f"pvc {safe_name(each)}: not found",), values, each)
         elif claim is not None and claim.status.phase == "Lost":
-            yield Finding(CLAIM_LOST, name, (f"pvc {named(each)}: phase Lost",), values, each)
+            yield Finding(CLAIM_LOST, name, (f"pvc {safe_name(each)}: phase Lost",), values, each)
         elif claim is not None and claim.status.phase == "Pending":
             yield from _pending(facts, name, claim, values)
     if told is not None and value(told[1].get("claim", "")) not in {
         each for each in named_ones if facts.is_absent("PersistentVolumeClaim", each)
     }:
-        seen = f"pod {named(name)}: PodScheduled is False: {said(message)}"
+        seen = f"pod {safe_name(name)}: PodScheduled is False: {quote(message)}"
         yield Finding(CLAIM_MISSING, name, (seen,), told[1] | {"pod": name}, told[1]["claim"])
 
 
-def _pending(facts: Facts, pod: str, claim: Claim, values: dict[str, str]) -> Iterator[Finding]:
+def _pending(facts: Facts, pod: str, claim: PersistentVolumeClaim, values: dict[str, str]) -> Iterator[Finding]:
     """Yield why a claim is unbound; nothing for one that correctly waits for its pod to be scheduled."""
     name = claim.metadata.name
     events = facts.events_of("PersistentVolumeClaim", name, claim.metadata.uid)
@@ -195,7 +195,7 @@ def _pending(facts: Facts, pod: str, claim: Claim, values: dict[str, str]) -> It
         return
     for event in latest([each for each in events if each.reason in {"ProvisioningFailed", "FailedBinding"}]):
         trouble, more = first_match(_CLAIM_RULES, event.message) or (PROVISIONING, {})
-        yield Finding(trouble, pod, (f"pvc {named(name)}: phase Pending", facts.line(event)), values | more, name)
+        yield Finding(trouble, pod, (f"pvc {safe_name(name)}: phase Pending", facts.line(event)), values | more, name)
         return
-    proofs = (f"pvc {named(name)}: phase Pending", *(facts.line(event) for event in latest(events)))
+    proofs = (f"pvc {safe_name(name)}: phase Pending", *(facts.line(event) for event in latest(events)))
     yield Finding(CLAIM_PENDING, pod, proofs, values, name)

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, error, info
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, error, info
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.objects import Workload
 from tfjob_operator.cli.diagnosis.pods import condition_of
-from tfjob_operator.cli.diagnosis.rules import Rule, first_match, rule, value
-from tfjob_operator.cli.diagnosis.words import ago, named, said
+from tfjob_operator.cli.diagnosis.rules import MessageRule, first_match, rule, value
+from tfjob_operator.cli.diagnosis.words import ago, quote, safe_name
 
 _LOOK: Final = "kubectl -n {namespace} describe workload {workload}"
 _QUEUE: Final = "kubectl -n {namespace} describe localqueue {queue}"
 _CHECK: Final = "kubectl describe admissioncheck {check}"
-_LESS: Final = Change("request less, use fewer replicas, or choose another queue", recreate=False)
+_LESS: Final = ManifestChange("request less, use fewer replicas, or choose another queue", recreate=False)
 
 
 BY_USER: Final = info(
@@ -155,7 +155,7 @@ _WAITING: Final = (
     rule(NO_QUEUE, r"\b(LocalQueue|ClusterQueue) (?P<queue>\S+) doesn't exist"),
     rule(QUEUE_STOPPED, r"\b(LocalQueue|ClusterQueue) (?P<queue>\S+) is (inactive|stopped)"),
     rule(NAMESPACE_MISMATCH, r"namespace doesn't match ClusterQueue selector"),
-    Rule(TOO_LARGE, NEVER_FITS),
+    MessageRule(TOO_LARGE, NEVER_FITS),
     rule(WAITS_FOR_QUOTA, r"(?P<shortage>(insufficient (unused )?quota|topology \S+ (allows|doesn't allow)) [^;]*)"),
 )
 # kueue: apis/kueue/v1beta1/workload_types.go, the reasons of Evicted.
@@ -181,16 +181,16 @@ def find(facts: Facts) -> Iterator[Finding]:
         )
     elif queue:
         yield Finding(
-            NO_WORKLOAD, facts.name, (f"job: suspended, with the label {LABEL_QUEUE}={named(queue)}",), values
+            NO_WORKLOAD, facts.name, (f"job: suspended, with the label {LABEL_QUEUE}={safe_name(queue)}",), values
         )
     else:
-        by = f"by {named(facts.evidence.suspended_by)}" if facts.evidence.suspended_by else ""
+        by = f"by {safe_name(facts.evidence.suspended_by)}" if facts.evidence.suspended_by else ""
         seen = f"job: spec.runPolicy.suspend is true{by and ', set '}{by}"
         yield Finding(BY_USER, facts.name, (seen,), {"by": by or " "})
 
 
 def _by_kueue(facts: Facts, workload: Workload, values: dict[str, str]) -> Iterator[Finding]:
-    where = f"workload {named(workload.metadata.name)}"
+    where = f"workload {safe_name(workload.metadata.name)}"
     if not workload.spec.active:
         yield Finding(DEACTIVATED, facts.name, (f"{where}: spec.active is false",), values)
         return
@@ -198,7 +198,7 @@ def _by_kueue(facts: Facts, workload: Workload, values: dict[str, str]) -> Itera
     for check in checks:
         if check.state in {"Rejected", "Retry", "Pending"} and (check.state != "Pending" or _reserved(workload)):
             trouble = WAITS_FOR_CHECK if check.state == "Pending" else CHECK_REJECTED
-            seen = f"{where}: check {named(check.name)} is {named(check.state)}: {said(check.message)}"
+            seen = f"{where}: check {safe_name(check.name)} is {safe_name(check.state)}: {quote(check.message)}"
             yield Finding(trouble, facts.name, (seen,), values | {"check": value(check.name)})
             return
     if _reserved(workload):
@@ -207,10 +207,10 @@ def _by_kueue(facts: Facts, workload: Workload, values: dict[str, str]) -> Itera
     evicted = condition_of(workload.status.conditions, "Evicted")
     message = reserved.message if reserved is not None else ""
     found = first_match(_WAITING, message)
-    proofs = [f"{where}: QuotaReserved is False: {said(message)}"] if message else []
+    proofs = [f"{where}: QuotaReserved is False: {quote(message)}"] if message else []
     if evicted is not None and evicted.status == "True":
         when = ago(facts.now, evicted.last_transition_time)
-        proofs.append(f"{where}: evicted{when and ' '}{when}, {named(evicted.reason)}: {said(evicted.message)}")
+        proofs.append(f"{where}: evicted{when and ' '}{when}, {safe_name(evicted.reason)}: {quote(evicted.message)}")
         if evicted.reason in _EVICTED and (found is None or found[0] is WAITS_FOR_QUOTA):
             yield Finding(_EVICTED[evicted.reason], facts.name, tuple(proofs), values)
             return

@@ -8,16 +8,16 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB
-from tfjob_operator.cli.diagnosis.causes import Change, Finding, defined, warning
+from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, defined, warning
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.objects import Event
+from tfjob_operator.cli.diagnosis.objects import EventDetails
 from tfjob_operator.cli.diagnosis.rules import short, value
 
 INVALID: Final = warning(
     "tensorboard-invalid",
     920,
     "spec.tensorBoard is invalid; the training continues without it: {words}",
-    (Change("correct spec.tensorBoard", recreate=False),),
+    (ManifestChange("correct spec.tensorBoard", recreate=False),),
     "spec.tensorBoard is invalid",
 )
 FAILED: Final = warning(
@@ -46,7 +46,7 @@ _GOOD: Final = (EventReason.CREATED_TENSOR_BOARD, EventReason.UPDATED_TENSOR_BOA
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield the newest Warning about the TensorBoard that no later success supersedes."""
-    complaint: Event | None = None
+    complaint: EventDetails | None = None
     for event in facts.job_events(*_REASONS, *_GOOD):
         if event.reason in _REASONS:
             complaint = event
@@ -57,13 +57,13 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield Finding(trouble, facts.name, (facts.line(complaint),), {"words": short(value(complaint.message))})
 
 
-def _takes_back(success: Event, complaint: Event) -> bool:
+def _takes_back(success: EventDetails, complaint: EventDetails) -> bool:
     """Return True if a success supersedes a Warning. Creating one of its two children says nothing about the other."""
     if complaint.reason != EventReason.FAILED_TENSOR_BOARD:
         return True
     return _child(complaint) in {"", _child(success)}
 
 
-def _child(event: Event) -> str:
+def _child(event: EventDetails) -> str:
     found = _CHILD.search(event.message)
     return found[0] if found is not None else ""

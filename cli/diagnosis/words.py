@@ -9,7 +9,7 @@ from typing import Final
 
 from tfjob_operator.api.text import last_words, quoted
 from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
-from tfjob_operator.cli.diagnosis.objects import Event
+from tfjob_operator.cli.diagnosis.objects import EventDetails
 from tfjob_operator.cli.durations import duration
 
 MOST_WORDS: Final = 400
@@ -40,12 +40,12 @@ def amount(resource: str, number: Decimal) -> str:
     return f"{number:.3f}".rstrip("0").rstrip(".")
 
 
-def said(text: str) -> str:
+def quote(text: str) -> str:
     """Sanitize a message and put it on one line."""
     return last_words(text, MOST_WORDS) or last_words(text[:MOST_WORDS], MOST_WORDS)
 
 
-def named(name: str) -> str:
+def safe_name(name: str) -> str:
     """Sanitize a user-chosen name."""
     return quoted(name)
 
@@ -55,24 +55,24 @@ def counted(restarts: int) -> str:
     return f"{restarts} restart{'s' * (restarts != 1)}"
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
+def join_some(names: Sequence[str], most: int = 3) -> str:
     """Return the first names, and the number of the others."""
-    told = ", ".join(named(name) for name in names[:most])
+    told = ", ".join(safe_name(name) for name in names[:most])
     return f"{told} and {len(names) - most} more" if len(names) > most else told
 
 
 def ended_by(attempt: JobAttempt) -> str:
     """Return why an attempt ended: `rule oom (RestartAll), worker-3 on node-a, exit code 137 (OOMKilled): CUDA error`."""
-    parts = [f"rule {named(attempt.rule)} ({named(attempt.action)})" if attempt.rule else "restart requested"]
+    parts = [f"rule {safe_name(attempt.rule)} ({safe_name(attempt.action)})" if attempt.rule else "restart requested"]
     if attempt.replica_index is not None:
-        node = f" on {named(attempt.node_name)}" if attempt.node_name else ""
-        parts.append(f"{named(attempt.replica_type).lower()}-{attempt.replica_index}{node}")
-    reason = "" if attempt.reason in _SAID_ELSEWHERE else named(attempt.reason)
+        node = f" on {safe_name(attempt.node_name)}" if attempt.node_name else ""
+        parts.append(f"{safe_name(attempt.replica_type).lower()}-{attempt.replica_index}{node}")
+    reason = "" if attempt.reason in _SAID_ELSEWHERE else safe_name(attempt.reason)
     if attempt.exit_code is not None:
         parts.append(f"exit code {attempt.exit_code}{f' ({reason})' if reason else ''}")
     elif reason:
         parts.append(reason)
-    words = said(attempt.message)
+    words = quote(attempt.message)
     return f"{', '.join(parts)}{words and ': '}{words}"
 
 
@@ -83,20 +83,20 @@ def avoided_now(nodes: Sequence[AvoidedNode], now: datetime) -> dict[str, str]:
         left_s = 0.0 if each.expiration_time is None else seconds_between(now, each.expiration_time)
         if left_s > 0:
             times = f"{each.failures} failure{'s' * (each.failures != 1)}"
-            found[each.name] = f"{named(each.name)} ({times}, {duration(left_s)} left)"
+            found[each.name] = f"{safe_name(each.name)} ({times}, {duration(left_s)} left)"
     return found
 
 
 def failed_line(failed: JobCondition) -> str:
     """Format the Failed condition of a job as a line of evidence."""
-    return f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}"
+    return f"job: condition Failed, {safe_name(failed.reason)}: {quote(failed.message)}"
 
 
-def event_line(event: Event, now: datetime) -> str:
+def event_line(event: EventDetails, now: datetime) -> str:
     """Format an event as a line of evidence."""
     about = event.involved_object
     times = event.series.count if event.series is not None else event.count
     often = f", {times} times" if times > 1 else ""
     when = ago(now, event.at)
-    what = f"{named(about.kind).lower() or 'object'} {named(about.name)}"
-    return f"event of {what}{', ' if when else ''}{when}{often}: {named(event.reason)}: {said(event.message)}"
+    what = f"{safe_name(about.kind).lower() or 'object'} {safe_name(about.name)}"
+    return f"event of {what}{', ' if when else ''}{when}{often}: {safe_name(event.reason)}: {quote(event.message)}"

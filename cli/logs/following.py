@@ -17,15 +17,15 @@ import click
 
 from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.logs.lines import Line, Position, Shower, Splitter
-from tfjob_operator.cli.replicas import Choice, Replica, container_of, find, pod_lists, pods_path
+from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.logs.lines import LineFormatter, LogLine, Position, Splitter
+from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, find, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
 
 NOT_STARTED: Final = -1
 
 
-class Standing(NamedTuple):
+class RunState(NamedTuple):
     """The state of a container. `run` counts its starts from 0, and is `NOT_STARTED` before the first.
 
     `over`: this run has ended; `pod_over`: there will be no further run; `gone`: the pod no longer exists. `why` is
@@ -39,7 +39,7 @@ class Standing(NamedTuple):
     why: str = ""
 
 
-def standing_of(pod: Mapping[str, Any], container: str) -> Standing:
+def run_state_of(pod: Mapping[str, Any], container: str) -> RunState:
     """Return the state of a container."""
     status = pod.get("status") or {}
     pod_over = status.get("phase") in {"Succeeded", "Failed"}
@@ -50,9 +50,9 @@ def standing_of(pod: Mapping[str, Any], container: str) -> Standing:
     waiting = (state.get("waiting") or {}).get("reason")
     if "running" not in state and not ended:
         why = waiting or status.get("reason") or _unscheduled(status) or status.get("phase") or "Pending"
-        return Standing(NOT_STARTED, pod_over=pod_over, why=str(why))
+        return RunState(NOT_STARTED, pod_over=pod_over, why=str(why))
     why = _exit(ended) if ended else ""
-    return Standing(int(told.get("restartCount") or 0), "running" not in state, pod_over, why=why)
+    return RunState(int(told.get("restartCount") or 0), "running" not in state, pod_over, why=why)
 
 
 def _unscheduled(status: Mapping[str, Any]) -> str:
@@ -81,7 +81,7 @@ class Lines(NamedTuple):
     """Lines of one log that arrived together."""
 
     tail: Tail
-    lines: list[Line]
+    lines: list[LogLine]
 
 
 class Note(NamedTuple):
@@ -91,21 +91,21 @@ class Note(NamedTuple):
     text: str
 
 
-class Ended(NamedTuple):
+class LogEnd(NamedTuple):
     """The end of a log, with an error if it may not be read at all."""
 
     tail: Tail
     error: CliError | None = None
 
 
-Message = Lines | Note | Ended
+Message = Lines | Note | LogEnd
 
 
 class _GoneError(Exception):
     """The pod was deleted, or another one has its name."""
 
 
-class Asker:
+class PodReader:
     """Reads pods for several threads, over one connection."""
 
     def __init__(self, session: Session) -> None:
@@ -126,7 +126,7 @@ class Asker:
         with self._lock:
             try:
                 pod = self._session.get(pods_path(self._session.namespace, name))
-            except ApiError as error:
+            except ApiServerError as error:
                 if error.is_not_found or error.is_denied:  # deleted, or the user may list pods but not get one
                     return False
                 raise
@@ -139,8 +139,8 @@ class Tail:
     def __init__(
         self,
         session: Session,
-        asker: Asker,
-        replica: Replica,
+        asker: PodReader,
+        replica: ReplicaPod,
         container: str,
         *,
         first: Mapping[str, str | int],
@@ -153,10 +153,10 @@ class Tail:
         self._first = first
         self._put = put
         self._changed = Condition()
-        self._standing = standing_of(replica.pod, container)
+        self._standing = run_state_of(replica.pod, container)
         self._position = Position()
         self._stopped = False
-        self._held: Line | None = None
+        self._held: LogLine | None = None
         """The last line of a stream that ended within it: usually it is sent again completely."""
 
     def start(self) -> None:
@@ -175,13 +175,13 @@ class Tail:
 
     def update(self, pod: Mapping[str, Any]) -> None:
         """Process a newer version of the pod."""
-        self._stand(standing_of(pod, self._container))
+        self._stand(run_state_of(pod, self._container))
 
     def gone(self) -> None:
         """Note that the pod was deleted: the rest of its stream is still read."""
         self._stand(self._standing._replace(gone=True))
 
-    def _stand(self, standing: Standing) -> None:
+    def _stand(self, standing: RunState) -> None:
         with self._changed:
             self._standing = standing
             self._changed.notify_all()
@@ -204,7 +204,7 @@ class Tail:
         finally:  # in any case: the main thread waits for this
             if self._held is not None:
                 self._put(Lines(self, [self._held]))
-            self._put(Ended(self, failure))
+            self._put(LogEnd(self, failure))
 
     def _follow(self) -> None:
         """Read until the log ends. Raises _GoneError if the pod is deleted, CliError if it may not be read."""
@@ -226,7 +226,7 @@ class Tail:
                 known = standing.run
                 self._read(whole=standing.over, follow="true")
             except CliError as error:
-                if self._stopped or (isinstance(error, ApiError) and error.is_denied):
+                if self._stopped or (isinstance(error, ApiServerError) and error.is_denied):
                     raise
                 if pause_s == FIRST_PAUSE_S:
                     self._put(Note(self, f"cannot read logs, retrying: {error.message}"))
@@ -237,7 +237,7 @@ class Tail:
             if standing.pod_over:
                 return
 
-    def _next(self, seen: Standing | None, limit_s: float | None) -> Standing:
+    def _next(self, seen: RunState | None, limit_s: float | None) -> RunState:
         """Wait until the state of the container differs from `seen`, at most `limit_s` seconds, and return it."""
         with self._changed:
             self._changed.wait_for(lambda: self._standing != seen, limit_s)
@@ -258,7 +258,7 @@ class Tail:
                 begun = True
                 self._held = None
                 self._hand_on(lines.feed(part))
-        except ApiError as error:
+        except ApiServerError as error:
             if error.is_not_found:
                 raise _GoneError from error
             if error.code != _NO_LOG:  # 400: it is waiting to start, or has no previous run
@@ -296,16 +296,16 @@ PAUSE_S: Final = 1.0
 class Pods(NamedTuple):
     """All selected pods of the job, from a list or the watch."""
 
-    replicas: Sequence[Replica]
+    replicas: Sequence[ReplicaPod]
 
 
-class Failure(NamedTuple):
+class PodsUnreadable(NamedTuple):
     """The pods may no longer be read."""
 
     error: CliError
 
 
-class _StoppedError(Exception):
+class _FollowStoppedError(Exception):
     """The output was stopped."""
 
 
@@ -318,7 +318,7 @@ class Following:
         job: Mapping[str, Any],
         choice: Choice,
         container: str | None,
-        shower: Shower,
+        shower: LineFormatter,
         *,
         most: int,
         clock: Callable[[], float],
@@ -333,13 +333,13 @@ class Following:
         self._most = most
         self._clock = clock
         self._pause = pause
-        self._asker = Asker(session.another())
+        self._asker = PodReader(session.another())
         self._watching = session.another()
         self._stopped = False
-        self._queue: Queue[Message | Pods | Failure] = Queue(_BATCHES)
+        self._queue: Queue[Message | Pods | PodsUnreadable] = Queue(_BATCHES)
         self._tails: dict[str, Tail] = {}
         """The logs that are being read, by the name of the replica."""
-        self._next: dict[str, Replica] = {}
+        self._next: dict[str, ReplicaPod] = {}
         """Newer pods of replicas, which are read once the previous log has ended."""
         self._done: set[str] = set()
         """UIDs of the pods whose log has ended."""
@@ -378,25 +378,25 @@ class Following:
             else:
                 self._handle(message)
 
-    def _put(self, message: Message | Pods | Failure) -> None:
+    def _put(self, message: Message | Pods | PodsUnreadable) -> None:
         """Pass a message to the main thread, which limits the number of queued messages."""
         while not self._stopped:
             with suppress(Full):
                 self._queue.put(message, timeout=QUIET_S)
                 return
 
-    def _handle(self, message: Message | Pods | Failure) -> None:
+    def _handle(self, message: Message | Pods | PodsUnreadable) -> None:
         match message:
             case Pods(replicas):
                 self._take(replicas, {})
-            case Failure(error):
+            case PodsUnreadable(error):
                 raise error
             case Lines(tail, lines) if self._is_read(tail):
                 self._gone.pop(tail.replica.name, None)
                 click.echo(self._shower.shown(tail.replica.name, lines), nl=False)
             case Note(tail, text) if self._is_read(tail):
                 click.echo(f"{tail.replica.name}: {clean(text)}", err=True)
-            case Ended(tail, failure) if self._is_read(tail):
+            case LogEnd(tail, failure) if self._is_read(tail):
                 if failure is not None:
                     raise failure
                 self._end(tail.replica)
@@ -404,14 +404,14 @@ class Following:
     def _is_read(self, tail: Tail) -> bool:
         return self._tails.get(tail.replica.name) is tail
 
-    def _end(self, replica: Replica) -> None:
+    def _end(self, replica: ReplicaPod) -> None:
         self._done.add(replica.uid)
         self._gone.pop(replica.name, None)
         del self._tails[replica.name]
         if replica.name in self._next:
             self._begin(self._next.pop(replica.name), {})
 
-    def _take(self, replicas: Sequence[Replica], first: Mapping[str, str | int]) -> None:
+    def _take(self, replicas: Sequence[ReplicaPod], first: Mapping[str, str | int]) -> None:
         """Start to read the logs of new pods; pass newer pod states to the logs that are being read."""
         self._shower.expect(each.name for each in replicas)
         there = {each.name: each for each in replicas}
@@ -427,7 +427,7 @@ class Following:
             if name not in self._tails and replica.uid not in self._done:
                 self._begin(replica, first)
 
-    def _begin(self, replica: Replica, first: Mapping[str, str | int]) -> None:
+    def _begin(self, replica: ReplicaPod, first: Mapping[str, str | int]) -> None:
         container = container_of(replica.pod, self._container)
         if container is None:
             self._done.add(replica.uid)
@@ -446,7 +446,7 @@ class Following:
         try:
             return self._is_over()
         except CliError as error:
-            if isinstance(error, ApiError) and error.is_denied:
+            if isinstance(error, ApiServerError) and error.is_denied:
                 raise
             return False  # the server is temporarily unreachable; retried
 
@@ -461,7 +461,7 @@ class Following:
         self._asked_at = now
         try:
             job = jobs.get(self._session, jobs.full_name(self._job))
-        except ApiError as error:
+        except ApiServerError as error:
             if not error.is_not_found:
                 raise
             job = {}
@@ -475,7 +475,7 @@ class Following:
 
     def _watch(self) -> None:
         """Send the pods to the main thread, initially and after every change, until stopped."""
-        with suppress(_StoppedError), self._watching as session:
+        with suppress(_FollowStoppedError), self._watching as session:
             while True:
                 try:
                     for replicas in pod_lists(session, self._job, self._choice, pause=self._rest):
@@ -483,12 +483,12 @@ class Following:
                             return
                         self._put(Pods(replicas))
                 except CliError as error:
-                    if isinstance(error, ApiError) and error.is_denied:
-                        self._put(Failure(error))
+                    if isinstance(error, ApiServerError) and error.is_denied:
+                        self._put(PodsUnreadable(error))
                         return
                     self._rest(PAUSE_S)
 
     def _rest(self, seconds: float) -> None:
         self._pause(seconds)
         if self._stopped:
-            raise _StoppedError
+            raise _FollowStoppedError

@@ -19,7 +19,7 @@ LONGEST: Final = 16 * 1024 * 1024
 _STAMP: Final = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)(?: |$)")
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line without newline: the kubelet's timestamp, "" if there is none, and the text."""
 
     stamp: bytes
@@ -74,7 +74,7 @@ class Position:
         self._skipping = bool(self._stamp)
         self._left = self._count
 
-    def unseen(self, raw: bytes) -> Line | None:
+    def unseen(self, raw: bytes) -> LogLine | None:
         """Return a line and count it as read; None if it was read before."""
         line = split(raw)
         if self._skipping and self._is_old(line):
@@ -86,14 +86,14 @@ class Position:
             self._stamp, self._count = line.stamp, 1
         return line
 
-    def peek(self, raw: bytes) -> Line | None:
+    def peek(self, raw: bytes) -> LogLine | None:
         """Return an incomplete line without counting it; None if it was read before."""
         line, left = split(raw), self._left
         is_old = self._skipping and self._is_old(line)
         self._left = left
         return None if is_old else line
 
-    def _is_old(self, line: Line) -> bool:
+    def _is_old(self, line: LogLine) -> bool:
         if not line.stamp:
             return True  # the rest of a long line that was read
         here, last = _time(line.stamp), _time(self._stamp)
@@ -103,12 +103,12 @@ class Position:
         return here < last
 
 
-def split(raw: bytes) -> Line:
+def split(raw: bytes) -> LogLine:
     """Split a raw line with timestamp into its time and its text."""
     found = _STAMP.match(raw)
     if found is None:
-        return Line(b"", raw)
-    return Line(raw[: found.end(3)], raw[found.end() :])
+        return LogLine(b"", raw)
+    return LogLine(raw[: found.end(3)], raw[found.end() :])
 
 
 def _time(stamp: bytes) -> tuple[float, int]:
@@ -133,7 +133,7 @@ _RESET: Final = "\x1b[0m"
 _NO_LIMIT: Final = 1 << 40
 
 
-class Shower:
+class LineFormatter:
     """Formats lines for output. `terminal` sanitizes them; `colour` colors prefixes, and keeps the colors of programs."""
 
     def __init__(self, *, terminal: bool, colour: bool, prefixes: bool, stamps: bool) -> None:
@@ -149,12 +149,12 @@ class Shower:
         if self._terminal:
             self._width = max([self._width, *map(len, names)])
 
-    def shown(self, name: str, lines: Iterable[Line]) -> bytes:
+    def shown(self, name: str, lines: Iterable[LogLine]) -> bytes:
         """Return lines of a replica with newlines."""
         prefix = self._prefix(name) if self._prefixes else b""
         return b"".join(b"%b%b%b\n" % (prefix, self._stamp(line), self._text(line.text)) for line in lines)
 
-    def _stamp(self, line: Line) -> bytes:
+    def _stamp(self, line: LogLine) -> bytes:
         return line.stamp + b" " if self._stamps and line.stamp else b""
 
     def _text(self, text: bytes) -> bytes:

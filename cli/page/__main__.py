@@ -21,7 +21,7 @@ import structlog
 from tfjob_operator.api.access import Access
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.cluster import at_once
-from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance, RequestHeaders, exposition
+from tfjob_operator.cli.page.cluster_entrance import ClusterAuthenticator, RequestHeaders, exposition
 from tfjob_operator.cli.page.entrance import read_files
 from tfjob_operator.cli.page.reviews import Reviews
 from tfjob_operator.cli.page.run import listening, reading
@@ -42,7 +42,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPageOptions:
     """The configuration. `read` returns the access to the server for a namespace, None for its own.
 
     `namespace` is the only one to show, "" for all. `hosts` are accepted host names, any if empty; `audiences` are
@@ -59,14 +59,14 @@ class Plan:
 
 
 @asynccontextmanager
-async def serving(plan: Plan) -> AsyncIterator[None]:
+async def serving(plan: ClusterPageOptions) -> AsyncIterator[None]:
     """Serve within the context. Raises CliError."""
     tls = _context(plan.certificate) if plan.certificate is not None else None
     files = read_files()
     async with reading(plan.read, everywhere=not plan.namespace, shared=True) as parts:
         reviews = Reviews(parts.client, plan.audiences)
         cluster = parts.cluster
-        entrance = ClusterEntrance(
+        entrance = ClusterAuthenticator(
             reviews,
             lambda: cluster.has_synced,
             lambda: exposition(reviews.counts, len(page.long_responses), len(cluster)),
@@ -150,7 +150,7 @@ def command(**given: Any) -> None:
     """Serve until SIGTERM."""
     certificate, proxies = _certificate(given), _proxies(given)
     with _listen(given["bind_address"], given["port"]) as on:
-        plan = Plan(
+        plan = ClusterPageOptions(
             Target(kubeconfig=given["kubeconfig"], namespace=given["namespace"]).access,
             on,
             namespace=given["namespace"],
@@ -162,7 +162,7 @@ def command(**given: Any) -> None:
         asyncio.run(_serve(plan))
 
 
-async def _serve(plan: Plan) -> None:
+async def _serve(plan: ClusterPageOptions) -> None:
     """Serve until a signal, which the first process of a container must handle itself. Raises CliError."""
     structlog.configure(
         processors=[

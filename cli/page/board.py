@@ -16,8 +16,8 @@ import msgspec
 
 from tfjob_operator.api.client.errors import ForbiddenError, StatusError
 from tfjob_operator.cli.page.cluster import Cluster
-from tfjob_operator.cli.page.objects import Job
-from tfjob_operator.cli.page.views import Wish, job_view, row_of, wish_of
+from tfjob_operator.cli.page.objects import PageJob
+from tfjob_operator.cli.page.views import SpecSummary, job_view, row_of, spec_summary_of
 
 B = TypeVar("B")
 
@@ -33,7 +33,7 @@ class Update(NamedTuple, Generic[B]):
     changed: list[tuple[str, B | None]]
 
 
-class Feed(Generic[B]):
+class ChangeFeed(Generic[B]):
     """Bodies by key, ordered by their last change. Belongs to one loop.
 
     Invariants: numbers only increase; the state of a reader at `n`, updated by `since(n)`, is the current state.
@@ -114,7 +114,7 @@ class Board:
 
     def __init__(self, about: dict[str, Any], *, bare: bool = False) -> None:
         """`about` is sent to browsers unchanged, and identifies the server; `bare`: viewers have different permissions."""
-        self.feed = Feed[Row]()
+        self.feed = ChangeFeed[Row]()
         self.places: frozenset[str] = frozenset()
         """The places that have jobs, see `JobKey`."""
         self._about = about
@@ -123,7 +123,7 @@ class Board:
         self._dirty: dict[str, None] = {"": None}
         self._woken = asyncio.Event()
         self._shown_synced = False
-        self._wishes: dict[str, tuple[Job, Wish]] = {}
+        self._wishes: dict[str, tuple[PageJob, SpecSummary]] = {}
         self._changes = 0
         self._versions: dict[str, int] = {}
         self._views: dict[tuple[str, bool, bool], tuple[int, bytes]] = {}
@@ -196,11 +196,11 @@ class Board:
         whole = msgspec.json.encode(row_of(job, wish, pods, events))
         return Row(whole, msgspec.json.encode(row_of(job, wish, [])) if self._bare else whole)
 
-    def _wish(self, key: str, job: Job) -> Wish:
+    def _wish(self, key: str, job: PageJob) -> SpecSummary:
         """Return the parsed spec of a job, cached by version."""
         kept = self._wishes.get(key)
         if kept is None or kept[0] is not job:
-            kept = job, wish_of(job)
+            kept = job, spec_summary_of(job)
             self._wishes[key] = kept
         return kept[1]
 

@@ -19,13 +19,13 @@ from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import EVENTS, PODS
 from tfjob_operator.api.meta import Resource, object_key
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.cli.diagnosis.objects import BATCH_JOBS, Event, Pod
+from tfjob_operator.cli.diagnosis.objects import BATCH_JOBS, EventDetails, PodDetails
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.objects import (
-    FIRST,
     POD_SELECTOR,
-    FirstJob,
-    Job,
+    TENSORFLOW_V1ALPHA1,
+    PageJob,
+    TensorFlowV1Alpha1Job,
     by_job_of_pod,
     is_runtime_mark,
     marks_of_event,
@@ -58,11 +58,11 @@ async def at_once(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
                 task.cancel()
 
 
-class Caches(NamedTuple):
+class JobInformers(NamedTuple):
     """Two informers, and the registration of the handler of jobs."""
 
     jobs: SharedIndexInformer[Any]
-    events: SharedIndexInformer[Event]
+    events: SharedIndexInformer[EventDetails]
     registration: Registration
 
 
@@ -72,14 +72,14 @@ class JobCaches:
     def __init__(
         self,
         resource: Resource,
-        make: Callable[[], Caches],
+        make: Callable[[], JobInformers],
         *,
         is_served: Callable[[bool], Awaitable[bool]],
-        gone: Callable[[Caches], None],
+        gone: Callable[[JobInformers], None],
     ) -> None:
         """`is_served` gets its last result, to return if the API server does not respond; `gone` gets the removed caches."""
         self.resource = resource
-        self.caches: Caches | None = None
+        self.caches: JobInformers | None = None
         self.cannot_be_read = False
         """True if listing the jobs has failed."""
         self._make = make
@@ -122,7 +122,7 @@ class JobCaches:
             self._not_found.clear()
 
 
-APIS: Final = (TFJOBS, FIRST)
+APIS: Final = (TFJOBS, TENSORFLOW_V1ALPHA1)
 """The APIs of which the page shows jobs."""
 
 
@@ -149,7 +149,7 @@ _IN_ORDER: Final = (errors.ExpiredError, errors.InvalidError, errors.TooLargeRes
 """Errors after which the reflector immediately sends another request."""
 
 
-class NotedSource(Generic[T]):
+class ReportingSource(Generic[T]):
     """`ListerWatcher` that calls `note` with the error of each failed request, None on success. A stream's end is neither."""
 
     def __init__(self, source: ListerWatcher[T], note: Callable[[errors.ApiError | None], None]) -> None:
@@ -191,8 +191,11 @@ _NOT_FOUND: Final = 404
 _NO_CRD: Final = "this cluster has no TFJobs: the operator's CRD is not installed (kubectl get crd tfjobs.kubeflow.org)"
 _OWNERS: Final = {each.kind for each in APIS}
 _KINDS: Final[dict[Resource, tuple[str, Codec[Any]]]] = {
-    TFJOBS: ("TFJobs", Codec(TFJOBS, Job, on_undecodable=with_unreadable_status(Job))),
-    FIRST: ("TfJobs of tensorflow.org", Codec(FIRST, FirstJob, on_undecodable=with_unreadable_status(FirstJob))),
+    TFJOBS: ("TFJobs", Codec(TFJOBS, PageJob, on_undecodable=with_unreadable_status(PageJob))),
+    TENSORFLOW_V1ALPHA1: (
+        "TfJobs of tensorflow.org",
+        Codec(TENSORFLOW_V1ALPHA1, TensorFlowV1Alpha1Job, on_undecodable=with_unreadable_status(TensorFlowV1Alpha1Job)),
+    ),
 }
 """The resources that are read of each API, with their names. Codecs are stateless."""
 
@@ -219,9 +222,9 @@ async def _find_jobs(client: RestClient, options: ListOptions) -> None:
     try:
         await client.list_page(TFJOBS, options)
     except errors.StatusError as error:
-        if error.code != _NOT_FOUND or FIRST not in await served(client):
+        if error.code != _NOT_FOUND or TENSORFLOW_V1ALPHA1 not in await served(client):
             raise
-        await client.list_page(FIRST, options)
+        await client.list_page(TENSORFLOW_V1ALPHA1, options)
 
 
 class Cluster:
@@ -235,7 +238,7 @@ class Cluster:
         """The last error by what was read, such as "pods", until reading succeeds."""
         self._apis = {each: self._api(each) for each in APIS}
         self._pods, self._pods_handled = self._informer(
-            "pods", PODS, Codec(PODS, Pod), by_job_of_pod, labels=POD_SELECTOR
+            "pods", PODS, Codec(PODS, PodDetails), by_job_of_pod, labels=POD_SELECTOR
         )
         self._pods.add_indexers({BY_JOB: by_job_of_pod})
         self._pod_events = self._informer_of_events(PODS)
@@ -268,26 +271,26 @@ class Cluster:
         jobs = (each.run() for each in self._apis.values())
         return at_once(self._pods.run(), self._pod_events.run(), self._read_events_of_batch_jobs(), *jobs)
 
-    def job(self, key: str) -> Job | None:
+    def job(self, key: str) -> PageJob | None:
         """Return a job, None if it does not exist."""
         wanted = read_key(key)
         caches = self._apis[wanted.resource].caches
-        found: Job | None = None
+        found: PageJob | None = None
         if caches is not None:
             found = caches.jobs.indexer.get(object_key(wanted.namespace, wanted.name))
         return found
 
-    def pods_of(self, key: str) -> list[Pod]:
+    def pods_of(self, key: str) -> list[PodDetails]:
         """Return the pods of a job, without those of an earlier job of the same name."""
         job = self.job(key)
         uid = job.metadata.uid if job is not None else ""
         return [pod for pod in self._pods.indexer.by_index(BY_JOB, key) if _may_be_of(pod, uid)]
 
-    def pod(self, key: str) -> Pod | None:
+    def pod(self, key: str) -> PodDetails | None:
         """Return the pod of a replica, None if it does not exist."""
         return self._pods.indexer.get(key)
 
-    def events_of(self, key: str) -> list[Event]:
+    def events_of(self, key: str) -> list[EventDetails]:
         """Return the events about a job, its pods and, in the alpha dialect, their Jobs."""
         job = self.job(key)
         marks = (key, *marks_of_job(job)) if job is not None else (key,)
@@ -302,12 +305,12 @@ class Cluster:
     def _api(self, resource: Resource) -> JobCaches:
         what, codec = _KINDS[resource]
 
-        def make() -> Caches:
+        def make() -> JobInformers:
             jobs, registration = self._informer(
                 what, resource, codec, lambda job: (job.key,), note=lambda error: self._note_jobs(api, what, error)
             )
             jobs.add_indexers({BY_MARK: marks_of_job})
-            return Caches(jobs, self._informer_of_events(resource), registration)
+            return JobInformers(jobs, self._informer_of_events(resource), registration)
 
         async def is_served(before: bool) -> bool:  # noqa: FBT001 - of JobCaches
             try:
@@ -315,7 +318,7 @@ class Cluster:
             except errors.ApiError:  # keep reading: the informers report the error
                 return before or resource == TFJOBS
 
-        def gone(caches: Caches) -> None:
+        def gone(caches: JobInformers) -> None:
             for job in caches.jobs.indexer.list():
                 self._changed(job.key)
             self._changed("")
@@ -328,8 +331,8 @@ class Cluster:
         await self._alpha_jobs_seen.wait()
         await self._batch_events.run()
 
-    def _informer_of_events(self, about: Resource) -> SharedIndexInformer[Event]:
-        codec = Codec(EVENTS, Event)
+    def _informer_of_events(self, about: Resource) -> SharedIndexInformer[EventDetails]:
+        codec = Codec(EVENTS, EventDetails)
         informer, _ = self._informer(
             "events", EVENTS, codec, marks_of_event, fields=f"involvedObject.kind={about.kind}"
         )
@@ -349,11 +352,11 @@ class Cluster:
     ) -> tuple[SharedIndexInformer[T], Registration]:
         """Return an informer, and the registration of the handler that calls `changed` for each object."""
         source = ListWatch(self._client, codec, namespace=self.scope, label_selector=labels, field_selector=fields)
-        noted = NotedSource(source, note or (lambda error: self._note(what, error)))
+        noted = ReportingSource(source, note or (lambda error: self._note(what, error)))
         informer = SharedIndexInformer[T](noted, resource, name=what)
 
         def handle(item: T) -> None:
-            if isinstance(item, Job) and item.is_alpha:
+            if isinstance(item, PageJob) and item.is_alpha:
                 self._alpha_jobs_seen.set()
             for key in self._keys(marks_of(item)):
                 self._changed(key)
@@ -382,7 +385,7 @@ class Cluster:
         not_found = isinstance(error, errors.StatusError) and error.code == _NOT_FOUND
         if not_found:
             api.not_found()
-        if api.resource == FIRST and (not_found or isinstance(error, errors.ForbiddenError)):
+        if api.resource == TENSORFLOW_V1ALPHA1 and (not_found or isinstance(error, errors.ForbiddenError)):
             error = None
         self._note(what, error)
 
@@ -394,6 +397,6 @@ class Cluster:
         self._changed("")
 
 
-def _may_be_of(pod: Pod, uid: str) -> bool:
+def _may_be_of(pod: PodDetails, uid: str) -> bool:
     owners = [each.uid for each in pod.metadata.owner_references or () if each.controller and each.kind in _OWNERS]
     return not (uid and owners) or uid in owners

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from tfjob_operator.cli.page.entrance import FOREIGN, ONLY_READS, OURS, READS, UNKNOWN_NAME, is_of_another_page
 from tfjob_operator.cli.page.reviews import Answer, Reviews, User
-from tfjob_operator.cli.page.viewers import DeniedError, Guest, NotLetInError, Viewer
+from tfjob_operator.cli.page.viewers import ClusterViewer, DeniedError, UnauthenticatedError, Viewer
 
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 COOKIE: Final = "tfjob-page"
@@ -45,7 +45,7 @@ class _Login(msgspec.Struct):
     token: str
 
 
-class ClusterEntrance:
+class ClusterAuthenticator:
     """Authentication of cluster users. `is_ready` returns True once the caches have synced; `metrics` returns the metrics."""
 
     login_page = "login.html"
@@ -121,7 +121,7 @@ class ClusterEntrance:
         return self._guest(lambda: self._reviews.user(shown), found, by) if found is not None else None
 
     def _guest(self, identify: Callable[[], Awaitable[Answer[User | None]]], user: User, by: str) -> Viewer:
-        return Guest(self._reviews, identify, user.name, scope=self._scope, by=by)
+        return ClusterViewer(self._reviews, identify, user.name, scope=self._scope, by=by)
 
     async def _log_in(self, request: web.Request) -> web.Response:
         """Store a token in a session cookie of the browser. The page itself does not store it."""
@@ -132,7 +132,7 @@ class ClusterEntrance:
         if len(token) > MOST_COOKIE:
             raise DeniedError("This token is too long for a browser's cookie: a proxy can send it as a header.")
         if not token or (await self._reviews.user(token)).value is None:
-            raise NotLetInError
+            raise UnauthenticatedError
         response = web.Response(status=204)
         response.set_cookie(COOKIE, token, httponly=True, secure=True, samesite="Strict", path="/")
         return response

@@ -22,8 +22,8 @@ from tfjob_operator.cli.collecting import collect
 from tfjob_operator.cli.commands.tensorboard_ import board_selector
 from tfjob_operator.cli.commands.top_ import ABSENT, POD_METRICS, total
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
-from tfjob_operator.cli.errors import ApiError as Refusal
-from tfjob_operator.cli.page.objects import FIRST, POD_SELECTOR, JobKey
+from tfjob_operator.cli.errors import ApiServerError as Refusal
+from tfjob_operator.cli.page.objects import POD_SELECTOR, TENSORFLOW_V1ALPHA1, JobKey
 from tfjob_operator.cli.page.reviews import Answers, Question
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.yaml_text import yaml_text
@@ -138,7 +138,7 @@ class Details:
 
     async def tensorboard(self, job: JobKey) -> str:
         """Return the address of the TensorBoard if its Service has a load balancer, else ""."""
-        selector = board_selector(job.name, is_alpha=job.resource == FIRST)
+        selector = board_selector(job.name, is_alpha=job.resource == TENSORFLOW_V1ALPHA1)
         options = ListOptions(namespace=job.namespace, label_selector=selector)
         found = await self._client.list_page(SERVICES, options, _Items[dict[str, Any]])
         for service in found.items or ():

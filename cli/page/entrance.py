@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from tfjob_operator.cli.page.viewers import NotLetInError, Viewer
+from tfjob_operator.cli.page.viewers import UnauthenticatedError, Viewer
 
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
@@ -87,7 +87,7 @@ SESSION: Final = "TFJob-Session"
 """Headers."""
 
 
-class TokenEntrance:
+class LocalAuthenticator:
     """Authentication on the user's own machine: a browser that has used the printed link is the user's."""
 
     login_page = ""
@@ -112,7 +112,7 @@ class TokenEntrance:
         """Exchange the token for a session secret."""
         session = self.let_in(request.headers.get(TOKEN, ""))
         if session is None:
-            raise NotLetInError
+            raise UnauthenticatedError
         self._entered()
         return web.json_response({"session": session})
 

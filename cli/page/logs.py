@@ -15,7 +15,7 @@ from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.logs.lines import Position, Splitter
 from tfjob_operator.cli.page.cluster import Cluster, at_once
 from tfjob_operator.cli.page.views import MAX_WORDS, LogLines, place_of, seconds
@@ -119,7 +119,7 @@ class _Merged:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _replicas(self) -> dict[Place, Pod]:
+    def _replicas(self) -> dict[Place, PodDetails]:
         return replicas_of(self._cluster.pods_of(self._key))
 
     async def _read_all(self) -> None:
@@ -150,7 +150,7 @@ class _Merged:
                     self._start(place, pod)
             await asyncio.sleep(AGAIN_S)
 
-    def _start(self, place: Place, pod: Pod) -> asyncio.Task[None]:
+    def _start(self, place: Place, pod: PodDetails) -> asyncio.Task[None]:
         task = asyncio.create_task(self._read_pod(place, pod), name=f"log of {_name(place)}")
         self._reading[place] = task
         return task
@@ -160,7 +160,7 @@ class _Merged:
         more = f"kubectl tfjob logs -n {namespace} -f {name} --max-log-requests={wanted}"
         return [f"Following {MOST_LOGS} of {wanted} replicas. To follow all: {more}"] if wanted > MOST_LOGS else []
 
-    async def _read_pod(self, place: Place, pod: Pod) -> None:
+    async def _read_pod(self, place: Place, pod: PodDetails) -> None:
         """Read a log to its end. A followed log is read again after an error."""
         position = self._positions.setdefault(pod.metadata.uid, Position())
         since = position.since
@@ -202,18 +202,18 @@ class _Merged:
         await self._queue.put(found)
 
 
-def replicas_of(pods: Iterable[Pod]) -> dict[Place, Pod]:
+def replicas_of(pods: Iterable[PodDetails]) -> dict[Place, PodDetails]:
     """Return the newest pod of each replica, ordered by type and index."""
     types = {kind: number for number, kind in enumerate(c.REPLICA_TYPES)}
 
-    def order(pod: Pod) -> tuple[int, str, int, float]:
+    def order(pod: PodDetails) -> tuple[int, str, int, float]:
         kind, index = place_of(pod)
         return types.get(kind, 9), kind, index, seconds(pod.metadata.creation_timestamp) or 0
 
     return {place_of(pod): pod for pod in sorted(pods, key=order)}
 
 
-def metrics_pod(pods: Iterable[Pod]) -> Pod | None:
+def metrics_pod(pods: Iterable[PodDetails]) -> PodDetails | None:
     """Return the pod whose log reports metrics; one that already has a log is preferred."""
     found = [pod for pod in replicas_of(pods).values() if place_of(pod)[0] in _WITH_METRICS]
     return min(
@@ -245,7 +245,7 @@ class Run:
                 seen = mark if await self._follow(client, pod) else None
             await asyncio.sleep(AGAIN_S)
 
-    async def _follow(self, client: RestClient, pod: Pod) -> bool:
+    async def _follow(self, client: RestClient, pod: PodDetails) -> bool:
         """Read a log to its end; return False if it has to be read again."""
         meta = pod.metadata
         options = LogOptions(container=_container(pod), follow=True)
@@ -285,25 +285,25 @@ class Run:
             self.changed = True
 
 
-def has_log(pod: Pod) -> bool:
+def has_log(pod: PodDetails) -> bool:
     """Return True if the training container of a pod has started, perhaps before a restart: then it has a log."""
     main = training_of(pod)
     states = (main.state, main.last_state) if main is not None else ()
     return any(state is not None and (state.running or state.terminated) for state in states)
 
 
-def is_running(pod: Pod) -> bool:
+def is_running(pod: PodDetails) -> bool:
     """Return True if the training container is running: its log continues even if a stream of it has ended."""
     main = training_of(pod)
     return main is not None and main.state is not None and main.state.running is not None
 
 
-def _mark(pod: Pod) -> tuple[str, int]:
+def _mark(pod: PodDetails) -> tuple[str, int]:
     main = training_of(pod)
     return pod.metadata.uid, main.restart_count if main is not None else 0
 
 
-def _container(pod: Pod) -> str:
+def _container(pod: PodDetails) -> str:
     names = [each.name for each in pod.spec.containers or ()]
     return c.CONTAINER_NAME if c.CONTAINER_NAME in names else names[0] if names else ""
 

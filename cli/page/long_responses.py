@@ -17,7 +17,7 @@ from aiohttp import web
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.cli.page.entrance import HEADERS
 from tfjob_operator.cli.page.reviews import Question, UnansweredError
-from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError, Viewer
+from tfjob_operator.cli.page.viewers import DeniedError, UnauthenticatedError, Viewer
 
 MOST: Final = 500
 """The most open responses."""
@@ -31,7 +31,7 @@ CHECK_S: Final = 2.0
 """The interval at which permissions of viewers are checked."""
 PART: Final = 32_768
 """The most bytes per write: unread bytes are copied."""
-_WITHDRAWN: Final = (DeniedError, NotLetInError, UnansweredError)
+_WITHDRAWN: Final = (DeniedError, UnauthenticatedError, UnansweredError)
 _ENDS: Final = (ConnectionError, TimeoutError, ApiError, *_WITHDRAWN)
 """Errors that end a response that has started."""
 

@@ -19,11 +19,11 @@ from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, with_re
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import SetStatus, is_alpha
-from tfjob_operator.cli.diagnosis.objects import Event, Pod
+from tfjob_operator.cli.diagnosis.objects import EventDetails, PodDetails
 
-FIRST: Final = TENSORFLOW.resource
+TENSORFLOW_V1ALPHA1: Final = TENSORFLOW.resource
 """The resource of the oldest version, v1alpha1."""
-FIRST_NAME: Final = f"tfjob.{FIRST.group}"
+TENSORFLOW_V1ALPHA1_NAME: Final = f"tfjob.{TENSORFLOW_V1ALPHA1.group}"
 """The prefix of the name of such a job, as printed by kubectl."""
 
 
@@ -35,7 +35,7 @@ class JobKey(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        middle = f"{FIRST_NAME}/" if self.resource == FIRST else ""
+        middle = f"{TENSORFLOW_V1ALPHA1_NAME}/" if self.resource == TENSORFLOW_V1ALPHA1 else ""
         return f"{self.namespace}/{middle}{self.name}"
 
     @property
@@ -48,7 +48,7 @@ def read_key(key: str) -> JobKey:
     """Parse a key, which may be any text: if it is invalid, there is no such job."""
     place, _, name = key.rpartition("/")
     namespace, _, kind = place.partition("/")
-    return JobKey(FIRST if kind == FIRST_NAME else TFJOBS, namespace, name)
+    return JobKey(TENSORFLOW_V1ALPHA1 if kind == TENSORFLOW_V1ALPHA1_NAME else TFJOBS, namespace, name)
 
 
 def place_of(key: str) -> str:
@@ -77,13 +77,13 @@ _OF_ALPHA_REPLICA: Final = re.compile(
 """The Job of a replica, or its pod: `worker-x7ab-0`, `worker-x7ab-0-abcde`; prefixed with the job's name since 2017."""
 
 
-class Status(JobStatus, frozen=True):
+class PageJobStatus(JobStatus, frozen=True):
     """The status of a job. `runtime_id` is a part of the names of its replicas in the alpha dialect, "" in others."""
 
     runtime_id: str = ""
 
 
-class FirstStatus(Status, frozen=True):
+class TensorFlowV1Alpha1Status(PageJobStatus, frozen=True):
     """The status in the oldest API: `replicaStatuses` is an array, `sets`, from which `replica_statuses` is derived."""
 
     sets: tuple[SetStatus, ...] | None = msgspec.field(default=None, name="replicaStatuses")
@@ -93,19 +93,19 @@ class FirstStatus(Status, frozen=True):
         names: dict[str, str] = {each.value: name for each, name in alpha.V1_TYPES.items()}
         found = {
             names.get(each.tf_replica_type, each.tf_replica_type): ReplicaStatus(
-                active=each.replicas_states.get(alpha.State.RUNNING, 0),
-                succeeded=each.replicas_states.get(alpha.State.SUCCEEDED, 0),
-                failed=each.replicas_states.get(alpha.State.FAILED, 0),
+                active=each.replicas_states.get(alpha.AlphaState.RUNNING, 0),
+                succeeded=each.replicas_states.get(alpha.AlphaState.SUCCEEDED, 0),
+                failed=each.replicas_states.get(alpha.AlphaState.FAILED, 0),
             )
             for each in self.sets or ()
         }
         msgspec.structs.force_setattr(self, "replica_statuses", found)
 
 
-class Job(TFJob, frozen=True, tag_field="kind", tag=c.TFJOBS.kind):
+class PageJob(TFJob, frozen=True, tag_field="kind", tag=c.TFJOBS.kind):
     """A TFJob with more status fields than the operator reads."""
 
-    status: Status = Status()
+    status: PageJobStatus = PageJobStatus()
 
     @property
     def resource(self) -> Resource:
@@ -123,15 +123,15 @@ class Job(TFJob, frozen=True, tag_field="kind", tag=c.TFJOBS.kind):
         return bool(self.status.phase) or is_alpha(self.spec)
 
 
-class FirstJob(Job, frozen=True, tag_field="kind", tag=FIRST.kind):
+class TensorFlowV1Alpha1Job(PageJob, frozen=True, tag_field="kind", tag=TENSORFLOW_V1ALPHA1.kind):
     """A TfJob of tensorflow.org, the oldest API."""
 
-    status: FirstStatus = FirstStatus()
+    status: TensorFlowV1Alpha1Status = TensorFlowV1Alpha1Status()
 
     @property
     def resource(self) -> Resource:
         """The API of the job."""
-        return FIRST
+        return TENSORFLOW_V1ALPHA1
 
     @property
     def is_alpha(self) -> bool:
@@ -139,7 +139,7 @@ class FirstJob(Job, frozen=True, tag_field="kind", tag=FIRST.kind):
         return True
 
 
-J = TypeVar("J", bound=Job)
+J = TypeVar("J", bound=PageJob)
 _READ_ANYWAY: Final = "conditions", "phase", "runtimeId"
 """The fields that are shown of a status that cannot be decoded completely."""
 
@@ -149,22 +149,22 @@ def with_unreadable_status(kind: type[J]) -> Callable[[bytes, Exception], J]:
     return lambda raw, _: with_readable_status(raw, kind, *_READ_ANYWAY)
 
 
-def by_job_of_pod(pod: Pod) -> Sequence[str]:
+def by_job_of_pod(pod: PodDetails) -> Sequence[str]:
     """Index pods by the key of the job that they were created for."""
     labels = pod.metadata.labels or {}
     name = labels.get(c.LABEL_PREFIX + c.LABEL_JOB_NAME) or labels.get(alpha.LABEL_JOB_NAME, "")
-    resource = FIRST if alpha.TENSORFLOW.label in labels else c.TFJOBS
+    resource = TENSORFLOW_V1ALPHA1 if alpha.TENSORFLOW.label in labels else c.TFJOBS
     return (str(JobKey(resource, pod.metadata.namespace, name)),) if name else ()
 
 
-def marks_of_event(event: Event) -> Sequence[str]:
+def marks_of_event(event: EventDetails) -> Sequence[str]:
     """Return the jobs that an event may be about: the key of a job, or the mark of its RuntimeId; or nothing.
 
     A pod may have been deleted, so its name is used: it contains the job's name or, in the alpha dialect, its
     RuntimeId.
     """
     namespace, about = event.metadata.namespace, event.involved_object
-    for resource in (c.TFJOBS, FIRST):
+    for resource in (c.TFJOBS, TENSORFLOW_V1ALPHA1):
         if about.kind == resource.kind:
             return (str(JobKey(resource, namespace, about.name)),)
     found = _OF_REPLICA.fullmatch(about.name) if about.kind == "Pod" else None
@@ -184,7 +184,7 @@ def is_runtime_mark(mark: str) -> bool:
     return mark.endswith("/")
 
 
-def marks_of_job(job: Job) -> Sequence[str]:
+def marks_of_job(job: PageJob) -> Sequence[str]:
     """Index jobs by the marks of their RuntimeIds."""
     mark = runtime_mark(job.metadata.namespace, job.status.runtime_id)
     return (mark,) if mark else ()

@@ -28,7 +28,7 @@ from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster, at_once, readable_scope
 from tfjob_operator.cli.page.details import Details
-from tfjob_operator.cli.page.entrance import TokenEntrance, read_files
+from tfjob_operator.cli.page.entrance import LocalAuthenticator, read_files
 from tfjob_operator.cli.page.logs import Logs
 from tfjob_operator.cli.page.server import Page, Parts
 
@@ -38,7 +38,7 @@ END_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PageOptions:
     """The configuration. `read` returns the access to the server for a namespace, None for the context's own.
 
     `everywhere` None shows all namespaces if the user may list their jobs, else the one that `read` selects.
@@ -52,7 +52,7 @@ class Plan:
     print_link: Callable[[str], None]
 
 
-async def run(plan: Plan) -> None:
+async def run(plan: PageOptions) -> None:
     """Serve until cancelled. Raises CliError if the API server cannot be reached."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # the page shows errors
     async with serving(plan):
@@ -60,14 +60,14 @@ async def run(plan: Plan) -> None:
 
 
 @asynccontextmanager
-async def serving(plan: Plan) -> AsyncIterator[None]:
+async def serving(plan: PageOptions) -> AsyncIterator[None]:
     """Serve within the context. Raises CliError."""
     host, port = plan.listening.getsockname()[:2]
 
     def print_link() -> None:
         plan.print_link(f"http://{host}:{port}/#token={entrance.token}")
 
-    entrance = TokenEntrance(port, print_link)
+    entrance = LocalAuthenticator(port, print_link)
     async with (
         reading(plan.read, everywhere=plan.everywhere) as parts,
         listening(Page(entrance, parts, read_files()), plan.listening),
@@ -80,7 +80,7 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
 async def reading(
     read: Callable[[str | None], Access], *, everywhere: bool | None, shared: bool = False
 ) -> AsyncIterator[Parts]:
-    """Read the cluster within the context; see `Plan`. `shared`: viewers have different permissions. Raises CliError."""
+    """Read the cluster within the context; see `PageOptions`. `shared`: viewers have different permissions. Raises CliError."""
     access = read(None)
     try:
         settings = await asyncio.to_thread(settings_of, partial(_again, read))

@@ -20,19 +20,19 @@ from tfjob_operator.api.meta import object_key
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.commands.top_ import NOT_AVAILABLE, POD_METRICS
-from tfjob_operator.cli.errors import ApiError as Refusal
+from tfjob_operator.cli.errors import ApiServerError as Refusal
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster
-from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance
+from tfjob_operator.cli.page.cluster_entrance import ClusterAuthenticator
 from tfjob_operator.cli.page.details import Details
-from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS, File, TokenEntrance
+from tfjob_operator.cli.page.entrance import HEADERS, ONLY_READS, OURS, File, LocalAuthenticator
 from tfjob_operator.cli.page.logs import MOST_RUNS, Logs, Run
 from tfjob_operator.cli.page.long_responses import LongResponses
-from tfjob_operator.cli.page.objects import FIRST, FIRST_NAME, JobKey, read_key
+from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, TENSORFLOW_V1ALPHA1_NAME, JobKey, read_key
 from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError
 from tfjob_operator.cli.page.streams import Streams
-from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError, Viewer
+from tfjob_operator.cli.page.viewers import DeniedError, UnauthenticatedError, Viewer
 from tfjob_operator.cli.page.views import MAX_WORDS
 
 JSON: Final = "application/json"
@@ -41,7 +41,7 @@ EVENT_STREAM: Final = "text/event-stream"
 MOST_LINES: Final = 10_000
 _VIEWER: Final[ContextVar[Viewer]] = ContextVar("viewer")
 """The sender of the current request."""
-_JOBS: Final = ("/{namespace}/{name}", f"/{{namespace}}/{{kind:{re.escape(FIRST_NAME)}}}/{{name}}")
+_JOBS: Final = ("/{namespace}/{name}", f"/{{namespace}}/{{kind:{re.escape(TENSORFLOW_V1ALPHA1_NAME)}}}/{{name}}")
 """The paths of jobs, see `JobKey`."""
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """A DNS name, as of namespaces, jobs, pods and containers. Static files have such names, too."""
@@ -61,7 +61,9 @@ class Parts(NamedTuple):
 class Page:
     """The handlers of one server."""
 
-    def __init__(self, entrance: TokenEntrance | ClusterEntrance, parts: Parts, files: Mapping[str, File]) -> None:
+    def __init__(
+        self, entrance: LocalAuthenticator | ClusterAuthenticator, parts: Parts, files: Mapping[str, File]
+    ) -> None:
         self._entrance = entrance
         self._parts = parts
         self._streams = Streams(parts.board)
@@ -102,7 +104,7 @@ class Page:
             response = _refusal(error.status, error.text or error.reason)
             if "Retry-After" in error.headers:
                 response.headers["Retry-After"] = error.headers["Retry-After"]
-        except NotLetInError:
+        except UnauthenticatedError:
             response = self._no_entry(request)
         except DeniedError as error:
             response = _refusal(403, str(error))
@@ -127,7 +129,7 @@ class Page:
         if request.match_info.handler not in self._open:
             viewer = await self._entrance.viewer(request)
             if viewer is None:
-                raise NotLetInError
+                raise UnauthenticatedError
             _VIEWER.set(viewer)
         return await handler(request)
 
@@ -228,7 +230,7 @@ def require_name(name: str) -> None:
 
 def _job(request: web.Request) -> JobKey:
     found = request.match_info
-    return JobKey(FIRST if "kind" in found else TFJOBS, found["namespace"], found["name"])
+    return JobKey(TENSORFLOW_V1ALPHA1 if "kind" in found else TFJOBS, found["namespace"], found["name"])
 
 
 def _keys(request: web.Request, field: str) -> list[str]:

@@ -14,7 +14,7 @@ import msgspec
 from tfjob_operator.api.core import EVENTS
 from tfjob_operator.cli.page.board import STATE, Board, Row, Update
 from tfjob_operator.cli.page.reviews import MISSING_S, Question
-from tfjob_operator.cli.page.viewers import EVERYTHING, Sight, Viewer
+from tfjob_operator.cli.page.viewers import EVERYTHING, Viewer, Visibility
 
 BEAT_S: Final = 10.0
 """The idle time after which a heartbeat is sent; a browser reconnects after 25 s without data."""
@@ -72,13 +72,13 @@ class Streams:
                     await board.feed.wait(rounds)
                     silent = False
 
-    def _number(self, seen: str, sight: Sight) -> int:
+    def _number(self, seen: str, sight: Visibility) -> int:
         """Return the number up to which a browser has seen what it may see now; 0 for nothing."""
         life, _, number = seen.partition("-")
         known = life == self._life + mark_of(sight) and number.isdecimal() and len(number) < 16
         return int(number) if known and int(number) <= self._board.feed.number else 0
 
-    async def _job_now(self, job: str, viewer: Viewer, sight: Sight) -> tuple[int, bool, bool] | None:
+    async def _job_now(self, job: str, viewer: Viewer, sight: Visibility) -> tuple[int, bool, bool] | None:
         """Return what the view of a job depends on: its version, whether pods and events may be shown; None if it may not."""
         if not sight.shows_job(job):
             return None
@@ -86,7 +86,7 @@ class Streams:
         events = await viewer.may(question, refused_s=MISSING_S)
         return self._board.version(job), sight.shows_pods(job), events
 
-    def _rows(self, since: int, sight: Sight) -> bytes:
+    def _rows(self, since: int, sight: Visibility) -> bytes:
         """Return a message, or b"" if it has nothing for this viewer. Browsers with equal state and permissions share it."""
         update = self._board.feed.since(since)
         key = since, update.number, sight.shown
@@ -98,7 +98,7 @@ class Streams:
         return made
 
 
-def mark_of(sight: Sight) -> str:
+def mark_of(sight: Visibility) -> str:
     """Return a mark of the permissions: a browser that has seen more than it may see now is sent everything again."""
     if sight.shown == EVERYTHING.shown:
         return ""
@@ -106,7 +106,7 @@ def mark_of(sight: Sight) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def message_of(update: Update[Row], life: str, sight: Sight = EVERYTHING) -> bytes:
+def message_of(update: Update[Row], life: str, sight: Visibility = EVERYTHING) -> bytes:
     """Return an update as a server-sent event with its ID, limited to what the viewer may see; b"" if nothing is left."""
     changed = [(key, row) for key, row in update.changed if key == STATE or sight.shows_job(key)]
     if not changed and not update.full:

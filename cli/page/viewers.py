@@ -1,7 +1,7 @@
 """The viewers of the page, and what they may see.
 
 On the user's own machine there is a single viewer, with whose permissions everything is read. In a cluster the page has
-its own permissions, and each viewer, a `Guest`, sees the part that they could see with kubectl.
+its own permissions, and each viewer, a `ClusterViewer`, sees the part that they could see with kubectl.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.collecting import LEASE
 from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.page.objects import FIRST, JobKey, namespaces_in, read_key
+from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, JobKey, namespaces_in, read_key
 from tfjob_operator.cli.page.reviews import KEPT_S, REFUSED_S, Answer, Question, Reviews, User
 
 Namespaces = frozenset[str] | None
 """A set of namespaces, or None for all."""
 
 
-class NotLetInError(Exception):
+class UnauthenticatedError(Exception):
     """The credentials of the browser are missing or no longer valid."""
 
 
@@ -31,7 +31,7 @@ class DeniedError(Exception):
     """The viewer lacks a permission. The message is the API server's."""
 
 
-class Sight(NamedTuple):
+class Visibility(NamedTuple):
     """The namespaces whose jobs, and whose pods, a viewer may list: of the places in `asked`, None for all of them.
 
     `first` are those whose jobs of the oldest API they may list. Valid until the loop's time `until`.
@@ -50,14 +50,14 @@ class Sight(NamedTuple):
 
     def shows_job(self, key: str) -> bool:
         """Return True if the viewer may see this job."""
-        return _within(key, self.first if read_key(key).resource == FIRST else self.jobs)
+        return _within(key, self.first if read_key(key).resource == TENSORFLOW_V1ALPHA1 else self.jobs)
 
     def shows_pods(self, key: str) -> bool:
         """Return True if the viewer may see the pods of this job and what is derived from them."""
         return _within(key, self.pods)
 
 
-EVERYTHING: Final = Sight(None, None, None, None, math.inf)
+EVERYTHING: Final = Visibility(None, None, None, None, math.inf)
 
 
 class Viewer:
@@ -80,7 +80,7 @@ class Viewer:
         if not await self.may(question):
             raise DeniedError(question.refusal(self.name))
 
-    async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
+    async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Visibility:
         """Return what is visible of these places; a no may be `refused_s` old."""
         return EVERYTHING
 
@@ -89,7 +89,7 @@ class Viewer:
         return None
 
 
-class Guest(Viewer):
+class ClusterViewer(Viewer):
     """A cluster user. `identify` is called repeatedly, since a token may become invalid."""
 
     def __init__(
@@ -113,18 +113,20 @@ class Guest(Viewer):
         user, _ = await self._user()
         return (await self._reviews.may(user, question, refused_s=refused_s)).value
 
-    async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
+    async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Visibility:
         """See `Viewer.sight`. Permissions for the oldest API are only checked where it has jobs."""
         user, at = await self._user()
         now = asyncio.get_running_loop().time()
-        here, first_here = namespaces_in(places, TFJOBS), namespaces_in(places, FIRST)
+        here, first_here = namespaces_in(places, TFJOBS), namespaces_in(places, TENSORFLOW_V1ALPHA1)
         jobs, jobs_at = await self._where(user, TFJOBS, here, refused_s)
         first, first_at = (
-            await self._where(user, FIRST, first_here, refused_s) if first_here else (first_here, math.inf)
+            await self._where(user, TENSORFLOW_V1ALPHA1, first_here, refused_s)
+            if first_here
+            else (first_here, math.inf)
         )
         seen = (here if jobs is None else jobs) | (first_here if first is None else first)
         pods, pods_at = await self._where(user, PODS, seen, refused_s)
-        return Sight(jobs, first, pods, places, min(at, now, jobs_at, first_at, pods_at) + KEPT_S)
+        return Visibility(jobs, first, pods, places, min(at, now, jobs_at, first_at, pods_at) + KEPT_S)
 
     async def readable(self, job: JobKey) -> frozenset[Question] | None:
         """See `Viewer.readable`. A page of one namespace reads no cluster-scoped resources and no other namespaces."""
@@ -135,7 +137,7 @@ class Guest(Viewer):
     async def _user(self) -> tuple[User, float]:
         user, at = await self._identify()
         if user is None:
-            raise NotLetInError
+            raise UnauthenticatedError
         return user, at
 
     async def _where(

@@ -20,38 +20,38 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.diagnosis.facts import natural
-from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Event, Pod
+from tfjob_operator.cli.diagnosis.objects import ContainerStatusDetails, EventDetails, PodDetails
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
 from tfjob_operator.cli.diagnosis.words import ended_by
-from tfjob_operator.cli.page.objects import Job
+from tfjob_operator.cli.page.objects import PageJob
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
 from tfjob_operator.cli.timelines.values import (
     AttemptSpan,
-    Ending,
     Interval,
-    Life,
-    Replica,
+    PodHistory,
+    PodOutcome,
+    PodState,
     ReplicaName,
+    ReplicaTimeline,
     Span,
-    State,
+    TimelineJob,
     order_of,
     replica_of,
 )
-from tfjob_operator.cli.timelines.values import Job as TimedJob
 
 MOST_EVENTS: Final = 200
 """The most events of a job that are shown, newest ones: the API server keeps them for an hour."""
 
 _PLAIN_ENDS: Final = {"", c.ConditionReason.FAILED, c.ConditionReason.SUCCEEDED}
 """Reasons that add nothing to the state."""
-_CREATED: Final = {c.EventReason.CREATED_POD, alpha.EventReason.CREATED}
+_CREATED: Final = {c.EventReason.CREATED_POD, alpha.AlphaEventReason.CREATED}
 """Reasons of events about created replicas."""
 _OVER: Final = {alpha.Phase.DONE, alpha.Phase.FAILED}
 """The phases of finished alpha jobs, which the operators of 2018 wrote without conditions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SpecSummary:
     """The parsed spec of a job: sizes by type, queue, restart limit, and errors."""
 
     sizes: Mapping[str, int]
@@ -61,7 +61,7 @@ class Wish:
     max_restarts: int | None = None
 
 
-def wish_of(job: Job) -> Wish:
+def spec_summary_of(job: PageJob) -> SpecSummary:
     """Parse the spec of a job. Never raises, whatever the specification."""
     queue = (job.metadata.labels or {}).get(c.LABEL_QUEUE, "")
     name, begun = job.metadata.name, job.status.begun
@@ -69,19 +69,21 @@ def wish_of(job: Job) -> Wish:
         dialect = alpha.TENSORFLOW if job.resource == alpha.TENSORFLOW.resource else alpha.KUBEFLOW
         old = read_alpha_spec(dialect, name, job.spec)
         if not isinstance(old, InvalidSpec):
-            return Wish({alpha.V1_TYPES[each.type]: each.replicas for each in old.replicas}, queue, alpha=True)
+            return SpecSummary({alpha.V1_TYPES[each.type]: each.replicas for each in old.replicas}, queue, alpha=True)
         invalid = old
     else:
         spec = read_spec(name, job.spec, was_good=begun is not None)
         if not isinstance(spec, InvalidSpec):
             policy = spec.failure_policy
             most = policy.max_restarts if policy is not None else None
-            return Wish(spec.sizes, queue or spec.scheduling.queue, max_restarts=most)
+            return SpecSummary(spec.sizes, queue or spec.scheduling.queue, max_restarts=most)
         invalid = spec
-    return Wish(begun.replicas if begun is not None else {}, queue, clean(invalid.text, MAX_WORDS), job.is_alpha)
+    return SpecSummary(begun.replicas if begun is not None else {}, queue, clean(invalid.text, MAX_WORDS), job.is_alpha)
 
 
-def row_of(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event] = ()) -> dict[str, Any]:
+def row_of(
+    job: PageJob, wish: SpecSummary, pods: Sequence[PodDetails], events: Iterable[EventDetails] = ()
+) -> dict[str, Any]:
     """Return the row of a job. Times are in seconds since 1970, None if unknown. Only a job without pods needs events."""
     meta, status = job.metadata, job.status
     last = _last(job)
@@ -107,7 +109,9 @@ def row_of(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event] = 
     }
 
 
-def job_view(job: Job, wish: Wish, pods: Sequence[Pod], events: Sequence[Event]) -> dict[str, Any]:
+def job_view(
+    job: PageJob, wish: SpecSummary, pods: Sequence[PodDetails], events: Sequence[EventDetails]
+) -> dict[str, Any]:
     """Return everything on the page of one job, except logs, manifest and diagnosis."""
     held = conditions.find(job.status.conditions, c.ConditionType.HELD)
     last, spec = _last(job), msgspec.json.decode(job.spec)
@@ -125,7 +129,7 @@ def job_view(job: Job, wish: Wish, pods: Sequence[Pod], events: Sequence[Event])
     }
 
 
-def _attempts(job: Job, wish: Wish) -> dict[str, Any]:
+def _attempts(job: PageJob, wish: SpecSummary) -> dict[str, Any]:
     """Return the restarts of the whole job with reasons, the time of the next one, and the avoided nodes."""
     status = job.status
     return {
@@ -150,13 +154,15 @@ def _attempts(job: Job, wish: Wish) -> dict[str, Any]:
     }
 
 
-def _last(job: Job) -> Any:
+def _last(job: PageJob) -> Any:
     """Return the condition that is the job's state: the last True one, like the STATE column."""
     states = (each for each in reversed(job.status.conditions) if each.status == conditions.TRUE)
     return next((each for each in states if each.type != c.ConditionType.HELD), None)
 
 
-def _reason(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event]) -> tuple[str, str]:
+def _reason(
+    job: PageJob, wish: SpecSummary, pods: Sequence[PodDetails], events: Iterable[EventDetails]
+) -> tuple[str, str]:
     """Return what keeps a job from running or made it fail, in a few words, and a message; "" if nothing does."""
     last = _last(job)
     message = last.message if last is not None else ""
@@ -189,7 +195,7 @@ def _reason(job: Job, wish: Wish, pods: Sequence[Pod], events: Iterable[Event]) 
     return "", message if state == c.ConditionType.RESTARTING else ""
 
 
-def _warning(job: Job, events: Iterable[Event]) -> Event | None:
+def _warning(job: PageJob, events: Iterable[EventDetails]) -> EventDetails | None:
     """Return the newest Warning event about a job, None if a replica was created later."""
     own = [each for each in events if each.involved_object.uid == job.metadata.uid]
     found = [each for each in own if each.type == "Warning" or each.reason in _CREATED]
@@ -197,7 +203,7 @@ def _warning(job: Job, events: Iterable[Event]) -> Event | None:
     return last if last is not None and last.type == "Warning" else None
 
 
-def _has_run(job: Job, pods: Iterable[Pod]) -> bool:
+def _has_run(job: PageJob, pods: Iterable[PodDetails]) -> bool:
     """Return True if any replica has run: `startTime` is set with the first status, even without pods."""
     begun = {c.ConditionType.RUNNING, c.ConditionType.RESTARTING, c.ConditionType.SUCCEEDED}
     counts = job.status.replica_statuses.values()
@@ -209,7 +215,7 @@ def _has_run(job: Job, pods: Iterable[Pod]) -> bool:
     )
 
 
-def _restarts(job: Job, wish: Wish, pods: Iterable[Pod]) -> Counter[tuple[str, int]]:
+def _restarts(job: PageJob, wish: SpecSummary, pods: Iterable[PodDetails]) -> Counter[tuple[str, int]]:
     """Return the restarts of each replica, counted as in `list`: the recorded ones, or those that the pods show if more."""
     found: Counter[tuple[str, int]] = Counter()
     for pod in pods:
@@ -219,7 +225,7 @@ def _restarts(job: Job, wish: Wish, pods: Iterable[Pod]) -> Counter[tuple[str, i
     return found if wish.alpha else found | on_record
 
 
-def _newest(wish: Wish, pods: Sequence[Pod]) -> Sequence[Pod]:
+def _newest(wish: SpecSummary, pods: Sequence[PodDetails]) -> Sequence[PodDetails]:
     """Return the current pods of replicas: in the alpha dialect failed pods are kept besides the next one."""
     if not wish.alpha:
         return pods
@@ -227,7 +233,7 @@ def _newest(wish: Wish, pods: Sequence[Pod]) -> Sequence[Pod]:
     return [*{place_of(pod): pod for pod in ordered}.values()]
 
 
-def _counts(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]:
+def _counts(job: PageJob, wish: SpecSummary, pods: Sequence[PodDetails]) -> list[dict[str, Any]]:
     ready = Counter(place_of(pod)[0] for pod in _newest(wish, pods) if is_ready(pod))
     counted = job.status.replica_statuses
     kinds = dict.fromkeys((*wish.sizes, *counted))
@@ -244,7 +250,7 @@ def _counts(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]:
     ]
 
 
-def _replicas(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]:
+def _replicas(job: PageJob, wish: SpecSummary, pods: Sequence[PodDetails]) -> list[dict[str, Any]]:
     """Return all replicas, including those without a pod, in the order of types and indices."""
     restarts = _restarts(job, wish, pods)
     found = [replica_view(pod, restarts[place_of(pod)]) for pod in _newest(wish, pods)]
@@ -260,14 +266,14 @@ def _replicas(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]
     return sorted(found, key=lambda each: (order_of(ReplicaName(each["type"], each["index"])), natural(each["name"])))
 
 
-def _name_of(job: Job, wish: Wish, kind: str, index: int) -> str:
+def _name_of(job: PageJob, wish: SpecSummary, kind: str, index: int) -> str:
     """Return the name of a replica's pod or, in the alpha dialect, Job."""
     if wish.alpha and job.status.runtime_id:
         return f"{kind.lower()}-{job.status.runtime_id}-{index}"
     return child_name(job.metadata.name, kind, index)
 
 
-def _events(job: Job, events: Iterable[Event]) -> list[dict[str, Any]]:
+def _events(job: PageJob, events: Iterable[EventDetails]) -> list[dict[str, Any]]:
     own = job.resource.kind
     created = seconds(job.metadata.creation_timestamp) or 0
     shown: list[dict[str, Any]] = [
@@ -291,12 +297,12 @@ MOST_LANES: Final = 200
 """The most replicas that are drawn, those with most restarts first: a screen has no room for more."""
 
 
-def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dict[str, Any]:
+def timeline_view(job: PageJob, pods: Sequence[PodDetails], events: Sequence[EventDetails]) -> dict[str, Any]:
     """Return lanes of replicas with the histories of their pods, and when the job was suspended or on hold.
 
     An end of None means now.
     """
-    timeline = timeline_of(msgspec.convert(job, TimedJob, from_attributes=True), pods, events)
+    timeline = timeline_of(msgspec.convert(job, TimelineJob, from_attributes=True), pods, events)
     worst = sorted(range(len(timeline.replicas)), key=lambda place: _urgency(timeline.replicas[place]))
     return {
         "start": seconds(timeline.start),
@@ -312,14 +318,14 @@ def timeline_view(job: Job, pods: Sequence[Pod], events: Sequence[Event]) -> dic
     }
 
 
-def _urgency(replica: Replica) -> tuple[bool, int]:
+def _urgency(replica: ReplicaTimeline) -> tuple[bool, int]:
     """Return the priority of a replica if not all can be drawn: first those that do not run, then those that restart."""
     last = replica.lives[-1] if replica.lives else None
-    runs = last is not None and bool(last.intervals) and last.intervals[-1].state is State.RUNNING
-    return runs or (last is not None and last.ending is Ending.SUCCEEDED), -replica.restarts
+    runs = last is not None and bool(last.intervals) and last.intervals[-1].state is PodState.RUNNING
+    return runs or (last is not None and last.ending is PodOutcome.SUCCEEDED), -replica.restarts
 
 
-def _lane(replica: Replica, begin: datetime | None) -> dict[str, Any]:
+def _lane(replica: ReplicaTimeline, begin: datetime | None) -> dict[str, Any]:
     """Return the history of a replica. Restarts without remaining pods or events fill the longest time without a pod."""
     lives = [*replica.lives]
     lost = replica.restarts - sum(each.restarts for each in lives) - len(lives) + 1
@@ -329,8 +335,8 @@ def _lane(replica: Replica, begin: datetime | None) -> dict[str, Any]:
         gaps = [(life.start - end, end, place) for place, (end, life) in enumerate(pauses) if life.start and end]
         length, start, place = max(gaps, default=(timedelta(), None, 0))
         if start is not None and length > timedelta():
-            interval = Interval(State.UNSTABLE, start, start + length)
-            lives.insert(place, Life("", start=start, end=start + length, intervals=(interval,), restarts=lost))
+            interval = Interval(PodState.UNSTABLE, start, start + length)
+            lives.insert(place, PodHistory("", start=start, end=start + length, intervals=(interval,), restarts=lost))
     return {"type": replica.name.type, "index": replica.name.number, "lives": _plain((*lives,))}
 
 
@@ -343,8 +349,8 @@ def _plain(value: Any) -> Any:
         return seconds(value)
     if isinstance(value, str):
         return clean(value, MAX_WORDS)
-    if isinstance(value, Life | Interval | Span | AttemptSpan):
-        names = _OF_LIFE if isinstance(value, Life) else value._fields
+    if isinstance(value, PodHistory | Interval | Span | AttemptSpan):
+        names = _OF_LIFE if isinstance(value, PodHistory) else value._fields
         return {name: _plain(getattr(value, name)) for name in names}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
@@ -365,19 +371,19 @@ OOM_KILLED: Final = "OOMKilled"
 """The reason of a run that is more informative than the following CrashLoopBackOff."""
 
 
-def place_of(pod: Pod) -> tuple[str, int]:
+def place_of(pod: PodDetails) -> tuple[str, int]:
     """Return the replica type and index from the labels of a pod; ("", 0) if they were removed."""
     replica = replica_of(pod.metadata.labels, "", "")
     return replica.type, max(0, replica.number)
 
 
-def is_ready(pod: Pod) -> bool:
+def is_ready(pod: PodDetails) -> bool:
     """Return True if a pod is running, ready, and not being deleted."""
     ready = condition_of(pod.status.conditions, "Ready")
     return pod.status.phase == "Running" and ready is not None and ready.status == "True" and not _goes(pod)
 
 
-def trouble_of(pod: Pod) -> str:
+def trouble_of(pod: PodDetails) -> str:
     """Return the problem of a pod in one word, "" for none."""
     if pod.status.phase == "Succeeded" or _goes(pod):
         return ""
@@ -395,7 +401,7 @@ def trouble_of(pod: Pod) -> str:
     return ""
 
 
-def replica_view(pod: Pod, restarts: int) -> dict[str, Any]:
+def replica_view(pod: PodDetails, restarts: int) -> dict[str, Any]:
     """Return a pod's row in the table of replicas. `restarts` are those of its replica, of all its pods."""
     kind, index = place_of(pod)
     main = training_of(pod)
@@ -441,7 +447,7 @@ def seconds(then: datetime | None) -> float | None:
     return None if then is None else round(then.timestamp(), 3)
 
 
-def _state(pod: Pod, main: ContainerStatus | None) -> tuple[str, int | None, str]:
+def _state(pod: PodDetails, main: ContainerStatusDetails | None) -> tuple[str, int | None, str]:
     """Return a state, an exit code and the newest message of a pod."""
     state = main.state if main is not None else None
     last = main.last_state.terminated if main is not None and main.last_state is not None else None
@@ -460,7 +466,7 @@ def _state(pod: Pod, main: ContainerStatus | None) -> tuple[str, int | None, str
     return pod.status.phase or "Pending", code, pod.status.message
 
 
-def _goes(pod: Pod) -> bool:
+def _goes(pod: PodDetails) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 

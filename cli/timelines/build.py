@@ -10,13 +10,19 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, LIMITS, ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import names_in
-from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Event, Pod, Terminated
+from tfjob_operator.cli.diagnosis.objects import (
+    ConditionDetails,
+    ContainerStatusDetails,
+    EventDetails,
+    PodDetails,
+    Terminated,
+)
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.words import ended_by
 from tfjob_operator.cli.timelines import values
 
 _CODE: Final = re.compile(r"exited with code (-?\d{1,10})")
-_PHASES: Final = {"Succeeded": values.Ending.SUCCEEDED, "Failed": values.Ending.FAILED}
+_PHASES: Final = {"Succeeded": values.PodOutcome.SUCCEEDED, "Failed": values.PodOutcome.FAILED}
 
 
 def utc(time: datetime | None) -> datetime | None:
@@ -24,13 +30,13 @@ def utc(time: datetime | None) -> datetime | None:
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
-def training_of(pod: Pod) -> ContainerStatus | None:
+def training_of(pod: PodDetails) -> ContainerStatusDetails | None:
     """Return the status of the training container, or of the first one if there is none."""
     found = pod.status.container_statuses or ()
     return next((each for each in found if each.name == CONTAINER_NAME), found[0] if found else None)
 
 
-def ended_of(pod: Pod) -> Terminated | None:
+def ended_of(pod: PodDetails) -> Terminated | None:
     """Return how the training last terminated, None if it never did."""
     training = training_of(pod)
     for state in (training.state, training.last_state) if training is not None else ():
@@ -39,7 +45,7 @@ def ended_of(pod: Pod) -> Terminated | None:
     return None
 
 
-def life_of(pod: Pod, events: Sequence[Event] = ()) -> values.Life:
+def history_of(pod: PodDetails, events: Sequence[EventDetails] = ()) -> values.PodHistory:
     """Return the history of an existing pod. `events` are those about it: only they show the start of earlier runs."""
     meta, status = pod.metadata, pod.status
     created = utc(meta.creation_timestamp)
@@ -48,7 +54,7 @@ def life_of(pod: Pod, events: Sequence[Event] = ()) -> values.Life:
     has_node = bool(pod.spec.node_name) or (scheduled is not None and scheduled.status == "True")
     placed = utc(scheduled.last_transition_time) if scheduled is not None and has_node else utc(status.start_time)
     why = scheduled.reason if scheduled is not None and not has_node else ""
-    drawn.until(placed if has_node else None, values.State.WAITING, why)
+    drawn.until(placed if has_node else None, values.PodState.WAITING, why)
     if has_node:
         started = min(_times(events, "Started"), default=None)
         _runs(drawn, training_of(pod), started or utc(status.start_time) or placed)
@@ -57,8 +63,8 @@ def life_of(pod: Pod, events: Sequence[Event] = ()) -> values.Life:
     end = _end_of_pod(pod) if ending is not None else None
     if meta.deletion_timestamp is not None and ending is None:
         grace = timedelta(seconds=min(max(meta.deletion_grace_period_seconds or 0, 0), 86_400))
-        drawn.cut(utc(meta.deletion_timestamp - grace), values.State.STOPPING)
-    return values.Life(
+        drawn.cut(utc(meta.deletion_timestamp - grace), values.PodState.STOPPING)
+    return values.PodHistory(
         pod=meta.name,
         uid=meta.uid,
         node=pod.spec.node_name,
@@ -73,15 +79,15 @@ def life_of(pod: Pod, events: Sequence[Event] = ()) -> values.Life:
     )
 
 
-def life_of_gone(
+def history_of_deleted(
     name: str,
     uid: str,
-    events: Sequence[Event],
-    about_it: Sequence[Event],
+    events: Sequence[EventDetails],
+    about_it: Sequence[EventDetails],
     until: datetime | None,
     *,
     created: datetime | None = None,
-) -> values.Life:
+) -> values.PodHistory:
     """Return the history of a deleted pod, as far as events show it.
 
     `about_it` are events of the job that name the pod; `until` is the creation time of the next pod of its name, if
@@ -97,13 +103,15 @@ def life_of_gone(
     placed = min(_times(events, "Scheduled"), default=None)
     started = min(_times(events, "Started"), default=None)
     if events:
-        drawn.until(placed or started, values.State.WAITING)
-        drawn.until(started, values.State.STARTING)
-    drawn.until(None, values.State.RUNNING)
+        drawn.until(placed or started, values.PodState.WAITING)
+        drawn.until(started, values.PodState.STARTING)
+    drawn.until(None, values.PodState.RUNNING)
     code = next((int(found[1]) for event in own if (found := _CODE.search(event.message))), None)
-    ending = values.Ending.DELETED if code is None else values.Ending.FAILED if code else values.Ending.SUCCEEDED
+    ending = (
+        values.PodOutcome.DELETED if code is None else values.PodOutcome.FAILED if code else values.PodOutcome.SUCCEEDED
+    )
     killed = next((event for event in events if event.reason in {"Evicted", "Preempted", "TaintManagerEviction"}), None)
-    return values.Life(
+    return values.PodHistory(
         pod=name,
         uid=uid,
         start=start,
@@ -124,7 +132,7 @@ class _Drawing:
         self._at = start
         self._drawn: list[values.Interval] = []
 
-    def until(self, end: datetime | None, state: values.State, reason: str = "", code: int | None = None) -> None:
+    def until(self, end: datetime | None, state: values.PodState, reason: str = "", code: int | None = None) -> None:
         """Add a state up to a time, None if it continues. It is omitted if it would end before it starts."""
         if self._at is None:
             self._at = end
@@ -135,7 +143,7 @@ class _Drawing:
             self._drawn.append(values.Interval(state, self._at, end, reason, code))
             self._at = end or self._at
 
-    def cut(self, at: datetime | None, state: values.State) -> None:
+    def cut(self, at: datetime | None, state: values.PodState) -> None:
         """End the current state, and start this one."""
         if self._drawn and self._drawn[-1].end is None:
             last = self._drawn.pop()
@@ -152,30 +160,30 @@ class _Drawing:
         return tuple(self._drawn)
 
 
-def _runs(drawn: _Drawing, training: ContainerStatus | None, first_start: datetime | None) -> None:
+def _runs(drawn: _Drawing, training: ContainerStatusDetails | None, first_start: datetime | None) -> None:
     """Add the last two runs, which the status shows. A lost container has no times: its run starts at `first_start`."""
     last = training.last_state.terminated if training is not None and training.last_state is not None else None
     if training is not None and last is not None:
         earlier = training.restart_count > 1
         began = utc(last.started_at) or first_start
-        drawn.until((first_start or began) if earlier else began, values.State.STARTING)
+        drawn.until((first_start or began) if earlier else began, values.PodState.STARTING)
         if earlier:
-            drawn.until(began, values.State.UNSTABLE)
-        drawn.until(utc(last.finished_at), values.State.RUNNING, last.reason, last.exit_code)
+            drawn.until(began, values.PodState.UNSTABLE)
+        drawn.until(utc(last.finished_at), values.PodState.RUNNING, last.reason, last.exit_code)
     state = training.state if training is not None else None
-    before = values.State.RESTARTING if last is not None else values.State.STARTING
+    before = values.PodState.RESTARTING if last is not None else values.PodState.STARTING
     if state is not None and state.terminated is not None:
         ended = state.terminated
         drawn.until(utc(ended.started_at) or utc(ended.finished_at) or first_start, before)
-        drawn.until(utc(ended.finished_at), values.State.RUNNING, ended.reason, ended.exit_code)
+        drawn.until(utc(ended.finished_at), values.PodState.RUNNING, ended.reason, ended.exit_code)
     elif state is not None and state.running is not None:
         drawn.until(utc(state.running.started_at), before)
-        drawn.until(None, values.State.RUNNING)
+        drawn.until(None, values.PodState.RUNNING)
     else:
         drawn.until(None, before, state.waiting.reason if state is not None and state.waiting is not None else "")
 
 
-def _end_of_pod(pod: Pod) -> datetime | None:
+def _end_of_pod(pod: PodDetails) -> datetime | None:
     """Return when a pod ended: when its training did or, if that is unknown (after an eviction), the whole pod."""
     ended = ended_of(pod)
     if ended is not None and ended.finished_at is not None:
@@ -187,7 +195,7 @@ def _end_of_pod(pod: Pod) -> datetime | None:
     return utc(pod.metadata.deletion_timestamp)
 
 
-def _times(events: Sequence[Event], *reasons: str) -> list[datetime]:
+def _times(events: Sequence[EventDetails], *reasons: str) -> list[datetime]:
     """Return when events with these reasons first occurred."""
     found = (utc(event.first_timestamp) or utc(event.at) for event in events if event.reason in reasons)
     return [time for time in found if time is not None]
@@ -202,7 +210,7 @@ _SAME: Final = timedelta(seconds=2)
 _MOST_NAMES: Final = 1_000
 """The most names read from an event: the operator writes at most 64."""
 _ENDS: Final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
-_TURNS: Final = frozenset({ConditionReason.SUSPENDED, ConditionReason.RESUMED, ConditionReason.MENDED})
+_REPEATABLE: Final = frozenset({ConditionReason.SUSPENDED, ConditionReason.RESUMED, ConditionReason.MENDED})
 """Events of which the first occurrence is shown besides the last: something else happened in between."""
 _LAST: Final = 3
 _RANKS: Final[dict[str, int]] = {
@@ -214,7 +222,9 @@ _RANKS: Final[dict[str, int]] = {
 _HELD: Final = (ConditionReason.INVALID, ConditionReason.REFUSED, ConditionReason.TOO_LARGE)
 
 
-def timeline_of(job: values.Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()) -> values.Timeline:
+def timeline_of(
+    job: values.TimelineJob, pods: Sequence[PodDetails] = (), events: Sequence[EventDetails] = ()
+) -> values.Timeline:
     """Return the history of a job. `pods` are the job's; `events` may include those of others."""
     own = [event for event in events if _is_about(event, job)]
     of_pods = _without_namesakes(job, pods, [event for event in events if event.involved_object.kind == "Pod"])
@@ -238,7 +248,7 @@ def timeline_of(job: values.Job, pods: Sequence[Pod] = (), events: Sequence[Even
     )
 
 
-def _attempts(job: values.Job, end: datetime | None) -> Iterator[values.AttemptSpan]:
+def _attempts(job: values.TimelineJob, end: datetime | None) -> Iterator[values.AttemptSpan]:
     history = (job.status.attempt_history or ()) if job.status.attempt else ()
     for each in history:
         start, over = utc(each.start_time), utc(each.end_time)
@@ -251,7 +261,9 @@ def _attempts(job: values.Job, end: datetime | None) -> Iterator[values.AttemptS
         yield values.AttemptSpan(job.status.attempt, began, None if end is None else max(end, began))
 
 
-def _without_namesakes(job: values.Job, pods: Iterable[Pod], events: Sequence[Event]) -> list[Event]:
+def _without_namesakes(
+    job: values.TimelineJob, pods: Iterable[PodDetails], events: Sequence[EventDetails]
+) -> list[EventDetails]:
     """Return the events without those of pods that are older than the job: an earlier job had its name."""
     created = utc(job.metadata.creation_timestamp)
     times = ((event.involved_object.uid, utc(event.first_timestamp) or utc(event.at)) for event in events)
@@ -260,60 +272,60 @@ def _without_namesakes(job: values.Job, pods: Iterable[Pod], events: Sequence[Ev
     return [event for event in events if event.involved_object.uid not in older]
 
 
-def _end(job: values.Job) -> datetime | None:
+def _end(job: values.TimelineJob) -> datetime | None:
     ended = next((each for each in job.status.conditions or () if each.type in _ENDS and each.status == "True"), None)
     return utc(job.status.completion_time) or (utc(ended.last_transition_time) if ended is not None else None)
 
 
-def _is_about(event: Event, job: values.Job) -> bool:
+def _is_about(event: EventDetails, job: values.TimelineJob) -> bool:
     about = event.involved_object
     same = not about.uid or not job.metadata.uid or about.uid == job.metadata.uid
     return about.kind.casefold() == "tfjob" and about.name == job.metadata.name and same
 
 
-def _is_of(event: Event, job: values.Job, pods: Iterable[Pod]) -> bool:
+def _is_of(event: EventDetails, job: values.TimelineJob, pods: Iterable[PodDetails]) -> bool:
     about = event.involved_object.name
     return _named(job, about) != values.ReplicaName() or any(pod.metadata.name == about for pod in pods)
 
 
-def _is_of_job_of(event: Event, job: values.Job) -> bool:
+def _is_of_job_of(event: EventDetails, job: values.TimelineJob) -> bool:
     """Return True for events about a replica's Job, which report its pods like v1's events of the job."""
     about = event.involved_object
     return about.kind == "Job" and bool(job.status.runtime_id) and _named(job, about.name) != values.ReplicaName()
 
 
-def _named(job: values.Job, pod: str) -> values.ReplicaName:
+def _named(job: values.TimelineJob, pod: str) -> values.ReplicaName:
     """Return the replica of a pod by its name alone."""
     return values.replica_of(None, job.metadata.name, pod, job.status.runtime_id)
 
 
 def _replicas(
-    job: values.Job, pods: Sequence[Pod], events: Sequence[Event], own: Sequence[Event]
-) -> tuple[values.Replica, ...]:
-    by_uid: dict[str, list[Event]] = defaultdict(list)
+    job: values.TimelineJob, pods: Sequence[PodDetails], events: Sequence[EventDetails], own: Sequence[EventDetails]
+) -> tuple[values.ReplicaTimeline, ...]:
+    by_uid: dict[str, list[EventDetails]] = defaultdict(list)
     for event in events:
         by_uid[event.involved_object.uid].append(event)
-    found: dict[values.ReplicaName, list[values.Life]] = defaultdict(list)
+    found: dict[values.ReplicaName, list[values.PodHistory]] = defaultdict(list)
     for pod in pods:
         name = values.replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)
-        found[name].append(life_of(pod, by_uid.pop(pod.metadata.uid, ())))
-    gone: dict[str, list[tuple[str, list[Event]]]] = defaultdict(list)
+        found[name].append(history_of(pod, by_uid.pop(pod.metadata.uid, ())))
+    gone: dict[str, list[tuple[str, list[EventDetails]]]] = defaultdict(list)
     for uid, about in by_uid.items():
         if uid and _named(job, about[0].involved_object.name) != values.ReplicaName():
             gone[about[0].involved_object.name].append((uid, about))
     for pod_name, lives in gone.items():
         name = _named(job, pod_name)
         there = [life.start for life in found[name] if life.pod == pod_name and life.start is not None]
-        found[name] += _gone(pod_name, lives, min(there, default=None), own)
+        found[name] += _deleted(pod_name, lives, min(there, default=None), own)
     known = {life.pod for lives in found.values() for life in lives}
     for pod_name, times in _created(own).items():
         name = _named(job, pod_name)
-        told = [*_only_told(pod_name, times, own, _end(job))]
+        told = [*_from_job_events_only(pod_name, times, own, _end(job))]
         if told and pod_name not in known and name != values.ReplicaName():
             found[name] += told
     recorded = {(each.type, each.index): each.total for each in job.status.restarts or ()}
     return tuple(
-        values.Replica(
+        values.ReplicaTimeline(
             name,
             tuple(sorted(found[name], key=lambda life: (life.start is not None, life.start or 0))),
             max(recorded.get(name, 0), _restarts_seen(found[name]) if name.type else 0),
@@ -322,29 +334,29 @@ def _replicas(
     )
 
 
-def _restarts_seen(lives: Sequence[values.Life]) -> int:
+def _restarts_seen(lives: Sequence[values.PodHistory]) -> int:
     """Return the restarts that existing pods show, counted as in `list`."""
     there = [life for life in lives if life.is_there]
     return sum(life.restarts for life in there) + max(len(there) - 1, 0)
 
 
-def _gone(
-    pod: str, lives: Sequence[tuple[str, Sequence[Event]]], until: datetime | None, own: Sequence[Event]
-) -> Iterator[values.Life]:
+def _deleted(
+    pod: str, lives: Sequence[tuple[str, Sequence[EventDetails]]], until: datetime | None, own: Sequence[EventDetails]
+) -> Iterator[values.PodHistory]:
     """Yield the histories of deleted pods of one name, newest first: each ended before the next was created."""
     about = _about(pod, own)
 
-    def began(life: tuple[str, Sequence[Event]]) -> float:
+    def began(life: tuple[str, Sequence[EventDetails]]) -> float:
         times = [utc(event.first_timestamp) or utc(event.at) for event in life[1]]
         return min((time.timestamp() for time in times if time is not None), default=0.0)
 
     for uid, events in sorted(lives, key=began, reverse=True):
-        made = life_of_gone(pod, uid, events, about, until)
+        made = history_of_deleted(pod, uid, events, about, until)
         yield made
         until = made.start or until
 
 
-def _created(own: Iterable[Event]) -> dict[str, set[datetime]]:
+def _created(own: Iterable[EventDetails]) -> dict[str, set[datetime]]:
     """Return when pods were created by name, from events of the job or its Jobs: the first and the last time."""
     found: dict[str, set[datetime]] = defaultdict(set)
     for event in own:
@@ -355,31 +367,35 @@ def _created(own: Iterable[Event]) -> dict[str, set[datetime]]:
     return found
 
 
-def _is_creation(event: Event) -> bool:
+def _is_creation(event: EventDetails) -> bool:
     """Return True if the event reports a created pod, by the operator or by the Job controller."""
     by_job = event.involved_object.kind == "Job" and event.reason == "SuccessfulCreate"
     return by_job or event.reason == EventReason.CREATED_POD
 
 
-def _only_told(
-    pod: str, times: Iterable[datetime], own: Sequence[Event], until: datetime | None
-) -> Iterator[values.Life]:
+def _from_job_events_only(
+    pod: str, times: Iterable[datetime], own: Sequence[EventDetails], until: datetime | None
+) -> Iterator[values.PodHistory]:
     """Yield the histories of pods of which only the job's events are left, newest first, without those with no known end."""
     about = _about(pod, own)
     for start in sorted(times, reverse=True):
-        made = life_of_gone(pod, "", (), about, until, created=start)
+        made = history_of_deleted(pod, "", (), about, until, created=start)
         until = start
         if made.end is not None:
             yield made
 
 
-def _about(pod: str, own: Iterable[Event]) -> list[Event]:
+def _about(pod: str, own: Iterable[EventDetails]) -> list[EventDetails]:
     """Return the events of the job that name a pod."""
     return [event for event in own if pod in event.message.replace(".", " ").split()]
 
 
 def _spans(
-    condition: Condition | None, events: Sequence[Event], on: set[str], off: set[str], end: datetime | None
+    condition: ConditionDetails | None,
+    events: Sequence[EventDetails],
+    on: set[str],
+    off: set[str],
+    end: datetime | None,
 ) -> tuple[values.Span, ...]:
     """Return when a condition was True: currently from the condition, earlier from events; none if it never was."""
     if condition is None:
@@ -406,7 +422,9 @@ def _spans(
     return tuple(spans)
 
 
-def _happenings(job: values.Job, own: Sequence[Event], of_pods: Sequence[Event]) -> list[values.Happening]:
+def _happenings(
+    job: values.TimelineJob, own: Sequence[EventDetails], of_pods: Sequence[EventDetails]
+) -> list[values.Happening]:
     """Return all happenings in order of time. Repeats are merged, and so are a condition and its event."""
     name = job.metadata.name
     told: list[values.Happening] = []
@@ -432,7 +450,7 @@ def _happenings(job: values.Job, own: Sequence[Event], of_pods: Sequence[Event])
         times = max(event.series.count if event.series is not None else event.count, 1)
         key = event.involved_object.name, event.reason, event.message
         first = utc(event.first_timestamp)
-        if event.reason in _TURNS and times > 1 and first is not None and first < at:
+        if event.reason in _REPEATABLE and times > 1 and first is not None and first < at:
             found[*key, "first"] = values.Happening(first, *key, event.type == "Warning")
             times -= 1
         same = next((place for place, each in enumerate(told) if _reports(event, each, at)), None)
@@ -449,6 +467,6 @@ def _happenings(job: values.Job, own: Sequence[Event], of_pods: Sequence[Event])
     return [each for _, _, each in sorted(ordered, key=lambda each: each[:2])]
 
 
-def _reports(event: Event, condition: values.Happening, at: datetime) -> bool:
+def _reports(event: EventDetails, condition: values.Happening, at: datetime) -> bool:
     same = event.reason == condition.reason or (bool(event.message) and event.message == condition.message)
     return same and abs(at - condition.at) <= _SAME

@@ -9,7 +9,15 @@ from typing import Final, NamedTuple
 
 from tfjob_operator.api.text import clean, quoted
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.timelines.values import AttemptSpan, Happening, Life, Replica, Span, State, Timeline
+from tfjob_operator.cli.timelines.values import (
+    AttemptSpan,
+    Happening,
+    PodHistory,
+    PodState,
+    ReplicaTimeline,
+    Span,
+    Timeline,
+)
 
 NARROWEST: Final = 40
 """The minimum width in columns; lines on a narrower terminal are this long."""
@@ -20,7 +28,7 @@ _LABEL: Final = 24
 """The maximum width of names."""
 
 
-class Signs(NamedTuple):
+class BarSymbols(NamedTuple):
     """The characters of bars, for each state, and for times in which the job was suspended or on hold."""
 
     waiting: str
@@ -32,15 +40,15 @@ class Signs(NamedTuple):
     span: str
 
 
-UNICODE: Final = Signs("·", "░", "█", "▒", "▓", "▁", "═")
-ASCII: Final = Signs(".", ":", "#", "~", "%", "_", "=")
+UNICODE: Final = BarSymbols("·", "░", "█", "▒", "▓", "▁", "═")
+ASCII: Final = BarSymbols(".", ":", "#", "~", "%", "_", "=")
 _COLOURS: Final = {
-    State.WAITING: "bright_black",
-    State.STARTING: "yellow",
-    State.RUNNING: "green",
-    State.RESTARTING: "red",
-    State.UNSTABLE: "red",
-    State.STOPPING: "bright_black",
+    PodState.WAITING: "bright_black",
+    PodState.STARTING: "yellow",
+    PodState.RUNNING: "green",
+    PodState.RESTARTING: "red",
+    PodState.UNSTABLE: "red",
+    PodState.STOPPING: "bright_black",
 }
 _Cell = tuple[str, str]
 
@@ -51,7 +59,7 @@ class Frame(NamedTuple):
     now: datetime
     zone: tzinfo = UTC
     width: int = 80
-    signs: Signs = UNICODE
+    signs: BarSymbols = UNICODE
 
 
 def render(timeline: Timeline, name: str, frame: Frame, paint: Callable[[str, str], str]) -> list[str]:
@@ -122,9 +130,9 @@ class _Chart:
             if spans:
                 yield f"{word[: self._label]:<{self._label}} {self._painted(self._spanned(spans))}".rstrip()
         used = {each.state for replica in timeline.replicas for life in replica.lives for each in life.intervals}
-        yield from self._legend(state for state in State if state in used)
+        yield from self._legend(state for state in PodState if state in used)
 
-    def _legend(self, states: Iterable[State]) -> Iterator[str]:
+    def _legend(self, states: Iterable[PodState]) -> Iterator[str]:
         """Yield the legend, on as many lines as necessary."""
         line, length = "", 0
         for state in states:
@@ -154,7 +162,7 @@ class _Chart:
         share = (at - self._start) / (self._end - self._start)
         return min(max(int(share * self._columns), 0), self._columns)
 
-    def _cells_of(self, lives: Iterable[Life]) -> list[_Cell]:
+    def _cells_of(self, lives: Iterable[PodHistory]) -> list[_Cell]:
         cells: list[_Cell] = [(" ", "")] * self._columns
         for each in (interval for life in lives for interval in life.intervals):
             first = min(self._place(each.start), self._columns - 1)
@@ -194,12 +202,12 @@ class _Chart:
         return line
 
 
-def _label(replica: Replica) -> str:
+def _label(replica: ReplicaTimeline) -> str:
     name = replica.name
     return f"{quoted(name.type).lower()}-{name.number}" if name.type else "others"
 
 
-def _note(replica: Replica) -> str:
+def _note(replica: ReplicaTimeline) -> str:
     """Return how the last pod ended, and how often the replica was restarted."""
     last = replica.lives[-1]
     how = f"exit {last.exit_code}" if last.exit_code else (last.ending.value if last.ending is not None else "")

@@ -14,13 +14,13 @@ import msgspec
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, REPLICA_TYPES
 from tfjob_operator.api.v1.types import AvoidedNode, Begun, IndexRestarts, JobAttempt
-from tfjob_operator.cli.diagnosis.objects import Condition, LifeMeta
+from tfjob_operator.cli.diagnosis.objects import ConditionDetails, LifetimeMeta
 
 
-class JobStatus(Struct, frozen=True):
+class TimelineJobStatus(Struct, frozen=True):
     """Times, ordered conditions, restart counts, and attempts; the last two fields exist in the alpha dialect only."""
 
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[ConditionDetails, ...] | None = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
     restarts: tuple[IndexRestarts, ...] | None = None
@@ -34,26 +34,26 @@ class JobStatus(Struct, frozen=True):
     runtime_id: str = ""
 
 
-class Job(Struct, frozen=True):
+class TimelineJob(Struct, frozen=True):
     """A job."""
 
-    metadata: LifeMeta = LifeMeta()
-    status: JobStatus = JobStatus()
+    metadata: LifetimeMeta = LifetimeMeta()
+    status: TimelineJobStatus = TimelineJobStatus()
 
 
 class _Bare(Struct, frozen=True):
-    metadata: LifeMeta = LifeMeta()
+    metadata: LifetimeMeta = LifetimeMeta()
 
 
-def job_of(raw: bytes | msgspec.Raw) -> Job:
+def job_of(raw: bytes | msgspec.Raw) -> TimelineJob:
     """Decode a job; its status is empty if it is invalid. Raises ValidationError for invalid metadata."""
     try:
-        return msgspec.json.decode(raw, type=Job, strict=False)
+        return msgspec.json.decode(raw, type=TimelineJob, strict=False)
     except msgspec.ValidationError:
-        return Job(metadata=msgspec.json.decode(raw, type=_Bare, strict=False).metadata)
+        return TimelineJob(metadata=msgspec.json.decode(raw, type=_Bare, strict=False).metadata)
 
 
-class State(StrEnum):
+class PodState(StrEnum):
     """The state of a pod during an interval."""
 
     WAITING = "waiting"
@@ -69,7 +69,7 @@ class State(StrEnum):
     """Being deleted."""
 
 
-class Ending(StrEnum):
+class PodOutcome(StrEnum):
     """How a pod ended."""
 
     SUCCEEDED = "succeeded"
@@ -81,7 +81,7 @@ class Ending(StrEnum):
 class Interval(NamedTuple):
     """A time in one state; `end` None means now. `reason` is why it waits, or how a run ended."""
 
-    state: State
+    state: PodState
     start: datetime
     end: datetime | None = None
     reason: str = ""
@@ -89,7 +89,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class PodHistory:
     """The history of a pod, which ended at `end`; `restarts` are in place. If not `is_there`, it is known only from events."""
 
     pod: str
@@ -98,7 +98,7 @@ class Life:
     start: datetime | None = None
     end: datetime | None = None
     intervals: tuple[Interval, ...] = ()
-    ending: Ending | None = None
+    ending: PodOutcome | None = None
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
@@ -114,11 +114,11 @@ class ReplicaName(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaTimeline:
     """A replica, the histories of its pods, oldest first, and its restarts; recreation after suspension does not count."""
 
     name: ReplicaName
-    lives: tuple[Life, ...]
+    lives: tuple[PodHistory, ...]
     restarts: int = 0
 
 
@@ -159,7 +159,7 @@ class Timeline:
 
     start: datetime | None = None
     end: datetime | None = None
-    replicas: tuple[Replica, ...] = ()
+    replicas: tuple[ReplicaTimeline, ...] = ()
     suspensions: tuple[Span, ...] = ()
     holds: tuple[Span, ...] = ()
     attempts: tuple[AttemptSpan, ...] = ()

@@ -29,7 +29,7 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.core import CONFIG_MAPS, JOBS, PODS, SERVICES, EventType
 from tfjob_operator.api.meta import ObjectMeta, PartialObjectMetadata, Resource, owner_uid_key
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
-from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, Dialect, EventReason
+from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, AlphaEventReason, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
 from tfjob_operator.controller.alpha.build import JobBuilder, build_config_map, build_service
 from tfjob_operator.controller.alpha.children import BatchJob, config_map_name
@@ -58,7 +58,12 @@ log = structlog.get_logger(__name__)
 def _kind(
     name: str, resource: Resource, refusals: tuple[type[StatusError], ...] = (InvalidError, BadRequestError)
 ) -> ChildKind:
-    reasons = (EventReason.CREATED, EventReason.FAILED_CREATE, EventReason.DELETED, EventReason.FAILED_DELETE)
+    reasons = (
+        AlphaEventReason.CREATED,
+        AlphaEventReason.FAILED_CREATE,
+        AlphaEventReason.DELETED,
+        AlphaEventReason.FAILED_DELETE,
+    )
     return ChildKind(name, resource, *reasons, refusals=refusals, propagation="Background")
 
 

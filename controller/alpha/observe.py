@@ -17,7 +17,7 @@ from tfjob_operator.api.core import Condition, ContainerStateTerminated, Contain
 from tfjob_operator.api.meta import controller_of
 from tfjob_operator.api.text import last_words, quoted
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, RETRYABLE_EXIT_CODES
-from tfjob_operator.api.v1alpha1.constants import OOM_KILLED, State
+from tfjob_operator.api.v1alpha1.constants import OOM_KILLED, AlphaState
 from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pods import (
@@ -42,20 +42,20 @@ class Replica:
     pods: tuple[Pod, ...]
 
     @property
-    def state(self) -> State:
+    def state(self) -> AlphaState:
         """How it stands, by the rules of earlier operators: what its newest pod's training container did last."""
         if self.has_succeeded:
-            return State.SUCCEEDED
+            return AlphaState.SUCCEEDED
         if self.failure is not None:
-            return State.FAILED
+            return AlphaState.FAILED
         if not self.pods:
-            return State.RUNNING
+            return AlphaState.RUNNING
         training = training_of(self.pods[-1])
         if training is None:
-            return State.UNKNOWN
+            return AlphaState.UNKNOWN
         ended = last_end(training)
         failed = ended is not None and ended.exit_code != 0 and is_permanent(ended)
-        return State.FAILED if failed else State.RUNNING
+        return AlphaState.FAILED if failed else AlphaState.RUNNING
 
     @property
     def failure(self) -> Condition | None:

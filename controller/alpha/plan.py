@@ -30,7 +30,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ON_HOLD, CleanPodPolicy, ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import Begun, InvalidSpec, Mistake, ReplicaStatus, format_indices, parse_indices
 from tfjob_operator.api.v1alpha1 import constants as c
-from tfjob_operator.api.v1alpha1.constants import V1_TYPES, Dialect, EventReason, Phase, State
+from tfjob_operator.api.v1alpha1.constants import V1_TYPES, AlphaEventReason, AlphaState, Dialect, Phase
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
 from tfjob_operator.controller.alpha.children import BatchJob, Children, config_map_name, replica_key
 from tfjob_operator.controller.alpha.observe import (
@@ -96,7 +96,7 @@ class StatusDraft(Draft):
         """Take the job on: its RuntimeId is in the status before any child has it in its name."""
         self.runtime_id = runtime_id
         if not self.phase:
-            self.phase, self.state = Phase.CREATING, State.UNKNOWN
+            self.phase, self.state = Phase.CREATING, AlphaState.UNKNOWN
         self.set_true(ConditionType.CREATED, ConditionReason.CREATED, f"TFJob {self.job.metadata.name} is created.")
 
     def begin(self, spec: AlphaSpec) -> None:
@@ -105,7 +105,7 @@ class StatusDraft(Draft):
         sizes = {V1_TYPES[each.type]: each.replicas for each in spec.replicas}
         generation = self.begun.generation if self.begun is not None else self.job.metadata.generation
         self.begun = Begun(generation=generation, replicas=sizes)
-        self.phase, self.state = Phase.RUNNING, State.RUNNING
+        self.phase, self.state = Phase.RUNNING, AlphaState.RUNNING
 
     def record(self, spec: AlphaSpec, found: Mapping[ReplicaKey, Replica]) -> None:
         """Record how the replicas of each type stand; one that has succeeded stays so when its Job is gone."""
@@ -117,22 +117,22 @@ class StatusDraft(Draft):
             done |= {index for index, replica in here.items() if replica.has_succeeded}
             if done:
                 finished[name] = format_indices(done)
-            states = [State.SUCCEEDED for _ in done]
+            states = [AlphaState.SUCCEEDED for _ in done]
             states += [replica.state for index, replica in here.items() if index not in done]
             tally = Counter(states)
-            told = {state.value: tally[state] for state in State if tally[state]}
+            told = {state.value: tally[state] for state in AlphaState if tally[state]}
             sets.append(
                 SetStatus(tf_replica_type=each.type, state=_state_of(states, each.replicas), replicas_states=told)
             )
             active = sum(replica.is_active for index, replica in here.items() if index not in done)
-            counts[name] = ReplicaStatus(active=active, succeeded=len(done), failed=tally[State.FAILED])
+            counts[name] = ReplicaStatus(active=active, succeeded=len(done), failed=tally[AlphaState.FAILED])
         self.sets, self.counts, self.finished_indices = tuple(sets), counts, finished
 
     def end(self, condition: ConditionType, reason: ConditionReason, message: str, at: datetime | None = None) -> None:
         """Set the last condition, and the fields that earlier operators wrote instead. `at`: as in the first controller."""
         succeeded = condition is ConditionType.SUCCEEDED
         self.set_true(condition, reason, message)
-        self.state = State.SUCCEEDED if succeeded else State.FAILED
+        self.state = AlphaState.SUCCEEDED if succeeded else AlphaState.FAILED
         self.reason = "" if succeeded else message
         self.complete(at)
 
@@ -158,12 +158,12 @@ class StatusDraft(Draft):
         return None if status == before else msgspec.structs.replace(status, last_reconcile_time=self.whole)
 
 
-def _state_of(states: list[State], wanted: int) -> State:
+def _state_of(states: list[AlphaState], wanted: int) -> AlphaState:
     """Return the state of a type of replicas: one that failed decides, then one that runs; all must have succeeded."""
-    for state in (State.FAILED, State.RUNNING):
+    for state in (AlphaState.FAILED, AlphaState.RUNNING):
         if state in states:
             return state
-    return State.SUCCEEDED if states.count(State.SUCCEEDED) == wanted > 0 else State.UNKNOWN
+    return AlphaState.SUCCEEDED if states.count(AlphaState.SUCCEEDED) == wanted > 0 else AlphaState.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ def _runtime_id(draft: StatusDraft, spec: AlphaSpec, taken: Collection[str]) -> 
         return chosen
     other = following(uid, chosen)
     text = f"RuntimeId {chosen} is used by another job: {min(names.intersection(taken))} already exists; using {other}"
-    draft.emit(EventType.NORMAL, EventReason.RUNTIME_ID_CONFLICT, text)
+    draft.emit(EventType.NORMAL, AlphaEventReason.RUNTIME_ID_CONFLICT, text)
     return other
 
 
@@ -358,7 +358,7 @@ def _announce(draft: StatusDraft, spec: AlphaSpec) -> None:
             draft.emit(EventType.WARNING, reason, message)
         if spec.runtime_id and spec.runtime_id != draft.runtime_id:
             text = f"spec.RuntimeId cannot change after the job started; it stays {draft.runtime_id}"
-            draft.emit(EventType.WARNING, EventReason.RUNTIME_ID_CONFLICT, text)
+            draft.emit(EventType.WARNING, AlphaEventReason.RUNTIME_ID_CONFLICT, text)
     if conditions.is_true(draft, ConditionType.HELD):
         text = f"TFJob {draft.job.metadata.name} is resumed: the spec is valid again."
         draft.set_held(conditions.FALSE, ConditionReason.MENDED, text)

@@ -112,7 +112,7 @@ def test_no_event_has_a_reason_that_was_renamed() -> None:
     text = (ROOT / "docs" / "migration.md").read_text().split("\n### Event reasons\n")[1].split("\n### ")[0]
     rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `") and " on a job " not in line]
     old, new = ({name for row in rows for name in re.findall(r"`(\w+)`", row[side])} for side in (0, 1))
-    reasons = {*EventReason, *alpha.EventReason, file.REASON}
+    reasons = {*EventReason, *alpha.AlphaEventReason, file.REASON}
     assert old
     assert not old & reasons
     assert new <= reasons

@@ -141,7 +141,10 @@ def reasons_in(heading: str) -> set[str]:
 def test_every_condition_and_every_reason_that_the_operator_writes_is_documented() -> None:
     """In the user's guide: whoever sees an event can look up what it means."""
     assert {*ConditionType, *ConditionReason} <= reasons_in("## The status")
-    events = {*EventReason, *alpha.EventReason, *ConditionReason} - {ConditionReason.CREATED, ConditionReason.RUNNING}
+    events = {*EventReason, *alpha.AlphaEventReason, *ConditionReason} - {
+        ConditionReason.CREATED,
+        ConditionReason.RUNNING,
+    }
     assert events <= reasons_in("## Events") | reasons_in("## Limits")
 
 
@@ -160,7 +163,7 @@ def test_each_condition_reason_and_policy_is_used_and_each_policy_documented() -
     for kind in (ConditionType, ConditionReason, EventReason, RestartPolicy, CleanPodPolicy, SuccessPolicy, Network):
         named = set(re.findall(rf"\b(?:{kind.__name__}|Reason)\.([A-Z_]+)\b", used))
         assert not [each.name for each in kind if each.name not in named], kind
-    declared = {*EventReason.__members__, *alpha.EventReason.__members__}
+    declared = {*EventReason.__members__, *alpha.AlphaEventReason.__members__}
     assert set(re.findall(r"\bEventReason\.([A-Z_]+)\b", used)) <= declared
     values = {*RestartPolicy, *CleanPodPolicy, *SuccessPolicy, *Network} - {SuccessPolicy.DEFAULT}
     assert not [each for each in values if f"`{each}`" not in page("tfjob.md")]

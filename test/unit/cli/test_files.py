@@ -9,7 +9,7 @@ import yaml
 
 from tfjob_operator.api.v1.types import text_of
 from tfjob_operator.cli import manifests
-from tfjob_operator.cli.manifests import judge
+from tfjob_operator.cli.manifests import validate
 from unit.cli.conftest import run
 
 ROOT = Path(__file__).parents[3]
@@ -122,7 +122,7 @@ def test_a_file_that_can_not_be_read_is_told_and_the_others_go_on(tmp_path: Path
 @pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.name)
 def test_the_examples_are_judged_as_the_operator_judges_them(path: Path) -> None:
     for manifest in manifests.read(str(path)):
-        judged = judge(manifest)
+        judged = validate(manifest)
         assert bool(judged.mistakes) == ("invalid" in path.name), text_of(judged.mistakes, judged.more)
 
 
@@ -138,7 +138,7 @@ def test_what_was_converted_is_a_valid_job_of_v1(path: Path) -> None:
     for each in documents:
         assert list(each) == ["apiVersion", "kind", "metadata", "spec"]
         manifest = manifests.Manifest(str(converted), 1, "kubeflow.org", "v1", each)
-        assert not judge(manifest).mistakes
+        assert not validate(manifest).mistakes
 
 
 def test_a_job_with_mistakes_is_not_converted(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from tfjob_operator.api.access import Access
 from tfjob_operator.api.credential_plugin import Plugin
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli import jobs
-from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.session import ConnectionLostError, Session
+from tfjob_operator.cli.errors import ApiServerError, CliError
+from tfjob_operator.cli.session import Session, StreamBrokenError
 from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server
 
@@ -83,7 +83,7 @@ def test_a_connection_is_kept_for_the_next_request(server: Server) -> None:
 def test_a_status_becomes_the_line_that_kubectl_prints(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     """Scripts look for `Error from server (NotFound)`."""
     server.answers("/a", {"kind": "Status", "message": 'tfjobs "x" not found', "reason": "NotFound"}, code=404)
-    with Session(Access(server.url)) as session, pytest.raises(ApiError) as raised:
+    with Session(Access(server.url)) as session, pytest.raises(ApiServerError) as raised:
         session.get("/a")
     assert (raised.value.code, raised.value.reason) == (404, "NotFound")
     raised.value.show()
@@ -137,7 +137,7 @@ def test_a_watch_that_breaks_off_says_so_after_what_came_whole(sent: bytes) -> N
     with connected(saying(sent)) as session:
         events = session.watch("/w")
         assert next(events) == {"a": 1}
-        with pytest.raises(ConnectionLostError, match=r"connection to .* lost"):
+        with pytest.raises(StreamBrokenError, match=r"connection to .* lost"):
             next(events)
 
 
@@ -151,7 +151,7 @@ def test_a_watch_on_which_nothing_comes_is_given_up_in_time() -> None:
         done.wait(10)
 
     with connected(serve) as session:
-        with pytest.raises(ConnectionLostError, match="timed out"):
+        with pytest.raises(StreamBrokenError, match="timed out"):
             list(session.watch("/w", silence_s=0.05))
         done.set()
 
@@ -160,14 +160,14 @@ def test_after_a_refusal_the_session_goes_on(server: Server) -> None:
     server.answers("/a", b"<html>" * 100_000, code=403)
     server.answers("/b", {})
     with Session(Access(server.url)) as session:
-        with pytest.raises(ApiError):
+        with pytest.raises(ApiServerError):
             session.get("/a")
         assert session.get("/b") == {}
 
 
 def test_a_refusal_that_breaks_off_is_a_refusal() -> None:
     sent = b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n20\r\ncut"
-    with connected(saying(sent)) as session, pytest.raises(ApiError, match="403 Forbidden") as refused:
+    with connected(saying(sent)) as session, pytest.raises(ApiServerError, match="403 Forbidden") as refused:
         session.get("/a")
     assert refused.value.is_denied
 
@@ -257,7 +257,7 @@ def test_credentials_that_became_too_old_are_renewed_once_for_all_connections(se
     with Session(access) as one, one.another() as two:
         server.responses["/a"] = [(200, b"1"), (401, b"{}"), (200, b"2"), (200, b"3"), (401, b"{}")]
         assert [one.get("/a"), one.get("/a"), two.get("/a")] == [1, 2, 3]
-        with pytest.raises(ApiError, match="log in again"):
+        with pytest.raises(ApiServerError, match="log in again"):
             two.get("/a")
     assert runs.read_text() == "xxx"
     assert [headers["Authorization"] for _, _, headers, _ in server.asked] == [
@@ -279,5 +279,5 @@ def test_a_stream_that_breaks_off_is_told_from_one_that_ends(server: Server) -> 
     with Session(Access(server.url)) as session:
         assert b"".join(session.stream("/log", follow="true")) == b"a\nb\n"
     found: list[bytes] = []
-    with connected(saying(HEAD + b"3\r\none\r\n5\r\ntw")) as session, pytest.raises(ConnectionLostError):
+    with connected(saying(HEAD + b"3\r\none\r\n5\r\ntw")) as session, pytest.raises(StreamBrokenError):
         found.extend(session.stream("/log"))

@@ -19,12 +19,12 @@ from tfjob_operator.cli import replicas, watches
 from tfjob_operator.cli import watching as watching_
 from tfjob_operator.cli.commands import watch_
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.replicas import Replica
+from tfjob_operator.cli.replicas import ReplicaPod
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.terminal import Terminal
 from tfjob_operator.cli.training import Progress
 from tfjob_operator.cli.watches import Watch, changes
-from tfjob_operator.cli.watching import Live, Printer, Screen, Seen, progress_line
+from tfjob_operator.cli.watching import LiveJob, LiveState, Printer, Screen, progress_line
 from unit.cli.conftest import Server, job, kubeconfig_of, run
 from unit.cli.kubelet import Cluster, FakePod, Run, serving
 
@@ -112,12 +112,12 @@ def test_who_may_not_read_logs_sees_all_the_rest(cluster: Cluster, tmp_path: Pat
         assert (result.exit_code, result.stderr) == (0, "")
 
 
-def seen(count: int = 1, step: int = 450, total: int | None = 1000) -> Seen:
+def seen(count: int = 1, step: int = 450, total: int | None = 1000) -> LiveState:
     pods = [FakePod(f"mnist-worker-{index}", str(index), [Run()], "Running").body() for index in range(count)]
-    replicas = [Replica("worker", index, pod) for index, pod in enumerate(pods)]
+    replicas = [ReplicaPod("worker", index, pod) for index, pod in enumerate(pods)]
     numbers = {"loss": 0.41234, "step_time": 0.1, "evil\x1b[2J": 1.0}
     spec = {"tfReplicaSpecs": {"Worker": {"replicas": count}}}
-    return Seen(
+    return LiveState(
         job(conditions=("Running",), spec=spec),
         replicas=replicas,
         progress=Progress(step, total),
@@ -148,11 +148,11 @@ def test_a_change_of_a_pod_is_seen(cluster: Cluster) -> None:
 
 
 @contextmanager
-def live_view(cluster: Cluster) -> Iterator[Live]:
+def live_view(cluster: Cluster) -> Iterator[LiveJob]:
     with (
         serving(cluster) as url,
         Session(Access(url, namespace="team")) as session,
-        Live(session, "mnist", time.monotonic) as live,
+        LiveJob(session, "mnist", time.monotonic) as live,
     ):
         yield live
 
@@ -167,11 +167,11 @@ def test_pods_are_read_again_when_their_watch_has_ended(server: Server) -> None:
     server.answers(f"{listed}&limit=500", {"items": [one], "metadata": meta}, {"items": [one, two], "metadata": meta})
     error = {"type": "ERROR", "object": {"message": "too old resource version"}}
     server.answers(f"{listed}&resourceVersion=9&watch=true", json.dumps(error).encode() + b"\n")
-    with Session(Access(server.url, namespace="team")) as session, Live(session, "mnist", time.monotonic) as live:
+    with Session(Access(server.url, namespace="team")) as session, LiveJob(session, "mnist", time.monotonic) as live:
         until(lambda: names(live) == ["worker-0", "worker-1"])
 
 
-def names(live: Live) -> list[str]:
+def names(live: LiveJob) -> list[str]:
     return [each.name for each in live.wait(0.05).replicas or ()]
 
 
@@ -187,12 +187,12 @@ def test_progress_is_a_bar_with_the_last_numbers() -> None:
     assert len(progress_line(seen(), 65)) == 65
     assert progress_line(seen(), 40).startswith("worker-0: step 450 of 1000 45%  loss")
     assert progress_line(seen(total=None), 100).startswith("worker-0: step 450  loss")
-    assert progress_line(Seen(), 100) == ""
+    assert progress_line(LiveState(), 100) == ""
 
 
 def test_it_is_drawn_in_the_same_place_and_never_beyond_the_window(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen(lambda: Terminal(is_terminal=True, width=60, height=8, colour=False, unicode=False))
-    screen.show(Seen(), NOW)
+    screen.show(LiveState(), NOW)
     assert capsys.readouterr().out == ""
     screen.show(seen(20), NOW)
     first = capsys.readouterr().out
@@ -209,7 +209,7 @@ def test_it_is_drawn_in_the_same_place_and_never_beyond_the_window(capsys: pytes
 def test_only_what_changed_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     printer = Printer()
 
-    def printed(what: Seen) -> list[str]:
+    def printed(what: LiveState) -> list[str]:
         printer.show(what, NOW)
         return [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
 

@@ -130,6 +130,6 @@ def test_the_slices_know_events_of_both_apis() -> None:
     new |= {"firstTimestamp": None, "lastTimestamp": None, "reportingComponent": "default-scheduler"}
     series = new | {"series": {"count": 4, "lastObservedTime": "2026-11-22T11:07:00.000000Z"}}
     for each, minute in ((new, 0), (series, 7)):
-        event = msgspec.json.decode(json.dumps(each), type=objects.Event)
+        event = msgspec.json.decode(json.dumps(each), type=objects.EventDetails)
         assert event.at is not None
         assert event.at.minute == minute

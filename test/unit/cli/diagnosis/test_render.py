@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tfjob_operator.cli.commands.explain_ import NARROWEST, render
-from tfjob_operator.cli.diagnosis.causes import Change, Running, Step, fill
+from tfjob_operator.cli.diagnosis.causes import ManifestChange, Step, WhileRunning, fill
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.table import GROUPS
 from unit.cli.diagnosis.cases import CASES, world_of
@@ -61,9 +61,9 @@ def test_the_docs_have_the_table_of_all_troubles(check_generated: Callable[[Path
 
 
 def _written(step: Step) -> str:
-    if isinstance(step, Change):
+    if isinstance(step, ManifestChange):
         return f"*change:* {step.what}" if step.what else "*replace the job if it has ended*"
-    return fill(step.text if isinstance(step, Running) else step, {})
+    return fill(step.text if isinstance(step, WhileRunning) else step, {})
 
 
 def markdown() -> str:

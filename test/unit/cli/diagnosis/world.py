@@ -22,13 +22,14 @@ WORKER = "mnist-worker-1"
 REPLICAS = ("mnist-ps-0", "mnist-worker-0", WORKER)
 CONTAINER: Final = {"name": "tensorflow", "image": "registry.example/train:1"}
 LISTS: Final[Mapping[str, type]] = {
-    "pods": objects.Pod, "former": objects.Pod, "services": objects.Service, "events": objects.Event, "nodes": objects.Node,
-    "quotas": objects.ResourceQuota, "limit_ranges": objects.LimitRange, "claims": objects.Claim,
-    "deployments": objects.Deployment, "operator_pods": objects.Pod
+    "pods": objects.PodDetails, "former": objects.PodDetails, "services": objects.ReplicaService,
+    "events": objects.EventDetails, "nodes": objects.NodeDetails,
+    "quotas": objects.ResourceQuota, "limit_ranges": objects.LimitRange, "claims": objects.PersistentVolumeClaim,
+    "deployments": objects.OperatorDeployment, "operator_pods": objects.PodDetails
 }  # fmt: skip
 SINGLE: Final[Mapping[str, type]] = {
     "namespace": objects.Namespace, "lease": Lease, "stale_lease": Lease, "crd": objects.Crd, "workload": objects.Workload,
-    "pod_group": objects.PodGroup
+    "pod_group": objects.PodGroupDetails
 }  # fmt: skip
 """The fields of the evidence, with the slices that they are read as."""
 
@@ -294,7 +295,7 @@ class World:
         meta = self.job["metadata"]
         alpha = None
         if self.dialect is not None:
-            batch_jobs = read_all(objects.BatchJob, self.batch_jobs)
+            batch_jobs = read_all(objects.BatchJobDetails, self.batch_jobs)
             alpha = AlphaEvidence(self.dialect, read(AlphaJob, self.job), batch_jobs)
         lists: dict[str, Any] = {name: read_all(kind, getattr(self, name)) for name, kind in LISTS.items()}
         single: dict[str, Any] = {name: read(kind, getattr(self, name)) for name, kind in SINGLE.items()}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.logs.lines import Line, Position, Shower, Splitter, harmless, split
+from tfjob_operator.cli.logs.lines import LineFormatter, LogLine, Position, Splitter, harmless, split
 
 SECOND = b"2026-01-01T00:00:00."
 
@@ -46,7 +46,7 @@ def test_zones_and_zeros_that_are_left_out_change_nothing() -> None:
     assert position.unseen(b"2026-01-01T01:00:00.5+01:00 one") is None
     position.resume()
     assert position.unseen(b"2026-01-01T00:00:00.500000000Z one") is None
-    assert position.unseen(b"2026-01-01T00:00:00.500000001Z two") == Line(b"2026-01-01T00:00:00.500000001Z", b"two")
+    assert position.unseen(b"2026-01-01T00:00:00.500000001Z two") == LogLine(b"2026-01-01T00:00:00.500000001Z", b"two")
 
 
 def test_a_clock_that_is_set_back_loses_no_lines_of_a_stream_that_goes_on() -> None:
@@ -59,13 +59,13 @@ def test_a_clock_that_is_set_back_loses_no_lines_of_a_stream_that_goes_on() -> N
 @pytest.mark.parametrize(
     ("raw", "line"),
     [
-        (b"2026-01-01T00:00:00Z ", Line(b"2026-01-01T00:00:00Z", b"")),
-        (b"2026-01-01T00:00:00Z  two spaces", Line(b"2026-01-01T00:00:00Z", b" two spaces")),
-        (b"unable to retrieve container logs", Line(b"", b"unable to retrieve container logs")),
-        (b"2026-99-99T00:00:00Z x", Line(b"2026-99-99T00:00:00Z", b"x")),
+        (b"2026-01-01T00:00:00Z ", LogLine(b"2026-01-01T00:00:00Z", b"")),
+        (b"2026-01-01T00:00:00Z  two spaces", LogLine(b"2026-01-01T00:00:00Z", b" two spaces")),
+        (b"unable to retrieve container logs", LogLine(b"", b"unable to retrieve container logs")),
+        (b"2026-99-99T00:00:00Z x", LogLine(b"2026-99-99T00:00:00Z", b"x")),
     ],
 )
-def test_the_time_before_a_line_is_taken_off(raw: bytes, line: Line) -> None:
+def test_the_time_before_a_line_is_taken_off(raw: bytes, line: LogLine) -> None:
     """Messages of the kubelet itself have none."""
     assert split(raw) == line
     position = Position()
@@ -74,8 +74,10 @@ def test_the_time_before_a_line_is_taken_off(raw: bytes, line: Line) -> None:
     position.unseen(raw)
 
 
-def shower(*, terminal: bool = False, colour: bool = False, prefixes: bool = True, stamps: bool = False) -> Shower:
-    return Shower(terminal=terminal, colour=colour, prefixes=prefixes, stamps=stamps)
+def shower(
+    *, terminal: bool = False, colour: bool = False, prefixes: bool = True, stamps: bool = False
+) -> LineFormatter:
+    return LineFormatter(terminal=terminal, colour=colour, prefixes=prefixes, stamps=stamps)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +101,11 @@ def test_on_a_terminal_colours_stay_and_nothing_else_does_anything(text: str, sh
 
 def test_a_program_gets_the_bytes_as_they_are() -> None:
     """Broken UTF-8, escapes and all: what reads a pipe knows what it wants."""
-    line = Line(b"2026-01-01T00:00:00Z", b"\xff\x1b[2J\r")
+    line = LogLine(b"2026-01-01T00:00:00Z", b"\xff\x1b[2J\r")
     assert shower().shown("worker-0", [line]) == b"worker-0 | \xff\x1b[2J\r\n"
     assert shower(prefixes=False, stamps=True).shown("worker-0", [line]) == b"2026-01-01T00:00:00Z \xff\x1b[2J\r\n"
     assert (
-        shower(terminal=True, prefixes=False).shown("x", [Line(b"", b"\xff!")])
+        shower(terminal=True, prefixes=False).shown("x", [LogLine(b"", b"\xff!")])
         == "\N{REPLACEMENT CHARACTER}!\n".encode()
     )
 
@@ -112,7 +114,7 @@ def test_on_a_terminal_prefixes_have_one_width_and_each_its_colour() -> None:
     """As docker compose does."""
     shown = shower(terminal=True, colour=True)
     shown.expect(["ps-0", "worker-10"])
-    one, two = (shown.shown(name, [Line(b"", b"x")]) for name in ("ps-0", "worker-10"))
+    one, two = (shown.shown(name, [LogLine(b"", b"x")]) for name in ("ps-0", "worker-10"))
     assert one == b"\x1b[36mps-0      | \x1b[0mx\n"
     assert two == b"\x1b[33mworker-10 | \x1b[0mx\n"
-    assert shower(terminal=True).shown("ps-0", [Line(b"", b"x")]) == b"ps-0 | x\n"
+    assert shower(terminal=True).shown("ps-0", [LogLine(b"", b"x")]) == b"ps-0 | x\n"

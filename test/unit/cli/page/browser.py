@@ -13,9 +13,9 @@ from hack.control_plane import ControlPlane
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.page import __main__ as addon
-from tfjob_operator.cli.page.cluster_entrance import LOGIN, ClusterEntrance
-from tfjob_operator.cli.page.entrance import ENTER, SESSION, TokenEntrance
-from tfjob_operator.cli.page.run import Plan, serving
+from tfjob_operator.cli.page.cluster_entrance import LOGIN, ClusterAuthenticator
+from tfjob_operator.cli.page.entrance import ENTER, SESSION, LocalAuthenticator
+from tfjob_operator.cli.page.run import PageOptions, serving
 from tfjob_operator.cli.page.server import Page, Parts
 from tfjob_operator.cli.target import Target
 
@@ -42,7 +42,7 @@ READS: Final = {
 """Those that are refused to who may not see what was asked for."""
 
 
-def routes_of(entrance: TokenEntrance | ClusterEntrance) -> set[str]:
+def routes_of(entrance: LocalAuthenticator | ClusterAuthenticator) -> set[str]:
     """All routes of a page, as the application has them."""
     parts = Parts(*[cast("Any", None)] * len(Parts._fields))
     return {
@@ -109,7 +109,9 @@ async def a_page(
     timeout = aiohttp.ClientTimeout(LIMIT_S)
     with listen(0) as listening:
         async with (
-            serving(Plan(Target(kubeconfig=str(cluster.kubeconfig)).access, everywhere, listening, links.append)),
+            serving(
+                PageOptions(Target(kubeconfig=str(cluster.kubeconfig)).access, everywhere, listening, links.append)
+            ),
             aiohttp.ClientSession(timeout=timeout) as http,
         ):
             browser = Browser(http, links)
@@ -162,7 +164,7 @@ async def a_cluster_page(cluster: PageCluster, **plan: Any) -> AsyncIterator[Bro
     with listen(0) as listening:
         home = f"http{'s' * ('certificate' in plan)}://127.0.0.1:{listening.getsockname()[1]}/"
         async with (
-            addon.serving(addon.Plan(read, listening, **plan)),
+            addon.serving(addon.ClusterPageOptions(read, listening, **plan)),
             aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(LIMIT_S), connector=aiohttp.TCPConnector(ssl=False)
             ) as http,

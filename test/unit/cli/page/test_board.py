@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hack.page_objects import job
-from tfjob_operator.cli.page.board import LOOK_S, MOST_GONE, STATE, TOGETHER_S, Board, Feed
-from tfjob_operator.cli.page.objects import Job
+from tfjob_operator.cli.page.board import LOOK_S, MOST_GONE, STATE, TOGETHER_S, Board, ChangeFeed
+from tfjob_operator.cli.page.objects import PageJob
 
 CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([b"1", b"2", None])))
 
 
-def caught_up(feed: Feed[bytes], known: dict[str, bytes], number: int) -> dict[str, bytes]:
+def caught_up(feed: ChangeFeed[bytes], known: dict[str, bytes], number: int) -> dict[str, bytes]:
     """What a reader that had `known` at `number` knows after one update."""
     update = feed.since(number)
     found = {} if update.full else dict(known)
@@ -32,7 +32,7 @@ def test_whoever_has_seen_a_number_gets_what_is_there_now(
     before: list[tuple[str, bytes | None]], after: list[tuple[str, bytes | None]]
 ) -> None:
     """With each key once, whatever happened meanwhile."""
-    feed = Feed[bytes]()
+    feed = ChangeFeed[bytes]()
     for key, body in before:
         feed.put(key, body)
     number, known = feed.number, caught_up(feed, {}, 0)
@@ -45,7 +45,7 @@ def test_whoever_has_seen_a_number_gets_what_is_there_now(
 
 def test_what_is_put_again_is_no_news() -> None:
     """A pod's heartbeat changes no row."""
-    feed = Feed[bytes]()
+    feed = ChangeFeed[bytes]()
     assert feed.put("a", b"1")
     assert not feed.put("a", b"1")
     assert not feed.put("b", None)
@@ -54,7 +54,7 @@ def test_what_is_put_again_is_no_news() -> None:
 
 def test_deletions_are_forgotten_after_so_many_and_late_readers_get_everything() -> None:
     """So memory is bounded by what is there. A number of the future comes from an earlier process."""
-    feed = Feed[bytes]()
+    feed = ChangeFeed[bytes]()
     feed.put("stays", b"1")
     for each in range(MOST_GONE + 5):
         feed.put(f"job-{each}", b"1")
@@ -67,7 +67,7 @@ def test_deletions_are_forgotten_after_so_many_and_late_readers_get_everything()
 
 async def test_readers_wait_for_what_is_announced_together() -> None:
     """And never miss what was announced before they waited."""
-    feed = Feed[bytes]()
+    feed = ChangeFeed[bytes]()
     waiting = asyncio.create_task(feed.wait(feed.rounds))
     await asyncio.sleep(0)
     feed.put("a", b"1")
@@ -103,7 +103,7 @@ async def test_of_an_empty_cluster_it_is_told_that_all_was_read() -> None:
 
 async def test_a_job_that_is_created_anew_is_another_one_also_for_a_browser_that_missed_the_deletion() -> None:
     """Its changes are not counted from the beginning again."""
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, PageJob] = {}
     parts = {"job": jobs.get, "pods_of": lambda _: [], "events_of": lambda _: []}
     cluster: Any = SimpleNamespace(scope="", has_synced=True, troubles={}, places=frozenset(), **parts)
     board, seen = Board({}), []

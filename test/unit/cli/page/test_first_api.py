@@ -21,8 +21,14 @@ from hack.page_objects import (
     waiting,
 )
 from support.waiting import until
-from tfjob_operator.cli.page.objects import FirstJob, by_job_of_pod, marks_of_event, read_key, with_unreadable_status
-from tfjob_operator.cli.page.views import job_view, row_of, wish_of
+from tfjob_operator.cli.page.objects import (
+    TensorFlowV1Alpha1Job,
+    by_job_of_pod,
+    marks_of_event,
+    read_key,
+    with_unreadable_status,
+)
+from tfjob_operator.cli.page.views import job_view, row_of, spec_summary_of
 from unit.cli.page.browser import a_cluster_page, a_page, rows_of, until_known, views
 
 FIRST = "tfjobs.tensorflow.org"
@@ -45,7 +51,7 @@ def test_a_row_counts_its_replicas_by_v1s_names() -> None:
     job = first_job("old", "Created", "Running", status=told)
     failed = alpha_pod("old", index=1, suffix="aaaaa", status=ended(1))
     again = alpha_pod("old", index=1, creationTimestamp="2026-03-01T10:05:00Z", status=running(restartCount=2))
-    row = row_of(job, wish_of(job), [again, failed, alpha_pod("old", "MASTER")])
+    row = row_of(job, spec_summary_of(job), [again, failed, alpha_pod("old", "MASTER")])
     assert (row["key"], row["api"], row["state"], row["restarts"]) == (KEY, "tensorflow.org", "Running", 3)
     counts = {each["type"]: (each["ready"], each["wanted"], each["succeeded"]) for each in row["replicas"]}
     assert counts == {"Master": (1, 1, 0), "Worker": (1, 2, 1)}
@@ -57,7 +63,7 @@ def test_a_replica_is_its_newest_pod_and_one_without_a_pod_has_the_name_of_its_j
     job = first_job("old", "Running")
     failed = alpha_pod("old", suffix="aaaaa", status=ended(1))
     again = alpha_pod("old", creationTimestamp="2026-03-01T10:05:00Z")
-    shown = job_view(job, wish_of(job), [again, failed], [])["replicas"]
+    shown = job_view(job, spec_summary_of(job), [again, failed], [])["replicas"]
     assert [(each["name"], each["state"], each["restarts"]) for each in shown] == [
         ("master-x7ab-0", "No pod", 0),
         ("worker-x7ab-0-abcde", "Running", 1),
@@ -87,7 +93,7 @@ def test_pods_that_are_gone_have_a_lane_and_events_are_shown() -> None:
     gone = event("worker-x7ab-1", "Job", 9, reason="SuccessfulDelete", message="Deleted pod: worker-x7ab-1-aaaaa")
     about = {"kind": "Pod", "name": "worker-x7ab-0-bbbbb", "uid": "u"}
     events = [made, gone, event("w", "Pod", 5, reason="Killing", involvedObject=about)]
-    view = job_view(job, wish_of(job), [alpha_pod("old")], events)
+    view = job_view(job, spec_summary_of(job), [alpha_pod("old")], events)
     lanes = {(each["type"], each["index"]): each["lives"] for each in view["timeline"]["lanes"]}
     assert [life["pod"] for life in lanes["Worker", 0]] == ["worker-x7ab-0-abcde", "worker-x7ab-0-bbbbb"]
     [life] = lanes["Worker", 1]
@@ -99,11 +105,11 @@ def test_a_mistake_of_the_first_api_is_told_and_a_status_that_nobody_can_read_ha
     """With the phase, which says whose job it is, and the RuntimeId."""
     broken = first_job("old")
     broken = msgspec.structs.replace(broken, spec=msgspec.Raw(b'{"replicaSpecs": 7}'))
-    assert "replicaSpecs" in wish_of(broken).mistakes
+    assert "replicaSpecs" in spec_summary_of(broken).mistakes
     raw = msgspec.json.encode(a_first_job("old", "Running", status={"replicaStatuses": "none"}))
-    found = with_unreadable_status(FirstJob)(raw, ValueError())
+    found = with_unreadable_status(TensorFlowV1Alpha1Job)(raw, ValueError())
     assert (found.key, found.status.phase, found.status.runtime_id) == (KEY, "Running", "x7ab")
-    assert row_of(found, wish_of(found), [])["state"] == "Running"
+    assert row_of(found, spec_summary_of(found), [])["state"] == "Running"
 
 
 async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(page_cluster: PageCluster) -> None:

@@ -15,7 +15,7 @@ from hack.page_cluster import PageCluster
 from hack.page_objects import a_job, a_pod, ended, pod, running, waiting
 from support.waiting import until
 from tfjob_operator.api.client.options import LogOptions
-from tfjob_operator.cli.diagnosis.objects import Pod
+from tfjob_operator.cli.diagnosis.objects import PodDetails
 from tfjob_operator.cli.page.logs import AHEAD, MOST_RUNS, Logs, metrics_pod
 from tfjob_operator.cli.page.views import MAX_LINE, LogLines
 from unit.cli.page.browser import Browser, a_page
@@ -147,7 +147,7 @@ async def test_the_next_logs_are_opened_ahead_and_all_are_sent_in_order() -> Non
         ([pod("a", "PS"), pod("a", "Evaluator")], None),
     ],
 )
-def test_the_chief_tells_how_a_training_goes_or_the_first_worker(pods: list[Pod], name: str | None) -> None:
+def test_the_chief_tells_how_a_training_goes_or_the_first_worker(pods: list[PodDetails], name: str | None) -> None:
     """The first of them that has written anything, else the first, whose log tells why there is none."""
     found = metrics_pod(pods)
     assert (found.metadata.name if found is not None else None) == name

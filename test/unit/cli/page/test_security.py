@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hack.page_cluster import PageCluster
-from tfjob_operator.cli.page.entrance import ENTER, HEADERS, MOST_SESSIONS, TokenEntrance, read_files
+from tfjob_operator.cli.page.entrance import ENTER, HEADERS, MOST_SESSIONS, LocalAuthenticator, read_files
 from unit.cli.page.browser import MIXED, PAGES, READS, a_cluster_page, a_page, routes_of
 
 BOTH = pytest.mark.parametrize("serve", [a_page, a_cluster_page])
@@ -17,7 +17,7 @@ Serve = Callable[[PageCluster], Any]
 async def test_nothing_is_shown_to_who_was_not_let_in(page_cluster: PageCluster) -> None:
     """Of the cluster: pages and scripts are the same for everybody. No path leads to another file of the server."""
     read = MIXED | READS
-    assert routes_of(TokenEntrance(1, lambda: None)) == {*read, *PAGES, "/-/static/{file}", ENTER}
+    assert routes_of(LocalAuthenticator(1, lambda: None)) == {*read, *PAGES, "/-/static/{file}", ENTER}
     async with a_page(page_cluster, enter=False) as browser:
         for secret in ("", "wrong"):
             for path in (*read.values(), "/nothing/at/all/here"):
@@ -119,7 +119,7 @@ async def test_a_malformed_request_is_refused_and_not_logged(
 
 def test_the_oldest_of_many_browsers_is_forgotten() -> None:
     """Sessions are bounded; a secret is known as long as it is kept."""
-    door = TokenEntrance(1, lambda: None)
+    door = LocalAuthenticator(1, lambda: None)
     first = door.let_in(door.token)
     assert first is not None
     assert door.knows(first)

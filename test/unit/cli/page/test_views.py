@@ -6,16 +6,16 @@ import msgspec
 import pytest
 
 from hack.page_objects import CREATED, CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
-from tfjob_operator.cli.page.objects import Job, by_job_of_pod, marks_of_event, with_unreadable_status
-from tfjob_operator.cli.page.views import MAX_WHY, MOST_EVENTS, job_view, row_of, timeline_view, wish_of
+from tfjob_operator.cli.page.objects import PageJob, by_job_of_pod, marks_of_event, with_unreadable_status
+from tfjob_operator.cli.page.views import MAX_WHY, MOST_EVENTS, job_view, row_of, spec_summary_of, timeline_view
 
 
-def row(item: Job, *pods: Any, events: Any = ()) -> dict[str, Any]:
-    return row_of(item, wish_of(item), pods, events)
+def row(item: PageJob, *pods: Any, events: Any = ()) -> dict[str, Any]:
+    return row_of(item, spec_summary_of(item), pods, events)
 
 
-def view(item: Job, pods: Any = (), events: Any = ()) -> dict[str, Any]:
-    return job_view(item, wish_of(item), pods, events)
+def view(item: PageJob, pods: Any = (), events: Any = ()) -> dict[str, Any]:
+    return job_view(item, spec_summary_of(item), pods, events)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_job_of_the_alpha_dialect_is_shown_with_its_own_words() -> None:
 def test_a_status_that_nobody_can_read_still_leaves_a_job_on_the_list() -> None:
     """With its conditions, if those can be read."""
     raw = msgspec.json.encode(a_job("mnist", "Running", status={"restarts": "many"}))
-    found = row(with_unreadable_status(Job)(raw, ValueError()))
+    found = row(with_unreadable_status(PageJob)(raw, ValueError()))
     assert (found["state"], found["created"]) == ("Running", CREATED_S)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfjob_operator.cli.gathering import job_from, pods_from
-from tfjob_operator.cli.status import ASCII, JobStanding, render, standing_of
+from tfjob_operator.cli.status import ASCII, JobSummary, job_summary_of, render
 from unit.cli.conftest import Server
 from unit.cli.conftest import pod as a_pod
 
@@ -42,8 +42,8 @@ def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]
     return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
 
 
-def standing(body: dict[str, Any], *pods: dict[str, Any]) -> JobStanding:
-    return standing_of(job_from(body), body, pods_from(pods))
+def standing(body: dict[str, Any], *pods: dict[str, Any]) -> JobSummary:
+    return job_summary_of(job_from(body), body, pods_from(pods))
 
 
 def shown(body: dict[str, Any], *pods: dict[str, Any], width: int = 80) -> list[str]:

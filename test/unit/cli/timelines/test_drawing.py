@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from tfjob_operator.cli.timelines.render import ASCII, MOST_HAPPENINGS, Frame, render
 from tfjob_operator.cli.timelines.values import (
     AttemptSpan,
-    Ending,
     Happening,
     Interval,
-    Life,
-    Replica,
+    PodHistory,
+    PodOutcome,
+    PodState,
     ReplicaName,
+    ReplicaTimeline,
     Span,
-    State,
     Timeline,
 )
 from unit.cli.conftest import Server, job, pod
@@ -33,16 +33,16 @@ def drawn(timeline: Timeline, width: int = 60, now: float = 100) -> list[str]:
     return render(timeline, "mnist", Frame(at(now), UTC, width, ASCII), lambda text, _: text)
 
 
-FIRST = Life(
+FIRST = PodHistory(
     "mnist-worker-0",
     start=at(0),
     end=at(50),
-    intervals=(Interval(State.WAITING, at(0), at(10)), Interval(State.RUNNING, at(10), at(50))),
-    ending=Ending.FAILED,
+    intervals=(Interval(PodState.WAITING, at(0), at(10)), Interval(PodState.RUNNING, at(10), at(50))),
+    ending=PodOutcome.FAILED,
     exit_code=137,
 )
-SECOND = Life("mnist-worker-0", start=at(60), intervals=(Interval(State.RUNNING, at(60)),), restarts=1)
-WORKER = Replica(ReplicaName("Worker", 0), (FIRST, SECOND), 2)
+SECOND = PodHistory("mnist-worker-0", start=at(60), intervals=(Interval(PodState.RUNNING, at(60)),), restarts=1)
+WORKER = ReplicaTimeline(ReplicaName("Worker", 0), (FIRST, SECOND), 2)
 
 
 def test_a_bar_shows_what_a_replica_did_when() -> None:
@@ -75,15 +75,15 @@ def test_pods_that_outlive_their_job_do_not_lengthen_it() -> None:
 def test_a_wide_terminal_has_room_for_how_it_ended() -> None:
     bar = next(line for line in drawn(Timeline(start=at(0), replicas=(WORKER,)), 100) if line.startswith("worker-0"))
     assert bar.endswith("# 2 restarts")
-    ended = Replica(WORKER.name, WORKER.lives[:1])
+    ended = ReplicaTimeline(WORKER.name, WORKER.lives[:1])
     assert drawn(Timeline(start=at(0), end=at(50), replicas=(ended,)), 100)[3].endswith("# exit 137")
 
 
 def test_what_is_shorter_than_a_column_is_drawn_all_the_same() -> None:
     """One second in a day, also at its very end."""
-    blinks = (Interval(State.RUNNING, at(0), at(1)), Interval(State.RESTARTING, at(86_399), at(86_400)))
-    life = Life("p", start=at(0), end=at(86_400), intervals=blinks, ending=Ending.DELETED)
-    whole = Timeline(start=at(0), replicas=(Replica(ReplicaName("PS", 0), (life,)),))
+    blinks = (Interval(PodState.RUNNING, at(0), at(1)), Interval(PodState.RESTARTING, at(86_399), at(86_400)))
+    life = PodHistory("p", start=at(0), end=at(86_400), intervals=blinks, ending=PodOutcome.DELETED)
+    whole = Timeline(start=at(0), replicas=(ReplicaTimeline(ReplicaName("PS", 0), (life,)),))
     (bar,) = [line for line in drawn(whole, now=86_400) if line.startswith("ps-0")]
     assert (bar.count("#"), bar[-1]) == (1, "~")
 
@@ -131,18 +131,18 @@ def test_of_ten_thousand_events_the_newest_are_listed() -> None:
 
 
 INTERVALS = st.lists(
-    st.tuples(st.sampled_from(State), st.floats(-1e7, 1e7), st.one_of(st.none(), st.floats(0, 1e7))), max_size=4
+    st.tuples(st.sampled_from(PodState), st.floats(-1e7, 1e7), st.one_of(st.none(), st.floats(0, 1e7))), max_size=4
 )
 
 
 @pytest.mark.parametrize("width", [1, 40, 80, 300])
 @given(INTERVALS)
-def test_no_line_is_wider_than_the_terminal(width: int, given_: list[tuple[State, float, float | None]]) -> None:
+def test_no_line_is_wider_than_the_terminal(width: int, given_: list[tuple[PodState, float, float | None]]) -> None:
     """Whatever the times: clocks may go wrong by months."""
     intervals = tuple(
         Interval(state, at(start), at(start + more) if more is not None else None) for state, start, more in given_
     )
-    replica = Replica(ReplicaName("Evaluator", 12345), (Life("p", start=at(0), intervals=intervals),))
+    replica = ReplicaTimeline(ReplicaName("Evaluator", 12345), (PodHistory("p", start=at(0), intervals=intervals),))
     for line in drawn(Timeline(start=at(0), replicas=(replica,), holds=(Span(at(5), None),)), width):
         assert len(line) <= max(width, 40)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfjob_operator.cli.diagnosis import objects
 from tfjob_operator.cli.timelines.build import timeline_of
-from tfjob_operator.cli.timelines.values import Ending, Life, ReplicaName, Span, Timeline, job_of
+from tfjob_operator.cli.timelines.values import PodHistory, PodOutcome, ReplicaName, Span, Timeline, job_of
 from unit.cli.conftest import pod as a_pod
 
 START = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -74,18 +74,18 @@ def job(*conditions: tuple[str, str, str, float]) -> dict[str, Any]:
 def timeline(pods: Any = (), events: Any = (), of: Any = None) -> Timeline:
     return timeline_of(
         job_of(json.dumps(of or job()).encode()),
-        msgspec.convert(list(pods), list[objects.Pod], strict=False),
-        msgspec.convert(list(events), list[objects.Event], strict=False),
+        msgspec.convert(list(pods), list[objects.PodDetails], strict=False),
+        msgspec.convert(list(events), list[objects.EventDetails], strict=False),
     )
 
 
-def life(body: dict[str, Any], *events: dict[str, Any]) -> Life:
+def life(body: dict[str, Any], *events: dict[str, Any]) -> PodHistory:
     (replica,) = timeline([body], events).replicas
     (only,) = replica.lives
     return only
 
 
-def drawn(of: Life) -> str:
+def drawn(of: PodHistory) -> str:
     """The intervals, in seconds after the start."""
 
     def second(at: datetime | None) -> str:
@@ -130,7 +130,12 @@ def test_of_many_restarts_events_tell_when_the_first_run_began() -> None:
 
 def test_how_a_pod_ended_is_told() -> None:
     failed = life(ran(terminated(9, 60, 137, "OOMKilled"), phase="Failed"))
-    assert (failed.ending, failed.exit_code, failed.reason, failed.end) == (Ending.FAILED, 137, "OOMKilled", time(60))
+    assert (failed.ending, failed.exit_code, failed.reason, failed.end) == (
+        PodOutcome.FAILED,
+        137,
+        "OOMKilled",
+        time(60),
+    )
     ready = {"type": "Ready", "status": "False", "lastTransitionTime": at(40)}
     evicted = life(pod(phase="Failed", reason="Evicted", message="disk", conditions=[ready], startTime=at(5)))
     assert (evicted.exit_code, evicted.reason, evicted.end) == (None, "Evicted", time(40))
@@ -159,7 +164,7 @@ def test_events_tell_of_pods_that_are_gone() -> None:
     first, second, third = replica.lives
     assert replica.name == ReplicaName("Worker", 0)
     assert (drawn(first), first.exit_code, first.is_there) == ("starting 1-2, running 2-20", 130, False)
-    assert (drawn(second), second.ending) == ("starting 21-22, running 22-40", Ending.DELETED)
+    assert (drawn(second), second.ending) == ("starting 21-22, running 22-40", PodOutcome.DELETED)
     assert third.is_there
 
 
@@ -201,7 +206,7 @@ def test_events_of_the_job_alone_tell_of_pods_too() -> None:
     (replica,) = timeline([], [*events[:4]]).replicas
     first, second = replica.lives
     assert (drawn(first), first.exit_code, first.is_there) == ("running 1-20", 130, False)
-    assert (drawn(second), second.ending) == ("running 21-40", Ending.DELETED)
+    assert (drawn(second), second.ending) == ("running 21-40", PodOutcome.DELETED)
     assert [each.name for each in timeline([], events).replicas] == [("Worker", 0)]
     there = timeline([ran(running(9), name="mnist-worker-1")], events).replicas
     assert [[life.is_there for life in each.lives] for each in there] == [[False, False], [True]]

@@ -17,7 +17,7 @@ from support.cases import for_each
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import InvalidSpec, ReplicaStatus
-from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect, Phase, State
+from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, AlphaState, Dialect, Phase
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
 from tfjob_operator.controller.alpha.children import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import derived, following
@@ -67,13 +67,13 @@ def test_services_come_before_jobs_and_the_runtime_id_before_both() -> None:
     """
     found = job(THREE)
     first = planned(found)
-    assert (status_of(first).phase, status_of(first).state) == (Phase.CREATING, State.UNKNOWN)
+    assert (status_of(first).phase, status_of(first).state) == (Phase.CREATING, AlphaState.UNKNOWN)
     assert (status_of(first).runtime_id, status_of(first).begun) == ("76no", None)
     assert names(first.create_services) == ALL
     assert first.create_config_map
     assert first.create_jobs == ()
     second = planned(after(found, first), children(good(THREE), "76no", jobs=[], pods=[]))
-    assert (status_of(second).phase, status_of(second).state) == (Phase.RUNNING, State.RUNNING)
+    assert (status_of(second).phase, status_of(second).state) == (Phase.RUNNING, AlphaState.RUNNING)
     assert status_of(second).begun is not None
     assert names(second.create_jobs) == ALL
     assert (second.create_services, second.create_config_map, second.delete) == ((), False, ())
@@ -132,9 +132,9 @@ def test_the_exit_code_of_the_chief_decides_by_the_table(code: int, in_place: bo
     decided = planned(running, Children(there.jobs, there.services, there.config_maps, [ended, *map(pod_of, others)]))
     if fate(code) == RESTARTS:
         assert not decided.acts
-        assert decided.status is None or decided.status.state == State.RUNNING
+        assert decided.status is None or decided.status.state == AlphaState.RUNNING
         return
-    ends = {SUCCEEDS: (State.SUCCEEDED, ConditionType.SUCCEEDED), FAILS: (State.FAILED, ConditionType.FAILED)}
+    ends = {SUCCEEDS: (AlphaState.SUCCEEDED, ConditionType.SUCCEEDED), FAILS: (AlphaState.FAILED, ConditionType.FAILED)}
     state, condition = ends[fate(code)]
     assert not decided.acts  # the end first, clean-up once it is written
     assert status_of(decided).state == state
@@ -166,21 +166,25 @@ NOT_ITS_OWN_END = (
     pod_of(CHIEF, "Failed", 1, terminating=True),
     pod_of(CHIEF, "Succeeded", 0, terminating=True, policy="Never"),
 )
-CHIEFS: dict[str, tuple[BatchJob, list[Pod], State]] = {
+CHIEFS: dict[str, tuple[BatchJob, list[Pod], AlphaState]] = {
     # The exit code after that says nothing about the process; the Job controller makes another.
-    **{f"taken or told to go, {n}": (CHIEF, [pod], State.RUNNING) for n, pod in enumerate(NOT_ITS_OWN_END)},
+    **{f"taken or told to go, {n}": (CHIEF, [pod], AlphaState.RUNNING) for n, pod in enumerate(NOT_ITS_OWN_END)},
     # The Job controller will make no other pod, so nothing else could ever end the job.
-    "a success that the Job counts": (COUNTED, [pod_of(COUNTED, "Succeeded", 0, terminating=True)], State.SUCCEEDED),
-    "a pod has failed, and the Job has another": (CHIEF, MORE, State.FAILED),
-    "137 for want of memory": (CHIEF, [pod_of(CHIEF, "Running", last=137, reason="OOMKilled")], State.FAILED),
-    "an earlier run exited with 0": (CHIEF, [pod_of(CHIEF, "Running", last=0)], State.RUNNING),
+    "a success that the Job counts": (
+        COUNTED,
+        [pod_of(COUNTED, "Succeeded", 0, terminating=True)],
+        AlphaState.SUCCEEDED,
+    ),
+    "a pod has failed, and the Job has another": (CHIEF, MORE, AlphaState.FAILED),
+    "137 for want of memory": (CHIEF, [pod_of(CHIEF, "Running", last=137, reason="OOMKilled")], AlphaState.FAILED),
+    "an earlier run exited with 0": (CHIEF, [pod_of(CHIEF, "Running", last=0)], AlphaState.RUNNING),
     # Its pod is kept though its Job does not know yet: its logs would be deleted before anybody could read them.
-    "it has just exited": (CHIEF, [pod_of(CHIEF, "Running", 0)], State.SUCCEEDED),
+    "it has just exited": (CHIEF, [pod_of(CHIEF, "Running", 0)], AlphaState.SUCCEEDED),
 }
 
 
 @pytest.mark.parametrize(("chief", "pods", "state"), CHIEFS.values(), ids=CHIEFS)
-def test_only_the_chiefs_own_end_ends_the_job(chief: BatchJob, pods: list[Pod], state: State) -> None:
+def test_only_the_chiefs_own_end_ends_the_job(chief: BatchJob, pods: list[Pod], state: AlphaState) -> None:
     running, _, there = begun(
         spec(entry(template=template(restartPolicy=pods[0].spec.restart_policy)), RuntimeId="76no")
     )
@@ -189,7 +193,7 @@ def test_only_the_chiefs_own_end_ends_the_job(chief: BatchJob, pods: list[Pod], 
     assert status.state == state
     words = "container tensorflow exited with code 137 (OOMKilled)"
     assert (words in status.reason) == ("OOMKilled" in str(pods))
-    if state == State.SUCCEEDED:
+    if state == AlphaState.SUCCEEDED:
         assert (status.phase, planned(changed(running, status=status), now).delete) == (Phase.DONE, ())
 
 
@@ -204,9 +208,9 @@ def test_no_other_replica_fails_the_job(kind: str, code: int) -> None:
     decided = planned(running, Children(there.jobs, there.services, there.config_maps, pods))
     assert not decided.acts
     if decided.status is not None:
-        assert decided.status.state == State.RUNNING
+        assert decided.status.state == AlphaState.RUNNING
         sets = {each.tf_replica_type: each for each in decided.status.alpha_replica_statuses or ()}
-        assert sets[kind].state == State.FAILED
+        assert sets[kind].state == AlphaState.FAILED
 
 
 @pytest.mark.parametrize(
@@ -237,7 +241,7 @@ def test_a_job_of_any_chief_ends_with_it_alone() -> None:
             for place, (kind, number) in enumerate([("MASTER", 0), ("WORKER", 0), ("WORKER", 1)])
         ]
         decided = planned(running, Children(jobs, there.services, (), []))
-        assert (status_of(decided).state == State.SUCCEEDED) == (name == "worker-76no-1")
+        assert (status_of(decided).state == AlphaState.SUCCEEDED) == (name == "worker-76no-1")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +292,7 @@ def test_an_end_is_final() -> None:
     for edit in edits:
         decided = planned(edited(ended, edit), NONE)
         assert (decided.create_jobs, decided.create_services, decided.create_config_map) == ((), (), False)
-        assert (decided.status or ended.status).state == State.SUCCEEDED
+        assert (decided.status or ended.status).state == AlphaState.SUCCEEDED
 
 
 @pytest.mark.parametrize("phase", ["Done", "Failed", "CleanUp"])
@@ -321,14 +325,14 @@ def test_what_is_scaled_down_goes_and_what_is_scaled_up_comes() -> None:
 def test_a_wrong_specification_fails_a_job_that_has_not_begun_and_holds_one_that_has(given: dict[str, Any]) -> None:
     """The phase and state of the alpha dialect show it, and so does a condition."""
     failed = planned(job(given))
-    assert (status_of(failed).phase, status_of(failed).state) == (Phase.FAILED, State.FAILED)
+    assert (status_of(failed).phase, status_of(failed).state) == (Phase.FAILED, AlphaState.FAILED)
     assert status_of(failed).reason.startswith("invalid job spec: ")
     assert [event.reason for event in failed.events] == [ConditionReason.INVALID]
     running, _, there = begun()
     wrong = edited(running, given)
     held = planned(wrong, there)
     assert not held.acts
-    assert (status_of(held).phase, status_of(held).state) == (Phase.RUNNING, State.RUNNING)
+    assert (status_of(held).phase, status_of(held).state) == (Phase.RUNNING, AlphaState.RUNNING)
     assert conditions.find(status_of(held).conditions or (), ConditionType.HELD) is not None
     assert planned(after(wrong, held), there).status is None
     goes_on = planned(edited(after(wrong, held), running.spec), there)
@@ -427,7 +431,7 @@ def test_whatever_is_there_a_plan_keeps_its_promises(world: tuple[dict[str, Any]
     assert len(gone) == len(decided.delete)
     assert all(each.metadata.deletion_timestamp is None for each in decided.delete)
     status = status_of(decided)
-    ended = status.state in {State.SUCCEEDED, State.FAILED}
+    ended = status.state in {AlphaState.SUCCEEDED, AlphaState.FAILED}
     if ended:
         assert not decided.acts
     if decided.create_jobs:
