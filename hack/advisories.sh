@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Look up known vulnerabilities of what the image installs, and of what builds it, in the database that pip-audit asks.
-# With --tools it only prints the folder, for PYTHONPATH, of pip-audit and of what checks a document of CycloneDX.
+# Look up known vulnerabilities of the image's packages and build tools with pip-audit. With --tools, only print the folder of
+# pip-audit and of a CycloneDX validator, for PYTHONPATH.
 #
-# In: the two locks of hack/image, and .venv. Out: pip-audit's report as JSON. Exit codes: 0 no vulnerability is known, 1 some are,
-# 2 nothing is known: pip-audit or its database cannot be had here. pip-audit itself ends with 1 also in the last case.
+# Reads the two lock files of hack/image, and .venv; prints pip-audit's report as JSON. Exit codes: 0 no known vulnerability, 1
+# vulnerabilities found, 2 pip-audit or its database is not available (pip-audit itself exits with 1 in that case too).
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -18,15 +18,15 @@ fi
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 unknown() {
-    printf 'nothing is known about vulnerabilities: %s\n' "$*" >&2
+    printf 'cannot check for vulnerabilities: %s\n' "$*" >&2
     exit 2
 }
 
 if [ ! -d "$tools" ]; then
-    echo "fetching pip-audit" >&2
-    rm -rf "$tools.new" # of a run that was interrupted: pip does not replace what is there
+    echo "downloading pip-audit" >&2
+    rm -rf "$tools.new" # left by an interrupted run: pip does not replace existing files
     "$python" -m pip install --quiet --no-input --disable-pip-version-check --only-binary=:all: --target="$tools.new" \
-        "${packages[@]}" || unknown "pip-audit cannot be fetched"
+        "${packages[@]}" || unknown "cannot download pip-audit"
     mv -T "$tools.new" "$tools"
 fi
 locks=("--requirement=$root/hack/image/requirements.txt" "--requirement=$root/hack/image/build-requirements.txt")
@@ -37,7 +37,7 @@ if ! "$python" -m json.tool --indent=2 "$work/report" >"$work/pretty" 2>/dev/nul
 elif grep -q '"id":' "$work/pretty"; then
     cat "$work/pretty"
     exit 1
-elif grep -q '"skip_reason":' "$work/pretty"; then # an index without advisories says that it does not know the package
-    unknown "the index has nothing about some packages"
+elif grep -q '"skip_reason":' "$work/pretty"; then # an index without advisories answers that it does not know the package
+    unknown "the index has no data about some packages"
 fi
-echo "no vulnerability is known of any package in the image's lock"
+echo "no known vulnerabilities in the packages of the image's lock"

@@ -1,4 +1,4 @@
-"""The API server's audit log: which client sent it which requests."""
+"""The API server's audit log: which client sent which requests."""
 
 import json
 from collections import Counter
@@ -15,7 +15,7 @@ POLICY = {
 
 
 class AuditLog:
-    """An audit log in a folder; `flags` make kube-apiserver write it, by `policy`."""
+    """An audit log in a folder. Pass `flags` to kube-apiserver; they refer to the file `policy`."""
 
     def __init__(self, folder: Path, policy: Mapping[str, Any] = POLICY) -> None:
         self._log = folder / "audit.log"
@@ -25,7 +25,7 @@ class AuditLog:
 
     @property
     def flags(self) -> list[str]:
-        """Flags of kube-apiserver. Without batching, a request is in the log by the time it is answered."""
+        """Flags for kube-apiserver. Without batching, a request is logged before its response is sent."""
         return [
             f"--audit-policy-file={self._policy}",
             f"--audit-log-path={self._log}",
@@ -33,19 +33,19 @@ class AuditLog:
         ]
 
     def news(self) -> Iterator[dict[str, Any]]:
-        """Yield the entries that have come since the last call."""
+        """Yield the entries added since the last call."""
         if not self._log.exists():
-            return  # nothing has been logged yet
+            return  # the log is still empty
         with self._log.open("rb") as file:
             file.seek(self._read)
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # still being written
+                    break  # a partial line
                 self._read += len(line)
                 yield json.loads(line)
 
     def calls(self, user_agent: str, namespace: str = "") -> Counter[tuple[str, str]]:
-        """Count this client's requests by (verb, resource); with a namespace, only those for objects in it."""
+        """Count this client's requests by (verb, resource), optionally in one namespace only."""
         found: Counter[tuple[str, str]] = Counter()
         for line in self._log.read_text().splitlines():
             entry = json.loads(line)

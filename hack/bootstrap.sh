@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Make .venv in the project's root, with all that development and tests need: for a bare Debian 12, as root or with sudo.
+# Create .venv in the project's root with everything that development and tests need, on a bare Debian 12, as root or with sudo.
 #
-# The project is installed editable. .venv/links has the same packages as a tree of links, for tools that do not run import hooks.
-# In: setup.cfg, pyproject.toml, hack/constraints.txt, a Python >= 3.11 (PYTHON names another one). Out: .venv, stamped
-# with a hash of those. A second run compares the hash and ends in milliseconds, without the network.
+# The project is installed as editable. .venv/links has the same packages as a tree of links, for tools that do not run import
+# hooks. A hash of the inputs (setup.cfg, pyproject.toml, hack/constraints.txt, and a Python >= 3.11; PYTHON names another one)
+# is stored in .venv. If it is unchanged, a second run ends within milliseconds and needs no network.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -17,7 +17,7 @@ fail() {
     exit 1
 }
 
-# Every part is hashed by its content, not its time, so that a fresh checkout of the same commit has the same hash.
+# Hash content, not times: a fresh checkout of the same commit has the same hash.
 fingerprint() {
     { printf '%s\n' "$root"; "$1" --version; cat setup.cfg pyproject.toml hack/constraints.txt; } 2>&1 | sha256sum | cut -d' ' -f1
 }
@@ -43,18 +43,18 @@ as_root() {
     elif command -v sudo >/dev/null; then
         sudo "$@"
     else
-        fail "root is needed for: $* - run it as root once, then this script again"
+        fail "root is required for: $*; run it as root, then run this script again"
     fi
 }
 
 apt_install() {
-    command -v apt-get >/dev/null || fail "need $*, and there is no apt-get to install it: install it by hand"
+    command -v apt-get >/dev/null || fail "apt-get is missing; install $* manually"
     say "installing $* (apt-get install)"
     local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@")
     as_root "${install[@]}" >/dev/null && return
-    # The package lists may be missing or old. An unrelated repository that fails must not stop us: the install shows it.
+    # The package lists may be missing or outdated. Ignore errors of unrelated repositories; apt-get install reports real ones.
     say "fetching the package lists (apt-get update)"
-    as_root apt-get update -qq || say "apt-get update complained (perhaps about an unrelated repository); going on"
+    as_root apt-get update -qq || say "apt-get update failed (perhaps for an unrelated repository); continuing"
     as_root "${install[@]}" >/dev/null || fail "cannot install $*"
 }
 

@@ -1,9 +1,9 @@
-"""`python -m hack.browser`: a real browser for the tests of the page: Debian's Chromium, and what drives it.
+"""`python -m hack.browser`: install what the browser tests of the dashboard need.
 
-In: Debian's packages, the package index that pip knows, npm's registry. Out: Chromium on the path; playwright, and axe-core,
-which finds faults of accessibility, in the cache of this machine's user. Exit code 2 says that something cannot be had here.
+Installs Debian's Chromium, and downloads playwright (by pip) and axe-core, an accessibility checker (by npm), into the user's
+cache. Exit code 2: something is not available on this machine.
 
-Playwright is not a package of the test environment: its driver has 130 MB, and only these tests need it.
+Playwright is not a dependency of the test environment: its driver takes 130 MB, and only these tests need it.
 """
 
 import os
@@ -24,29 +24,29 @@ FETCH_LIMIT_S: Final = 600.0
 
 
 def chromium() -> str | None:
-    """Return the browser's program, None where there is none."""
+    """Return the path of Chromium, or None if it is not installed."""
     return shutil.which("chromium")
 
 
 def playwright() -> Path:
-    """Return the folder for `sys.path` with playwright, which may not be there (yet)."""
+    """Return the folder for `sys.path` that contains playwright once `prepare` has run."""
     return packages.root() / f"playwright-{PLAYWRIGHT}-py{sys.version_info[0]}{sys.version_info[1]}"
 
 
 def axe() -> Path:
-    """Return axe-core's file, which may not be there (yet)."""
+    """Return the path of axe-core, which exists once `prepare` has run."""
     return packages.root() / f"axe-core-{AXE}.js"
 
 
 def missing() -> str:
-    """Return in words what keeps a test from using the browser, "" if nothing does."""
+    """Return the reason why a test cannot use the browser, or ""."""
     if chromium() is None:
-        return "there is no Chromium: python -m hack.browser installs it"
-    return "" if playwright().is_dir() else "there is no playwright: python -m hack.browser fetches it"
+        return "Chromium is not installed: run python -m hack.browser"
+    return "" if playwright().is_dir() else "playwright is not installed: run python -m hack.browser"
 
 
 def prepare() -> None:
-    """Install and fetch what is missing; axe-core only if npm is there. Raises ControlPlaneError."""
+    """Install what is missing; axe-core only if npm is available. Raises ControlPlaneError."""
     progress = Progress("browser")
     runner = LoggedRunner(packages.root() / "browser.log", progress)
     if chromium() is None:
@@ -56,9 +56,9 @@ def prepare() -> None:
     if not axe().is_file():
         npm = shutil.which("npm")
         if npm is None:
-            progress.say("axe-core is left out: there is no npm to fetch it with")
+            progress.say("skipping axe-core: npm is not installed")
             return
-        progress.say(f"fetching axe-core {AXE}")
+        progress.say(f"downloading axe-core {AXE}")
         _fetch_axe(runner, npm)
 
 
@@ -68,18 +68,18 @@ def _fetch_axe(runner: LoggedRunner, npm: str) -> None:
         with tarfile.open(Path(work) / f"axe-core-{AXE}.tgz") as archive:
             found = archive.extractfile("package/axe.min.js")
             if found is None:
-                raise ControlPlaneError("the package axe-core has no axe.min.js")
+                raise ControlPlaneError("the package axe-core does not contain axe.min.js")
             unpacked = Path(work) / "axe.min.js"
             unpacked.write_bytes(found.read())
         unpacked.replace(axe())
 
 
 def main() -> int:
-    """Make the browser ready; return the exit code."""
+    """Install everything; return the exit code."""
     try:
         prepare()
     except ControlPlaneError as error:
-        print(f"the tests of the page in a browser are left out: {error}", file=sys.stderr)
+        print(f"skipping the browser tests of the dashboard: {error}", file=sys.stderr)
         return 2
     print(f"{chromium()} {playwright()}{os.linesep}{axe() if axe().is_file() else 'no axe-core'}")
     return 0

@@ -1,10 +1,9 @@
-"""The checks of `make lint` and `make quick`. All of them run; then the command fails if any of them failed.
+"""The checks of `make lint` and `make quick`. All checks run before the command fails.
 
-Run as `python -m hack.check`, or with `--since COMMIT` for the files that differ from that commit: ruff and codespell read
-these alone, and their unit tests run too. mypy and the table of behaviours are never limited, since a change may break them
-elsewhere.
+`python -m hack.check --since COMMIT` limits ruff and codespell to the files that differ from that commit, and runs their unit
+tests. mypy and the table of behaviors are never limited, because a change can break them in other files.
 
-Exit codes: 0 all passed, 1 at least one check failed or the tests took too long, 2 a wrong command line.
+Exit codes: 0 all checks passed, 1 a check failed or the tests took too long, 2 invalid usage.
 """
 
 import argparse
@@ -24,15 +23,15 @@ SOURCES: Final = (*PRODUCT, "tfjob_operator", "hack", "test", "noxfile.py")
 TEXTS: Final = ("docs", "manifests", ".ci", "Makefile", "setup.cfg", "pyproject.toml", *map(str, ROOT.glob("*.md")))
 QUICK_S: Final = 120.0
 WHOLE_TREE: Final = re.compile(r"test/unit/test_\w+\.py")
-"""Tests that read the whole tree: layers, links of the docs, manifests, packages."""
+"""Tests that read the whole tree: imports, links in the docs, manifests, packages."""
 _LINK: Final = re.compile(r"^\.venv/links/(?:tfjob_operator/(?=[^:]*/))?", re.MULTILINE)
-"""mypy reads the product through the links that hack/bootstrap.sh makes; paths of the checkout are reported."""
+"""mypy reads the product through the links made by hack/bootstrap.sh; its output is rewritten to paths of the checkout."""
 
 
 def tests_of(changed: Iterable[str], tests: Mapping[str, str]) -> set[str]:
-    """Return those of `tests` (path to text) that changed files touch: themselves, and all that import or mirror a source.
+    """Return the tests (keys of `tests`, path to text) affected by changed files: those that import or mirror one, or are one.
 
-    Tests that read the whole tree are among them.
+    Tests that read the whole tree are always included.
     """
     found = set(filter(WHOLE_TREE.fullmatch, tests))
     for path in map(Path, changed):
@@ -48,7 +47,7 @@ def tests_of(changed: Iterable[str], tests: Mapping[str, str]) -> set[str]:
 
 
 def _changed(commit: str) -> list[str]:
-    """Return the files of the working tree that differ from where this branch left the commit's, and the untracked ones."""
+    """Return the files that differ from the merge base with `commit`, including untracked ones."""
     base = _output("git", "merge-base", commit, "HEAD").strip()
     listed = _output("git", "diff", "--name-only", "--diff-filter=d", base)
     return (listed + _output("git", "ls-files", "--others", "--exclude-standard")).split()
@@ -59,7 +58,7 @@ def _output(*command: str) -> str:
 
 
 def _passes(*command: str, limit_s: float | None = None) -> bool:
-    """Run a Python module, print its output and how long it took, and return whether it passed."""
+    """Run a Python module, print its output and duration, and return True if it succeeded within the limit."""
     began = time.monotonic()
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode")}
     check = subprocess.Popen(
@@ -69,11 +68,9 @@ def _passes(*command: str, limit_s: float | None = None) -> bool:
         try:
             output, _ = check.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired as error:
-            check.send_signal(signal.SIGINT)  # then pytest says what has failed so far
+            check.send_signal(signal.SIGINT)  # pytest then prints the failures so far
             output, _ = check.communicate()
-            output += (
-                f"stopped: it did not end within {error.timeout:.0f}s, what the checks above left of {QUICK_S:.0f}s; "
-            )
+            output += f"stopped: it exceeded its limit of {error.timeout:.0f}s (what the checks above left of {QUICK_S:.0f}s); "
             output += "run `make quick` again (mypy is faster with its cache), or `make unit`\n"
     passed = check.returncode == 0
     print(_LINK.sub("", output), end="")

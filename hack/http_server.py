@@ -1,4 +1,4 @@
-"""HTTP servers of tests and benchmarks: a thread on a free port of this machine, with responses in JSON, text or chunks."""
+"""HTTP servers for tests and benchmarks: a thread on a free loopback port, with responses as JSON, text or chunks."""
 
 import json
 import ssl
@@ -10,13 +10,13 @@ from typing import Any
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Logs nothing; clients may go away at any time."""
+    """A request handler that logs nothing and tolerates disconnecting clients."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a second small write waits 40 ms for the client's acknowledgement
+    disable_nagle_algorithm = True  # otherwise a second small write waits 40 ms for the client's ACK
 
     def answer(self, body: Any, code: int = 200) -> None:
-        """Send bytes and text as they are, and anything else as JSON."""
+        """Send bytes and text unchanged, anything else as JSON."""
         data = (
             body.encode() if isinstance(body, str) else body if isinstance(body, bytes) else json.dumps(body).encode()
         )
@@ -27,28 +27,28 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def begin(self, kind: str = "application/json") -> None:
-        """Begin a response that comes in chunks."""
+        """Start a chunked response."""
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
 
     def chunk(self, data: bytes) -> None:
-        """Send a chunk, which ends the response if it is empty."""
+        """Send a chunk; an empty one ends the response."""
         self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def handle(self) -> None:
-        """Serve a connection until either side ends it."""
+        """Serve a connection until either side closes it."""
         with suppress(ConnectionError):
             super().handle()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Discard log messages."""
 
 
 @contextmanager
 def serving(handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """Serve until the block ends; yield the port."""
+    """Serve inside the block; yield the port."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
         listening.daemon_threads = True
         if tls is not None:

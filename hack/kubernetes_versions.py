@@ -1,13 +1,13 @@
 """The differences between Kubernetes 1.20 and 1.36 that matter to this project: one row per change, in kubernetes_versions.csv.
 
 The models (hollow node, simulated kubelet, model of the API server, model checker) ask a version whether it `has` a change, so
-each of them can behave like any version: `from hack.kubernetes_versions import STREAMING_LISTS`. Columns of the table:
+each model can behave like any version: `from hack.kubernetes_versions import STREAMING_LISTS`. Columns of the table:
 
-- since: the first minor version that has the change, with default feature gates and its newest patch release.
-- without: later minor versions that do not have it, because it was switched off or replaced: `33` or `34-36`.
-- known: `read` in the sources of 1.25 to 1.36, for older changes in upstream's pull requests, issues and changelogs; `seen` as
-  a difference between servers and kubelets of 1.20.2 and 1.36.3 (`test/data/recordings`).
-- source: the pull request or KEP of upstream, else the file to look at.
+- since: the first minor version with the change, with default feature gates and its newest patch release.
+- without: later minor versions that lack it because it was disabled or replaced: `33` or `34-36`.
+- known: `read` in the sources of 1.25 to 1.36, or for older changes in upstream's pull requests, issues and changelogs; `seen`
+  as a difference between recordings of 1.20.2 and 1.36.3 (`test/data/recordings`).
+- source: the upstream pull request or KEP, or the source file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of behaviour: a row of the table."""
+    """One change in behavior: a row of the table."""
 
     since: int
     component: str
@@ -34,12 +34,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kubernetes:
-    """A version of Kubernetes, by its minor number."""
+    """A version of Kubernetes, identified by its minor number."""
 
     minor: int
 
     def has(self, change: Change) -> bool:
-        """Whether clusters of this version have the change."""
+        """Return True if this version has the change."""
         return self.minor >= change.since and self.minor not in change.without
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Kubernetes:
         """Parse `1.33`, `v1.36.3` or any other version that `/version` reports. Raises ValueError."""
         match = re.match(r"v?1\.(\d+)", text)
         if match is None:
-            raise ValueError(f"{text!r} is no version of Kubernetes such as 1.33")
+            raise ValueError(f"{text!r} is not a version of Kubernetes such as 1.33")
         return Kubernetes(int(match[1]))
 
 
@@ -70,7 +70,7 @@ def _changes() -> dict[str, Change]:
 
 
 CHANGES: Final = _changes()
-"""All rows by their names, in the order of the table."""
+"""All rows by name, in the order of the table."""
 
 
 def __getattr__(name: str) -> Change:
@@ -78,11 +78,11 @@ def __getattr__(name: str) -> Change:
     try:
         return CHANGES[name]
     except KeyError:
-        raise AttributeError(f"{name} is no row of kubernetes_versions.csv") from None
+        raise AttributeError(f"{name} is not a row of kubernetes_versions.csv") from None
 
 
 def markdown(rows: Iterable[Change]) -> str:
-    """Return the rows as the table of docs/compatibility.md, the oldest change first."""
+    """Return the rows as the table of docs/compatibility.md, oldest change first."""
     lines = ["| since | component | what | source | known |", "| --- | --- | --- | --- | --- |"]
     lines += [
         f"| {_since(row)} | {row.component} | {row.what} | {row.source} | {', '.join(row.known)} |"
@@ -92,7 +92,7 @@ def markdown(rows: Iterable[Change]) -> str:
 
 
 def _since(row: Change) -> str:
-    """Return `1.32`, `1.32, not 1.33`, or `1.28 to 1.33` if the change never came back."""
+    """Return `1.32`, `1.32, not 1.33`, or `1.28 to 1.33` if the change was removed for good."""
     if not row.without:
         return f"1.{row.since}"
     if NEWEST.minor in row.without:

@@ -1,7 +1,7 @@
 """Link the folders of a checkout into a tree with the layout of the installed package.
 
 Run as `python -m hack.package_links FOLDER`. For tools that do not run the import hook of an editable install, such as mypy and
-editors. The layout is `package_dir` of setup.cfg. Files and links that exist are kept.
+editors. The layout is `package_dir` of setup.cfg. Existing files and links are kept.
 """
 
 import configparser
@@ -14,7 +14,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 
 def package_dirs(root: Path) -> dict[str, Path]:
-    """Return the folder of each package that `package_dir` maps; empty for commits before it was introduced."""
+    """Return the folder of each package that `package_dir` maps; empty for commits without such a mapping."""
     settings = configparser.ConfigParser(interpolation=None)
     settings.read(root / "setup.cfg")
     lines = settings.get("options", "package_dir", fallback="").split("\n")
@@ -23,12 +23,12 @@ def package_dirs(root: Path) -> dict[str, Path]:
 
 
 def link_packages(root: Path, target: Path) -> None:
-    """Create the tree in `target`; with `root` itself as the target, the checkout runs without an editable install."""
+    """Create the tree in `target`. If `target` is `root`, the checkout runs without an editable install."""
     for package, folder in package_dirs(root).items():
         path = target.joinpath(*package.split("."))
         if "." in package:
             _link(path, folder)
-        else:  # a folder of its own, which the links of its sub-packages go into
+        else:  # a real folder, because sub-packages are linked into it
             path.mkdir(parents=True, exist_ok=True)
             for file in folder.iterdir():
                 if file.is_file():

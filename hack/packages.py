@@ -1,8 +1,7 @@
-"""Packages that development tools need: Debian's, and wheels of Python.
+"""Packages for development tools: Debian packages and Python wheels, in the user's cache.
 
-In: names of packages. Out: programs on the path, or a folder with the package's files in the cache of this machine's user.
-Plain programs are installed. A package with a service never is, since Debian starts services at once; its files
-are put into the cache and run from there. A package that is there already needs no network.
+Plain programs are installed. A Debian package that contains a service is only unpacked into the cache and run from there,
+because Debian starts services on installation. A package that is already present needs no network.
 """
 
 import contextlib
@@ -17,18 +16,18 @@ from hack.control_plane.build.apt import PrivateApt, is_installed
 from hack.control_plane.build.binaries import cache_folder
 from hack.control_plane.build.commands import LoggedRunner, Progress, output_of
 
-PIP_LIMIT_S: Final = 1800.0  # TensorFlow has 1.5 GB
+PIP_LIMIT_S: Final = 1800.0  # TensorFlow takes 1.5 GB
 
 
 def root() -> Path:
-    """Return the folder in which this project keeps what it fetched or built, made if need be."""
+    """Return the project's cache folder, created if necessary."""
     folder = cache_folder().parent
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def install(packages: Sequence[str]) -> None:
-    """Install what is missing of these packages; root or sudo is needed only if something is. Raises ControlPlaneError."""
+    """Install the missing packages; needs root or sudo only if there are any. Raises ControlPlaneError."""
     missing = [package for package in packages if not is_installed(package)]
     if missing:
         with _apt() as apt:
@@ -36,7 +35,7 @@ def install(packages: Sequence[str]) -> None:
 
 
 def unpack(package: str) -> Path:
-    """Return the folder with a package's files (`usr/bin/...`), fetched if it is not in the cache. Raises ControlPlaneError."""
+    """Return the folder with a package's files (`usr/bin/...`), downloaded if not cached. Raises ControlPlaneError."""
     target = root() / "unpacked" / package
     if target.is_dir():
         return target
@@ -44,13 +43,13 @@ def unpack(package: str) -> Path:
     with _apt() as apt, tempfile.TemporaryDirectory(prefix="unpack-", dir=target.parent) as work:
         archive = apt.download(package, Path(work))
         output_of("dpkg-deb", "-x", str(archive), f"{work}/files", limit_s=300.0)
-        with contextlib.suppress(OSError):  # another process was faster, with the same files
+        with contextlib.suppress(OSError):  # another process created the same folder first
             (Path(work) / "files").rename(target)
     return target
 
 
 def install_wheels(name: str, *arguments: str) -> Path:
-    """Return a folder of the cache with Python packages, which pip fetches if it is not there. Raises ControlPlaneError."""
+    """Return a cache folder with Python packages, installed by pip if not cached. Raises ControlPlaneError."""
     target = root() / name
     if not target.is_dir():
         progress = Progress("packages")
@@ -60,8 +59,8 @@ def install_wheels(name: str, *arguments: str) -> Path:
             pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
             runner = LoggedRunner(root() / "packages.log", progress)
             runner.run(*pip, "--only-binary=:all:", f"--target={folder}", *arguments, limit_s=PIP_LIMIT_S)
-            folder.chmod(0o755)  # pods run as somebody else
-            with contextlib.suppress(OSError):  # another process was faster, with the same files
+            folder.chmod(0o755)  # pods run as another user
+            with contextlib.suppress(OSError):  # another process created the same folder first
                 folder.rename(target)
     return target
 

@@ -1,7 +1,7 @@
-"""A stand-in for an API server, with what the page needs: lists, watches, single objects, logs, refusals, and reviews.
+"""A fake API server for the dashboard: lists, watches, single objects, logs, denied requests, and reviews.
 
-The tests of the page and its benchmark use it. It holds whatever they put in, even what a real one would not accept. Its
-methods may be called from any thread.
+For tests and benchmarks of the dashboard. It stores any object, even one that a real API server would reject. Its methods are
+thread-safe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tfjob_operator.cli.page.entrance import ENTER, SESSION, TOKEN
 
 
 def enter(address: str) -> dict[str, str]:
-    """Use an address that `kubectl tfjob dashboard` has printed; return the headers of the session."""
+    """Open an address printed by `kubectl tfjob dashboard`; return the session's request headers."""
     home, _, token = address.partition("/#token=")
     request = urllib.request.Request(home + ENTER, headers={TOKEN: token})  # noqa: S310 - it is http
     with urllib.request.urlopen(request) as response:  # noqa: S310
@@ -44,45 +44,45 @@ KINDS: Final = {
 }
 _GROUPS: Final = {"tfjobs": ("kubeflow.org", "v1"), "tfjobs.tensorflow.org": ("tensorflow.org", "v1alpha1")}
 _DOTTED: Final = {"tensorflow.org", "metrics.k8s.io"}
-"""Groups that are named with their resources: others have resources of the same name."""
+"""Groups that qualify their resources, because another group has resources with the same names."""
 
 
 class PageCluster:
-    """Objects by resource and key, with the history that watches are served from.
+    """Objects by resource and key, with the history from which watches are served.
 
-    `kubeconfig` leads there as long as it is running; its context has the namespace `team`.
+    While it runs, `kubeconfig` connects to it; its context has the namespace `team`.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
         self._history: list[tuple[str, str, dict[str, Any]]] = []
-        """Resource, change and object; the version of the first is 2."""
+        """Resource, change and object; the first has version 2."""
         self._logs: defaultdict[str, list[bytes]] = defaultdict(list)
         self.served = {"tfjobs"}
-        """The resources of jobs that are served: `tfjobs`, and `tfjobs.tensorflow.org`, the first API."""
+        """The job resources that are served: `tfjobs`, and `tfjobs.tensorflow.org` of the first API."""
         self.paths: list[str] = []
-        """The paths of all requests but reviews."""
+        """The paths of all requests except reviews."""
         self.forbidden: set[str] = set()
-        """Resources that nobody may read, or `resource/namespace` for a single namespace ("" for lists of all namespaces)."""
+        """Forbidden resources, or `resource/namespace` for one namespace ("" for lists of all namespaces)."""
         self.tokens: dict[str, tuple[str, tuple[str, ...]]] = {}
-        """Good tokens: whose they are, and of which groups."""
+        """Valid tokens, each with its user and groups."""
         self.rights: set[tuple[str, str, str, str]] = set()
-        """Who (a user or a group), verb, resource with its subresource, namespace ("" for all)."""
+        """Grants: user or group, verb, resource with its subresource, namespace ("" for all)."""
         self.reviews: list[tuple[str, ...]] = []
-        """The questions of all reviews: a token, or who, verb, resource, namespace."""
+        """All reviews received: a token, or user, verb, resource, namespace."""
         self.subjects: dict[str, tuple[list[str], dict[str, list[str]]]] = {}
-        """Groups and extra of the users that were last asked about."""
+        """Groups and extra of the last reviewed users."""
         self.usage: dict[str, Any] | None = None
-        """CPU and memory by pod; None where the metrics API is not served."""
+        """CPU and memory by pod; None if the metrics API is not served."""
         self.reviews_fail = False
-        """Whether reviews are answered with 500."""
+        """If True, reviews fail with 500."""
         self.kubeconfig = Path()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._port = 0
 
     def put(self, resource: str, item: dict[str, Any]) -> None:
-        """Create an object, or change it."""
+        """Create or update an object."""
         meta = item["metadata"]
         item = {**item, "kind": KINDS[resource], "metadata": {"uid": f"uid-{meta['name']}", **meta}}
         key = resource, f"{meta['namespace']}/{meta['name']}"
@@ -103,7 +103,7 @@ class PageCluster:
         self._history.append((resource, change, item))
 
     def write_log(self, pod: str, text: bytes) -> None:
-        """Append lines to the log of a pod."""
+        """Append lines to a pod's log."""
         self._logs[pod] += text.splitlines(keepends=True)
         self._notify()
 
@@ -112,12 +112,12 @@ class PageCluster:
             self._loop.call_soon_threadsafe(self._changed.set)
 
     async def _change(self) -> None:
-        """Wait for a change after what is known in this round of the loop."""
+        """Wait for the next change."""
         self._changed.clear()
         await self._changed.wait()
 
     def start(self) -> None:
-        """Listen, on the same port as before."""
+        """Listen, always on the same port."""
         loop = self._loop = asyncio.new_event_loop()
         self._changed = asyncio.Event()
         self._thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -139,12 +139,12 @@ class PageCluster:
         self._port = self._runner.addresses[0][1]
 
     async def _close(self) -> None:
-        for connection in self._server.connections:  # all at once: clients connect again within milliseconds
+        for connection in self._server.connections:  # all at once, because clients reconnect within milliseconds
             connection.force_close()
         await self._runner.cleanup()
 
     def stop(self) -> None:
-        """Close all connections, and accept no more."""
+        """Close all connections and stop listening."""
         loop, self._loop = self._loop, None
         if loop is not None:
             asyncio.run_coroutine_threadsafe(self._close(), loop).result()
@@ -154,7 +154,7 @@ class PageCluster:
 
     @contextmanager
     def running(self) -> Iterator[Self]:
-        """Listen as long as the block lasts."""
+        """Listen inside the block."""
         with TemporaryDirectory(prefix="page-cluster-") as folder:
             self.kubeconfig = Path(folder, "kubeconfig")
             self.start()
@@ -166,13 +166,13 @@ class PageCluster:
     def grant(
         self, who: str, namespace: str = "", *, verbs: str = "get list", resources: str = "tfjobs pods events"
     ) -> None:
-        """Give rights in a namespace, "" for all."""
+        """Grant permissions in a namespace, "" for all."""
         self.rights |= {(who, verb, resource, namespace) for verb in verbs.split() for resource in resources.split()}
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method == "POST":
             if self.reviews_fail:
-                return _status(500, "InternalError", "etcd is not there")
+                return _status(500, "InternalError", "etcd is unavailable")
             body = await request.json()
             return web.json_response({**body, "status": self._reviewed(body["spec"])}, status=201)
         path = request.path
@@ -220,7 +220,7 @@ class PageCluster:
         )
 
     def _reviewed(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Return the status of a TokenReview, or of a SubjectAccessReview."""
+        """Return the status of a TokenReview or SubjectAccessReview."""
         if "token" in spec:
             self.reviews.append((spec["token"],))
             known = self.tokens.get(spec["token"])
@@ -252,7 +252,7 @@ class PageCluster:
                 await self._change()
 
     async def _log(self, request: web.BaseRequest, pod: str) -> web.StreamResponse:
-        """Send the last lines of a log, or those since a time. Lines were written at intervals of a second."""
+        """Send the last lines of a log, or those since a time. Lines have timestamps one second apart."""
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
         query, lines = request.query, self._logs[pod]
@@ -287,12 +287,12 @@ def _status(code: int, reason: str, message: str) -> web.Response:
 
 
 def _time(number: int) -> bytes:
-    """Return the time that a line of a log begins with."""
+    """Return the timestamp of a log line."""
     return f"2026-03-01T10:{number // 60:02}:{number % 60:02}Z ".encode()
 
 
 class Chosen:
-    """The objects that a request selects."""
+    """The objects selected by a request."""
 
     def __init__(self, resource: str, namespace: str, query: Mapping[str, str]) -> None:
         self._resource = resource
@@ -301,7 +301,7 @@ class Chosen:
         self._field = query.get("fieldSelector", "").removeprefix("involvedObject.kind=")
 
     def fits(self, resource: str, item: dict[str, Any]) -> bool:
-        """Return whether an object is selected."""
+        """Return True if the object is selected."""
         namespace, labels = self._namespace, item["metadata"].get("labels", {})
         if resource != self._resource or (namespace and item["metadata"]["namespace"] != namespace):
             return False
@@ -312,9 +312,9 @@ class Chosen:
 
 @contextmanager
 def page_of(kubeconfig: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a page on a free port, see `DASHBOARD` and `ADDON`; yield its process and its address."""
+    """Run the dashboard on a free port (see `DASHBOARD` and `ADDON`); yield its process and its address."""
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "NO_PROXY": "*"}
-    # A shell makes its background jobs ignore SIGINT, and tests that run as one pass that on to their child processes.
+    # A shell starts background jobs with SIGINT ignored, and a test process in the background passes that on to its children.
     command = ["env", "--default-signal=INT", sys.executable, "-m", *arguments, "--port=0"]
     pipe, out = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=out, text=True) as process:
@@ -325,7 +325,7 @@ def page_of(kubeconfig: Path, *arguments: str) -> Iterator[tuple[subprocess.Pope
                 if "#token=" in line or line.startswith("listening on "):
                     yield process, line.split()[-1]
                     return
-            raise RuntimeError("".join(["the page did not start: ", *said]))
+            raise RuntimeError("".join(["the dashboard did not start: ", *said]))
         finally:
             process.kill()
 

@@ -1,4 +1,4 @@
-"""Jobs, pods and events as the API server sends them."""
+"""Jobs, pods and events as sent by the API server."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -17,7 +17,7 @@ TEMPLATE: Final = {"spec": {"containers": [{"name": "tensorflow", "image": "trai
 
 
 def a_job(name: str = "mnist", *states: str, spec: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
-    """Return a job whose conditions of these types are True; the last one says how it stands."""
+    """Return a job whose conditions of these types are True; the last one is its current state."""
     true = {"status": "True", "lastTransitionTime": CREATED}
     conditions = [{"type": each, "reason": f"TFJob{each}", "message": f"is {each}", **true} for each in states]
     return {
@@ -30,13 +30,13 @@ def a_job(name: str = "mnist", *states: str, spec: Any = None, status: Any = Non
 
 
 def wanting(**sizes: int) -> dict[str, Any]:
-    """Return a specification of so many replicas by type."""
+    """Return a spec with this number of replicas by type."""
     template = deepcopy(TEMPLATE)
     return {"tfReplicaSpecs": {kind: {"replicas": size, "template": template} for kind, size in sizes.items()}}
 
 
 def a_pod(job: str, kind: str = "Worker", index: int = 0, *, status: Any = None, **meta: Any) -> dict[str, Any]:
-    """Return a pod of a replica, which runs if nothing else is said."""
+    """Return a pod of a replica, running by default."""
     name = f"{job}-{kind.lower()}-{index}"
     labels = {
         "operator-name": "tfjob-controller",
@@ -62,19 +62,19 @@ def a_pod(job: str, kind: str = "Worker", index: int = 0, *, status: Any = None,
 
 
 def running(**more: Any) -> dict[str, Any]:
-    """Return the status of a pod that runs and is ready."""
+    """Return the status of a ready pod."""
     ready = {"startTime": CREATED, "conditions": [{"type": "Ready", "status": "True"}]}
     return _status("Running", {"running": {"startedAt": CREATED}}, **more) | ready
 
 
 def ended(code: int, message: str = "") -> dict[str, Any]:
-    """Return the status of a pod whose training has ended."""
+    """Return the status of a finished pod."""
     over = {"exitCode": code, "message": message, "finishedAt": "2026-03-01T10:05:00Z"}
     return _status("Failed" if code else "Succeeded", {"terminated": over})
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
-    """Return the status of a pod whose container does not start."""
+    """Return the status of a pod whose container is waiting."""
     return _status("Pending", {"waiting": {"reason": reason, "message": message}})
 
 
@@ -83,7 +83,7 @@ def _status(phase: str, state: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def a_first_job(name: str = "old", *states: str, status: Any = None, **meta: Any) -> dict[str, Any]:
-    """Return a TfJob of tensorflow.org of a MASTER and two WORKERs, with the RuntimeId x7ab; see `a_job`."""
+    """Return a TfJob of tensorflow.org with a MASTER, two WORKERs and the RuntimeId x7ab; see `a_job`."""
     replicas = {"MASTER": 1, "WORKER": 2}
     spec = {
         "replicaSpecs": [
@@ -97,7 +97,7 @@ def a_first_job(name: str = "old", *states: str, status: Any = None, **meta: Any
 def an_alpha_pod(
     job: str, kind: str = "WORKER", index: int = 0, *, suffix: str = "abcde", status: Any = None, **meta: Any
 ) -> dict[str, Any]:
-    """Return a pod of the Job of a replica, of a job of tensorflow.org with the RuntimeId x7ab."""
+    """Return a pod of a replica's Job, for a job of tensorflow.org with the RuntimeId x7ab."""
     name = f"{kind.lower()}-x7ab-{index}-{suffix}"
     labels = {
         "job_type": kind,
@@ -119,7 +119,7 @@ def an_alpha_pod(
 
 
 def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> dict[str, Any]:
-    """Return an event about a job, or about a pod."""
+    """Return an event about a job or a pod."""
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -135,7 +135,7 @@ def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> 
 
 
 def _decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..., T]:
-    """Return what makes the slice of it that an informer keeps."""
+    """Return a function that returns the slice of the object that an informer caches."""
     return lambda *given, **more: msgspec.json.decode(msgspec.json.encode(make(*given, **more)), type=kind)
 
 
@@ -148,7 +148,7 @@ pod, alpha_pod, event = (
 
 
 def a_board(host: str | None, namespace: str = "team", **of: str) -> dict[str, Any]:
-    """Return the Service of a TensorBoard, with an address of a load balancer; `of` is the job by label."""
+    """Return the Service of a TensorBoard with a load balancer address; the label names the job `of`."""
     labels = {"training.kubeflow.org/operator-name": "tensorboard-controller"} | of
     return {
         "metadata": {"name": "board", "namespace": namespace, "labels": labels},

@@ -1,7 +1,7 @@
-"""`python -m hack.picture [FILE]`: the README's picture of a terminal, from a real session of `kubectl tfjob`.
+"""`python -m hack.picture [FILE]`: draw the README's terminal picture (SVG) from a real session of `kubectl tfjob`.
 
-In: a control plane of its own, with the operator and a hollow node. Out: an SVG. The jobs' pods are scripted: one job trains,
-one has finished, others are in trouble. The commands run in a pseudo-terminal, so they print in colors, as for a user.
+It runs against its own control plane, operator and hollow node. The pods are scripted: one job trains, one has finished, others
+have problems. The commands run in a pseudo-terminal, so they print colors as they do for users.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ from hack.matrix.cluster import ROOT, at_work
 
 
 class Role(NamedTuple):
-    """The replicas of one type: how many, what the hollow node does with their containers, and what these ask for."""
+    """The replicas of one type: their number, the hollow node's script for them, and their resource requests."""
 
     replicas: int
     run: str
@@ -49,11 +49,11 @@ JOBS: Final[Mapping[str, Mapping[str, Role]]] = {
     "hello": {"Worker": Role(2, "2s:0")},
 }
 STAGED_S: Final = 45.0
-"""Long enough for restarts and back-off to show."""
+"""Long enough for restarts and back-off to appear."""
 
 
 def main() -> int:
-    """Make the picture; return the exit code."""
+    """Draw the picture; return the exit code."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
     try:
         target.write_text(drawn(session()))
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def session() -> str:
-    """Run the commands; return what the terminal showed. Raises ControlPlaneError."""
+    """Run the commands; return the terminal output. Raises ControlPlaneError."""
     with ControlPlane.start("picture") as plane:
         plane.run_kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / "overlays" / "standalone"))
         plane.wait_for_crd("tfjobs.kubeflow.org")
@@ -95,7 +95,7 @@ def _job(name: str, roles: Mapping[str, Role]) -> dict[str, object]:
 
 
 def _shown(command: str, environment: Mapping[str, str]) -> str:
-    """Run a command in a terminal of its own; return what it writes, with the escape sequences of its colors."""
+    """Run a command in its own terminal; return its output including color escape sequences."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     with subprocess.Popen(command.split(), env=environment, stdin=its, stdout=its, stderr=its):
@@ -110,12 +110,12 @@ def _shown(command: str, environment: Mapping[str, str]) -> str:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # Linux' way to say that the other side has been closed
+    except OSError:  # on Linux this means that the other side was closed
         return b""
 
 
 def drawn(text: str) -> str:
-    """Return an SVG of a terminal with this text. It loads no fonts from elsewhere: code forges refuse such pictures."""
+    """Return an SVG of a terminal with this text. It loads no external fonts, which code forges block."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(text))
     svg = console.export_svg(title="kubectl tfjob", unique_id="terminal")

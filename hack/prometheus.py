@@ -1,4 +1,4 @@
-"""A real Prometheus and Alertmanager on loopback for tests: Debian's, unpacked and not installed, since that starts services.
+"""Prometheus and Alertmanager on loopback for tests: Debian's packages, unpacked because installing them starts services.
 
 with Prometheus.start(folder, targets={"tf-job-operator": "127.0.0.1:8443"}, rules=file) as prometheus:
     prometheus.query("up")
@@ -20,9 +20,9 @@ from hack.control_plane.build.commands import ControlPlaneError
 from hack.control_plane.run.part import Part
 from hack.control_plane.run.parts import any_free
 
-READY_LIMIT_S: Final = 60.0  # a second on a quiet machine
+READY_LIMIT_S: Final = 60.0  # a second on an idle machine
 PERIOD: Final = "1s"
-"""How often targets are scraped and rules evaluated, so that a test does not wait for minutes."""
+"""The interval of scrapes and rule evaluations, short so that tests need not wait for minutes."""
 
 
 def program(name: str) -> str:
@@ -38,7 +38,7 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def _serving(name: str, folder: Path, command: Sequence[str]) -> Iterator[str]:
-    """Run a server inside the block, which begins when it responds; yield its host and port."""
+    """Run a server inside the block, which starts when the server is ready; yield its host and port."""
     address = f"127.0.0.1:{any_free()}"
     part = Part(name, folder / f"{name}.log")
     part.start([*command, f"--web.listen-address={address}"], folder)
@@ -63,9 +63,9 @@ def _is_ready(address: str) -> bool:
 
 
 def alertmanager(folder: Path, settings: Path) -> AbstractContextManager[str]:
-    """Run an Alertmanager inside the block; yields its host and port.
+    """Run an Alertmanager inside the block; yield its host and port.
 
-    Debian's reads a template in /usr/share, so it runs in a mount namespace where the package's files are there.
+    Debian's build reads a template in /usr/share, so it runs in a mount namespace with the package's files there.
     """
     share = packages.unpack("prometheus-alertmanager") / "usr" / "share"
     flags = (f"--config.file={settings}", f"--storage.path={folder / 'alertmanager'}", "--cluster.listen-address=")
@@ -84,9 +84,10 @@ class Prometheus:
     def start(
         cls, folder: Path, targets: Mapping[str, str], rules: Path, *, alertmanagers: Sequence[str], honor_labels: bool
     ) -> Iterator[Self]:
-        """Run one inside the block that scrapes `targets` (job: host and port) and evaluates the rules of a file.
+        """Run a Prometheus inside the block that scrapes `targets` (job to host and port) and evaluates the rules of a file.
 
-        Targets have the label `namespace`, as from the Prometheus operator; with `honor_labels` that of a series counts.
+        Targets have the label `namespace`, as with the Prometheus operator; `honor_labels` gives the series' own label
+        precedence.
         """
         settings = {
             "global": {"scrape_interval": PERIOD, "scrape_timeout": PERIOD, "evaluation_interval": PERIOD},
@@ -108,7 +109,7 @@ class Prometheus:
             yield cls(address)
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the series that an expression has now. Raises HTTPError when it is not valid."""
+        """Return the current series of an expression. Raises HTTPError if it is invalid."""
         found: list[dict[str, Any]] = self._get(f"query?{urllib.parse.urlencode({'query': expression})}")["result"]
         return found
 

@@ -1,4 +1,4 @@
-"""What runs until it is stopped, as a context manager."""
+"""A context manager for anything that runs until it is stopped."""
 
 from abc import ABC, abstractmethod
 from types import TracebackType
@@ -6,7 +6,7 @@ from typing import Self
 
 
 class Stoppable(ABC):
-    """Something that runs already; leaving the `with` block stops it."""
+    """A running service; leaving the `with` block stops it."""
 
     def __enter__(self) -> Self:
         return self
@@ -18,4 +18,4 @@ class Stoppable(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop it; a second time changes nothing."""
+        """Stop it; idempotent."""

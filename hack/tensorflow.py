@@ -1,8 +1,7 @@
-"""`python -m hack.tensorflow`: fetch TensorFlow and TensorBoard for pods, once; prints the folder that holds them.
+"""`python -m hack.tensorflow`: install TensorFlow and TensorBoard into the cache once; print their folder.
 
-In: the package index that pip knows. Out: a folder in the cache, for a volume and PYTHONPATH of a container with Python 3.11.
-The tests' node has no registry, and TensorFlow with its dependencies is 1.5 GB: too much for an image that is rebuilt at each
-change.
+Pods mount the folder as a volume and add it to PYTHONPATH; it is for Python 3.11. The test node has no registry, and TensorFlow
+with its dependencies (1.5 GB) is too large for an image that is rebuilt on each change.
 """
 
 import sys
@@ -12,12 +11,12 @@ from hack import packages
 from hack.control_plane.build.commands import ControlPlaneError
 
 VERSION: Final = "2.21.0"
-TENSORBOARD_VERSION: Final = "2.21.0"  # since 2.21 TensorFlow does not depend on it any more
-PYTHON: Final = "3.11"  # that of the operator's image, Debian 12's
+TENSORBOARD_VERSION: Final = "2.21.0"  # no longer a dependency of TensorFlow since 2.21
+PYTHON: Final = "3.11"  # as in the operator's image (Debian 12)
 
 
 def main() -> int:
-    """Fetch both: minutes the first time, then at once; return the exit code."""
+    """Install both: minutes the first time, then no time; return the exit code."""
     name = f"tensorflow-cpu-{VERSION}-tensorboard-{TENSORBOARD_VERSION}-py{PYTHON.replace('.', '')}"
     wheels = (f"tensorflow-cpu=={VERSION}", f"tensorboard=={TENSORBOARD_VERSION}")
     try:

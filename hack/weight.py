@@ -1,8 +1,8 @@
-"""Measures the code base: size, structure, the path of one job through the product, and the CPU time of the tests.
+"""Measure the code base: size, structure, the path of one job through the product, and the CPU time of the tests.
 
-`python -m hack.weight [COMMIT ...]` prints a column for each commit, and last the working tree. `python -m hack.weight --record
-SUITE COMMAND [ARGUMENT ...]` runs a suite of tests and records its CPU time in test/core-seconds.json, for the table.
-`python -m hack.weight --pages` prints the words of each hand-written page.
+`python -m hack.weight [COMMIT ...]` prints a column for each commit and one for the working tree. `python -m hack.weight
+--record SUITE COMMAND [ARGUMENT ...]` runs a test suite and records its CPU time in test/core-seconds.json. `python -m
+hack.weight --pages` prints the words of each hand-written page.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = "tfjob_operator"
 PRODUCT: Final = ("api", "cli", "controller", "informers", "workqueue")
-"""The folders at the root of a tree that are imported as subpackages of PACKAGE."""
+"""The top-level folders that are imported as subpackages of PACKAGE."""
 LARGE_FILE: Final = 600
 LONG_FUNCTION: Final = 40
 _CONTROLLER: Final = "controller/tfjob"
 _NO_DOCS: Final = ("test/data/", "build/", "dist/")
 _CHECKED_TABLE: Final = Path("docs", "behaviours.md")
-"""A table that `hack.check_behaviours` compares with the tests; it does not count as a hand-written page."""
+"""A table that `hack.check_behaviours` compares with the tests; not counted as a hand-written page."""
 _GENERATED: Final = re.compile(rb"^<!-- generated: \S+ -->$.*?^<!-- end of generated -->$", re.DOTALL | re.MULTILINE)
 """The markers around the text that `make renew` writes, with its source."""
 _TYPE_CHECKING: Final = ("TYPE_CHECKING", "typing.TYPE_CHECKING")

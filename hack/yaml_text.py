@@ -1,4 +1,4 @@
-"""YAML as tools and tests read it: by libyaml if PyYAML has it, since PyYAML's own parser takes ten seconds for the CRD."""
+"""Parse YAML with libyaml if PyYAML has it; PyYAML's own parser takes ten seconds for the CRD."""
 
 from typing import Any, Final
 
@@ -13,6 +13,6 @@ def documents(text: str) -> list[Any]:
 
 
 def document(text: str) -> Any:
-    """Return the only document of a text. Raises ValueError if there is none or more than one."""
+    """Return the only document of a text. Raises ValueError if there is not exactly one."""
     (found,) = documents(text)
     return found

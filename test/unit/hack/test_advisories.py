@@ -34,7 +34,9 @@ def look_up(folder: Path, report: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([folder / "hack" / "advisories.sh"], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("packages", "code", "said"), [([GOOD, BAD], 1, '"id": "PYSEC-1"'), ([GOOD], 0, "no vuln")])
+@pytest.mark.parametrize(
+    ("packages", "code", "said"), [([GOOD, BAD], 1, '"id": "PYSEC-1"'), ([GOOD], 0, "no known vuln")]
+)
 def test_a_known_vulnerability_is_printed_and_fails(packages: object, code: int, said: str, tmp_path: Path) -> None:
     done = look_up(tmp_path, json.dumps({"dependencies": packages}))
     assert done.returncode == code
@@ -43,7 +45,7 @@ def test_a_known_vulnerability_is_printed_and_fails(packages: object, code: int,
 
 @pytest.mark.parametrize(
     ("report", "said"),
-    [("", "vulnerabilities: no connection"), (json.dumps({"dependencies": [GOOD, SKIPPED]}), "nothing about some")],
+    [("", "vulnerabilities: no connection"), (json.dumps({"dependencies": [GOOD, SKIPPED]}), "no data about some")],
 )
 def test_packages_that_were_not_looked_up_are_not_taken_for_safe(report: str, said: str, tmp_path: Path) -> None:
     """pip-audit ends with 1 without a database, and with 0 where an index has no advisories."""

@@ -34,12 +34,12 @@ def test_root_runs_a_command_as_it_is_and_others_need_sudo(
     assert as_root(["apt-get", "update"], "update") == ["apt-get", "update"]
     mocker.patch("os.geteuid", return_value=1000)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ControlPlaneError, match="root is needed to install rsync, and there is no sudo"):
+    with pytest.raises(ControlPlaneError, match="root is required to install rsync, and sudo is missing"):
         as_root(["apt-get", "install", "rsync"], "install rsync")
     sudo = tmp_path / "sudo"
     sudo.write_text("#!/bin/sh\nexit 1\n")
     sudo.chmod(0o755)
-    with pytest.raises(ControlPlaneError, match="sudo wants a password"):
+    with pytest.raises(ControlPlaneError, match="sudo needs a password"):
         as_root(["apt-get", "install", "rsync"], "install rsync")
     sudo.write_text("#!/bin/sh\nexit 0\n")
     command = as_root(["apt-get", "install", "rsync"], "install rsync")
@@ -62,10 +62,10 @@ def test_the_upstream_version_is_that_of_the_code(version: str, expected: str) -
 
 
 def test_the_validator_of_custom_resources_is_patched_where_it_takes_zero_values_for_null(tmp_path: Path) -> None:
-    """kubernetes#99804; a source without that check is not the one of this recipe."""
+    """kubernetes#99804; a source without that check is rejected."""
     validator = tmp_path / "type.go"
     validator.write_text(f"\tif {NULL_CHECK} {{\n")
     accept_zero_values(validator)
     assert validator.read_text() == "\tif data == nil {\n"
-    with pytest.raises(ControlPlaneError, match=r"type\.go does not have the check"):
+    with pytest.raises(ControlPlaneError, match=r"type\.go does not contain the check"):
         accept_zero_values(validator)

@@ -64,7 +64,7 @@ def test_what_is_nowhere_is_named_as_missing(tmp_path: Path) -> None:
 def test_assets_that_lack_a_program_of_envtest_are_an_error(tmp_path: Path, lacking: str) -> None:
     """A user who sets the variable means those programs, and must not get others silently."""
     assets = fill(tmp_path / "assets", *(name for name in ENVTEST if name != lacking))
-    with pytest.raises(ControlPlaneError, match=f"KUBEBUILDER_ASSETS=.* has no executable {lacking};"):
+    with pytest.raises(ControlPlaneError, match=f"KUBEBUILDER_ASSETS=.* does not contain an executable {lacking};"):
         find(CONTROL_PLANE, {"XDG_CACHE_HOME": str(tmp_path), "KUBEBUILDER_ASSETS": str(assets)})
 
 

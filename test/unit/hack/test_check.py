@@ -57,7 +57,7 @@ def test_tests_without_time_left_are_not_taken_for_tests_that_hang(
     started.communicate.side_effect = subprocess.TimeoutExpired("pytest", 70.4), ("1 failed\n", None)
     assert not check._passes("pytest", limit_s=70.4)
     started.send_signal.assert_called_once_with(signal.SIGINT)
-    said = r"1 failed\nstopped: .* within 70s, what the checks above left of 120s; run `make quick` again"
+    said = r"1 failed\nstopped: .* of 70s \(what the checks above left of 120s\); run `make quick` again"
     assert re.search(said, capsys.readouterr().out)
 
 

@@ -51,9 +51,9 @@ def test_each_kind_of_gap_is_reported() -> None:
     """Unproved, wrongly excused, unlisted."""
     found = gaps(listed(TABLE), {"RF-27": ["test_a"], "RF-99": ["test_b"], "B12": ["test_c"]})
     assert found == [
-        "RF-01 has no test and no reason",
-        "RF-27 is proved by test_a, yet said to be left out: too new",
-        "RF-99 is quoted by test_b but not listed",
+        "RF-01 has neither a test nor a reason",
+        "RF-27 is tested by test_a, but listed as omitted: too new",
+        "RF-99 is quoted by test_b but is not listed",
     ]
 
 

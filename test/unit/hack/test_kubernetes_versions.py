@@ -41,7 +41,7 @@ def test_a_version_is_read_from_what_people_and_servers_write() -> None:
 
 @for_each("text", ["", "1", "1.", "v2.1", "36", "kubernetes 1.36", "1.x"])
 def test_an_unknown_version_is_refused_with_its_name(text: str) -> None:
-    with pytest.raises(ValueError, match=rf"{re.escape(repr(text))} is no version of Kubernetes such as 1\.33"):
+    with pytest.raises(ValueError, match=rf"{re.escape(repr(text))} is not a version of Kubernetes such as 1\.33"):
         Kubernetes.parse(text)
 
 

@@ -64,7 +64,7 @@ def test_a_program_is_asked_for_its_version(tmp_path: Path, text: str, minor: in
     if minor is not None:
         assert version_of(program) == Kubernetes(minor)
         return
-    with pytest.raises(ControlPlaneError, match="does not tell its version, but: hello"):
+    with pytest.raises(ControlPlaneError, match="printed no version: hello"):
         version_of(program)
 
 
