@@ -34,7 +34,7 @@ def run(command: Sequence[str]) -> int:
         path = f"{os.environ['PATH']}:{plane.kubectl.parent}"
         environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "PATH": path}
         if not command:
-            print(f"{plane.server} is up, and KUBECONFIG is set; exit ends both", file=sys.stderr)
+            print(f"{plane.server} is up and KUBECONFIG is set; exit stops both", file=sys.stderr)
         return subprocess.run(command or [os.environ.get("SHELL", "sh")], env=environment, check=False).returncode
 
 
@@ -45,11 +45,11 @@ def main() -> int:
         description="A real etcd, kube-apiserver and kube-controller-manager on this machine.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("build", help="only find the programs or build them, and print their paths")
+    verbs.add_parser("build", help="find or build the programs, and print their paths")
     verb = verbs.add_parser(
-        "run", help="start one (builds the programs the first time: some minutes), and a command with it"
+        "run", help="start a control plane (the first build takes minutes) and run a command with it"
     )
-    verb.add_argument("command", nargs=argparse.REMAINDER, help="by default a shell")
+    verb.add_argument("command", nargs=argparse.REMAINDER, help="default: a shell")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up after SIGTERM as after Ctrl-C
     try:

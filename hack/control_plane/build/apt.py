@@ -78,7 +78,7 @@ class PrivateApt:
             "DPkg::Lock::Timeout": LOCK_WAIT_S,
         }
         self._options = tuple(part for key, value in settings.items() for part in ("-o", f"{key}={value}"))
-        self._progress.say("fetching the package indexes of this machine's Debian mirror into a private folder")
+        self._progress.say("downloading the package indexes of this machine's Debian mirror into a private folder")
         self._runner.run("apt-get", *self._options, "-q", "update", limit_s=UPDATE_LIMIT_S, env=QUIET_ENV)
 
     def install(self, packages: Sequence[str]) -> None:
@@ -113,7 +113,7 @@ class PrivateApt:
 
     def _known_sources(self) -> list[AptSource]:
         if shutil.which("apt-get") is None:
-            raise ControlPlaneError("this recipe needs Debian's apt-get; elsewhere set KUBEBUILDER_ASSETS")
+            raise ControlPlaneError("building needs Debian's apt-get; on other systems set KUBEBUILDER_ASSETS")
         if not debian_sources():
             # A new image has no indexes, and without them apt does not list Debian's sources. The update may fail for an
             # unrelated repository.
@@ -142,11 +142,13 @@ def as_root(command: Sequence[str], what: str) -> list[str]:
     if os.geteuid() == 0:
         return list(command)
     if shutil.which("sudo") is None:
-        raise ControlPlaneError(f"root is needed to {what}, and there is no sudo: do it as root once, then run again")
+        raise ControlPlaneError(
+            f"root is required to {what}, and sudo is missing: do it as root, then run this command again"
+        )
     try:
         output_of("sudo", "-n", "true")
     except ControlPlaneError as error:
-        message = f"root is needed to {what}, and sudo wants a password: run `sudo -v` first, then this again"
+        message = f"root is required to {what}, and sudo needs a password: run `sudo -v`, then this command again"
         raise ControlPlaneError(message) from error
     settings = [f"{name}={value}" for name, value in QUIET_ENV.items()]  # sudo drops the environment
     return ["sudo", "-n", "env", *settings, *command]

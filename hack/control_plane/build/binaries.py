@@ -78,7 +78,7 @@ class GoTree:
         known = self.root / "api" / "api-rules" / "violation_exceptions.list"
         if report.read_text() != known.read_text():
             raise ControlPlaneError(
-                f"{GENERATOR} reports other violations of API rules than the tree's own {known.name}"
+                f"{GENERATOR} reports API rule violations that are not in the tree's own {known.name}"
             )
 
     def _packages_with_openapi(self) -> Iterator[str]:
@@ -198,7 +198,7 @@ def upstream_version(version: str) -> str:
 def _take(name: str, apt: PrivateApt, runner: LoggedRunner, work: Path, progress: Progress) -> None:
     # The package is not installed, because etcd's package would start a system service.
     recipe = COMPILED[name]
-    progress.say(f"taking {name} out of Debian's {recipe.package} (downloaded, not installed)")
+    progress.say(f"taking {name} from Debian's {recipe.package} (downloaded, not installed)")
     folder = work / name
     folder.mkdir()
     package = apt.download(recipe.package, folder)
@@ -208,7 +208,7 @@ def _take(name: str, apt: PrivateApt, runner: LoggedRunner, work: Path, progress
     answer = output_of(str(program), *recipe.question)
     if recipe.answer not in answer:
         raise ControlPlaneError(
-            f"this recipe is for `{recipe.answer}` of {name}, Debian 12's, but the mirror has: {answer}"
+            f"this build supports `{recipe.answer}` of {name} of Debian 12, but the mirror has: {answer}"
         )
 
 
@@ -216,11 +216,11 @@ def _prepare_source(apt: PrivateApt, work: Path, progress: Progress) -> Path:
     version = apt.source_version("kubernetes")
     if upstream_version(version) != KUBERNETES_VERSION:
         raise ControlPlaneError(
-            f"this recipe is for Kubernetes {KUBERNETES_VERSION}, Debian 12's, but the mirror has {version}; "
+            f"this build supports Kubernetes {KUBERNETES_VERSION} of Debian 12, but the mirror has {version}; "
             "set KUBEBUILDER_ASSETS to a folder with other binaries"
         )
     apt.install(BUILD_PACKAGES)
-    progress.say(f"fetching and patching the source of Kubernetes {version}")
+    progress.say(f"downloading and patching the source of Kubernetes {version}")
     source = apt.unpack_source("kubernetes", version, work / "source")
     _replace_reflect2(source / "vendor" / "github.com" / "modern-go" / "reflect2")
     accept_zero_values(source / "vendor" / "k8s.io" / "kube-openapi" / "pkg" / "validation" / "validate" / "type.go")
@@ -231,14 +231,14 @@ def accept_zero_values(validator: Path) -> None:
     """Patch the validator of custom resources: only null is null. Raises ControlPlaneError if the patch does not apply."""
     text = validator.read_text()
     if text.count(NULL_CHECK) != 1:
-        raise ControlPlaneError(f"{validator} does not have the check that this recipe patches")
+        raise ControlPlaneError(f"{validator} does not contain the check to patch")
     validator.write_text(text.replace(NULL_CHECK, "data == nil"))
 
 
 def _replace_reflect2(vendored: Path) -> None:
     if not REFLECT2.is_dir():
         raise ControlPlaneError(
-            f"Debian's reflect2 is not at {REFLECT2}: its package has another layout than Debian 12's"
+            f"Debian's reflect2 is not at {REFLECT2}: the package's layout differs from Debian 12's"
         )
     for pattern in ("*.go", "*.s"):  # remove the old files first: 1.0.2 has fewer, and a mixture does not compile
         for old in vendored.glob(pattern):
@@ -294,7 +294,7 @@ def find_or_build_programs(names: Sequence[str]) -> dict[str, Path]:
         _build(missing)
         found, missing = find(names)
     if missing:
-        raise ControlPlaneError(f"built, and yet not there: {', '.join(missing)} in {cache_folder()}")
+        raise ControlPlaneError(f"missing after the build: {', '.join(missing)} in {cache_folder()}")
     return found
 
 
@@ -310,7 +310,7 @@ def version_of(program: Path) -> Kubernetes:
     try:
         return Kubernetes.parse(said.removeprefix("Kubernetes "))
     except ValueError as error:
-        raise ControlPlaneError(f"{program} does not tell its version, but: {said}") from error
+        raise ControlPlaneError(f"{program} printed no version: {said}") from error
 
 
 def _assets(environment: Mapping[str, str]) -> Path | None:
@@ -321,7 +321,7 @@ def _assets(environment: Mapping[str, str]) -> Path | None:
     lacking = [name for name in ENVTEST if not _is_program(folder / name)]
     if lacking:
         raise ControlPlaneError(
-            f"KUBEBUILDER_ASSETS={setting} has no executable {', '.join(lacking)}; unset it or mend it"
+            f"KUBEBUILDER_ASSETS={setting} does not contain an executable {', '.join(lacking)}; unset or fix it"
         )
     return folder
 
@@ -340,7 +340,9 @@ def _build(names: Sequence[str]) -> None:
             return
         log = cache.parent / f"{cache.name}.build.log"
         log.write_text("")
-        progress.say(f"{', '.join(names)}: not in KUBEBUILDER_ASSETS nor in {cache}; building once, log in {log}")
+        progress.say(
+            f"{', '.join(names)}: found neither in KUBEBUILDER_ASSETS nor in {cache}; building them once, log: {log}"
+        )
         with _workshop(cache.parent) as work:
             out = build(names, work, log, progress)
             cache.mkdir(exist_ok=True)
@@ -357,7 +359,7 @@ def _only_builder(root: Path, progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress.say("another build is under way: waiting for it")
+            progress.say("waiting for another build")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

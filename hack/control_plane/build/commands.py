@@ -100,7 +100,7 @@ class LoggedRunner:
                 waited += HEARTBEAT_S
             if waited >= limit_s:
                 raise ControlPlaneError(f"`{_short(command)}` took more than {limit_s:.0f} s; {log_tail(self._log)}")
-            self._progress.say(f"  still at it: {self._last_line()}")
+            self._progress.say(f"  still running: {self._last_line()}")
 
     def _last_line(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()

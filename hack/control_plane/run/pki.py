@@ -88,7 +88,7 @@ class Authority:
         """Issue a certificate for this user in these groups. Raises ControlPlaneError if the name is empty or too long."""
         if not 0 < len(user) <= COMMON_NAME_LIMIT:
             raise ControlPlaneError(
-                f"a user's name must have 1 to {COMMON_NAME_LIMIT} characters to fit into a certificate: {user!r}"
+                f"the name of a user must have 1 to {COMMON_NAME_LIMIT} characters to fit into a certificate: {user!r}"
             )
         return self._issue(file, _name(user, groups), [ExtendedKeyUsageOID.CLIENT_AUTH], life)
 
